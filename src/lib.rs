@@ -1,0 +1,6 @@
+//! Sluice: an admission gate and quota scheduler for Kubernetes batch workloads that speaks Kueue's API.
+//!
+//! Modules stand in the order of their dependencies: each may use those above it. Down to `view` they are pure: no
+//! clock, no environment, no network, no task. `kube`, `server` and `cli` are the shell that waits and talks.
+
+pub mod api;
