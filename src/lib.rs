@@ -4,3 +4,4 @@
 //! clock, no environment, no network, no task. `kube`, `server` and `cli` are the shell that waits and talks.
 
 pub mod api;
+pub mod resources;
