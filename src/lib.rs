@@ -5,3 +5,6 @@
 
 pub mod api;
 pub mod resources;
+pub mod quota;
+pub mod queue;
+pub mod scheduler;
