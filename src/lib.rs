@@ -4,3 +4,6 @@
 //! clock, no environment, no network, no task. `kube`, `server` and `cli` are the shell that waits and talks.
 
 pub mod api;
+pub mod resources;
+
+pub mod jobs;
