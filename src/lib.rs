@@ -9,3 +9,4 @@ pub mod quota;
 pub mod queue;
 pub mod scheduler;
 pub mod lifecycle;
+pub mod jobs;
