@@ -10,3 +10,4 @@ pub mod queue;
 pub mod scheduler;
 pub mod lifecycle;
 pub mod jobs;
+pub mod state;

@@ -6,6 +6,7 @@
 pub mod key;
 pub mod names;
 pub mod reason;
+pub mod selector;
 pub mod v1beta2;
 
 pub use key::ObjectKey;

@@ -1,8 +1,38 @@
-//! How kinds are addressed.
+//! How kinds are addressed, and quotas in the scheduler's terms.
 
 use super::interface::{Kind, Resource};
 use crate::api::{GROUP, v1beta2};
 use crate::jobs::KINDS;
+use crate::quota::{FlavorQuotas, Limits, ResourceGroup};
+use crate::resources::{self, Amount, Quantity};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use std::sync::Arc;
+
+/// Amount of a quantity; one that cannot be read counts as nothing, which a schema does not let through.
+pub(super) fn amount_of(resource: &str, quantity: &ApiQuantity) -> Amount {
+    Quantity::try_from(quantity).map_or(Amount::ZERO, |q| resources::amount(resource, &q))
+}
+
+/// Quotas as the scheduler counts them.
+pub(super) fn groups_of(groups: &[v1beta2::ResourceGroup]) -> Vec<ResourceGroup> {
+    let limits = |r: &v1beta2::ResourceQuota| {
+        let limits = Limits {
+            nominal: amount_of(&r.name, &r.nominal_quota),
+            borrowing: r.borrowing_limit.as_ref().map(|q| amount_of(&r.name, q)),
+            lending: r.lending_limit.as_ref().map(|q| amount_of(&r.name, q)),
+        };
+        (Arc::from(r.name.as_str()), limits)
+    };
+    let flavor = |f: &v1beta2::FlavorQuotas| FlavorQuotas {
+        name: Arc::from(f.name.as_str()),
+        limits: f.resources.iter().map(limits).collect(),
+    };
+    let group = |g: &v1beta2::ResourceGroup| ResourceGroup {
+        covered: g.covered_resources.iter().map(|r| Arc::from(r.as_str())).collect(),
+        flavors: g.flavors.iter().map(flavor).collect(),
+    };
+    groups.iter().map(group).collect()
+}
 
 const fn builtin(
     group: &'static str,

@@ -1,6 +1,7 @@
 //! The facts around a Workload, gathered for its life cycle.
 
 use super::State;
+use super::decode::amount_of;
 use super::records::{Effective, WorkloadRecord};
 use crate::api::ObjectKey;
 use crate::api::names;
@@ -10,7 +11,7 @@ use crate::jobs::{JobView, KINDS, kind_of};
 use crate::lifecycle::workload::{Facts, JobFacts, Owner, QueueFact, Subject};
 use crate::lifecycle::{checks, conditions, reservation};
 use crate::quota::FlavorResource;
-use crate::resources::{self, Amount, Requests, amount_of, limit_range};
+use crate::resources::{self, Amount, Requests, amounts, apply_overhead, limit_range, pod_quantities};
 use crate::scheduler::{Charge, PodSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -121,46 +122,31 @@ impl State {
 
     /// Requests of a Workload after defaults, limits, overhead and transformations.
     pub(super) fn effective(&self, record: &WorkloadRecord) -> Effective {
-        let namespace = &record.meta.key.namespace;
+        let limits = self.limits.get(&record.meta.key.namespace);
         let mut pod_sets = Vec::new();
         let mut problems = Vec::new();
-        for set in &record.pod_sets {
-            let spec = self.adjusted(namespace, &set.spec);
-            let path = format!("spec.podSets[{}].template.spec", set.name);
-            problems.extend(limit_range::violations(self.limits_of(namespace), &spec, &path));
-            let requests = self.settings.transforms.apply(&resources::pod_requests(&spec));
+        for (at, set) in record.pod_sets.iter().enumerate() {
+            let mut spec = (*set.spec).clone();
+            apply_overhead(&mut spec, |class| self.runtime_classes.get(class).cloned());
+            let path = format!("podSets[{at}].template.spec");
+            if let Some(limits) = limits {
+                limits.apply(&mut spec);
+                problems.extend(limits.check(&spec, &path));
+            }
+            problems.extend(limit_range::requests_above_limits(&spec, &path));
             pod_sets.push(PodSet {
                 name: set.name.clone(),
                 count: set.count,
                 min_count: set.min_count,
-                requests,
+                requests: amounts(&self.settings.transform.apply(pod_quantities(&spec))),
                 node_selector: Arc::new(spec.node_selector.clone().unwrap_or_default()),
                 required_affinity: required_affinity(&spec),
-                tolerations: spec.tolerations.clone().unwrap_or_default(),
+                tolerations: spec.tolerations.unwrap_or_default(),
                 group: set.topology.as_ref().and_then(|t| t.pod_set_group_name.as_deref()).map(Arc::from),
             });
         }
         let misconfigured = (!problems.is_empty()).then(|| problems.join("; "));
         Effective { pod_sets: Some(Arc::from(pod_sets)), misconfigured }
-    }
-
-    fn limits_of(&self, namespace: &Arc<str>) -> impl Iterator<Item = &limit_range::LimitRangeSummary> {
-        let namespace = namespace.clone();
-        let start = ObjectKey { namespace: namespace.clone(), name: Arc::from("") };
-        self.limit_ranges.range(start..).take_while(move |(key, _)| key.namespace == namespace).map(|(_, l)| l)
-    }
-
-    fn adjusted(&self, namespace: &Arc<str>, spec: &PodSpec) -> PodSpec {
-        let mut spec = spec.clone();
-        if spec.overhead.is_none() {
-            if let Some(overhead) = spec.runtime_class_name.as_deref().and_then(|n| self.runtime_classes.get(n)) {
-                spec.overhead = Some(
-                    overhead.iter().map(|(r, a)| (r.to_string(), Quantity(resources::quantity_text(r, *a)))).collect(),
-                );
-            }
-        }
-        limit_range::default_requests(self.limits_of(namespace), &mut spec);
-        spec
     }
 
     /// What a Workload holds, from its admission; pods that will not run again give back their part.

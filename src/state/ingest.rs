@@ -1,5 +1,6 @@
 //! Taking objects in: each replaces what was known of it, and marks what may need a step because of it.
 
+use super::decode::groups_of;
 use super::interface::{Effect, Event, Kind};
 use super::records::{
     CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, WorkloadRecord,
@@ -11,9 +12,7 @@ use crate::api::v1beta2;
 use crate::jobs::{JobView, KINDS};
 use crate::lifecycle::conditions;
 use crate::resources::limit_range::LimitRangeSummary;
-use crate::resources::amount_of;
 use crate::scheduler::{Cohort, Flavor};
-use crate::quota::ResourceGroup;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -83,13 +82,11 @@ impl State {
         match kind {
             Kind::Namespace => self.take_namespace(&read::<Namespace>(object)?.metadata),
             Kind::LimitRange => {
-                let summary = LimitRangeSummary::of(&read::<LimitRange>(object)?);
-                self.limit_ranges.insert(key.clone(), summary);
-                self.requests_changed(Some(&key.namespace));
+                self.limit_ranges.insert(key.clone(), read::<LimitRange>(object)?);
+                self.limits_changed(&key.namespace);
             }
             Kind::RuntimeClass => {
                 let overhead = read::<RuntimeClass>(object)?.overhead.and_then(|o| o.pod_fixed).unwrap_or_default();
-                let overhead = overhead.iter().map(|(r, q)| (Arc::from(r.as_str()), amount_of(r, q))).collect();
                 if self.runtime_classes.insert(name.clone(), overhead).is_none() {
                     self.requests_changed(None);
                 }
@@ -176,7 +173,7 @@ impl State {
         let spec = &object.spec;
         self.engine.set_cohort(&name, Some(Cohort {
             parent: spec.parent_name.as_deref().map(Arc::from),
-            groups: ResourceGroup::from_api(&spec.resource_groups),
+            groups: groups_of(&spec.resource_groups),
         }));
         self.cohorts.insert(name, CohortRecord { object });
         self.all_cluster_queues_changed();
@@ -267,7 +264,7 @@ impl State {
             }
             Kind::LimitRange => {
                 if self.limit_ranges.remove(key).is_some() {
-                    self.requests_changed(Some(&key.namespace));
+                    self.limits_changed(&key.namespace);
                 }
             }
             Kind::RuntimeClass => {
@@ -416,6 +413,14 @@ impl State {
             }
         }
         self.references_changed();
+    }
+
+    fn limits_changed(&mut self, namespace: &Arc<str>) {
+        let start = ObjectKey { namespace: namespace.clone(), name: Arc::from("") };
+        let ranges = self.limit_ranges.range(start..).take_while(|(key, _)| key.namespace == *namespace);
+        let summary = LimitRangeSummary::new(ranges.map(|(_, range)| range));
+        self.limits.insert(namespace.clone(), summary);
+        self.requests_changed(Some(namespace));
     }
 
     /// LimitRanges of a namespace or runtime classes have changed.

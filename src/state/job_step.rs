@@ -10,7 +10,7 @@ use super::{Item, State};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::jobs::{
-    JobError, JobKind, JobPatch, JobView, KINDS, PodSetInfo, Priority, PriorityLookup, PrioritySource, TemplateInfo,
+    JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, PodSetInfo, Priority, PriorityLookup, TemplateInfo,
     WorkloadRequest, workload_body, workload_name,
 };
 use crate::lifecycle::{conditions, reservation};
@@ -58,7 +58,7 @@ impl State {
     fn managed_ancestor(&self, view: &JobView) -> bool {
         let mut controller = view.controller.clone();
         let mut steps = 0_u8;
-        while let Some(owner) = controller {
+        while let Some(owner) = controller.take() {
             let Some(parent) = self.job_by_uid.get(owner.uid.as_str()).and_then(|id| self.jobs.get(id)) else {
                 return false;
             };
@@ -128,11 +128,11 @@ impl State {
                 let tell = vec![job_event(index, view, false, "CreatedWorkload", &note)];
                 self.send_plain(Kind::Workload, &key, Verb::Create, None, body, tell);
             }
-            Err(Refusal::Class(PrioritySource::WorkloadClass(name))) => {
+            Err(Refusal::Class(MissingClass::WorkloadClass(name))) => {
                 let note = format!("WorkloadPriorityClass {name} not found");
                 self.tell_once(index, view, "WorkloadPriorityClassNotFound", note);
             }
-            Err(Refusal::Class(PrioritySource::PodClass(name))) => {
+            Err(Refusal::Class(MissingClass::PodClass(name))) => {
                 self.tell_once(index, view, "ErrWorkloadCompose", format!("PriorityClass {name} not found"));
             }
             Err(Refusal::Job(error)) => self.tell_once(index, view, "ErrWorkloadCompose", error.to_string()),
@@ -400,7 +400,7 @@ impl State {
 /// Why no Workload can be made for a job.
 enum Refusal {
     Job(JobError),
-    Class(PrioritySource),
+    Class(MissingClass),
 }
 
 impl PriorityLookup for State {

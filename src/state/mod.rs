@@ -31,10 +31,11 @@ pub use snapshot::{QueueView, Snapshot};
 use crate::api::ObjectKey;
 use crate::jobs::JobView;
 use crate::resources::limit_range::LimitRangeSummary;
-use crate::resources::Requests;
 use crate::scheduler::{self, Engine};
 use assumed::Assumed;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::LimitRange;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use records::{
     CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, PodSpecs, WorkloadRecord,
 };
@@ -73,8 +74,11 @@ pub struct State {
     /// Keys seen since a list was started.
     relisting: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
-    limit_ranges: BTreeMap<ObjectKey, LimitRangeSummary>,
-    runtime_classes: BTreeMap<Arc<str>, Requests>,
+    limit_ranges: BTreeMap<ObjectKey, LimitRange>,
+    /// The LimitRanges of each namespace as one.
+    limits: BTreeMap<Arc<str>, LimitRangeSummary>,
+    /// Overhead of pods by RuntimeClass.
+    runtime_classes: BTreeMap<Arc<str>, BTreeMap<String, Quantity>>,
     priority_classes: BTreeMap<Arc<str>, (i32, bool)>,
     workload_priority_classes: BTreeMap<Arc<str>, i32>,
     topologies: BTreeMap<Arc<str>, records::Meta>,
@@ -122,6 +126,7 @@ impl State {
             relisting: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             limit_ranges: BTreeMap::new(),
+            limits: BTreeMap::new(),
             runtime_classes: BTreeMap::new(),
             priority_classes: BTreeMap::new(),
             workload_priority_classes: BTreeMap::new(),

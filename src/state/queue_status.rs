@@ -108,8 +108,8 @@ impl State {
         let pending = self.engine.pending(name);
         let tally = self.tallies.cluster_queue(name);
         let usage = self.engine.usage(&NodeRef::ClusterQueue(name.clone()));
-        let reserved: BTreeMap<FlavorResource, Amount> = usage.iter().map(|(fr, u)| (fr.clone(), u.used)).collect();
-        let nominal: BTreeMap<FlavorResource, Amount> = usage.iter().map(|(fr, u)| (fr.clone(), u.nominal)).collect();
+        let reserved: BTreeMap<FlavorResource, Amount> = usage.iter().map(|(fr, u)| (fr.clone(), u.usage)).collect();
+        let nominal: BTreeMap<FlavorResource, Amount> = usage.iter().map(|(fr, u)| (fr.clone(), u.subtree)).collect();
         let cohort = record.object.spec.cohort_name.is_some();
         let borrowed = |fr: &FlavorResource, used: Amount| {
             let own = nominal.get(fr).copied().unwrap_or(Amount::ZERO);

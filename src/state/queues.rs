@@ -1,12 +1,12 @@
 //! ClusterQueues and what they refer to: whether they can admit, and finalizers of what is in use.
 
 use super::State;
+use super::decode::groups_of;
 use super::interface::{Kind, Verb};
 use super::records::{ClusterQueueRecord, Meta};
 use super::workload_step::without_finalizer;
 use crate::api::names;
 use crate::api::v1beta2::StopPolicy;
-use crate::quota::ResourceGroup;
 use crate::scheduler::{ClusterQueue, Inactive};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ impl State {
         let queue = ClusterQueue {
             cohort: spec.cohort_name.as_deref().map(Arc::from),
             strategy: spec.queueing_strategy,
-            groups: ResourceGroup::from_api(&spec.resource_groups),
+            groups: groups_of(&spec.resource_groups),
             namespace_selector: spec.namespace_selector.clone(),
             fungibility: spec.flavor_fungibility.clone().unwrap_or_default(),
             preemption: spec.preemption.clone().unwrap_or_default(),

@@ -152,7 +152,7 @@ impl WorkloadRecord {
             active,
             max_execution_seconds: spec.maximum_execution_time_seconds,
             pod_sets,
-            originals: pod_set_infos(object).map_err(|e| e.to_string())?,
+            originals: pod_set_infos(&raw).map_err(|e| e.to_string())?,
             status: Box::new(workload.status),
             effective: Effective::default(),
         })

@@ -1,7 +1,7 @@
 //! Settings of the core, made from the configuration once at start.
 
 use crate::lifecycle::workload;
-use crate::resources::transform::Transforms;
+use crate::resources::transform::Transform;
 use crate::scheduler::EngineSettings;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -18,7 +18,7 @@ pub struct Settings {
     /// Labels that a job passes to its Workload.
     pub label_keys_to_copy: Vec<String>,
     /// How requests are rewritten before they count against quota.
-    pub transforms: Transforms,
+    pub transform: Transform,
     /// Workloads evicted for unready pods keep their place by creation, not by eviction.
     pub requeue_by_creation: bool,
     /// Settings of the scheduler.
@@ -34,7 +34,7 @@ impl Default for Settings {
             manage_jobs_without_queue_name: false,
             managed_namespaces: LabelSelector::default(),
             label_keys_to_copy: Vec::new(),
-            transforms: Transforms::default(),
+            transform: Transform::default(),
             requeue_by_creation: false,
             engine: EngineSettings::default(),
             queue_status_interval: SignedDuration::from_secs(1),
