@@ -5,8 +5,15 @@
 //! more than the logarithm of what is pending, and nothing is polled.
 //! Neighbours: `scheduler` takes heads and parks them, `quota` says what moved.
 
-mod workload;
+mod pending;
+mod queues;
+mod shape;
 mod verdict;
+mod waits;
+mod workload;
 
+pub use pending::{Claim, ClassId, Cursor, Head, Parked, PendingCounts};
+pub use queues::Queues;
 pub use verdict::{Blocker, BlockerKind, Verdict};
+pub use waits::Waits;
 pub use workload::{OrderKey, PodSet, Workload};

@@ -67,17 +67,21 @@ impl<'a> Path<'a> {
 
     /// What the leaf may still take; negative while it or a node above is in debt.
     pub fn available(&self) -> i128 {
-        self.fold(|root| root.subtree - root.usage, |rung, above| {
-            rung.local_available() + rung.borrowable().map_or(above, |limit| limit.min(above))
-        })
+        self.fold(
+            |root| root.subtree - root.usage,
+            |rung, above| rung.local_available() + rung.borrowable().map_or(above, |limit| limit.min(above)),
+        )
     }
 
     /// What the leaf could take if nothing were in use.
     pub fn potential(&self) -> i128 {
-        self.fold(|root| root.subtree, |rung, above| {
-            let all = rung.local + above;
-            rung.borrowing.map_or(all, |limit| all.min(rung.subtree + limit))
-        })
+        self.fold(
+            |root| root.subtree,
+            |rung, above| {
+                let all = rung.local + above;
+                rung.borrowing.map_or(all, |limit| all.min(rung.subtree + limit))
+            },
+        )
     }
 
     fn fold(&self, root: impl Fn(&Rung) -> i128, below: impl Fn(&Rung, i128) -> i128) -> i128 {
@@ -88,18 +92,27 @@ impl<'a> Path<'a> {
 
     /// The lowest node whose limit keeps the leaf from having more than now.
     pub fn binds_now(&self) -> Option<Binding> {
-        self.binding(|root| root.subtree - root.usage, |rung, above| {
-            (rung.borrowable(), rung.local_available() + rung.borrowable().map_or(above, |l| l.min(above)))
-        })
+        self.binding(
+            |root| root.subtree - root.usage,
+            |rung, above| {
+                (
+                    rung.borrowable(),
+                    rung.local_available() + rung.borrowable().map_or(above, |l| l.min(above)),
+                )
+            },
+        )
     }
 
     /// The lowest node whose limit keeps the leaf from ever having more.
     pub fn binds_ever(&self) -> Option<Binding> {
-        self.binding(|root| root.subtree, |rung, above| {
-            let all = rung.local + above;
-            let own = rung.borrowing.map(|limit| rung.subtree + limit);
-            (own.map(|o| o - rung.local), own.map_or(all, |o| o.min(all)))
-        })
+        self.binding(
+            |root| root.subtree,
+            |rung, above| {
+                let all = rung.local + above;
+                let own = rung.borrowing.map(|limit| rung.subtree + limit);
+                (own.map(|o| o - rung.local), own.map_or(all, |o| o.min(all)))
+            },
+        )
     }
 
     /// `below` answers with what the rung's own limit lets through (none without one) and what arrives below it.
@@ -119,7 +132,10 @@ impl<'a> Path<'a> {
             }
             flow = arrives;
         }
-        Some(Binding { node: at.0.node.clone(), limit: Amount::from_wide(at.1) })
+        Some(Binding {
+            node: at.0.node.clone(),
+            limit: Amount::from_wide(at.1),
+        })
     }
 
     /// Whether the leaf would use more than its own with so much more.
@@ -169,5 +185,12 @@ pub(super) fn rung<'a>(
     height: u32,
 ) -> Rung<'a> {
     let borrowing = limits.get(pair).and_then(|l| l.borrowing).map(Amount::wide);
-    Rung { node, subtree: cell.subtree, local: cell.local, usage: cell.usage, borrowing, height }
+    Rung {
+        node,
+        subtree: cell.subtree,
+        local: cell.local,
+        usage: cell.usage,
+        borrowing,
+        height,
+    }
 }

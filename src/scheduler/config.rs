@@ -4,7 +4,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{ClusterQueuePreemption, FlavorFungibility, QueueingStrategy};
 use crate::queue::Verdict;
-use crate::quota::{FlavorResource, ResourceGroup};
+use crate::quota::{FlavorResource, NodeRef, ResourceGroup};
 use crate::resources::{Amount, Requests};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
@@ -143,8 +143,17 @@ pub struct PodSetAssignment {
 }
 
 impl Inactive {
-    /// The verdict of workloads that wait in the queue meanwhile.
+    /// A queue whose cohorts are each other's ancestors.
+    pub(super) fn cycle(cohort: &NodeRef) -> Self {
+        Self {
+            reason: Arc::from("CohortCycle"),
+            message: Arc::from(format!("the parents of {cohort} form a cycle")),
+        }
+    }
+
+    /// What is said of workloads that wait in the queue meanwhile.
     pub(super) fn verdict(&self, queue: &str) -> Verdict {
-        Verdict::plain(PendingReason::Suspended, &format!("ClusterQueue {queue} is inactive: {}", self.message))
+        let text = format!("ClusterQueue {queue} is inactive: {}", self.message);
+        Verdict::plain(PendingReason::Suspended, &text)
     }
 }

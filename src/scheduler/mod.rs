@@ -9,13 +9,19 @@
 //! workload has a verdict (I25).
 //! Preemption gets its own folder here, with one file per rule; until then a workload that would need it waits for quota.
 
+mod assign;
 mod config;
+mod cycle;
 mod engine;
+mod fit;
+mod ledger;
+mod matching;
+mod report;
 
-pub use crate::queue::{Blocker, BlockerKind, PodSet, Verdict, Workload};
+pub use crate::queue::{Blocker, BlockerKind, PendingCounts, PodSet, Verdict, Workload};
 pub use crate::quota::{FlavorResource, NodeRef};
 pub use config::{
-    Assignment, Charge, ClusterQueue, Cohort, Decision, EngineSettings, Flavor, Inactive, Outcome, PodSetAssignment,
-    Undeclared,
+    Assignment, Charge, ClusterQueue, Cohort, Decision, EngineSettings, Flavor, Inactive, Outcome,
+    PodSetAssignment, Undeclared,
 };
-pub use engine::{Engine, PendingCounts};
+pub use engine::Engine;
