@@ -4,10 +4,10 @@
 //! clock, no environment, no network, no task. `kube`, `server` and `cli` are the shell that waits and talks.
 
 pub mod api;
+pub mod jobs;
+pub mod lifecycle;
 pub mod queue;
 pub mod quota;
 pub mod resources;
 pub mod scheduler;
-pub mod lifecycle;
-pub mod jobs;
 pub mod state;

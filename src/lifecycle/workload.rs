@@ -161,7 +161,12 @@ pub struct Plan {
 
 impl Plan {
     fn rest() -> Self {
-        Self { step: Step::Rest, notices: Vec::new(), due: None, queueable: false }
+        Self {
+            step: Step::Rest,
+            notices: Vec::new(),
+            due: None,
+            queueable: false,
+        }
     }
 
     fn only(step: Step) -> Self {
@@ -183,7 +188,13 @@ pub fn plan(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: 
     if let Some(plan) = ending(subject, facts, settings, now) {
         return plan;
     }
-    let mut draft = Draft { subject, status: subject.status.clone(), notices: Vec::new(), due: None, now };
+    let mut draft = Draft {
+        subject,
+        status: subject.status.clone(),
+        notices: Vec::new(),
+        due: None,
+        now,
+    };
     if let Some(reason) = finish_reason(subject, facts) {
         draft.finish(reason.0, &reason.1);
         return draft.plan(false);
@@ -219,7 +230,11 @@ fn ending(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Ti
             Owner::Nobody | Owner::Gone => false,
         };
         if !runs {
-            let step = if subject.finalizer { Step::RemoveFinalizer } else { Step::Rest };
+            let step = if subject.finalizer {
+                Step::RemoveFinalizer
+            } else {
+                Step::Rest
+            };
             return Some(Plan::only(step));
         }
     }
@@ -242,15 +257,19 @@ fn ending(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Ti
 /// Why the Workload is finished, if it is.
 fn finish_reason(subject: &Subject<'_>, facts: &Facts<'_>) -> Option<(&'static str, String)> {
     match &facts.owner {
-        Owner::Nobody if subject.made_for_job => {
-            Some(("OwnerNotFound", "The workload's owner no longer exists".to_owned()))
-        }
+        Owner::Nobody if subject.made_for_job => Some((
+            "OwnerNotFound",
+            "The workload's owner no longer exists".to_owned(),
+        )),
         Owner::Job(job) => match (&job.finished, &job.start_failed) {
-            (Some((success, message)), _) => Some((if *success { "Succeeded" } else { "Failed" }, message.clone())),
-            (None, Some(message)) => Some(("FailedToStart", message.clone())),
-            (None, None) if job.out_of_sync => {
-                Some(("OutOfSync", "The prebuilt workload is out of sync with its user job".to_owned()))
+            (Some((success, message)), _) => {
+                Some((if *success { "Succeeded" } else { "Failed" }, message.clone()))
             }
+            (None, Some(message)) => Some(("FailedToStart", message.clone())),
+            (None, None) if job.out_of_sync => Some((
+                "OutOfSync",
+                "The prebuilt workload is out of sync with its user job".to_owned(),
+            )),
             (None, None) => None,
         },
         Owner::Nobody | Owner::Gone | Owner::Foreign => None,
@@ -259,13 +278,34 @@ fn finish_reason(subject: &Subject<'_>, facts: &Facts<'_>) -> Option<(&'static s
 
 impl Draft<'_> {
     fn plan(self, queueable: bool) -> Plan {
-        let step = if self.status == *self.subject.status { Step::Rest } else { Step::Status(Box::new(self.status)) };
-        let notices = if step == Step::Rest { Vec::new() } else { self.notices };
-        Plan { step, notices, due: self.due, queueable }
+        let step = if self.status == *self.subject.status {
+            Step::Rest
+        } else {
+            Step::Status(Box::new(self.status))
+        };
+        let notices = if step == Step::Rest {
+            Vec::new()
+        } else {
+            self.notices
+        };
+        Plan {
+            step,
+            notices,
+            due: self.due,
+            queueable,
+        }
     }
 
     fn set(&mut self, kind: ConditionType, holds: bool, reason: &str, message: &str) {
-        set(&mut self.status, kind, holds, reason, message, self.subject.generation, self.now);
+        set(
+            &mut self.status,
+            kind,
+            holds,
+            reason,
+            message,
+            self.subject.generation,
+            self.now,
+        );
     }
 
     fn wake_at(&mut self, time: Timestamp) {
@@ -298,7 +338,12 @@ impl Draft<'_> {
         }
         if settings.pods_ready.is_some() {
             let before = conditions::is_true(&self.status, ConditionType::PodsReady);
-            pods_ready::observe(&mut self.status, job.pods_ready, self.subject.generation, self.now);
+            pods_ready::observe(
+                &mut self.status,
+                job.pods_ready,
+                self.subject.generation,
+                self.now,
+            );
             let started = conditions::reason(&self.status, ConditionType::PodsReady) == "Started";
             if !before && started {
                 self.notices.push(Notice::PodsReady);
@@ -307,14 +352,22 @@ impl Draft<'_> {
         for (name, count) in &job.reclaimable {
             match self.status.reclaimable_pods.iter_mut().find(|r| &r.name == name) {
                 Some(entry) => entry.count = entry.count.max(*count),
-                None => self.status.reclaimable_pods.push(ReclaimablePod { name: name.clone(), count: *count }),
+                None => self.status.reclaimable_pods.push(ReclaimablePod {
+                    name: name.clone(),
+                    count: *count,
+                }),
             }
         }
     }
 
     /// Lets an evicted workload back into the queue when what held it back is over.
     fn requeue(&mut self, facts: &Facts<'_>) {
-        let at = self.status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref()).map(|t| t.0);
+        let at = self
+            .status
+            .requeue_state
+            .as_ref()
+            .and_then(|s| s.requeue_at.as_ref())
+            .map(|t| t.0);
         let waits = at.filter(|at| *at > self.now);
         if let Some(at) = waits {
             self.wake_at(at);
@@ -322,20 +375,27 @@ impl Draft<'_> {
         if conditions::is_true(&self.status, ConditionType::QuotaReserved) {
             return;
         }
-        if at.is_some() && waits.is_none() {
-            if let Some(state) = &mut self.status.requeue_state {
-                state.requeue_at = None;
-            }
+        if let Some(state) = self
+            .status
+            .requeue_state
+            .as_mut()
+            .filter(|_| at.is_some() && waits.is_none())
+        {
+            state.requeue_at = None;
         }
         if !conditions::is_false(&self.status, ConditionType::Requeued) {
             return;
         }
         let reason = conditions::reason(&self.status, ConditionType::Requeued).to_owned();
         let again = match reason.as_str() {
-            eviction::CLUSTER_QUEUE_STOPPED => (facts.cluster_queue == QueueFact::Open)
-                .then_some(("ClusterQueueRestarted", "The ClusterQueue was restarted after being stopped")),
-            eviction::LOCAL_QUEUE_STOPPED => (facts.local_queue == QueueFact::Open)
-                .then_some(("LocalQueueRestarted", "The LocalQueue was restarted after being stopped")),
+            eviction::CLUSTER_QUEUE_STOPPED => (facts.cluster_queue == QueueFact::Open).then_some((
+                "ClusterQueueRestarted",
+                "The ClusterQueue was restarted after being stopped",
+            )),
+            eviction::LOCAL_QUEUE_STOPPED => (facts.local_queue == QueueFact::Open).then_some((
+                "LocalQueueRestarted",
+                "The LocalQueue was restarted after being stopped",
+            )),
             eviction::PODS_READY_TIMEOUT | eviction::ADMISSION_CHECK => waits
                 .is_none()
                 .then_some(("BackoffFinished", "The workload backoff was finished")),
@@ -354,7 +414,8 @@ impl Draft<'_> {
         if !conditions::is_true(&self.status, ConditionType::Evicted)
             || !conditions::reason(&self.status, ConditionType::Evicted).starts_with(eviction::DEACTIVATED)
         {
-            let target = conditions::find(&self.status, ConditionType::DeactivationTarget).filter(|c| c.status == "True");
+            let target = conditions::find(&self.status, ConditionType::DeactivationTarget)
+                .filter(|c| c.status == "True");
             let cause = match target {
                 Some(c) => Cause {
                     reason: eviction::DEACTIVATED,
@@ -402,7 +463,13 @@ impl Draft<'_> {
         };
         if idle {
             let ready = settings.pods_ready.is_some();
-            eviction::release(&mut self.status, self.subject.active, ready, self.subject.generation, self.now);
+            eviction::release(
+                &mut self.status,
+                self.subject.active,
+                ready,
+                self.subject.generation,
+                self.now,
+            );
             self.status.reclaimable_pods.clear();
         }
     }
@@ -411,7 +478,12 @@ impl Draft<'_> {
         match checks::demand(&self.status) {
             Demand::None => false,
             Demand::Reject(message) => {
-                self.set(ConditionType::DeactivationTarget, true, eviction::ADMISSION_CHECK, &message);
+                self.set(
+                    ConditionType::DeactivationTarget,
+                    true,
+                    eviction::ADMISSION_CHECK,
+                    &message,
+                );
                 self.notices.push(Notice::CheckRejected(message));
                 true
             }
@@ -433,8 +505,18 @@ impl Draft<'_> {
         let admitted = conditions::is_true(&self.status, ConditionType::Admitted);
         let (local, cluster) = facts.queues;
         let fates = [
-            (&facts.local_queue, "LocalQueue", local, eviction::LOCAL_QUEUE_STOPPED),
-            (&facts.cluster_queue, "ClusterQueue", cluster, eviction::CLUSTER_QUEUE_STOPPED),
+            (
+                &facts.local_queue,
+                "LocalQueue",
+                local,
+                eviction::LOCAL_QUEUE_STOPPED,
+            ),
+            (
+                &facts.cluster_queue,
+                "ClusterQueue",
+                cluster,
+                eviction::CLUSTER_QUEUE_STOPPED,
+            ),
         ];
         for (fact, kind, name, reason) in fates {
             match fact {
@@ -459,7 +541,13 @@ impl Draft<'_> {
     }
 
     fn unreserve(&mut self, reason: PendingReason, message: &str) {
-        reservation::unreserve(&mut self.status, reason, message, self.subject.generation, self.now);
+        reservation::unreserve(
+            &mut self.status,
+            reason,
+            message,
+            self.subject.generation,
+            self.now,
+        );
         self.notices.push(Notice::Pending(reason, message.to_owned()));
     }
 
@@ -469,10 +557,21 @@ impl Draft<'_> {
             Timer::At(time) => return self.wake_at(time),
             Timer::Late(late) => late,
         };
-        let count = self.status.requeue_state.as_ref().and_then(|s| s.count).unwrap_or(0).saturating_add(1);
+        let count = self
+            .status
+            .requeue_state
+            .as_ref()
+            .and_then(|s| s.count)
+            .unwrap_or(0)
+            .saturating_add(1);
         if limits.requeues.is_some_and(|most| count > most) {
             let message = "exceeding the maximum number of re-queuing retries";
-            self.set(ConditionType::DeactivationTarget, true, "RequeuingLimitExceeded", message);
+            self.set(
+                ConditionType::DeactivationTarget,
+                true,
+                "RequeuingLimitExceeded",
+                message,
+            );
             return;
         }
         let failures = u32::try_from(count).unwrap_or(u32::MAX);
@@ -492,11 +591,15 @@ impl Draft<'_> {
     }
 
     fn time_execution(&mut self) {
-        let Some(limit) = self.subject.max_execution_seconds else { return };
+        let Some(limit) = self.subject.max_execution_seconds else {
+            return;
+        };
         if conditions::is_true(&self.status, ConditionType::Evicted) {
             return;
         }
-        let Some(start) = conditions::since(&self.status, ConditionType::Admitted) else { return };
+        let Some(start) = conditions::since(&self.status, ConditionType::Admitted) else {
+            return;
+        };
         let past = self.status.accumulated_past_execution_time_seconds.unwrap_or(0);
         let end = backoff::after(start, backoff::seconds(limit.saturating_sub(past)));
         if self.now < end {
@@ -505,16 +608,26 @@ impl Draft<'_> {
         }
         self.status.accumulated_past_execution_time_seconds = None;
         let message = "exceeding the maximum execution time";
-        self.set(ConditionType::DeactivationTarget, true, "MaximumExecutionTimeExceeded", message);
+        self.set(
+            ConditionType::DeactivationTarget,
+            true,
+            "MaximumExecutionTimeExceeded",
+            message,
+        );
         self.notices.push(Notice::ExecutionTimeExceeded);
     }
 
     /// Says why a workload without a reservation waits. Returns whether it belongs in the queue.
     fn pending(&mut self, facts: &Facts<'_>) -> bool {
         let waits = conditions::is_false(&self.status, ConditionType::Requeued)
-            || self.status.requeue_state.as_ref().is_some_and(|s| s.requeue_at.as_ref().is_some_and(|t| t.0 > self.now));
+            || self
+                .status
+                .requeue_state
+                .as_ref()
+                .is_some_and(|s| s.requeue_at.as_ref().is_some_and(|t| t.0 > self.now));
         let on_hold = conditions::is_false(&self.status, ConditionType::QuotaReserved)
-            && conditions::reason(&self.status, ConditionType::QuotaReserved) == PendingReason::OnHold.as_str();
+            && conditions::reason(&self.status, ConditionType::QuotaReserved)
+                == PendingReason::OnHold.as_str();
         let obstacle = self.obstacle(facts);
         let gone = matches!(facts.local_queue, QueueFact::Missing | QueueFact::Stopped(_))
             || facts.cluster_queue == QueueFact::Missing
@@ -524,11 +637,19 @@ impl Draft<'_> {
             return false;
         }
         let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
-        let said = obstacle.or_else(|| facts.verdict.clone().filter(|_| queueable)).or_else(|| {
-            (known && !queueable && waits && !self.says_evaluation())
-                .then(|| (PendingReason::PendingEvaluation, "The workload waits to be queued again".to_owned()))
-        });
-        let Some((reason, message)) = said else { return queueable };
+        let said = obstacle
+            .or_else(|| facts.verdict.clone().filter(|_| queueable))
+            .or_else(|| {
+                (known && !queueable && waits && !self.says_evaluation()).then(|| {
+                    (
+                        PendingReason::PendingEvaluation,
+                        "The workload waits to be queued again".to_owned(),
+                    )
+                })
+            });
+        let Some((reason, message)) = said else {
+            return queueable;
+        };
         let before = conditions::find(&self.status, ConditionType::QuotaReserved)
             .map(|c| (c.reason.clone(), c.message.clone()));
         self.set(ConditionType::QuotaReserved, false, reason.as_str(), &message);
@@ -540,13 +661,17 @@ impl Draft<'_> {
     }
 
     fn says_evaluation(&self) -> bool {
-        conditions::reason(&self.status, ConditionType::QuotaReserved) == PendingReason::PendingEvaluation.as_str()
+        conditions::reason(&self.status, ConditionType::QuotaReserved)
+            == PendingReason::PendingEvaluation.as_str()
     }
 
     /// What keeps the workload from being judged by the scheduler at all.
     fn obstacle(&self, facts: &Facts<'_>) -> Option<(PendingReason, String)> {
         if !self.subject.active {
-            return Some((PendingReason::Deactivated, "The workload is deactivated".to_owned()));
+            return Some((
+                PendingReason::Deactivated,
+                "The workload is deactivated".to_owned(),
+            ));
         }
         let (local, cluster) = facts.queues;
         let suspended = |m: String| Some((PendingReason::Suspended, m));
@@ -571,7 +696,10 @@ impl Draft<'_> {
             return misconfigured(message.clone());
         }
         if self.subject.gated {
-            return Some((PendingReason::AdmissionGated, "The workload is held back by admission gates".to_owned()));
+            return Some((
+                PendingReason::AdmissionGated,
+                "The workload is held back by admission gates".to_owned(),
+            ));
         }
         None
     }

@@ -12,7 +12,9 @@ pub mod transform;
 
 pub use amount::Amount;
 pub use limit_range::LimitRangeSummary;
-pub use pod::{Quantities, amounts, apply_overhead, pod_quantities, pod_requests, total, without_reclaimable};
+pub use pod::{
+    Quantities, amounts, apply_overhead, pod_quantities, pod_requests, total, without_reclaimable,
+};
 pub use quantity::{Quantity, QuantityError};
 
 use std::collections::BTreeMap;

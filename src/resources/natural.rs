@@ -75,7 +75,8 @@ impl Natural {
     /// `self × other`
     pub(super) fn product(&self, other: &Self) -> Self {
         let parts = other.0.iter().enumerate().map(|(place, limb)| {
-            self.times(u32::try_from(*limb).unwrap_or(0)).shifted_up(place * DIGITS)
+            self.times(u32::try_from(*limb).unwrap_or(0))
+                .shifted_up(place * DIGITS)
         });
         parts.fold(Self::default(), |sum, part| sum.plus(&part))
     }

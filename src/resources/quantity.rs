@@ -290,7 +290,15 @@ impl Quantity {
         let wide = self.wide();
         let digits = wide.digits.product(&Natural::from_u64(factor.unsigned_abs()));
         let negative = wide.negative != (factor < 0) && !digits.is_zero();
-        Self { number: Number::Wide(Wide { negative, digits, scale: wide.scale }), format: self.format, text: None }
+        Self {
+            number: Number::Wide(Wide {
+                negative,
+                digits,
+                scale: wide.scale,
+            }),
+            format: self.format,
+            text: None,
+        }
     }
 
     fn wide(&self) -> Wide {

@@ -38,8 +38,16 @@ impl Transform {
     /// What is charged for what is asked. Nothing that comes out is negative.
     pub fn apply(&self, requests: Quantities) -> Quantities {
         let mut requests = requests;
-        requests.retain(|name, _| !self.exclude_prefixes.iter().any(|prefix| name.starts_with(prefix.as_str())));
-        if !requests.keys().any(|name| self.transformations.contains_key(name)) {
+        requests.retain(|name, _| {
+            !self
+                .exclude_prefixes
+                .iter()
+                .any(|prefix| name.starts_with(prefix.as_str()))
+        });
+        if !requests
+            .keys()
+            .any(|name| self.transformations.contains_key(name))
+        {
             return requests;
         }
         let mut charged = Quantities::new();
@@ -48,21 +56,34 @@ impl Transform {
                 put(&mut charged, name, quantity);
                 continue;
             };
-            let factor = rule.multiply_by.as_ref().and_then(|by| requests.get(by)).map(|by| by.saturating(0));
+            let factor = rule
+                .multiply_by
+                .as_ref()
+                .and_then(|by| requests.get(by))
+                .map(|by| by.saturating(0));
             for (output, each) in &rule.outputs {
                 let units = each.times(quantity.saturating(0));
-                put(&mut charged, output, &factor.map_or_else(|| units.clone(), |factor| units.times(factor)));
+                put(
+                    &mut charged,
+                    output,
+                    &factor.map_or_else(|| units.clone(), |factor| units.times(factor)),
+                );
             }
             if rule.strategy == Strategy::Retain {
                 put(&mut charged, name, quantity);
             }
         }
-        charged.values_mut().filter(|quantity| quantity.is_negative()).for_each(|quantity| *quantity = Quantity::ZERO);
+        charged
+            .values_mut()
+            .filter(|quantity| quantity.is_negative())
+            .for_each(|quantity| *quantity = Quantity::ZERO);
         charged
     }
 }
 
 fn put(to: &mut Quantities, name: &Arc<str>, quantity: &Quantity) {
-    let sum = to.get(name).map_or_else(|| quantity.clone(), |have| have.plus(quantity));
+    let sum = to
+        .get(name)
+        .map_or_else(|| quantity.clone(), |have| have.plus(quantity));
     to.insert(name.clone(), sum);
 }

@@ -28,7 +28,11 @@ pub(super) fn groups_of(groups: &[v1beta2::ResourceGroup]) -> Vec<ResourceGroup>
         limits: f.resources.iter().map(limits).collect(),
     };
     let group = |g: &v1beta2::ResourceGroup| ResourceGroup {
-        covered: g.covered_resources.iter().map(|r| Arc::from(r.as_str())).collect(),
+        covered: g
+            .covered_resources
+            .iter()
+            .map(|r| Arc::from(r.as_str()))
+            .collect(),
         flavors: g.flavors.iter().map(flavor).collect(),
     };
     groups.iter().map(group).collect()
@@ -40,11 +44,23 @@ const fn builtin(
     plural: &'static str,
     namespaced: bool,
 ) -> Resource {
-    Resource { group, version: "v1", kind, plural, namespaced }
+    Resource {
+        group,
+        version: "v1",
+        kind,
+        plural,
+        namespaced,
+    }
 }
 
 const fn ours(kind: &'static str, plural: &'static str, namespaced: bool) -> Resource {
-    Resource { group: GROUP, version: v1beta2::VERSION, kind, plural, namespaced }
+    Resource {
+        group: GROUP,
+        version: v1beta2::VERSION,
+        kind,
+        plural,
+        namespaced,
+    }
 }
 
 impl Kind {
@@ -85,7 +101,13 @@ impl Kind {
             Self::Workload => ours("Workload", "workloads", true),
             Self::Job(index) => KINDS.get(index).map_or(builtin("", "", "", true), |kind| {
                 let gvk = kind.gvk();
-                Resource { group: gvk.group, version: gvk.version, kind: gvk.kind, plural: gvk.plural, namespaced: true }
+                Resource {
+                    group: gvk.group,
+                    version: gvk.version,
+                    kind: gvk.kind,
+                    plural: gvk.plural,
+                    namespaced: true,
+                }
             }),
         }
     }
@@ -102,6 +124,10 @@ impl Kind {
 impl Resource {
     /// `group/version`, or the version alone in the core group.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 }

@@ -19,6 +19,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Whether version `new` is older than version `known` of the same object: an echo that a write has overtaken.
@@ -27,19 +28,28 @@ fn is_older(new: &str, known: &str) -> bool {
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 impl State {
     /// Takes an object in. One that cannot be read counts as absent, with an event that says so.
     pub(super) fn ingest(&mut self, kind: Kind, object: &Value) {
-        let key = ObjectKey::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        let key = ObjectKey::new(
+            text(object, "/metadata/namespace"),
+            text(object, "/metadata/name"),
+        );
         if let Some(seen) = self.relisting.get_mut(&kind) {
             seen.insert(key.clone());
         }
         let version = text(object, "/metadata/resourceVersion");
         let uid = text(object, "/metadata/uid");
-        if self.known(kind, &key).is_some_and(|(u, v)| *u == *uid && is_older(version, v)) {
+        if self
+            .known(kind, &key)
+            .is_some_and(|(u, v)| *u == *uid && is_older(version, v))
+        {
             return;
         }
         if let Err(problem) = self.take(kind, &key, object) {
@@ -70,10 +80,19 @@ impl State {
 
     fn tell_unreadable(&mut self, kind: Kind, key: ObjectKey, uid: &str, problem: &str) {
         let note = format!("{} cannot be read: {problem}", kind.resource().kind);
-        if self.told.insert((kind, key.clone()), note.clone()).as_deref() == Some(note.as_str()) || !self.leading {
+        if self.told.insert((kind, key.clone()), note.clone()).as_deref() == Some(note.as_str())
+            || !self.leading
+        {
             return;
         }
-        let event = Event { kind, key, uid: uid.to_owned(), warning: true, reason: "Unreadable".to_owned(), note };
+        let event = Event {
+            kind,
+            key,
+            uid: uid.to_owned(),
+            warning: true,
+            reason: "Unreadable".to_owned(),
+            note,
+        };
         self.effects.push(Effect::Event(event));
     }
 
@@ -86,14 +105,18 @@ impl State {
                 self.limits_changed(&key.namespace);
             }
             Kind::RuntimeClass => {
-                let overhead = read::<RuntimeClass>(object)?.overhead.and_then(|o| o.pod_fixed).unwrap_or_default();
+                let overhead = read::<RuntimeClass>(object)?
+                    .overhead
+                    .and_then(|o| o.pod_fixed)
+                    .unwrap_or_default();
                 if self.runtime_classes.insert(name.clone(), overhead).is_none() {
                     self.requests_changed(None);
                 }
             }
             Kind::PriorityClass => {
                 let class = read::<PriorityClass>(object)?;
-                self.priority_classes.insert(name.clone(), (class.value, class.global_default.unwrap_or(false)));
+                self.priority_classes
+                    .insert(name.clone(), (class.value, class.global_default.unwrap_or(false)));
             }
             Kind::WorkloadPriorityClass => {
                 let value = read::<v1beta2::WorkloadPriorityClass>(object)?.value;
@@ -140,17 +163,26 @@ impl State {
     fn take_flavor(&mut self, object: v1beta2::ResourceFlavor) {
         let meta = Meta::of(&object.metadata);
         let name = meta.key.name.clone();
-        let changed = self.flavors.get(&name).is_none_or(|known| known.object.spec != object.spec);
+        let changed = self
+            .flavors
+            .get(&name)
+            .is_none_or(|known| known.object.spec != object.spec);
         if changed {
             let spec = &object.spec;
-            self.engine.set_flavor(&name, Some(Flavor {
-                node_labels: spec.node_labels.clone(),
-                node_taints: spec.node_taints.clone(),
-                tolerations: spec.tolerations.clone(),
-                topology_name: spec.topology_name.as_deref().map(Arc::from),
-            }));
+            self.engine.set_flavor(
+                &name,
+                Some(Flavor {
+                    node_labels: spec.node_labels.clone(),
+                    node_taints: spec.node_taints.clone(),
+                    tolerations: spec.tolerations.clone(),
+                    topology_name: spec.topology_name.as_deref().map(Arc::from),
+                }),
+            );
         }
-        let fresh = self.flavors.insert(name.clone(), FlavorRecord { meta, object }).is_none();
+        let fresh = self
+            .flavors
+            .insert(name.clone(), FlavorRecord { meta, object })
+            .is_none();
         self.dirty.insert(Item::Flavor(name));
         if fresh || changed {
             self.all_cluster_queues_changed();
@@ -167,14 +199,21 @@ impl State {
 
     fn take_cohort(&mut self, object: v1beta2::Cohort) {
         let name: Arc<str> = Arc::from(object.metadata.name.as_deref().unwrap_or_default());
-        if self.cohorts.get(&name).is_some_and(|known| known.object.spec == object.spec) {
+        if self
+            .cohorts
+            .get(&name)
+            .is_some_and(|known| known.object.spec == object.spec)
+        {
             return;
         }
         let spec = &object.spec;
-        self.engine.set_cohort(&name, Some(Cohort {
-            parent: spec.parent_name.as_deref().map(Arc::from),
-            groups: groups_of(&spec.resource_groups),
-        }));
+        self.engine.set_cohort(
+            &name,
+            Some(Cohort {
+                parent: spec.parent_name.as_deref().map(Arc::from),
+                groups: groups_of(&spec.resource_groups),
+            }),
+        );
         self.cohorts.insert(name, CohortRecord { object });
         self.all_cluster_queues_changed();
     }
@@ -182,9 +221,17 @@ impl State {
     fn take_cluster_queue(&mut self, object: v1beta2::ClusterQueue) {
         let meta = Meta::of(&object.metadata);
         let name = meta.key.name.clone();
-        let before = self.cluster_queues.insert(name.clone(), ClusterQueueRecord { meta: meta.clone(), object });
+        let before = self.cluster_queues.insert(
+            name.clone(),
+            ClusterQueueRecord {
+                meta: meta.clone(),
+                object,
+            },
+        );
         let after = self.cluster_queues.get(&name).map(|r| &r.object.spec);
-        let changed = before.as_ref().is_none_or(|b| Some(&b.object.spec) != after || b.meta.deleting != meta.deleting);
+        let changed = before
+            .as_ref()
+            .is_none_or(|b| Some(&b.object.spec) != after || b.meta.deleting != meta.deleting);
         self.dirty.insert(Item::ClusterQueue(name.clone()));
         if changed {
             self.configure_cluster_queue(&name);
@@ -198,11 +245,16 @@ impl State {
         let meta = Meta::of(&object.metadata);
         let key = meta.key.clone();
         if let Some(cluster_queue) = object.spec.cluster_queue.as_deref() {
-            self.queues_by_cluster_queue.entry(Arc::from(cluster_queue)).or_default().insert(key.clone());
+            self.queues_by_cluster_queue
+                .entry(Arc::from(cluster_queue))
+                .or_default()
+                .insert(key.clone());
         }
         let deleting = meta.deleting;
         let spec = object.spec.clone();
-        let before = self.local_queues.insert(key.clone(), LocalQueueRecord { meta, object });
+        let before = self
+            .local_queues
+            .insert(key.clone(), LocalQueueRecord { meta, object });
         self.dirty.insert(Item::LocalQueue(key.clone()));
         if before.is_none_or(|b| b.object.spec != spec || b.meta.deleting != deleting) {
             self.local_queue_changed(&key);
@@ -220,11 +272,17 @@ impl State {
         }
         self.unindex_workload(key);
         if let Some(owner) = &record.owner {
-            self.workloads_by_owner.entry(owner.uid.clone()).or_default().insert(key.clone());
+            self.workloads_by_owner
+                .entry(owner.uid.clone())
+                .or_default()
+                .insert(key.clone());
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         if let Some(queue) = record.local_queue().filter(|_| !finished) {
-            self.workloads_by_queue.entry(queue).or_default().insert(key.clone());
+            self.workloads_by_queue
+                .entry(queue)
+                .or_default()
+                .insert(key.clone());
         }
         let owner = record.owner.as_ref().map(|o| o.uid.clone());
         self.workloads.insert(key.clone(), record);
@@ -249,10 +307,9 @@ impl State {
 
     /// An object is gone. With a UID, only the object with that UID.
     pub(super) fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
-        if let (Some(uid), Some((known, _))) = (uid, self.known(kind, key)) {
-            if !uid.is_empty() && uid != known {
-                return;
-            }
+        let other = |uid: &str| self.known(kind, key).is_some_and(|(known, _)| known != uid);
+        if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {
+            return;
         }
         self.told.remove(&(kind, key.clone()));
         let name = &key.name;
@@ -318,13 +375,8 @@ impl State {
 
     fn remove_local_queue(&mut self, key: &ObjectKey) {
         if let Some(record) = self.local_queues.remove(key) {
-            let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
-            if let Some(queues) = self.queues_by_cluster_queue.get_mut(target) {
-                queues.remove(key);
-                if queues.is_empty() {
-                    self.queues_by_cluster_queue.remove(target);
-                }
-            }
+            let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
+            take_from(&mut self.queues_by_cluster_queue, &target, key);
             self.local_queue_changed(key);
             self.published.config_changed();
         }
@@ -349,24 +401,16 @@ impl State {
     }
 
     fn unindex_workload(&mut self, key: &ObjectKey) {
-        let Some(record) = self.workloads.get(key) else { return };
+        let Some(record) = self.workloads.get(key) else {
+            return;
+        };
         let owner = record.owner.as_ref().map(|o| o.uid.clone());
         let queue = record.local_queue();
         if let Some(uid) = owner {
-            if let Some(keys) = self.workloads_by_owner.get_mut(&uid) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.workloads_by_owner.remove(&uid);
-                }
-            }
+            take_from(&mut self.workloads_by_owner, &uid, key);
         }
         if let Some(queue) = queue {
-            if let Some(keys) = self.workloads_by_queue.get_mut(&queue) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.workloads_by_queue.remove(&queue);
-                }
-            }
+            take_from(&mut self.workloads_by_queue, &queue, key);
         }
     }
 
@@ -393,15 +437,28 @@ impl State {
 
     pub(super) fn cluster_queue_changed(&mut self, name: &Arc<str>) {
         self.dirty.insert(Item::ClusterQueue(name.clone()));
-        for key in self.queues_by_cluster_queue.get(name).cloned().unwrap_or_default() {
+        for key in self
+            .queues_by_cluster_queue
+            .get(name)
+            .cloned()
+            .unwrap_or_default()
+        {
             self.local_queue_changed(&key);
         }
     }
 
     /// Flavors, checks and topologies look again whether a ClusterQueue still refers to them.
     fn references_changed(&mut self) {
-        let flavors = self.flavors.values().filter(|r| r.meta.deleting).map(|r| Item::Flavor(r.meta.key.name.clone()));
-        let checks = self.checks.values().filter(|r| r.meta.deleting).map(|r| Item::Check(r.meta.key.name.clone()));
+        let flavors = self
+            .flavors
+            .values()
+            .filter(|r| r.meta.deleting)
+            .map(|r| Item::Flavor(r.meta.key.name.clone()));
+        let checks = self
+            .checks
+            .values()
+            .filter(|r| r.meta.deleting)
+            .map(|r| Item::Check(r.meta.key.name.clone()));
         self.dirty.extend(flavors.chain(checks).collect::<Vec<_>>());
     }
 
@@ -416,8 +473,14 @@ impl State {
     }
 
     fn limits_changed(&mut self, namespace: &Arc<str>) {
-        let start = ObjectKey { namespace: namespace.clone(), name: Arc::from("") };
-        let ranges = self.limit_ranges.range(start..).take_while(|(key, _)| key.namespace == *namespace);
+        let start = ObjectKey {
+            namespace: namespace.clone(),
+            name: Arc::from(""),
+        };
+        let ranges = self
+            .limit_ranges
+            .range(start..)
+            .take_while(|(key, _)| key.namespace == *namespace);
         let summary = LimitRangeSummary::new(ranges.map(|(_, range)| range));
         self.limits.insert(namespace.clone(), summary);
         self.requests_changed(Some(namespace));
@@ -425,10 +488,16 @@ impl State {
 
     /// LimitRanges of a namespace or runtime classes have changed.
     fn requests_changed(&mut self, namespace: Option<&Arc<str>>) {
-        let keys: Vec<ObjectKey> =
-            self.workloads.keys().filter(|k| namespace.is_none_or(|ns| k.namespace == *ns)).cloned().collect();
+        let keys: Vec<ObjectKey> = self
+            .workloads
+            .keys()
+            .filter(|k| namespace.is_none_or(|ns| k.namespace == *ns))
+            .cloned()
+            .collect();
         for key in keys {
-            let Some(record) = self.workloads.get(&key) else { continue };
+            let Some(record) = self.workloads.get(&key) else {
+                continue;
+            };
             let effective = self.effective(record);
             if let Some(record) = self.workloads.get_mut(&key) {
                 record.effective = effective;
@@ -438,12 +507,34 @@ impl State {
     }
 
     fn priorities_changed(&mut self, class: &str) {
-        let jobs = self.jobs.iter().filter(|(_, view)| view.priority_class.as_deref() == Some(class));
-        self.dirty.extend(jobs.map(|((kind, key), _)| Item::Job(*kind, key.clone())).collect::<Vec<_>>());
+        let jobs = self
+            .jobs
+            .iter()
+            .filter(|(_, view)| view.priority_class.as_deref() == Some(class));
+        self.dirty.extend(
+            jobs.map(|((kind, key), _)| Item::Job(*kind, key.clone()))
+                .collect::<Vec<_>>(),
+        );
         let workloads = self.workloads.iter().filter(|(_, r)| {
-            r.priority_class.as_ref().is_some_and(|c| c.kind == "WorkloadPriorityClass" && c.name == class)
+            r.priority_class
+                .as_ref()
+                .is_some_and(|c| c.kind == "WorkloadPriorityClass" && c.name == class)
         });
-        self.dirty.extend(workloads.map(|(key, _)| Item::Workload(key.clone())).collect::<Vec<_>>());
+        self.dirty.extend(
+            workloads
+                .map(|(key, _)| Item::Workload(key.clone()))
+                .collect::<Vec<_>>(),
+        );
+    }
+}
+
+/// Takes a key out of an index; an entry without keys goes.
+fn take_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, entry: &K, key: &ObjectKey) {
+    if let Some(keys) = index.get_mut(entry) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(entry);
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use super::{Item, State};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::jobs::{
-    JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, PodSetInfo, Priority, PriorityLookup, TemplateInfo,
-    WorkloadRequest, workload_body, workload_name,
+    JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, PodSetInfo, Priority, PriorityLookup,
+    TemplateInfo, WorkloadRequest, workload_body, workload_name,
 };
 use crate::lifecycle::{conditions, reservation};
 use jiff::Timestamp;
@@ -24,7 +24,9 @@ const LABEL_LIMIT: usize = 63;
 impl State {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
     pub(super) fn step_job(&mut self, index: usize, key: &ObjectKey, now: Timestamp) {
-        let (Some(view), Some(kind)) = (self.jobs.get(&(index, key.clone())), KINDS.get(index)) else { return };
+        let (Some(view), Some(kind)) = (self.jobs.get(&(index, key.clone())), KINDS.get(index)) else {
+            return;
+        };
         if view.deleting {
             return;
         }
@@ -40,18 +42,20 @@ impl State {
     /// Key of the Workload of a job: the one that it names, or the one that it owns.
     fn workload_of(&self, index: usize, view: &JobView) -> Option<ObjectKey> {
         if let Some(name) = &view.prebuilt_workload {
-            let key = ObjectKey { namespace: view.key.namespace.clone(), name: name.clone() };
+            let key = ObjectKey {
+                namespace: view.key.namespace.clone(),
+                name: name.clone(),
+            };
             let owner = self.workloads.get(&key)?.owner.as_ref()?;
             return (owner.uid == view.uid).then_some(key);
         }
-        let own = self.own_workload_key(index, view);
+        let own = own_workload_key(index, view);
         let keys = self.workloads_by_owner.get(&view.uid)?;
-        if keys.contains(&own) { Some(own) } else { keys.first().cloned() }
-    }
-
-    fn own_workload_key(&self, index: usize, view: &JobView) -> ObjectKey {
-        let gvk = Kind::Job(index).resource();
-        ObjectKey::new(&view.key.namespace, &workload_name(gvk.group, gvk.kind, &view.key.name, &view.uid, None))
+        if keys.contains(&own) {
+            Some(own)
+        } else {
+            keys.first().cloned()
+        }
     }
 
     /// The controller of the job is a job of ours that is held itself: the child has no Workload.
@@ -59,7 +63,11 @@ impl State {
         let mut controller = view.controller.clone();
         let mut steps = 0_u8;
         while let Some(owner) = controller.take() {
-            let Some(parent) = self.job_by_uid.get(owner.uid.as_str()).and_then(|id| self.jobs.get(id)) else {
+            let Some(parent) = self
+                .job_by_uid
+                .get(owner.uid.as_str())
+                .and_then(|id| self.jobs.get(id))
+            else {
                 return false;
             };
             if self.manages(parent) {
@@ -79,25 +87,43 @@ impl State {
         let mut owner = view.controller.clone();
         let mut admitted = false;
         while let Some(parent) = owner.as_ref().and_then(|o| self.job_by_uid.get(o.uid.as_str())) {
-            let Some(parent_view) = self.jobs.get(parent) else { break };
+            let Some(parent_view) = self.jobs.get(parent) else {
+                break;
+            };
             admitted |= self
                 .workload_of(parent.0, parent_view)
                 .and_then(|key| self.workloads.get(&key))
-                .is_some_and(|r| runs(r));
+                .is_some_and(runs);
             owner.clone_from(&parent_view.controller);
             if admitted {
                 break;
             }
         }
         if !admitted && !view.suspended {
-            self.patch_job(index, view, &JobPatch { status: false, body: json!({"spec": {"suspend": true}}) }, Vec::new());
+            self.patch_job(
+                index,
+                view,
+                &JobPatch {
+                    status: false,
+                    body: json!({"spec": {"suspend": true}}),
+                },
+                Vec::new(),
+            );
         }
     }
 
     /// A job that has no Workload yet: it must rest, then one is made.
     fn step_job_without(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, now: Timestamp) {
         if let Some(patch) = kind.stop_patches(view, &[]).first() {
-            let stopped = (!view.suspended).then(|| job_event(index, view, false, "Stopped", "Missing Workload; unable to restore pod templates"));
+            let stopped = (!view.suspended).then(|| {
+                job_event(
+                    index,
+                    view,
+                    false,
+                    "Stopped",
+                    "Missing Workload; unable to restore pod templates",
+                )
+            });
             self.patch_job(index, view, patch, stopped.into_iter().collect());
             return;
         }
@@ -105,14 +131,17 @@ impl State {
             return;
         }
         if let Some(name) = view.prebuilt_workload.clone() {
-            let key = ObjectKey { namespace: view.key.namespace.clone(), name };
+            let key = ObjectKey {
+                namespace: view.key.namespace.clone(),
+                name,
+            };
             self.adopt(index, view, &key, now);
             return;
         }
-        let key = self.own_workload_key(index, view);
+        let key = own_workload_key(index, view);
         if self.workloads.contains_key(&key) {
             let note = format!("Workload {key} exists and belongs to another object");
-            self.tell_once(index, view, "WorkloadNameConflict", note);
+            self.tell_once(index, view, "WorkloadNameConflict", &note);
             return;
         }
         if !self.writes.may_write(Kind::Workload, &key, now) {
@@ -130,12 +159,17 @@ impl State {
             }
             Err(Refusal::Class(MissingClass::WorkloadClass(name))) => {
                 let note = format!("WorkloadPriorityClass {name} not found");
-                self.tell_once(index, view, "WorkloadPriorityClassNotFound", note);
+                self.tell_once(index, view, "WorkloadPriorityClassNotFound", &note);
             }
             Err(Refusal::Class(MissingClass::PodClass(name))) => {
-                self.tell_once(index, view, "ErrWorkloadCompose", format!("PriorityClass {name} not found"));
+                self.tell_once(
+                    index,
+                    view,
+                    "ErrWorkloadCompose",
+                    &format!("PriorityClass {name} not found"),
+                );
             }
-            Err(Refusal::Job(error)) => self.tell_once(index, view, "ErrWorkloadCompose", error.to_string()),
+            Err(Refusal::Job(error)) => self.tell_once(index, view, "ErrWorkloadCompose", &error.to_string()),
         }
     }
 
@@ -144,13 +178,22 @@ impl State {
         match &self.raw_job {
             Some(((i, key), job)) if *i == index && *key == view.key => Some(job.clone()),
             _ => {
-                self.effects.push(Effect::Refetch { kind: Kind::Job(index), key: view.key.clone() });
+                self.effects.push(Effect::Refetch {
+                    kind: Kind::Job(index),
+                    key: view.key.clone(),
+                });
                 None
             }
         }
     }
 
-    fn compose(&self, kind: &dyn JobKind, job: &Value, view: &JobView, key: &ObjectKey) -> Result<Value, Refusal> {
+    fn compose(
+        &self,
+        kind: &dyn JobKind,
+        job: &Value,
+        view: &JobView,
+        key: &ObjectKey,
+    ) -> Result<Value, Refusal> {
         let pod_sets = kind.pod_sets(job).map_err(Refusal::Job)?;
         let priority = Priority::resolve(view, &pod_sets, self).map_err(Refusal::Class)?;
         let request = WorkloadRequest {
@@ -165,11 +208,21 @@ impl State {
     /// A Workload that the job names becomes its own, unless it has an owner.
     fn adopt(&mut self, index: usize, view: &JobView, key: &ObjectKey, now: Timestamp) {
         let Some(record) = self.workloads.get(key) else {
-            self.tell_once(index, view, "PrebuiltWorkloadNotFound", format!("Workload {key} doesn't exist"));
+            self.tell_once(
+                index,
+                view,
+                "PrebuiltWorkloadNotFound",
+                &format!("Workload {key} doesn't exist"),
+            );
             return;
         };
         if record.owner.is_some() {
-            self.tell_once(index, view, "WorkloadNameConflict", format!("Workload {key} belongs to another object"));
+            self.tell_once(
+                index,
+                view,
+                "WorkloadNameConflict",
+                &format!("Workload {key} belongs to another object"),
+            );
             return;
         }
         if record.meta.deleting || !self.writes.may_write(Kind::Workload, key, now) {
@@ -192,14 +245,23 @@ impl State {
     }
 
     /// A job with its Workload.
-    fn step_job_with(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, key: &ObjectKey, now: Timestamp) {
-        let Some(record) = self.workloads.get(key).cloned() else { return };
+    fn step_job_with(
+        &mut self,
+        index: usize,
+        kind: &dyn JobKind,
+        view: &JobView,
+        key: &ObjectKey,
+        now: Timestamp,
+    ) {
+        let Some(record) = self.workloads.get(key).cloned() else {
+            return;
+        };
         if view.status.finished.is_some() {
             return;
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         let reserved = reservation::holds_quota(&record.status);
-        if runs(&record) && self.grants(&record, view) {
+        if runs(&record) && grants(&record, view) {
             if view.suspended {
                 self.start(index, view, &record);
             }
@@ -214,23 +276,25 @@ impl State {
         }
     }
 
-    /// Whether what was granted is what the job asks for: a job whose size was changed while it runs starts over.
-    fn grants(&self, record: &WorkloadRecord, view: &JobView) -> bool {
-        if view.suspended {
-            return true;
-        }
-        let Some(admission) = &record.status.admission else { return false };
-        view.pod_sets.iter().all(|set| {
-            admission.pod_set_assignments.iter().any(|a| *a.name == *set.name && a.count.is_none_or(|n| n == set.count))
-        })
-    }
-
     fn start(&mut self, index: usize, view: &JobView, record: &WorkloadRecord) {
         // A start that contradicts the template finishes the Workload; its life cycle says so.
-        let Ok(patches) = self.start_patches(record, view) else { return };
+        let Ok(patches) = self.start_patches(record, view) else {
+            return;
+        };
         let Some(patch) = patches.first() else { return };
-        let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.clone()).unwrap_or_default();
-        let tell = vec![job_event(index, view, false, "Started", &format!("Admitted by clusterQueue {queue}"))];
+        let queue = record
+            .status
+            .admission
+            .as_ref()
+            .map(|a| a.cluster_queue.clone())
+            .unwrap_or_default();
+        let tell = vec![job_event(
+            index,
+            view,
+            false,
+            "Started",
+            &format!("Admitted by clusterQueue {queue}"),
+        )];
         self.patch_job(index, view, patch, tell);
     }
 
@@ -249,40 +313,70 @@ impl State {
         };
         let why = conditions::find(&record.status, ConditionType::Evicted)
             .filter(|c| c.status == "True")
-            .map_or_else(|| "Not admitted by cluster queue".to_owned(), |c| c.message.clone());
+            .map_or_else(
+                || "Not admitted by cluster queue".to_owned(),
+                |c| c.message.clone(),
+            );
         let tell = (!view.suspended).then(|| job_event(index, view, false, "Stopped", &why));
         self.patch_job(index, view, &patch, tell.into_iter().collect());
     }
 
     /// Patches that start a job with what its Workload was granted.
-    pub(super) fn start_patches(&self, record: &WorkloadRecord, view: &JobView) -> Result<Vec<JobPatch>, JobError> {
-        let Some(admission) = &record.status.admission else { return Ok(Vec::new()) };
-        let Some((index, _)) = self.job_by_uid.get(&view.uid) else { return Ok(Vec::new()) };
-        let Some(kind) = KINDS.get(*index) else { return Ok(Vec::new()) };
+    pub(super) fn start_patches(
+        &self,
+        record: &WorkloadRecord,
+        view: &JobView,
+    ) -> Result<Vec<JobPatch>, JobError> {
+        let Some(admission) = &record.status.admission else {
+            return Ok(Vec::new());
+        };
+        let Some((index, _)) = self.job_by_uid.get(&view.uid) else {
+            return Ok(Vec::new());
+        };
+        let Some(kind) = KINDS.get(*index) else {
+            return Ok(Vec::new());
+        };
         let mut infos = Vec::new();
         for assignment in &admission.pod_set_assignments {
             let mut template = TemplateInfo::default();
-            template.labels.insert(names::POD_SET_LABEL.to_owned(), assignment.name.clone());
+            template
+                .labels
+                .insert(names::POD_SET_LABEL.to_owned(), assignment.name.clone());
             if is_label(&admission.cluster_queue) {
-                template.labels.insert(names::CLUSTER_QUEUE_LABEL.to_owned(), admission.cluster_queue.clone());
+                template.labels.insert(
+                    names::CLUSTER_QUEUE_LABEL.to_owned(),
+                    admission.cluster_queue.clone(),
+                );
             }
             if let Some(queue) = record.queue_name.as_deref().filter(|q| is_label(q)) {
-                template.labels.insert(names::LOCAL_QUEUE_LABEL.to_owned(), queue.to_owned());
+                template
+                    .labels
+                    .insert(names::LOCAL_QUEUE_LABEL.to_owned(), queue.to_owned());
             }
-            template.annotations.insert(names::WORKLOAD_ANNOTATION.to_owned(), record.meta.key.name.to_string());
+            template.annotations.insert(
+                names::WORKLOAD_ANNOTATION.to_owned(),
+                record.meta.key.name.to_string(),
+            );
             let mut flavors: Vec<&String> = assignment.flavors.values().collect();
             flavors.sort();
             flavors.dedup();
             for name in flavors {
                 // A flavor that is gone is waited for: its finalizer makes that rare.
-                let Some(flavor) = self.flavors.get(name.as_str()) else { return Ok(Vec::new()) };
+                let Some(flavor) = self.flavors.get(name.as_str()) else {
+                    return Ok(Vec::new());
+                };
                 template.merge(&TemplateInfo {
                     node_selector: flavor.object.spec.node_labels.clone(),
                     tolerations: flavor.object.spec.tolerations.clone(),
                     ..TemplateInfo::default()
                 })?;
             }
-            for update in record.status.admission_checks.iter().flat_map(|c| &c.pod_set_updates) {
+            for update in record
+                .status
+                .admission_checks
+                .iter()
+                .flat_map(|c| &c.pod_set_updates)
+            {
                 if update.name == assignment.name {
                     template.merge(&TemplateInfo {
                         labels: update.labels.clone(),
@@ -293,26 +387,28 @@ impl State {
                     })?;
                 }
             }
-            let count = assignment.count.or_else(|| count_of(record, &assignment.name)).unwrap_or(0);
-            infos.push(PodSetInfo { name: Arc::from(assignment.name.as_str()), count, template });
+            let count = assignment
+                .count
+                .or_else(|| count_of(record, &assignment.name))
+                .unwrap_or(0);
+            infos.push(PodSetInfo {
+                name: Arc::from(assignment.name.as_str()),
+                count,
+                template,
+            });
         }
         kind.run_patch(view, &infos)
     }
 
-    /// Whether the Workload asks for what the job asks for.
-    pub(super) fn matches(&self, record: &WorkloadRecord, view: &JobView) -> bool {
-        record.pod_sets.len() == view.pod_sets.len()
-            && record.pod_sets.iter().zip(&view.pod_sets).zip(&record.originals).all(|((have, want), original)| {
-                have.name == want.name
-                    && have.count == want.count
-                    && have.min_count == want.min_count
-                    && have.shape == want.shape
-                    && original.template == want.template
-            })
-    }
-
     /// Brings the spec of a Workload in line with its suspended job.
-    fn sync_workload(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, record: &WorkloadRecord, now: Timestamp) {
+    fn sync_workload(
+        &mut self,
+        index: usize,
+        kind: &dyn JobKind,
+        view: &JobView,
+        record: &WorkloadRecord,
+        now: Timestamp,
+    ) {
         let key = &record.meta.key;
         if !self.writes.may_write(Kind::Workload, key, now) {
             return;
@@ -320,7 +416,7 @@ impl State {
         let reserved = conditions::is_true(&record.status, ConditionType::QuotaReserved);
         let mut spec = Map::new();
         let mut tell = Vec::new();
-        if view.prebuilt_workload.is_none() && !self.matches(record, view) {
+        if view.prebuilt_workload.is_none() && !matches(record, view) {
             if reserved || self.assumed.contains_key(key) {
                 if reserved {
                     let body = delete_options(&record.meta);
@@ -335,7 +431,7 @@ impl State {
                     let note = format!("Updated not matching Workload for suspended job: {key}");
                     tell.push(job_event(index, view, false, "UpdatedWorkload", &note));
                 }
-                Err(error) => return self.tell_once(index, view, "ErrWorkloadCompose", error.to_string()),
+                Err(error) => return self.tell_once(index, view, "ErrWorkloadCompose", &error.to_string()),
             }
         }
         self.sync_fields(view, record, reserved, &mut spec);
@@ -344,11 +440,13 @@ impl State {
         if spec.is_empty() && !gates_changed {
             return;
         }
-        if gates_changed {
-            if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
-                let annotations = json!({names::ADMISSION_GATED_BY_ANNOTATION: view.gated_by});
-                metadata.insert("annotations".to_owned(), annotations);
-            }
+        if let Some(metadata) = body
+            .get_mut("metadata")
+            .and_then(Value::as_object_mut)
+            .filter(|_| gates_changed)
+        {
+            let annotations = json!({names::ADMISSION_GATED_BY_ANNOTATION: view.gated_by});
+            metadata.insert("annotations".to_owned(), annotations);
         }
         if let Some(body) = body.as_object_mut() {
             body.insert("spec".to_owned(), Value::Object(spec));
@@ -357,11 +455,21 @@ impl State {
     }
 
     /// Queue, priority class and execution time follow the job's labels where the Workload's state allows it.
-    fn sync_fields(&self, view: &JobView, record: &WorkloadRecord, reserved: bool, spec: &mut Map<String, Value>) {
+    fn sync_fields(
+        &self,
+        view: &JobView,
+        record: &WorkloadRecord,
+        reserved: bool,
+        spec: &mut Map<String, Value>,
+    ) {
         if !reserved && record.queue_name.as_deref() != view.queue_name.as_deref() {
             spec.insert("queueName".to_owned(), json!(view.queue_name));
         }
-        let class = record.priority_class.as_ref().filter(|c| c.kind == "WorkloadPriorityClass").map(|c| c.name.as_str());
+        let class = record
+            .priority_class
+            .as_ref()
+            .filter(|c| c.kind == "WorkloadPriorityClass")
+            .map(|c| c.name.as_str());
         if let Some(name) = view.priority_class.as_deref().filter(|name| class != Some(*name)) {
             let allowed = !reserved || class.is_some();
             if let Some(value) = self.workload_priority_classes.get(name).filter(|_| allowed) {
@@ -373,7 +481,10 @@ impl State {
         }
         let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
         if !admitted && record.max_execution_seconds != view.max_exec_seconds {
-            spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(view.max_exec_seconds));
+            spec.insert(
+                "maximumExecutionTimeSeconds".to_owned(),
+                json!(view.max_exec_seconds),
+            );
         }
     }
 
@@ -389,12 +500,53 @@ impl State {
         self.send_plain(Kind::Job(index), &view.key, Verb::Merge, subresource, body, tell);
     }
 
-    fn tell_once(&mut self, index: usize, view: &JobView, reason: &str, note: String) {
+    fn tell_once(&mut self, index: usize, view: &JobView, reason: &str, note: &str) {
         let id = (Kind::Job(index), view.key.clone());
-        if self.told.insert(id, note.clone()).as_deref() != Some(note.as_str()) {
-            self.effects.push(job_event(index, view, true, reason, &note));
+        if self.told.insert(id, note.to_owned()).as_deref() != Some(note) {
+            self.effects.push(job_event(index, view, true, reason, note));
         }
     }
+}
+
+fn own_workload_key(index: usize, view: &JobView) -> ObjectKey {
+    let gvk = Kind::Job(index).resource();
+    ObjectKey::new(
+        &view.key.namespace,
+        &workload_name(gvk.group, gvk.kind, &view.key.name, &view.uid, None),
+    )
+}
+
+/// Whether what was granted is what the job asks for: a job whose size was changed while it runs starts over.
+fn grants(record: &WorkloadRecord, view: &JobView) -> bool {
+    if view.suspended {
+        return true;
+    }
+    let Some(admission) = &record.status.admission else {
+        return false;
+    };
+    view.pod_sets.iter().all(|set| {
+        admission
+            .pod_set_assignments
+            .iter()
+            .any(|a| *a.name == *set.name && a.count.is_none_or(|n| n == set.count))
+    })
+}
+
+/// Whether the Workload asks for what the job asks for.
+pub(super) fn matches(record: &WorkloadRecord, view: &JobView) -> bool {
+    record.pod_sets.len() == view.pod_sets.len()
+        && record
+            .pod_sets
+            .iter()
+            .zip(&view.pod_sets)
+            .zip(&record.originals)
+            .all(|((have, want), original)| {
+                have.name == want.name
+                    && have.count == want.count
+                    && have.min_count == want.min_count
+                    && have.shape == want.shape
+                    && original.template == want.template
+            })
 }
 
 /// Why no Workload can be made for a job.
@@ -414,7 +566,9 @@ impl PriorityLookup for State {
 
     fn default_pod_class(&self) -> Option<(String, i32)> {
         let classes = self.priority_classes.iter().filter(|(_, (_, default))| *default);
-        classes.map(|(name, (value, _))| (name.to_string(), *value)).min_by_key(|(_, value)| *value)
+        classes
+            .map(|(name, (value, _))| (name.to_string(), *value))
+            .min_by_key(|(_, value)| *value)
     }
 }
 

@@ -119,7 +119,7 @@ impl State {
     /// An empty state.
     pub fn new(settings: Settings) -> Self {
         Self {
-            engine: Engine::new(settings.engine.clone()),
+            engine: Engine::new(settings.engine),
             settings,
             leading: false,
             listed: BTreeSet::new(),
@@ -211,7 +211,14 @@ impl State {
         let topologies = self.topologies.keys().cloned().map(Item::Topology);
         let jobs = self.jobs.keys().cloned().map(|(kind, key)| Item::Job(kind, key));
         let workloads = self.workloads.keys().cloned().map(Item::Workload);
-        cluster_queues.chain(local_queues).chain(flavors).chain(checks).chain(topologies).chain(jobs).chain(workloads).collect()
+        cluster_queues
+            .chain(local_queues)
+            .chain(flavors)
+            .chain(checks)
+            .chain(topologies)
+            .chain(jobs)
+            .chain(workloads)
+            .collect()
     }
 
     /// Objects that a complete list did not hold are gone.
@@ -242,7 +249,12 @@ impl State {
             Kind::ClusterQueue => names(self.cluster_queues.keys().cloned().collect()),
             Kind::LocalQueue => self.local_queues.keys().cloned().collect(),
             Kind::Workload => self.workloads.keys().cloned().collect(),
-            Kind::Job(index) => self.jobs.keys().filter(|(i, _)| *i == index).map(|(_, key)| key.clone()).collect(),
+            Kind::Job(index) => self
+                .jobs
+                .keys()
+                .filter(|(i, _)| *i == index)
+                .map(|(_, key)| key.clone())
+                .collect(),
         }
     }
 }

@@ -34,7 +34,6 @@ impl Clock {
 /// How many workloads a queue has, and how much they hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    pub(super) pending: usize,
     pub(super) reserving: usize,
     pub(super) admitted: usize,
     pub(super) admitted_usage: BTreeMap<FlavorResource, Amount>,
@@ -43,15 +42,21 @@ pub(super) struct Tally {
 impl State {
     /// Notes that the queues of a Workload may have changed.
     pub(super) fn touch_queues_of(&mut self, key: &ObjectKey) {
-        let Some(record) = self.workloads.get(key) else { return };
+        let Some(record) = self.workloads.get(key) else {
+            return;
+        };
         let cluster = self.cluster_queue_name(record).map(Arc::from);
         if let Some(queue) = record.local_queue() {
             self.queue_clock.touch(Item::LocalQueue(queue));
         }
         if let Some(name) = cluster {
-            let deleting = self.cluster_queues.get(&name).is_some_and(|q: &super::ClusterQueueRecord| q.meta.deleting);
+            let deleting = self
+                .cluster_queues
+                .get(&name)
+                .is_some_and(|q: &super::ClusterQueueRecord| q.meta.deleting);
             if deleting {
-                self.timers.wake(Item::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
+                self.timers
+                    .wake(Item::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
             }
             self.queue_clock.touch(Item::ClusterQueue(name));
         }
@@ -61,7 +66,11 @@ impl State {
     /// Writes the statuses that are due.
     pub(super) fn flush_queue_status(&mut self, now: Timestamp) {
         for item in std::mem::take(&mut self.queue_clock.dirty) {
-            let due = self.queue_clock.written.get(&item).map(|t| backoff::after(*t, self.settings.queue_status_interval));
+            let due = self
+                .queue_clock
+                .written
+                .get(&item)
+                .map(|t| backoff::after(*t, self.settings.queue_status_interval));
             let (kind, key) = match &item {
                 Item::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
                 Item::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
@@ -71,7 +80,9 @@ impl State {
                 Kind::ClusterQueue => self.cluster_queue_status(&key.name, now),
                 _ => self.local_queue_status(&key, now),
             };
-            let Some((version, status, turning)) = wanted else { continue };
+            let Some((version, status, turning)) = wanted else {
+                continue;
+            };
             if let Some(due) = due.filter(|due| *due > now && !turning) {
                 self.queue_clock.dirty.insert(item.clone());
                 self.timers.wake(item, due);
@@ -108,12 +119,18 @@ impl State {
         let pending = self.engine.pending(name);
         let tally = self.tallies.cluster_queue(name);
         let usage = self.engine.usage(&NodeRef::ClusterQueue(name.clone()));
-        let reserved: BTreeMap<FlavorResource, Amount> = usage.iter().map(|(fr, u)| (fr.clone(), u.usage)).collect();
-        let nominal: BTreeMap<FlavorResource, Amount> = usage.iter().map(|(fr, u)| (fr.clone(), u.subtree)).collect();
+        let reserved: BTreeMap<FlavorResource, Amount> =
+            usage.iter().map(|(fr, u)| (fr.clone(), u.usage)).collect();
+        let nominal: BTreeMap<FlavorResource, Amount> =
+            usage.iter().map(|(fr, u)| (fr.clone(), u.subtree)).collect();
         let cohort = record.object.spec.cohort_name.is_some();
         let borrowed = |fr: &FlavorResource, used: Amount| {
             let own = nominal.get(fr).copied().unwrap_or(Amount::ZERO);
-            Some(if cohort { used.minus(own).max(Amount::ZERO) } else { Amount::ZERO })
+            Some(if cohort {
+                used.minus(own).max(Amount::ZERO)
+            } else {
+                Amount::ZERO
+            })
         };
         let cells: Vec<FlavorResource> = cells_of(&record.object.spec.resource_groups);
         let mut new = old.clone();
@@ -123,10 +140,19 @@ impl State {
         new.reserving_workloads = int(tally.reserving);
         new.admitted_workloads = int(tally.admitted);
         let active = self.engine.inactive_reason(name);
-        let (holds, reason, message) = active.as_ref().map_or((true, "Ready", "Can admit new workloads"), |i| {
-            (false, i.reason.as_ref(), i.message.as_ref())
-        });
-        set_active(&mut new.conditions, holds, reason, message, record.meta.generation, now);
+        let (holds, reason, message) = active
+            .as_ref()
+            .map_or((true, "Ready", "Can admit new workloads"), |i| {
+                (false, i.reason.as_ref(), i.message.as_ref())
+            });
+        set_active(
+            &mut new.conditions,
+            holds,
+            reason,
+            message,
+            record.meta.generation,
+            now,
+        );
         if new == *old {
             return None;
         }
@@ -134,7 +160,11 @@ impl State {
             || turns(old.pending_workloads, new.pending_workloads)
             || turns(old.reserving_workloads, new.reserving_workloads)
             || turns(old.admitted_workloads, new.admitted_workloads);
-        Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?, turning))
+        Some((
+            record.meta.resource_version.clone(),
+            serde_json::to_value(&new).ok()?,
+            turning,
+        ))
     }
 
     fn local_queue_status(&self, key: &ObjectKey, now: Timestamp) -> Option<(String, Value, bool)> {
@@ -148,20 +178,37 @@ impl State {
         let (holds, reason, message) = if stopped {
             (false, "Stopped", "LocalQueue is stopped")
         } else if queue.is_none() {
-            (false, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
+            (
+                false,
+                "ClusterQueueDoesNotExist",
+                "Can't submit new workloads to clusterQueue",
+            )
         } else if self.engine.inactive_reason(target).is_some() {
-            (false, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
+            (
+                false,
+                "ClusterQueueIsInactive",
+                "Can't submit new workloads to clusterQueue",
+            )
         } else {
             (true, "Ready", "Can submit new workloads to localQueue")
         };
-        let cells = queue.map(|q| cells_of(&q.object.spec.resource_groups)).unwrap_or_default();
+        let cells = queue
+            .map(|q| cells_of(&q.object.spec.resource_groups))
+            .unwrap_or_default();
         let reserved = self.engine.local_usage(&key.namespace, &key.name);
         new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, |_, _| None);
         new.pending_workloads = int(count(self.engine.local_pending(&key.namespace, &key.name)));
         new.reserving_workloads = int(tally.reserving);
         new.admitted_workloads = int(tally.admitted);
-        set_active(&mut new.conditions, holds, reason, message, record.meta.generation, now);
+        set_active(
+            &mut new.conditions,
+            holds,
+            reason,
+            message,
+            record.meta.generation,
+            now,
+        );
         if new == *old {
             return None;
         }
@@ -169,7 +216,11 @@ impl State {
             || turns(old.pending_workloads, new.pending_workloads)
             || turns(old.reserving_workloads, new.reserving_workloads)
             || turns(old.admitted_workloads, new.admitted_workloads);
-        Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?, turning))
+        Some((
+            record.meta.resource_version.clone(),
+            serde_json::to_value(&new).ok()?,
+            turning,
+        ))
     }
 }
 
@@ -202,7 +253,10 @@ impl Tallies {
             let charge = engine.charge_of(key).filter(|c| c.uid == record.meta.uid)?;
             crate::lifecycle::reservation::holds_quota(&record.status).then(|| Entry {
                 cluster_queue: charge.cluster_queue.clone(),
-                local_queue: ObjectKey { namespace: key.namespace.clone(), name: charge.local_queue.clone() },
+                local_queue: ObjectKey {
+                    namespace: key.namespace.clone(),
+                    name: charge.local_queue.clone(),
+                },
                 admitted: conditions::is_true(&record.status, ConditionType::Admitted),
                 usage: charge.usage.clone(),
             })
@@ -231,13 +285,23 @@ impl Tallies {
         let cluster = self.cluster.entry(entry.cluster_queue.clone()).or_default();
         let local = self.local.entry(entry.local_queue.clone()).or_default();
         for tally in [cluster, local] {
-            let step = |n: &mut usize| *n = if add { n.saturating_add(1) } else { n.saturating_sub(1) };
+            let step = |n: &mut usize| {
+                *n = if add {
+                    n.saturating_add(1)
+                } else {
+                    n.saturating_sub(1)
+                }
+            };
             step(&mut tally.reserving);
             if entry.admitted {
                 step(&mut tally.admitted);
                 for (cell, amount) in &entry.usage {
                     let slot = tally.admitted_usage.entry(cell.clone()).or_insert(Amount::ZERO);
-                    *slot = if add { slot.plus(*amount) } else { slot.minus(*amount) };
+                    *slot = if add {
+                        slot.plus(*amount)
+                    } else {
+                        slot.minus(*amount)
+                    };
                 }
             }
         }
@@ -253,7 +317,10 @@ fn cells_of(groups: &[crate::api::v1beta2::ResourceGroup]) -> Vec<FlavorResource
         };
         f.resources.iter().map(cell).collect::<Vec<_>>()
     };
-    groups.iter().flat_map(|g| g.flavors.iter().flat_map(of_flavor)).collect()
+    groups
+        .iter()
+        .flat_map(|g| g.flavors.iter().flat_map(of_flavor))
+        .collect()
 }
 
 /// Usage in the order of the queue's flavors.
@@ -273,13 +340,23 @@ fn usage_list(
         };
         match list.iter_mut().find(|f| *f.name == *cell.flavor) {
             Some(flavor) => flavor.resources.push(usage),
-            None => list.push(FlavorUsage { name: cell.flavor.to_string(), resources: vec![usage] }),
+            None => list.push(FlavorUsage {
+                name: cell.flavor.to_string(),
+                resources: vec![usage],
+            }),
         }
     }
     list
 }
 
-fn set_active(list: &mut Vec<Condition>, holds: bool, reason: &str, message: &str, generation: i64, now: Timestamp) {
+fn set_active(
+    list: &mut Vec<Condition>,
+    holds: bool,
+    reason: &str,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
     let status = if holds { "True" } else { "False" };
     let fresh = |time| Condition {
         type_: "Active".to_owned(),
@@ -292,7 +369,11 @@ fn set_active(list: &mut Vec<Condition>, holds: bool, reason: &str, message: &st
     match list.iter_mut().find(|c| c.type_ == "Active") {
         Some(c) if c.status == status && c.reason == reason && c.message == message => {}
         Some(c) => {
-            let time = if c.status == status { c.last_transition_time.clone() } else { conditions::stored(now) };
+            let time = if c.status == status {
+                c.last_transition_time.clone()
+            } else {
+                conditions::stored(now)
+            };
             *c = fresh(time);
         }
         None => list.push(fresh(conditions::stored(now))),

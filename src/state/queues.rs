@@ -39,31 +39,58 @@ impl State {
     /// Why a ClusterQueue cannot admit: the first reason gives the word, the message names all.
     fn obstacle_of(&self, record: &ClusterQueueRecord) -> Option<Inactive> {
         if record.meta.deleting {
-            return Some(inactive("Terminating", "Can't admit new workloads; clusterQueue is terminating"));
+            return Some(inactive(
+                "Terminating",
+                "Can't admit new workloads; clusterQueue is terminating",
+            ));
         }
         let spec = &record.object.spec;
         let mut found: Vec<(&str, String)> = Vec::new();
         if spec.stop_policy.unwrap_or_default() != StopPolicy::None {
             found.push(("Stopped", "is stopped".to_owned()));
         }
-        let flavors: BTreeSet<&str> =
-            spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.name.as_str())).collect();
-        let missing: Vec<&str> = flavors.iter().copied().filter(|f| !self.flavors.contains_key(*f)).collect();
+        let flavors: BTreeSet<&str> = spec
+            .resource_groups
+            .iter()
+            .flat_map(|g| g.flavors.iter().map(|f| f.name.as_str()))
+            .collect();
+        let missing: Vec<&str> = flavors
+            .iter()
+            .copied()
+            .filter(|f| !self.flavors.contains_key(*f))
+            .collect();
         if !missing.is_empty() {
-            found.push(("FlavorNotFound", format!("references missing ResourceFlavor(s): {}", missing.join(", "))));
+            found.push((
+                "FlavorNotFound",
+                format!("references missing ResourceFlavor(s): {}", missing.join(", ")),
+            ));
         }
         let checks: Vec<&str> = spec
             .admission_checks_strategy
             .iter()
             .flat_map(|s| s.admission_checks.iter().map(|c| c.name.as_str()))
             .collect();
-        let absent: Vec<&str> = checks.iter().copied().filter(|c| !self.checks.contains_key(*c)).collect();
+        let absent: Vec<&str> = checks
+            .iter()
+            .copied()
+            .filter(|c| !self.checks.contains_key(*c))
+            .collect();
         if !absent.is_empty() {
-            found.push(("AdmissionCheckNotFound", format!("references missing AdmissionCheck(s): {}", absent.join(", "))));
+            found.push((
+                "AdmissionCheckNotFound",
+                format!("references missing AdmissionCheck(s): {}", absent.join(", ")),
+            ));
         }
-        let idle: Vec<&str> = checks.iter().copied().filter(|c| !self.check_is_active(c)).collect();
+        let idle: Vec<&str> = checks
+            .iter()
+            .copied()
+            .filter(|c| !self.check_is_active(c))
+            .collect();
         if !idle.is_empty() && absent.is_empty() {
-            found.push(("AdmissionCheckInactive", format!("references inactive AdmissionCheck(s): {}", idle.join(", "))));
+            found.push((
+                "AdmissionCheckInactive",
+                format!("references inactive AdmissionCheck(s): {}", idle.join(", ")),
+            ));
         }
         let topologies: Vec<&str> = flavors
             .iter()
@@ -71,38 +98,59 @@ impl State {
             .filter(|t| !self.topologies.contains_key(*t))
             .collect();
         if !topologies.is_empty() {
-            found.push(("TopologyNotFound", format!("references missing Topology(s): {}", topologies.join(", "))));
+            found.push((
+                "TopologyNotFound",
+                format!("references missing Topology(s): {}", topologies.join(", ")),
+            ));
         }
         let (reason, _) = found.first()?;
         let all: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
-        Some(inactive(reason, &format!("Can't admit new workloads: {}.", all.join(", "))))
+        Some(inactive(
+            reason,
+            &format!("Can't admit new workloads: {}.", all.join(", ")),
+        ))
     }
 
     fn check_is_active(&self, name: &str) -> bool {
         self.checks.get(name).is_some_and(|check| {
-            check.object.status.conditions.iter().any(|c| c.type_ == "Active" && c.status == "True")
+            check
+                .object
+                .status
+                .conditions
+                .iter()
+                .any(|c| c.type_ == "Active" && c.status == "True")
         })
     }
 
     /// Finalizer of a ClusterQueue: there while it exists for good, gone when no workload holds its quota.
     pub(super) fn step_cluster_queue(&mut self, name: &Arc<str>) {
-        let Some(record) = self.cluster_queues.get(name) else { return };
+        let Some(record) = self.cluster_queues.get(name) else {
+            return;
+        };
         let held = self.engine.reserving(name) > 0;
         let body = finalizer_patch(&record.meta, held);
         self.send_finalizer(Kind::ClusterQueue, name, body);
     }
 
     pub(super) fn step_flavor(&mut self, name: &Arc<str>) {
-        let Some(record) = self.flavors.get(name) else { return };
+        let Some(record) = self.flavors.get(name) else {
+            return;
+        };
         let used = self.cluster_queues.values().any(|q| {
-            q.object.spec.resource_groups.iter().any(|g| g.flavors.iter().any(|f| *f.name == **name))
+            q.object
+                .spec
+                .resource_groups
+                .iter()
+                .any(|g| g.flavors.iter().any(|f| *f.name == **name))
         });
         let body = finalizer_patch(&record.meta, used);
         self.send_finalizer(Kind::ResourceFlavor, name, body);
     }
 
     pub(super) fn step_check(&mut self, name: &Arc<str>) {
-        let Some(record) = self.checks.get(name) else { return };
+        let Some(record) = self.checks.get(name) else {
+            return;
+        };
         let used = self.cluster_queues.values().any(|q| {
             let strategy = q.object.spec.admission_checks_strategy.as_ref();
             strategy.is_some_and(|s| s.admission_checks.iter().any(|c| *c.name == **name))
@@ -112,8 +160,13 @@ impl State {
     }
 
     pub(super) fn step_topology(&mut self, name: &Arc<str>) {
-        let Some(meta) = self.topologies.get(name) else { return };
-        let used = self.flavors.values().any(|f| f.object.spec.topology_name.as_deref() == Some(name));
+        let Some(meta) = self.topologies.get(name) else {
+            return;
+        };
+        let used = self
+            .flavors
+            .values()
+            .any(|f| f.object.spec.topology_name.as_deref() == Some(name));
         let body = finalizer_patch(meta, used);
         self.send_finalizer(Kind::Topology, name, body);
     }
@@ -127,7 +180,10 @@ impl State {
 }
 
 fn inactive(reason: &str, message: &str) -> Inactive {
-    Inactive { reason: Arc::from(reason), message: Arc::from(message) }
+    Inactive {
+        reason: Arc::from(reason),
+        message: Arc::from(message),
+    }
 }
 
 /// The finalizer is there from the start; on deletion it goes when nothing uses the object any more.

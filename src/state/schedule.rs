@@ -56,15 +56,20 @@ impl State {
             self.engine.forget(key);
             return;
         };
-        if let Some(charge) = self.charge(record) {
+        if let Some(charge) = Self::charge(record) {
             self.assumed.remove(key);
             self.engine.charge(key, charge);
             return;
         }
         let facts = self.facts(key, record);
-        let queueable = workload::plan(&Self::subject(record), &facts, &self.settings.lifecycle, now).queueable;
+        let queueable =
+            workload::plan(&Self::subject(record), &facts, &self.settings.lifecycle, now).queueable;
         let placed = if queueable { self.queued(key) } else { None };
-        if self.assumed.get(key).is_some_and(|a| placed.is_some() && a.uid == record.meta.uid) {
+        if self
+            .assumed
+            .get(key)
+            .is_some_and(|a| placed.is_some() && a.uid == record.meta.uid)
+        {
             return;
         }
         self.assumed.remove(key);
@@ -96,8 +101,11 @@ impl State {
             if decisions.is_empty() {
                 break;
             }
-            let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
-            self.effects.push(Effect::Observe(Observation::Attempt { admitted }));
+            let admitted = decisions
+                .iter()
+                .any(|d| matches!(d.outcome, Outcome::Admitted(_)));
+            self.effects
+                .push(Effect::Observe(Observation::Attempt { admitted }));
             for Decision { key, uid, outcome } in decisions {
                 match outcome {
                     Outcome::Admitted(assignment) => {
@@ -140,7 +148,9 @@ impl State {
 
     /// Whether the Workload holds quota as its object says.
     pub(super) fn holds_quota(&self, key: &ObjectKey) -> bool {
-        self.workloads.get(key).is_some_and(|r| reservation::holds_quota(&r.status))
+        self.workloads
+            .get(key)
+            .is_some_and(|r| reservation::holds_quota(&r.status))
     }
 }
 

@@ -159,7 +159,10 @@ impl State {
         if std::mem::take(&mut self.published.references_stale) {
             self.published.current.references = Arc::new(self.references());
         }
-        let due = self.published.renewed.is_none_or(|t| now.duration_since(t) >= RENEWAL);
+        let due = self
+            .published
+            .renewed
+            .is_none_or(|t| now.duration_since(t) >= RENEWAL);
         if synced && due {
             self.published.renewed = Some(now);
             self.published.current.queues = Arc::new(self.queue_view());
@@ -169,10 +172,15 @@ impl State {
     fn references(&self) -> References {
         let remote = |target: &str| {
             self.cluster_queues.get(target).is_some_and(|q| {
-                let rules = q.object.spec.admission_checks_strategy.iter().flat_map(|s| &s.admission_checks);
-                rules.filter_map(|rule| self.checks.get(rule.name.as_str())).any(|check| {
-                    check.object.spec.controller_name == names::MULTIKUEUE_CONTROLLER
-                })
+                let rules = q
+                    .object
+                    .spec
+                    .admission_checks_strategy
+                    .iter()
+                    .flat_map(|s| &s.admission_checks);
+                rules
+                    .filter_map(|rule| self.checks.get(rule.name.as_str()))
+                    .any(|check| check.object.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
             })
         };
         References {
@@ -181,7 +189,12 @@ impl State {
                 .local_queues
                 .iter()
                 .filter(|(_, q)| !q.meta.deleting)
-                .map(|(key, q)| (key.clone(), remote(q.object.spec.cluster_queue.as_deref().unwrap_or_default())))
+                .map(|(key, q)| {
+                    (
+                        key.clone(),
+                        remote(q.object.spec.cluster_queue.as_deref().unwrap_or_default()),
+                    )
+                })
                 .collect(),
             default_priority_class: self.workload_priority_classes.contains_key(names::DEFAULT_NAME),
         }
@@ -207,7 +220,11 @@ impl State {
                     (name.clone(), view)
                 })
                 .collect(),
-            local_queues: self.local_queues.iter().map(|(key, r)| (key.clone(), self.local_view(key, r))).collect(),
+            local_queues: self
+                .local_queues
+                .iter()
+                .map(|(key, r)| (key.clone(), self.local_view(key, r)))
+                .collect(),
             cohorts: cohorts(&self.engine),
         }
     }
@@ -215,7 +232,8 @@ impl State {
     fn local_view(&self, key: &ObjectKey, record: &super::LocalQueueRecord) -> LocalQueueView {
         let tally = self.tallies.local_queue(key);
         let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
-        let stopped = record.object.spec.stop_policy.unwrap_or_default() != crate::api::v1beta2::StopPolicy::None;
+        let stopped =
+            record.object.spec.stop_policy.unwrap_or_default() != crate::api::v1beta2::StopPolicy::None;
         LocalQueueView {
             active: !stopped
                 && self.cluster_queues.contains_key(&target)
@@ -239,7 +257,13 @@ fn cohorts(engine: &Engine) -> BTreeMap<Arc<str>, CohortView> {
                 NodeRef::Cohort(name) => Some(name.clone()),
                 NodeRef::ClusterQueue(_) => None,
             });
-            Some((name.clone(), CohortView { parent, cells: engine.usage(node) }))
+            Some((
+                name.clone(),
+                CohortView {
+                    parent,
+                    cells: engine.usage(node),
+                },
+            ))
         })
         .collect()
 }
@@ -248,7 +272,11 @@ impl Snapshot {
     /// The entry of a job that an owner reference points at.
     pub fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<&OwnerEntry> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        let Some(Kind::Job(index)) = Kind::find(group, kind) else { return None };
-        self.owners.get(&(index, ObjectKey::new(namespace, name))).map(AsRef::as_ref)
+        let Some(Kind::Job(index)) = Kind::find(group, kind) else {
+            return None;
+        };
+        self.owners
+            .get(&(index, ObjectKey::new(namespace, name)))
+            .map(AsRef::as_ref)
     }
 }

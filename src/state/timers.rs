@@ -12,7 +12,10 @@ pub(super) struct Timers<T> {
 
 impl<T> Default for Timers<T> {
     fn default() -> Self {
-        Self { queue: BTreeSet::new(), due: BTreeMap::new() }
+        Self {
+            queue: BTreeSet::new(),
+            due: BTreeMap::new(),
+        }
     }
 }
 

@@ -23,7 +23,9 @@ impl State {
             self.send_admission(key, now);
             return;
         }
-        let Some(record) = self.workloads.get(key) else { return };
+        let Some(record) = self.workloads.get(key) else {
+            return;
+        };
         if let Some(body) = self.priority_update(record) {
             self.send_plain(Kind::Workload, key, Verb::Merge, None, body, Vec::new());
             return;
@@ -33,25 +35,46 @@ impl State {
         if let Some(due) = plan.due {
             self.timers.wake(Item::Workload(key.clone()), due);
         }
-        let tell: Vec<Effect> = plan.notices.iter().flat_map(|n| self.tell(record, n, now)).collect();
+        let tell: Vec<Effect> = plan
+            .notices
+            .iter()
+            .flat_map(|n| self.tell(record, n, now))
+            .collect();
         let explains = plan.notices.iter().any(|n| matches!(n, Notice::Pending(..)));
         let version = &record.meta.resource_version;
         let (verb, subresource, body) = match plan.step {
             Step::Rest => return,
             Step::Status(status) => (Verb::Apply, Some("status"), status_body(record, &status)),
-            Step::Deactivate => {
-                (Verb::Merge, None, json!({"metadata": {"resourceVersion": version}, "spec": {"active": false}}))
-            }
+            Step::Deactivate => (
+                Verb::Merge,
+                None,
+                json!({"metadata": {"resourceVersion": version}, "spec": {"active": false}}),
+            ),
             Step::RemoveFinalizer => (Verb::Merge, None, without_finalizer(&record.meta)),
             Step::Delete => (Verb::Delete, None, delete_options(&record.meta)),
         };
-        let purpose = if explains { Purpose::Explain } else { Purpose::Plain };
-        self.send(Request { kind: Kind::Workload, key: key.clone(), verb, subresource, body, purpose, tell });
+        let purpose = if explains {
+            Purpose::Explain
+        } else {
+            Purpose::Plain
+        };
+        self.send(Request {
+            kind: Kind::Workload,
+            key: key.clone(),
+            verb,
+            subresource,
+            body,
+            purpose,
+            tell,
+        });
     }
 
     /// The priority follows the value of its class.
     fn priority_update(&self, record: &WorkloadRecord) -> Option<Value> {
-        let class = record.priority_class.as_ref().filter(|c| c.kind == "WorkloadPriorityClass")?;
+        let class = record
+            .priority_class
+            .as_ref()
+            .filter(|c| c.kind == "WorkloadPriorityClass")?;
         let value = *self.workload_priority_classes.get(class.name.as_str())?;
         let over = record.meta.deleting || conditions::is_true(&record.status, ConditionType::Finished);
         (!over && value != record.priority).then(|| {
@@ -61,10 +84,14 @@ impl State {
 
     /// Writes a decision to admit. It stays assumed until its end is known.
     fn send_admission(&mut self, key: &ObjectKey, now: Timestamp) {
-        let (Some(assumed), Some(record)) = (self.assumed.get(key), self.workloads.get(key)) else { return };
+        let (Some(assumed), Some(record)) = (self.assumed.get(key), self.workloads.get(key)) else {
+            return;
+        };
         let queue = self.cluster_queues.get(&assumed.assignment.cluster_queue);
         let admission = admission_of(&assumed.assignment);
-        let names = queue.map(|q| checks::applicable(&q.object.spec, Some(&admission))).unwrap_or_default();
+        let names = queue
+            .map(|q| checks::applicable(&q.object.spec, Some(&admission)))
+            .unwrap_or_default();
         let mut status = (*record.status).clone();
         let generation = record.meta.generation;
         reservation::reserve(&mut status, admission, generation, now);
@@ -76,8 +103,9 @@ impl State {
         let waited = wait(self.queued_since(record), now);
         let queue_name = &assumed.assignment.cluster_queue;
         let seconds = waited.as_secs();
-        let note = format!("Quota reserved in ClusterQueue {queue_name}, wait time since queued was {seconds}s");
-        let labels = self.labels(record, queue_name);
+        let note =
+            format!("Quota reserved in ClusterQueue {queue_name}, wait time since queued was {seconds}s");
+        let labels = counted_by(record, queue_name);
         let mut tell = vec![
             event(record, false, "QuotaReserved", note),
             Effect::Observe(Observation::QuotaReserved(labels.clone(), waited)),
@@ -109,7 +137,15 @@ impl State {
         body: Value,
         tell: Vec<Effect>,
     ) {
-        self.send(Request { kind, key: key.clone(), verb, subresource, body, purpose: Purpose::Plain, tell });
+        self.send(Request {
+            kind,
+            key: key.clone(),
+            verb,
+            subresource,
+            body,
+            purpose: Purpose::Plain,
+            tell,
+        });
     }
 
     pub(super) fn send(&mut self, request: Request) {
@@ -119,8 +155,15 @@ impl State {
 
     /// Takes in how a write ended. The next step follows from the objects as they are now.
     pub(super) fn take_result(&mut self, result: &WriteResult, now: Timestamp) {
-        let WriteResult { id, kind, key, outcome } = result;
-        let Some(pending) = self.writes.end(*kind, key, *id) else { return };
+        let WriteResult {
+            id,
+            kind,
+            key,
+            outcome,
+        } = result;
+        let Some(pending) = self.writes.end(*kind, key, *id) else {
+            return;
+        };
         match outcome {
             WriteOutcome::Done(object) => {
                 self.writes.succeed(*kind, key);
@@ -160,7 +203,11 @@ impl State {
     pub(super) fn mark(&mut self, kind: Kind, key: &ObjectKey) {
         match kind {
             Kind::Workload => {
-                let owner = self.workloads.get(key).and_then(|r| r.owner.as_ref()).map(|o| o.uid.clone());
+                let owner = self
+                    .workloads
+                    .get(key)
+                    .and_then(|r| r.owner.as_ref())
+                    .map(|o| o.uid.clone());
                 self.workload_changed(key, owner.as_ref());
             }
             Kind::Job(index) => {
@@ -188,7 +235,14 @@ impl State {
         let uid = self.uid_of(kind, key);
         let note = format!("the API server refused a write ({code}): {message}");
         if self.told.insert((kind, key.clone()), note.clone()).as_deref() != Some(note.as_str()) {
-            let event = Event { kind, key: key.clone(), uid, warning: true, reason: "WriteRejected".to_owned(), note };
+            let event = Event {
+                kind,
+                key: key.clone(),
+                uid,
+                warning: true,
+                reason: "WriteRejected".to_owned(),
+                note,
+            };
             self.effects.push(Effect::Event(event));
         }
     }
@@ -202,20 +256,10 @@ impl State {
         .unwrap_or_default()
     }
 
-    /// Labels of the counters for a Workload.
-    fn labels(&self, record: &WorkloadRecord, cluster_queue: &str) -> Labels {
-        Labels {
-            cluster_queue: cluster_queue.to_owned(),
-            local_queue: record.queue_name.as_deref().unwrap_or_default().to_owned(),
-            namespace: record.meta.key.namespace.to_string(),
-            priority_class: record.priority_class.as_ref().map(|c| c.name.clone()).unwrap_or_default(),
-        }
-    }
-
     /// Events and counts that follow from a notice.
     fn tell(&self, record: &WorkloadRecord, notice: &Notice, now: Timestamp) -> Vec<Effect> {
         let queue = self.cluster_queue_name(record).unwrap_or_default();
-        let labels = || self.labels(record, queue);
+        let labels = || counted_by(record, queue);
         match notice {
             Notice::Evicted(cause, first) => vec![
                 event(record, false, &cause.event_reason(), cause.message.clone()),
@@ -227,8 +271,10 @@ impl State {
                 }),
             ],
             Notice::Finished(_, ran) => {
-                let mut told =
-                    vec![Effect::Observe(Observation::Finished(labels(), Duration::try_from(*ran).unwrap_or_default()))];
+                let mut told = vec![Effect::Observe(Observation::Finished(
+                    labels(),
+                    Duration::try_from(*ran).unwrap_or_default(),
+                ))];
                 told.extend(self.job_event(record, "FinishedWorkload", |key| {
                     format!("Workload '{key}' is declared finished")
                 }));
@@ -237,7 +283,8 @@ impl State {
             Notice::Admitted => {
                 let reserved = conditions::since(&record.status, ConditionType::QuotaReserved).unwrap_or(now);
                 let seconds = backoff::elapsed(reserved, now).as_secs();
-                let note = format!("Admitted by ClusterQueue {queue}, wait time since reservation was {seconds}s");
+                let note =
+                    format!("Admitted by ClusterQueue {queue}, wait time since reservation was {seconds}s");
                 let waited = wait(self.queued_since(record), now);
                 vec![
                     event(record, false, "Admitted", note),
@@ -250,19 +297,31 @@ impl State {
                 let (ready, created) = (wait(admitted, now), wait(record.meta.created, now));
                 vec![Effect::Observe(Observation::PodsReady(labels(), ready, created))]
             }
-            Notice::CheckRejected(message) => vec![event(record, true, "AdmissionCheckRejected", message.clone())],
+            Notice::CheckRejected(message) => {
+                vec![event(record, true, "AdmissionCheckRejected", message.clone())]
+            }
             Notice::ExecutionTimeExceeded => vec![event(
                 record,
                 true,
                 "MaximumExecutionTimeExceeded",
                 "The maximum execution time is over".to_owned(),
             )],
-            Notice::Gated => vec![event(record, false, "AdmissionGated", "Held back by admission gates".to_owned())],
+            Notice::Gated => vec![event(
+                record,
+                false,
+                "AdmissionGated",
+                "Held back by admission gates".to_owned(),
+            )],
         }
     }
 
     /// An event on the job of a Workload.
-    fn job_event(&self, record: &WorkloadRecord, reason: &str, note: impl Fn(&ObjectKey) -> String) -> Option<Effect> {
+    fn job_event(
+        &self,
+        record: &WorkloadRecord,
+        reason: &str,
+        note: impl Fn(&ObjectKey) -> String,
+    ) -> Option<Effect> {
         let (index, key) = self.job_by_uid.get(&record.owner.as_ref()?.uid)?;
         Some(Effect::Event(Event {
             kind: Kind::Job(*index),
@@ -272,6 +331,20 @@ impl State {
             reason: reason.to_owned(),
             note: note(&record.meta.key),
         }))
+    }
+}
+
+/// Labels of the counters for a Workload.
+fn counted_by(record: &WorkloadRecord, cluster_queue: &str) -> Labels {
+    Labels {
+        cluster_queue: cluster_queue.to_owned(),
+        local_queue: record.queue_name.as_deref().unwrap_or_default().to_owned(),
+        namespace: record.meta.key.namespace.to_string(),
+        priority_class: record
+            .priority_class
+            .as_ref()
+            .map(|c| c.name.clone())
+            .unwrap_or_default(),
     }
 }
 
@@ -297,7 +370,11 @@ fn admission_of(assignment: &Assignment) -> Admission {
         .iter()
         .map(|set| PodSetAssignment {
             name: set.name.to_string(),
-            flavors: set.flavors.iter().map(|(r, f)| (r.to_string(), f.to_string())).collect(),
+            flavors: set
+                .flavors
+                .iter()
+                .map(|(r, f)| (r.to_string(), f.to_string()))
+                .collect(),
             resource_usage: set
                 .usage
                 .iter()
@@ -308,13 +385,18 @@ fn admission_of(assignment: &Assignment) -> Admission {
             delayed_topology_request: None,
         })
         .collect();
-    Admission { cluster_queue: assignment.cluster_queue.to_string(), pod_set_assignments }
+    Admission {
+        cluster_queue: assignment.cluster_queue.to_string(),
+        pod_set_assignments,
+    }
 }
 
 /// The status as our field manager applies it: the conditions that it owns, and the version that it was decided on.
 fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> Value {
     let mut status = status.clone();
-    status.conditions.retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
+    status
+        .conditions
+        .retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
     json!({
         "apiVersion": format!("{GROUP}/{}", v1beta2::VERSION),
         "kind": "Workload",
@@ -330,7 +412,11 @@ fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> Value {
 
 /// A patch that takes our finalizer off and leaves the others.
 pub(super) fn without_finalizer(meta: &super::records::Meta) -> Value {
-    let rest: Vec<&String> = meta.finalizers.iter().filter(|f| *f != names::RESOURCE_IN_USE_FINALIZER).collect();
+    let rest: Vec<&String> = meta
+        .finalizers
+        .iter()
+        .filter(|f| *f != names::RESOURCE_IN_USE_FINALIZER)
+        .collect();
     json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": rest}})
 }
 
