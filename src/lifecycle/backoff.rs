@@ -7,9 +7,7 @@ pub fn exponential(base: SignedDuration, max: SignedDuration, failures: u32) -> 
     if failures == 0 {
         return SignedDuration::ZERO;
     }
-    let factor = 1_i32
-        .checked_shl(failures.saturating_sub(1).min(30))
-        .unwrap_or(i32::MAX);
+    let factor = 1_i32.checked_shl(failures.saturating_sub(1).min(30)).unwrap_or(i32::MAX);
     base.checked_mul(factor).unwrap_or(max).min(max)
 }
 
@@ -35,9 +33,6 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_maximum() {
         let wait = |n| exponential(seconds(60), seconds(3600), n).as_secs();
-        assert_eq!(
-            [wait(0), wait(1), wait(2), wait(6), wait(7), wait(500)],
-            [0, 60, 120, 1920, 3600, 3600]
-        );
+        assert_eq!([wait(0), wait(1), wait(2), wait(6), wait(7), wait(500)], [0, 60, 120, 1920, 3600, 3600]);
     }
 }

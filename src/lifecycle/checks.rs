@@ -20,10 +20,7 @@ pub enum Demand {
 
 /// Whether every listed check is ready; true for an empty list.
 pub fn all_ready(status: &WorkloadStatus) -> bool {
-    status
-        .admission_checks
-        .iter()
-        .all(|c| c.state == CheckState::Ready)
+    status.admission_checks.iter().all(|c| c.state == CheckState::Ready)
 }
 
 /// Whether a pod set still waits for its topology.
@@ -39,17 +36,10 @@ pub fn applicable(queue: &ClusterQueueSpec, admission: Option<&Admission>) -> Ve
     let Some(strategy) = &queue.admission_checks_strategy else {
         return Vec::new();
     };
-    let all: BTreeSet<&str> = queue
-        .resource_groups
-        .iter()
-        .flat_map(|g| g.flavors.iter().map(|f| f.name.as_str()))
-        .collect();
-    let assigned: Option<BTreeSet<&str>> = admission.map(|a| {
-        a.pod_set_assignments
-            .iter()
-            .flat_map(|p| p.flavors.values().map(String::as_str))
-            .collect()
-    });
+    let all: BTreeSet<&str> =
+        queue.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.name.as_str())).collect();
+    let assigned: Option<BTreeSet<&str>> = admission
+        .map(|a| a.pod_set_assignments.iter().flat_map(|p| p.flavors.values().map(String::as_str)).collect());
     let mut names: Vec<String> = strategy
         .admission_checks
         .iter()
@@ -74,19 +64,15 @@ pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
     status.admission_checks = names
         .iter()
         .map(|name| {
-            known
-                .iter()
-                .find(|c| &c.name == name)
-                .cloned()
-                .unwrap_or_else(|| AdmissionCheckState {
-                    name: name.clone(),
-                    state: CheckState::Pending,
-                    last_transition_time: stored(now),
-                    message: String::new(),
-                    requeue_after_seconds: None,
-                    retry_count: None,
-                    pod_set_updates: Vec::new(),
-                })
+            known.iter().find(|c| &c.name == name).cloned().unwrap_or_else(|| AdmissionCheckState {
+                name: name.clone(),
+                state: CheckState::Pending,
+                last_transition_time: stored(now),
+                message: String::new(),
+                requeue_after_seconds: None,
+                retry_count: None,
+                pod_set_updates: Vec::new(),
+            })
         })
         .collect();
 }
@@ -94,21 +80,15 @@ pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
 /// What the states ask for; a rejection goes before a retry.
 pub fn demand(status: &WorkloadStatus) -> Demand {
     let said = |wanted: CheckState| {
-        let names: Vec<&str> = status
-            .admission_checks
-            .iter()
-            .filter(|c| c.state == wanted)
-            .map(|c| c.name.as_str())
-            .collect();
+        let names: Vec<&str> =
+            status.admission_checks.iter().filter(|c| c.state == wanted).map(|c| c.name.as_str()).collect();
         (!names.is_empty()).then(|| names.join(", "))
     };
     if let Some(names) = said(CheckState::Rejected) {
         return Demand::Reject(format!("Admission check(s): {names}, were rejected"));
     }
     said(CheckState::Retry).map_or(Demand::None, |names| {
-        Demand::Retry(format!(
-            "Evicted due to AdmissionCheck(s) in Retry state: {names}"
-        ))
+        Demand::Retry(format!("Evicted due to AdmissionCheck(s) in Retry state: {names}"))
     })
 }
 

@@ -43,9 +43,7 @@ pub fn reason(status: &WorkloadStatus, kind: ConditionType) -> &str {
 
 /// When the condition of a type last changed, if it stands at True.
 pub fn since(status: &WorkloadStatus, kind: ConditionType) -> Option<Timestamp> {
-    find(status, kind)
-        .filter(|c| c.status == "True")
-        .map(|c| c.last_transition_time.0)
+    find(status, kind).filter(|c| c.status == "True").map(|c| c.last_transition_time.0)
 }
 
 /// The time with the precision that objects keep.
@@ -57,11 +55,7 @@ pub fn stored(now: Timestamp) -> Time {
 pub fn set(status: &mut WorkloadStatus, statement: &Statement<'_>, generation: i64, now: Timestamp) {
     let holds = if statement.holds { "True" } else { "False" };
     let message = truncate(statement.message);
-    if let Some(found) = status
-        .conditions
-        .iter_mut()
-        .find(|c| c.type_ == statement.kind.as_str())
-    {
+    if let Some(found) = status.conditions.iter_mut().find(|c| c.type_ == statement.kind.as_str()) {
         if found.status == holds && found.reason == statement.reason && found.message == message {
             return;
         }
@@ -93,9 +87,6 @@ fn truncate(message: &str) -> &str {
     if message.len() <= MESSAGE_LIMIT {
         return message;
     }
-    let end = (0..=MESSAGE_LIMIT)
-        .rev()
-        .find(|i| message.is_char_boundary(*i))
-        .unwrap_or(0);
+    let end = (0..=MESSAGE_LIMIT).rev().find(|i| message.is_char_boundary(*i)).unwrap_or(0);
     message.get(..end).unwrap_or_default()
 }

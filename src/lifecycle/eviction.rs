@@ -20,11 +20,7 @@ pub struct Cause {
 impl Cause {
     /// A cause with nothing behind it.
     pub fn plain(reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            underlying: String::new(),
-            message: message.into(),
-        }
+        Self { reason, underlying: String::new(), message: message.into() }
     }
 
     /// Reason of the condition: a deactivation names what is behind it there, a timeout does not.
@@ -64,29 +60,13 @@ pub const NODE_FAILURES: &str = "NodeFailures";
 /// First step: the workload must stop. The reservation stays.
 pub fn evict(status: &mut WorkloadStatus, cause: &Cause, generation: i64, now: Timestamp) {
     let reason = cause.condition_reason();
-    set(
-        status,
-        ConditionType::Evicted,
-        true,
-        &reason,
-        &cause.message,
-        generation,
-        now,
-    );
+    set(status, ConditionType::Evicted, true, &reason, &cause.message, generation, now);
     status.cluster_name = None;
     status.nominated_cluster_names.clear();
     status.unhealthy_nodes.clear();
     checks::reset(status, now);
     if conditions::is_true(status, ConditionType::BlockedOnPreemptionGates) {
-        set(
-            status,
-            ConditionType::BlockedOnPreemptionGates,
-            false,
-            &reason,
-            &cause.message,
-            generation,
-            now,
-        );
+        set(status, ConditionType::BlockedOnPreemptionGates, false, &reason, &cause.message, generation, now);
     }
     for gate in &mut status.preemption_gates {
         if gate.position != GatePosition::Closed {
@@ -107,22 +87,10 @@ pub fn release(
 ) {
     let (reason, message) = conditions::find(status, ConditionType::Evicted)
         .map_or_else(Default::default, |c| (c.reason.clone(), c.message.clone()));
-    let pending = if active {
-        PendingReason::PendingEvaluation
-    } else {
-        PendingReason::Deactivated
-    };
+    let pending = if active { PendingReason::PendingEvaluation } else { PendingReason::Deactivated };
     unreserve(status, pending, &message, generation, now);
     let again = reason == PREEMPTED || reason == NODE_FAILURES;
-    set(
-        status,
-        ConditionType::Requeued,
-        again,
-        &reason,
-        &message,
-        generation,
-        now,
-    );
+    set(status, ConditionType::Requeued, again, &reason, &message, generation, now);
     if pods_ready_kept {
         pods_ready::reset(status, generation, now);
     }
@@ -140,9 +108,8 @@ pub fn counted(status: &WorkloadStatus, cause: &Cause) -> i32 {
 
 fn count(status: &mut WorkloadStatus, cause: &Cause) {
     let evictions = &mut status.scheduling_stats.get_or_insert_default().evictions;
-    let found = evictions
-        .iter_mut()
-        .find(|e| e.reason == cause.reason && e.underlying_cause == cause.underlying);
+    let found =
+        evictions.iter_mut().find(|e| e.reason == cause.reason && e.underlying_cause == cause.underlying);
     if let Some(entry) = found {
         entry.count = entry.count.saturating_add(1);
     } else {

@@ -7,6 +7,7 @@ pub mod backoff;
 pub mod checks;
 pub mod conditions;
 pub mod eviction;
+pub mod facts;
 pub mod pods_ready;
 pub mod reservation;
 pub mod workload;

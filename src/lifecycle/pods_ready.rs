@@ -59,16 +59,10 @@ pub fn observe(status: &mut WorkloadStatus, ready: bool, generation: i64, now: T
     let recovering = before == "WaitForRecovery" || before == "Recovered";
     let (holds, reason, message) = match (admitted && ready, was_ready || before == "WaitForRecovery") {
         (true, _) if recovering => (true, "Recovered", "All pods are ready again"),
-        (true, _) => (
-            true,
-            "Started",
-            "All pods reached readiness and the workload is running",
-        ),
-        (false, true) if admitted => (
-            false,
-            "WaitForRecovery",
-            "At least one pod has failed, waiting for recovery",
-        ),
+        (true, _) => (true, "Started", "All pods reached readiness and the workload is running"),
+        (false, true) if admitted => {
+            (false, "WaitForRecovery", "At least one pod has failed, waiting for recovery")
+        }
         (false, _) => (false, "WaitForStart", "Not all pods are ready or succeeded"),
     };
     let same = conditions::find(status, PodsReady)
@@ -81,15 +75,7 @@ pub fn observe(status: &mut WorkloadStatus, ready: bool, generation: i64, now: T
 /// Sets the condition back when the reservation ends.
 pub fn reset(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     if conditions::find(status, PodsReady).is_some() {
-        set(
-            status,
-            PodsReady,
-            false,
-            "WaitForStart",
-            "Not all pods are ready or succeeded",
-            generation,
-            now,
-        );
+        set(status, PodsReady, false, "WaitForStart", "Not all pods are ready or succeeded", generation, now);
     }
 }
 
@@ -107,9 +93,5 @@ pub fn timer(status: &WorkloadStatus, limits: &Limits, now: Timestamp) -> Timer 
         _ => (Late::Start, admitted, limits.timeout),
     };
     let end = backoff::after(start, limit);
-    if now >= end {
-        Timer::Late(late)
-    } else {
-        Timer::At(end)
-    }
+    if now >= end { Timer::Late(late) } else { Timer::At(end) }
 }

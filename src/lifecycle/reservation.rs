@@ -16,33 +16,11 @@ pub fn holds_quota(status: &WorkloadStatus) -> bool {
 /// Records a reservation: the conditions of an earlier eviction are closed, and their words kept.
 pub fn reserve(status: &mut WorkloadStatus, admission: Admission, generation: i64, now: Timestamp) {
     let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
-    set(
-        status,
-        ConditionType::QuotaReserved,
-        true,
-        "QuotaReserved",
-        &message,
-        generation,
-        now,
-    );
-    for kind in [
-        ConditionType::Evicted,
-        ConditionType::Preempted,
-        ConditionType::BlockedOnPreemptionGates,
-    ] {
+    set(status, ConditionType::QuotaReserved, true, "QuotaReserved", &message, generation, now);
+    for kind in [ConditionType::Evicted, ConditionType::Preempted, ConditionType::BlockedOnPreemptionGates] {
         if conditions::is_true(status, kind) {
-            let earlier = conditions::find(status, kind)
-                .map(|c| c.message.clone())
-                .unwrap_or_default();
-            set(
-                status,
-                kind,
-                false,
-                "QuotaReserved",
-                &format!("Previously: {earlier}"),
-                generation,
-                now,
-            );
+            let earlier = conditions::find(status, kind).map(|c| c.message.clone()).unwrap_or_default();
+            set(status, kind, false, "QuotaReserved", &format!("Previously: {earlier}"), generation, now);
         }
     }
     status.admission = Some(admission);
@@ -57,15 +35,7 @@ pub fn unreserve(
     generation: i64,
     now: Timestamp,
 ) {
-    set(
-        status,
-        ConditionType::QuotaReserved,
-        false,
-        reason.as_str(),
-        message,
-        generation,
-        now,
-    );
+    set(status, ConditionType::QuotaReserved, false, reason.as_str(), message, generation, now);
     status.admission = None;
     sync_admitted(status, generation, now);
 }
@@ -78,20 +48,9 @@ pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestam
         return;
     }
     let checks_ready = super::checks::all_ready(status);
-    let topology_pending = status
-        .admission
-        .as_ref()
-        .is_some_and(super::checks::awaits_topology);
+    let topology_pending = status.admission.as_ref().is_some_and(super::checks::awaits_topology);
     if reserved && checks_ready && !topology_pending {
-        set(
-            status,
-            ConditionType::Admitted,
-            true,
-            "Admitted",
-            "The workload is admitted",
-            generation,
-            now,
-        );
+        set(status, ConditionType::Admitted, true, "Admitted", "The workload is admitted", generation, now);
         return;
     }
     let known = conditions::find(status, ConditionType::Admitted).is_some();
@@ -106,25 +65,11 @@ pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestam
     let (reason, message) = if !reserved {
         ("NoReservation", "The workload has no reservation")
     } else if checks_ready {
-        (
-            "PendingDelayedTopologyRequests",
-            "There are pending delayed topology requests",
-        )
+        ("PendingDelayedTopologyRequests", "There are pending delayed topology requests")
     } else {
-        (
-            "UnsatisfiedAdmissionChecks",
-            "The workload has not all checks ready",
-        )
+        ("UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
     };
-    set(
-        status,
-        ConditionType::Admitted,
-        false,
-        reason,
-        message,
-        generation,
-        now,
-    );
+    set(status, ConditionType::Admitted, false, reason, message, generation, now);
 }
 
 /// Shorthand for a statement made of parts.
@@ -137,15 +82,5 @@ pub(super) fn set(
     generation: i64,
     now: Timestamp,
 ) {
-    conditions::set(
-        status,
-        &Statement {
-            kind,
-            holds,
-            reason,
-            message,
-        },
-        generation,
-        now,
-    );
+    conditions::set(status, &Statement { kind, holds, reason, message }, generation, now);
 }

@@ -12,167 +12,19 @@ use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
 use jiff::{SignedDuration, Timestamp};
 
-/// What a Workload says of itself.
-#[derive(Clone, Debug)]
-pub struct Subject<'a> {
-    /// Generation of the spec.
-    pub generation: i64,
-    /// `spec.active`.
-    pub active: bool,
-    /// Whether deletion was asked for.
-    pub deleting: bool,
-    /// Whether our finalizer is on it.
-    pub finalizer: bool,
-    /// Whether it was made for a job (label with the job's UID).
-    pub made_for_job: bool,
-    /// Gates of the annotation that holds it back, or none.
-    pub gated: bool,
-    /// `spec.maximumExecutionTimeSeconds`.
-    pub max_execution_seconds: Option<i32>,
-    /// Its status.
-    pub status: &'a WorkloadStatus,
-}
+pub use super::facts::{
+    Facts, JobFacts, Notice, Owner, Plan, QueueFact, Settings, Step, Subject,
+};
 
-/// Whose Workload it is.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Owner {
-    /// Nobody's: it is scheduled for its own sake.
-    Nobody,
-    /// A job that the core follows and that exists.
-    Job(JobFacts),
-    /// A job that the core follows, but that is gone.
-    Gone,
-    /// An object of a kind that another controller looks after.
-    Foreign,
-}
-
-/// What a job says.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct JobFacts {
-    /// Whether its deletion was asked for.
-    pub deleting: bool,
-    /// Whether it is suspended, its template is as before the start, and no pod of it is left.
-    pub stopped: bool,
-    /// Whether it has ended: whether well, and its message.
-    pub finished: Option<(bool, String)>,
-    /// Whether all its pods are ready or have succeeded.
-    pub pods_ready: bool,
-    /// Pods that will not run again.
-    pub reclaimable: Vec<(String, i32)>,
-    /// The job no longer matches the Workload that it had named itself.
-    pub out_of_sync: bool,
-    /// A start is impossible for good: why.
-    pub start_failed: Option<String>,
-}
-
-/// A queue on the way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum QueueFact {
-    /// It is there and admits.
-    Open,
-    /// It is stopped.
-    Stopped(StopPolicy),
-    /// It is there, but inactive: why.
-    Inactive(String),
-    /// It is not there, or being deleted.
-    Missing,
-}
-
-/// Facts around a Workload.
-#[derive(Clone, Debug)]
-pub struct Facts<'a> {
-    /// Names of LocalQueue and ClusterQueue, for messages.
-    pub queues: (&'a str, &'a str),
-    /// The LocalQueue.
-    pub local_queue: QueueFact,
-    /// The ClusterQueue.
-    pub cluster_queue: QueueFact,
-    /// Whose it is.
-    pub owner: Owner,
-    /// Checks that apply.
-    pub checks: Vec<String>,
-    /// Why the requests or limits can never be admitted as they are, or none.
-    pub misconfigured: Option<String>,
-    /// The scheduler's verdict on it, if it is queued.
-    pub verdict: Option<(PendingReason, String)>,
-    /// Effective requests, to be shown while pending.
-    pub requests: Vec<crate::api::v1beta2::PodSetRequest>,
-}
-
-/// Settings of the life cycle.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// Limits on readiness; none turns the PodsReady condition off.
-    pub pods_ready: Option<pods_ready::Limits>,
-    /// How long finished Workloads are kept; for ever when absent.
-    pub retain_finished: Option<SignedDuration>,
-    /// How long jobs of Workloads that were deactivated are kept; for ever when absent.
-    pub retain_deactivated: Option<SignedDuration>,
-}
-
-/// One write, or none.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// Nothing to write.
-    Rest,
-    /// Write this status.
-    Status(Box<WorkloadStatus>),
-    /// Set `spec.active` to false.
-    Deactivate,
-    /// Take our finalizer off.
-    RemoveFinalizer,
-    /// Delete it: it was kept long enough.
-    Delete,
-}
-
-/// Something to be told when the write has landed.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Notice {
-    /// It was evicted while it held quota; whether for the first time for that cause.
-    Evicted(Cause, bool),
-    /// It has finished: after so long admitted.
-    Finished(String, SignedDuration),
-    /// All checks are ready.
-    Admitted,
-    /// It waits, and why.
-    Pending(PendingReason, String),
-    /// Pods are ready for the first time in this admission.
-    PodsReady,
-    /// A check was rejected.
-    CheckRejected(String),
-    /// It ran too long.
-    ExecutionTimeExceeded,
-    /// It was held back by an annotation.
-    Gated,
-}
-
-/// What comes next.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// The write.
-    pub step: Step,
-    /// To be told when it has landed.
-    pub notices: Vec<Notice>,
-    /// When to look again at the latest.
-    pub due: Option<Timestamp>,
-    /// Whether it belongs in the queue now.
-    pub queueable: bool,
-}
-
-impl Plan {
-    fn rest() -> Self {
-        Self {
-            step: Step::Rest,
-            notices: Vec::new(),
-            due: None,
-            queueable: false,
-        }
-    }
-
-    fn only(step: Step) -> Self {
-        Self { step, ..Self::rest() }
-    }
-}
+/// Reasons that hold only as long as what they name stands in the way.
+const OBSTACLES: [PendingReason; 4] = [
+    PendingReason::Suspended,
+    PendingReason::Misconfigured,
+    PendingReason::Deactivated,
+    PendingReason::AdmissionGated,
+];
+/// What is said when an obstacle is gone and the scheduler has not judged yet.
+const EVALUATION: &str = "The workload is waiting to be evaluated";
 
 /// A status under way to the next one.
 struct Draft<'a> {
@@ -188,13 +40,7 @@ pub fn plan(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: 
     if let Some(plan) = ending(subject, facts, settings, now) {
         return plan;
     }
-    let mut draft = Draft {
-        subject,
-        status: subject.status.clone(),
-        notices: Vec::new(),
-        due: None,
-        now,
-    };
+    let mut draft = Draft { subject, status: subject.status.clone(), notices: Vec::new(), due: None, now };
     if let Some(reason) = finish_reason(subject, facts) {
         draft.finish(reason.0, &reason.1);
         return draft.plan(false);
@@ -230,11 +76,7 @@ fn ending(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Ti
             Owner::Nobody | Owner::Gone => false,
         };
         if !runs {
-            let step = if subject.finalizer {
-                Step::RemoveFinalizer
-            } else {
-                Step::Rest
-            };
+            let step = if subject.finalizer { Step::RemoveFinalizer } else { Step::Rest };
             return Some(Plan::only(step));
         }
     }
@@ -257,19 +99,17 @@ fn ending(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Ti
 /// Why the Workload is finished, if it is.
 fn finish_reason(subject: &Subject<'_>, facts: &Facts<'_>) -> Option<(&'static str, String)> {
     match &facts.owner {
-        Owner::Nobody if subject.made_for_job => Some((
-            "OwnerNotFound",
-            "The workload's owner no longer exists".to_owned(),
-        )),
+        Owner::Nobody if subject.made_for_job => {
+            Some(("OwnerNotFound", "The workload's owner no longer exists".to_owned()))
+        }
         Owner::Job(job) => match (&job.finished, &job.start_failed) {
             (Some((success, message)), _) => {
                 Some((if *success { "Succeeded" } else { "Failed" }, message.clone()))
             }
             (None, Some(message)) => Some(("FailedToStart", message.clone())),
-            (None, None) if job.out_of_sync => Some((
-                "OutOfSync",
-                "The prebuilt workload is out of sync with its user job".to_owned(),
-            )),
+            (None, None) if job.out_of_sync => {
+                Some(("OutOfSync", "The prebuilt workload is out of sync with its user job".to_owned()))
+            }
             (None, None) => None,
         },
         Owner::Nobody | Owner::Gone | Owner::Foreign => None,
@@ -283,29 +123,12 @@ impl Draft<'_> {
         } else {
             Step::Status(Box::new(self.status))
         };
-        let notices = if step == Step::Rest {
-            Vec::new()
-        } else {
-            self.notices
-        };
-        Plan {
-            step,
-            notices,
-            due: self.due,
-            queueable,
-        }
+        let notices = if step == Step::Rest { Vec::new() } else { self.notices };
+        Plan { step, notices, due: self.due, queueable }
     }
 
     fn set(&mut self, kind: ConditionType, holds: bool, reason: &str, message: &str) {
-        set(
-            &mut self.status,
-            kind,
-            holds,
-            reason,
-            message,
-            self.subject.generation,
-            self.now,
-        );
+        set(&mut self.status, kind, holds, reason, message, self.subject.generation, self.now);
     }
 
     fn wake_at(&mut self, time: Timestamp) {
@@ -338,12 +161,7 @@ impl Draft<'_> {
         }
         if settings.pods_ready.is_some() {
             let before = conditions::is_true(&self.status, ConditionType::PodsReady);
-            pods_ready::observe(
-                &mut self.status,
-                job.pods_ready,
-                self.subject.generation,
-                self.now,
-            );
+            pods_ready::observe(&mut self.status, job.pods_ready, self.subject.generation, self.now);
             let started = conditions::reason(&self.status, ConditionType::PodsReady) == "Started";
             if !before && started {
                 self.notices.push(Notice::PodsReady);
@@ -352,22 +170,16 @@ impl Draft<'_> {
         for (name, count) in &job.reclaimable {
             match self.status.reclaimable_pods.iter_mut().find(|r| &r.name == name) {
                 Some(entry) => entry.count = entry.count.max(*count),
-                None => self.status.reclaimable_pods.push(ReclaimablePod {
-                    name: name.clone(),
-                    count: *count,
-                }),
+                None => {
+                    self.status.reclaimable_pods.push(ReclaimablePod { name: name.clone(), count: *count })
+                }
             }
         }
     }
 
     /// Lets an evicted workload back into the queue when what held it back is over.
     fn requeue(&mut self, facts: &Facts<'_>) {
-        let at = self
-            .status
-            .requeue_state
-            .as_ref()
-            .and_then(|s| s.requeue_at.as_ref())
-            .map(|t| t.0);
+        let at = self.status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref()).map(|t| t.0);
         let waits = at.filter(|at| *at > self.now);
         if let Some(at) = waits {
             self.wake_at(at);
@@ -375,12 +187,7 @@ impl Draft<'_> {
         if conditions::is_true(&self.status, ConditionType::QuotaReserved) {
             return;
         }
-        if let Some(state) = self
-            .status
-            .requeue_state
-            .as_mut()
-            .filter(|_| at.is_some() && waits.is_none())
-        {
+        if let Some(state) = self.status.requeue_state.as_mut().filter(|_| at.is_some() && waits.is_none()) {
             state.requeue_at = None;
         }
         if !conditions::is_false(&self.status, ConditionType::Requeued) {
@@ -388,17 +195,13 @@ impl Draft<'_> {
         }
         let reason = conditions::reason(&self.status, ConditionType::Requeued).to_owned();
         let again = match reason.as_str() {
-            eviction::CLUSTER_QUEUE_STOPPED => (facts.cluster_queue == QueueFact::Open).then_some((
-                "ClusterQueueRestarted",
-                "The ClusterQueue was restarted after being stopped",
-            )),
-            eviction::LOCAL_QUEUE_STOPPED => (facts.local_queue == QueueFact::Open).then_some((
-                "LocalQueueRestarted",
-                "The LocalQueue was restarted after being stopped",
-            )),
-            eviction::PODS_READY_TIMEOUT | eviction::ADMISSION_CHECK => waits
-                .is_none()
-                .then_some(("BackoffFinished", "The workload backoff was finished")),
+            eviction::CLUSTER_QUEUE_STOPPED => (facts.cluster_queue == QueueFact::Open)
+                .then_some(("ClusterQueueRestarted", "The ClusterQueue was restarted after being stopped")),
+            eviction::LOCAL_QUEUE_STOPPED => (facts.local_queue == QueueFact::Open)
+                .then_some(("LocalQueueRestarted", "The LocalQueue was restarted after being stopped")),
+            eviction::PODS_READY_TIMEOUT | eviction::ADMISSION_CHECK => {
+                waits.is_none().then_some(("BackoffFinished", "The workload backoff was finished"))
+            }
             other if other.starts_with(eviction::DEACTIVATED) => {
                 Some(("Reactivated", "The workload was reactivated"))
             }
@@ -478,12 +281,7 @@ impl Draft<'_> {
         match checks::demand(&self.status) {
             Demand::None => false,
             Demand::Reject(message) => {
-                self.set(
-                    ConditionType::DeactivationTarget,
-                    true,
-                    eviction::ADMISSION_CHECK,
-                    &message,
-                );
+                self.set(ConditionType::DeactivationTarget, true, eviction::ADMISSION_CHECK, &message);
                 self.notices.push(Notice::CheckRejected(message));
                 true
             }
@@ -505,18 +303,8 @@ impl Draft<'_> {
         let admitted = conditions::is_true(&self.status, ConditionType::Admitted);
         let (local, cluster) = facts.queues;
         let fates = [
-            (
-                &facts.local_queue,
-                "LocalQueue",
-                local,
-                eviction::LOCAL_QUEUE_STOPPED,
-            ),
-            (
-                &facts.cluster_queue,
-                "ClusterQueue",
-                cluster,
-                eviction::CLUSTER_QUEUE_STOPPED,
-            ),
+            (&facts.local_queue, "LocalQueue", local, eviction::LOCAL_QUEUE_STOPPED),
+            (&facts.cluster_queue, "ClusterQueue", cluster, eviction::CLUSTER_QUEUE_STOPPED),
         ];
         for (fact, kind, name, reason) in fates {
             match fact {
@@ -541,13 +329,7 @@ impl Draft<'_> {
     }
 
     fn unreserve(&mut self, reason: PendingReason, message: &str) {
-        reservation::unreserve(
-            &mut self.status,
-            reason,
-            message,
-            self.subject.generation,
-            self.now,
-        );
+        reservation::unreserve(&mut self.status, reason, message, self.subject.generation, self.now);
         self.notices.push(Notice::Pending(reason, message.to_owned()));
     }
 
@@ -557,21 +339,10 @@ impl Draft<'_> {
             Timer::At(time) => return self.wake_at(time),
             Timer::Late(late) => late,
         };
-        let count = self
-            .status
-            .requeue_state
-            .as_ref()
-            .and_then(|s| s.count)
-            .unwrap_or(0)
-            .saturating_add(1);
+        let count = self.status.requeue_state.as_ref().and_then(|s| s.count).unwrap_or(0).saturating_add(1);
         if limits.requeues.is_some_and(|most| count > most) {
             let message = "exceeding the maximum number of re-queuing retries";
-            self.set(
-                ConditionType::DeactivationTarget,
-                true,
-                "RequeuingLimitExceeded",
-                message,
-            );
+            self.set(ConditionType::DeactivationTarget, true, "RequeuingLimitExceeded", message);
             return;
         }
         let failures = u32::try_from(count).unwrap_or(u32::MAX);
@@ -608,12 +379,7 @@ impl Draft<'_> {
         }
         self.status.accumulated_past_execution_time_seconds = None;
         let message = "exceeding the maximum execution time";
-        self.set(
-            ConditionType::DeactivationTarget,
-            true,
-            "MaximumExecutionTimeExceeded",
-            message,
-        );
+        self.set(ConditionType::DeactivationTarget, true, "MaximumExecutionTimeExceeded", message);
         self.notices.push(Notice::ExecutionTimeExceeded);
     }
 
@@ -639,14 +405,7 @@ impl Draft<'_> {
         let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
         let said = obstacle
             .or_else(|| facts.verdict.clone().filter(|_| queueable))
-            .or_else(|| {
-                (known && !queueable && waits && !self.says_evaluation()).then(|| {
-                    (
-                        PendingReason::PendingEvaluation,
-                        "The workload waits to be queued again".to_owned(),
-                    )
-                })
-            });
+            .or_else(|| (known && self.says_obstacle()).then(|| (PendingReason::PendingEvaluation, EVALUATION.to_owned())));
         let Some((reason, message)) = said else {
             return queueable;
         };
@@ -660,18 +419,16 @@ impl Draft<'_> {
         queueable
     }
 
-    fn says_evaluation(&self) -> bool {
-        conditions::reason(&self.status, ConditionType::QuotaReserved)
-            == PendingReason::PendingEvaluation.as_str()
+    /// Whether the reason that stands is an obstacle, which is gone by now.
+    fn says_obstacle(&self) -> bool {
+        let reason = conditions::reason(&self.status, ConditionType::QuotaReserved);
+        OBSTACLES.iter().any(|obstacle| obstacle.as_str() == reason)
     }
 
     /// What keeps the workload from being judged by the scheduler at all.
     fn obstacle(&self, facts: &Facts<'_>) -> Option<(PendingReason, String)> {
         if !self.subject.active {
-            return Some((
-                PendingReason::Deactivated,
-                "The workload is deactivated".to_owned(),
-            ));
+            return Some((PendingReason::Deactivated, "The workload is deactivated".to_owned()));
         }
         let (local, cluster) = facts.queues;
         let suspended = |m: String| Some((PendingReason::Suspended, m));

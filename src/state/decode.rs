@@ -28,11 +28,7 @@ pub(super) fn groups_of(groups: &[v1beta2::ResourceGroup]) -> Vec<ResourceGroup>
         limits: f.resources.iter().map(limits).collect(),
     };
     let group = |g: &v1beta2::ResourceGroup| ResourceGroup {
-        covered: g
-            .covered_resources
-            .iter()
-            .map(|r| Arc::from(r.as_str()))
-            .collect(),
+        covered: g.covered_resources.iter().map(|r| Arc::from(r.as_str())).collect(),
         flavors: g.flavors.iter().map(flavor).collect(),
     };
     groups.iter().map(group).collect()
@@ -44,23 +40,11 @@ const fn builtin(
     plural: &'static str,
     namespaced: bool,
 ) -> Resource {
-    Resource {
-        group,
-        version: "v1",
-        kind,
-        plural,
-        namespaced,
-    }
+    Resource { group, version: "v1", kind, plural, namespaced }
 }
 
 const fn ours(kind: &'static str, plural: &'static str, namespaced: bool) -> Resource {
-    Resource {
-        group: GROUP,
-        version: v1beta2::VERSION,
-        kind,
-        plural,
-        namespaced,
-    }
+    Resource { group: GROUP, version: v1beta2::VERSION, kind, plural, namespaced }
 }
 
 impl Kind {

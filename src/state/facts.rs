@@ -45,9 +45,7 @@ impl State {
             local_queue: self.local_queue_fact(record),
             cluster_queue: self.cluster_queue_fact(cluster),
             owner: self.owner(record),
-            checks: queue
-                .map(|q| checks::applicable(&q.object.spec, admission))
-                .unwrap_or_default(),
+            checks: queue.map(|q| checks::applicable(&q.object.spec, admission)).unwrap_or_default(),
             misconfigured: record.effective.misconfigured.clone(),
             verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
             requests: shown_requests(&record.effective),
@@ -60,13 +58,7 @@ impl State {
             Some(admission) if conditions::is_true(&record.status, ConditionType::QuotaReserved) => {
                 Some(&admission.cluster_queue)
             }
-            _ => self
-                .local_queues
-                .get(&record.local_queue()?)?
-                .object
-                .spec
-                .cluster_queue
-                .as_deref(),
+            _ => self.local_queues.get(&record.local_queue()?)?.object.spec.cluster_queue.as_deref(),
         }
     }
 
@@ -90,9 +82,7 @@ impl State {
             StopPolicy::None => self
                 .engine
                 .inactive_reason(name)
-                .map_or(QueueFact::Open, |inactive| {
-                    QueueFact::Inactive(inactive.message.to_string())
-                }),
+                .map_or(QueueFact::Open, |inactive| QueueFact::Inactive(inactive.message.to_string())),
             stopped => QueueFact::Stopped(stopped),
         }
     }
@@ -111,16 +101,9 @@ impl State {
     }
 
     fn job_facts(&self, record: &WorkloadRecord, job: &JobView) -> JobFacts {
-        let kind = self
-            .job_by_uid
-            .get(&job.uid)
-            .and_then(|(index, _)| KINDS.get(*index));
+        let kind = self.job_by_uid.get(&job.uid).and_then(|(index, _)| KINDS.get(*index));
         let restored = kind.is_some_and(|k| k.stop_patches(job, &record.originals).is_empty());
-        let finished = job
-            .status
-            .finished
-            .as_ref()
-            .map(|f| (f.success, f.message.clone()));
+        let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
         let started = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
         let start_failed = started
             .then(|| self.start_patches(record, job).err())
@@ -142,7 +125,7 @@ impl State {
             },
             out_of_sync: job.prebuilt_workload.is_some()
                 && job.suspended
-                && !super::job_step::matches(record, job),
+                && !super::job_start::matches(record, job),
             start_failed: start_failed.map(|e| e.to_string()),
         }
     }
@@ -169,18 +152,11 @@ impl State {
                 node_selector: Arc::new(spec.node_selector.clone().unwrap_or_default()),
                 required_affinity: required_affinity(&spec),
                 tolerations: spec.tolerations.unwrap_or_default(),
-                group: set
-                    .topology
-                    .as_ref()
-                    .and_then(|t| t.pod_set_group_name.as_deref())
-                    .map(Arc::from),
+                group: set.topology.as_ref().and_then(|t| t.pod_set_group_name.as_deref()).map(Arc::from),
             });
         }
         let misconfigured = (!problems.is_empty()).then(|| problems.join("; "));
-        Effective {
-            pod_sets: Some(Arc::from(pod_sets)),
-            misconfigured,
-        }
+        Effective { pod_sets: Some(Arc::from(pod_sets)), misconfigured }
     }
 
     /// What a Workload holds, from its admission; pods that will not run again give back their part.
@@ -193,20 +169,10 @@ impl State {
         for set in &admission.pod_set_assignments {
             let count = set
                 .count
-                .or_else(|| {
-                    record
-                        .pod_sets
-                        .iter()
-                        .find(|p| *p.name == *set.name)
-                        .map(|p| p.count)
-                })
+                .or_else(|| record.pod_sets.iter().find(|p| *p.name == *set.name).map(|p| p.count))
                 .unwrap_or(0);
-            let gone = record
-                .status
-                .reclaimable_pods
-                .iter()
-                .find(|r| r.name == set.name)
-                .map_or(0, |r| r.count);
+            let gone =
+                record.status.reclaimable_pods.iter().find(|r| r.name == set.name).map_or(0, |r| r.count);
             let left = count.saturating_sub(gone).max(0);
             for (resource, flavor) in &set.flavors {
                 let Some(total) = set.resource_usage.get(resource) else {
@@ -235,10 +201,7 @@ impl State {
     /// The time that counts for its place in the queue.
     pub(super) fn queued_since(&self, record: &WorkloadRecord) -> Timestamp {
         let evicted = conditions::since(&record.status, ConditionType::Evicted);
-        match (
-            evicted,
-            conditions::reason(&record.status, ConditionType::Evicted),
-        ) {
+        match (evicted, conditions::reason(&record.status, ConditionType::Evicted)) {
             (Some(at), "PodsReadyTimeout") if !self.settings.requeue_by_creation => at,
             (Some(at), "AdmissionCheck") => at,
             _ => record.meta.created,
@@ -253,10 +216,7 @@ impl State {
 
     /// Whether a job is ours to look after.
     pub(super) fn manages(&self, job: &JobView) -> bool {
-        let foreign = job
-            .managed_by
-            .as_deref()
-            .is_some_and(|by| by != "kubernetes.io/job-controller");
+        let foreign = job.managed_by.as_deref().is_some_and(|by| by != "kubernetes.io/job-controller");
         let named = job.queue_name.is_some() || self.settings.manage_jobs_without_queue_name;
         named
             && (!foreign || job.managed_by.as_deref() == Some(names::MULTIKUEUE_CONTROLLER))
@@ -290,19 +250,11 @@ fn shown_requests(effective: &Effective) -> Vec<PodSetRequest> {
     let total = |requests: &Requests, count: i32| {
         requests
             .iter()
-            .map(|(r, a)| {
-                (
-                    r.to_string(),
-                    Quantity(resources::quantity_text(r, a.times(i64::from(count)))),
-                )
-            })
+            .map(|(r, a)| (r.to_string(), Quantity(resources::quantity_text(r, a.times(i64::from(count))))))
             .collect()
     };
     pod_sets
         .iter()
-        .map(|set| PodSetRequest {
-            name: set.name.to_string(),
-            resources: total(&set.requests, set.count),
-        })
+        .map(|set| PodSetRequest { name: set.name.to_string(), resources: total(&set.requests, set.count) })
         .collect()
 }

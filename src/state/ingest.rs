@@ -28,28 +28,19 @@ fn is_older(new: &str, known: &str) -> bool {
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 impl State {
     /// Takes an object in. One that cannot be read counts as absent, with an event that says so.
     pub(super) fn ingest(&mut self, kind: Kind, object: &Value) {
-        let key = ObjectKey::new(
-            text(object, "/metadata/namespace"),
-            text(object, "/metadata/name"),
-        );
+        let key = ObjectKey::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         if let Some(seen) = self.relisting.get_mut(&kind) {
             seen.insert(key.clone());
         }
         let version = text(object, "/metadata/resourceVersion");
         let uid = text(object, "/metadata/uid");
-        if self
-            .known(kind, &key)
-            .is_some_and(|(u, v)| *u == *uid && is_older(version, v))
-        {
+        if self.known(kind, &key).is_some_and(|(u, v)| *u == *uid && is_older(version, v)) {
             return;
         }
         if let Err(problem) = self.take(kind, &key, object) {
@@ -85,14 +76,8 @@ impl State {
         {
             return;
         }
-        let event = Event {
-            kind,
-            key,
-            uid: uid.to_owned(),
-            warning: true,
-            reason: "Unreadable".to_owned(),
-            note,
-        };
+        let event =
+            Event { kind, key, uid: uid.to_owned(), warning: true, reason: "Unreadable".to_owned(), note };
         self.effects.push(Effect::Event(event));
     }
 
@@ -105,10 +90,8 @@ impl State {
                 self.limits_changed(&key.namespace);
             }
             Kind::RuntimeClass => {
-                let overhead = read::<RuntimeClass>(object)?
-                    .overhead
-                    .and_then(|o| o.pod_fixed)
-                    .unwrap_or_default();
+                let overhead =
+                    read::<RuntimeClass>(object)?.overhead.and_then(|o| o.pod_fixed).unwrap_or_default();
                 if self.runtime_classes.insert(name.clone(), overhead).is_none() {
                     self.requests_changed(None);
                 }
@@ -163,10 +146,7 @@ impl State {
     fn take_flavor(&mut self, object: v1beta2::ResourceFlavor) {
         let meta = Meta::of(&object.metadata);
         let name = meta.key.name.clone();
-        let changed = self
-            .flavors
-            .get(&name)
-            .is_none_or(|known| known.object.spec != object.spec);
+        let changed = self.flavors.get(&name).is_none_or(|known| known.object.spec != object.spec);
         if changed {
             let spec = &object.spec;
             self.engine.set_flavor(
@@ -179,10 +159,7 @@ impl State {
                 }),
             );
         }
-        let fresh = self
-            .flavors
-            .insert(name.clone(), FlavorRecord { meta, object })
-            .is_none();
+        let fresh = self.flavors.insert(name.clone(), FlavorRecord { meta, object }).is_none();
         self.dirty.insert(Item::Flavor(name));
         if fresh || changed {
             self.all_cluster_queues_changed();
@@ -199,11 +176,7 @@ impl State {
 
     fn take_cohort(&mut self, object: v1beta2::Cohort) {
         let name: Arc<str> = Arc::from(object.metadata.name.as_deref().unwrap_or_default());
-        if self
-            .cohorts
-            .get(&name)
-            .is_some_and(|known| known.object.spec == object.spec)
-        {
+        if self.cohorts.get(&name).is_some_and(|known| known.object.spec == object.spec) {
             return;
         }
         let spec = &object.spec;
@@ -221,17 +194,11 @@ impl State {
     fn take_cluster_queue(&mut self, object: v1beta2::ClusterQueue) {
         let meta = Meta::of(&object.metadata);
         let name = meta.key.name.clone();
-        let before = self.cluster_queues.insert(
-            name.clone(),
-            ClusterQueueRecord {
-                meta: meta.clone(),
-                object,
-            },
-        );
+        let before =
+            self.cluster_queues.insert(name.clone(), ClusterQueueRecord { meta: meta.clone(), object });
         let after = self.cluster_queues.get(&name).map(|r| &r.object.spec);
-        let changed = before
-            .as_ref()
-            .is_none_or(|b| Some(&b.object.spec) != after || b.meta.deleting != meta.deleting);
+        let changed =
+            before.as_ref().is_none_or(|b| Some(&b.object.spec) != after || b.meta.deleting != meta.deleting);
         self.dirty.insert(Item::ClusterQueue(name.clone()));
         if changed {
             self.configure_cluster_queue(&name);
@@ -245,16 +212,11 @@ impl State {
         let meta = Meta::of(&object.metadata);
         let key = meta.key.clone();
         if let Some(cluster_queue) = object.spec.cluster_queue.as_deref() {
-            self.queues_by_cluster_queue
-                .entry(Arc::from(cluster_queue))
-                .or_default()
-                .insert(key.clone());
+            self.queues_by_cluster_queue.entry(Arc::from(cluster_queue)).or_default().insert(key.clone());
         }
         let deleting = meta.deleting;
         let spec = object.spec.clone();
-        let before = self
-            .local_queues
-            .insert(key.clone(), LocalQueueRecord { meta, object });
+        let before = self.local_queues.insert(key.clone(), LocalQueueRecord { meta, object });
         self.dirty.insert(Item::LocalQueue(key.clone()));
         if before.is_none_or(|b| b.object.spec != spec || b.meta.deleting != deleting) {
             self.local_queue_changed(&key);
@@ -272,17 +234,11 @@ impl State {
         }
         self.unindex_workload(key);
         if let Some(owner) = &record.owner {
-            self.workloads_by_owner
-                .entry(owner.uid.clone())
-                .or_default()
-                .insert(key.clone());
+            self.workloads_by_owner.entry(owner.uid.clone()).or_default().insert(key.clone());
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         if let Some(queue) = record.local_queue().filter(|_| !finished) {
-            self.workloads_by_queue
-                .entry(queue)
-                .or_default()
-                .insert(key.clone());
+            self.workloads_by_queue.entry(queue).or_default().insert(key.clone());
         }
         let owner = record.owner.as_ref().map(|o| o.uid.clone());
         self.workloads.insert(key.clone(), record);
@@ -437,28 +393,17 @@ impl State {
 
     pub(super) fn cluster_queue_changed(&mut self, name: &Arc<str>) {
         self.dirty.insert(Item::ClusterQueue(name.clone()));
-        for key in self
-            .queues_by_cluster_queue
-            .get(name)
-            .cloned()
-            .unwrap_or_default()
-        {
+        for key in self.queues_by_cluster_queue.get(name).cloned().unwrap_or_default() {
             self.local_queue_changed(&key);
         }
     }
 
     /// Flavors, checks and topologies look again whether a ClusterQueue still refers to them.
     fn references_changed(&mut self) {
-        let flavors = self
-            .flavors
-            .values()
-            .filter(|r| r.meta.deleting)
-            .map(|r| Item::Flavor(r.meta.key.name.clone()));
-        let checks = self
-            .checks
-            .values()
-            .filter(|r| r.meta.deleting)
-            .map(|r| Item::Check(r.meta.key.name.clone()));
+        let flavors =
+            self.flavors.values().filter(|r| r.meta.deleting).map(|r| Item::Flavor(r.meta.key.name.clone()));
+        let checks =
+            self.checks.values().filter(|r| r.meta.deleting).map(|r| Item::Check(r.meta.key.name.clone()));
         self.dirty.extend(flavors.chain(checks).collect::<Vec<_>>());
     }
 
@@ -473,14 +418,8 @@ impl State {
     }
 
     fn limits_changed(&mut self, namespace: &Arc<str>) {
-        let start = ObjectKey {
-            namespace: namespace.clone(),
-            name: Arc::from(""),
-        };
-        let ranges = self
-            .limit_ranges
-            .range(start..)
-            .take_while(|(key, _)| key.namespace == *namespace);
+        let start = ObjectKey { namespace: namespace.clone(), name: Arc::from("") };
+        let ranges = self.limit_ranges.range(start..).take_while(|(key, _)| key.namespace == *namespace);
         let summary = LimitRangeSummary::new(ranges.map(|(_, range)| range));
         self.limits.insert(namespace.clone(), summary);
         self.requests_changed(Some(namespace));
@@ -507,24 +446,12 @@ impl State {
     }
 
     fn priorities_changed(&mut self, class: &str) {
-        let jobs = self
-            .jobs
-            .iter()
-            .filter(|(_, view)| view.priority_class.as_deref() == Some(class));
-        self.dirty.extend(
-            jobs.map(|((kind, key), _)| Item::Job(*kind, key.clone()))
-                .collect::<Vec<_>>(),
-        );
+        let jobs = self.jobs.iter().filter(|(_, view)| view.priority_class.as_deref() == Some(class));
+        self.dirty.extend(jobs.map(|((kind, key), _)| Item::Job(*kind, key.clone())).collect::<Vec<_>>());
         let workloads = self.workloads.iter().filter(|(_, r)| {
-            r.priority_class
-                .as_ref()
-                .is_some_and(|c| c.kind == "WorkloadPriorityClass" && c.name == class)
+            r.priority_class.as_ref().is_some_and(|c| c.kind == "WorkloadPriorityClass" && c.name == class)
         });
-        self.dirty.extend(
-            workloads
-                .map(|(key, _)| Item::Workload(key.clone()))
-                .collect::<Vec<_>>(),
-        );
+        self.dirty.extend(workloads.map(|(key, _)| Item::Workload(key.clone())).collect::<Vec<_>>());
     }
 }
 

@@ -3,6 +3,7 @@
 //! A job runs only while its Workload is admitted and not evicted. What started it is undone exactly when it stops, and
 //! its Workload releases its quota only after that.
 
+use super::job_start::{grants, matches};
 use super::interface::{Effect, Event, Kind, Verb};
 use super::records::WorkloadRecord;
 use super::workload_step::delete_options;
@@ -10,16 +11,11 @@ use super::{Item, State};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::jobs::{
-    JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, PodSetInfo, Priority, PriorityLookup,
-    TemplateInfo, WorkloadRequest, workload_body, workload_name,
+    JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, Priority, PriorityLookup, WorkloadRequest, workload_body, workload_name,
 };
 use crate::lifecycle::{conditions, reservation};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
-
-/// Longest name that fits a label value as a DNS label.
-const LABEL_LIMIT: usize = 63;
 
 impl State {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
@@ -42,20 +38,13 @@ impl State {
     /// Key of the Workload of a job: the one that it names, or the one that it owns.
     fn workload_of(&self, index: usize, view: &JobView) -> Option<ObjectKey> {
         if let Some(name) = &view.prebuilt_workload {
-            let key = ObjectKey {
-                namespace: view.key.namespace.clone(),
-                name: name.clone(),
-            };
+            let key = ObjectKey { namespace: view.key.namespace.clone(), name: name.clone() };
             let owner = self.workloads.get(&key)?.owner.as_ref()?;
             return (owner.uid == view.uid).then_some(key);
         }
         let own = own_workload_key(index, view);
         let keys = self.workloads_by_owner.get(&view.uid)?;
-        if keys.contains(&own) {
-            Some(own)
-        } else {
-            keys.first().cloned()
-        }
+        if keys.contains(&own) { Some(own) } else { keys.first().cloned() }
     }
 
     /// The controller of the job is a job of ours that is held itself: the child has no Workload.
@@ -63,10 +52,7 @@ impl State {
         let mut controller = view.controller.clone();
         let mut steps = 0_u8;
         while let Some(owner) = controller.take() {
-            let Some(parent) = self
-                .job_by_uid
-                .get(owner.uid.as_str())
-                .and_then(|id| self.jobs.get(id))
+            let Some(parent) = self.job_by_uid.get(owner.uid.as_str()).and_then(|id| self.jobs.get(id))
             else {
                 return false;
             };
@@ -103,10 +89,7 @@ impl State {
             self.patch_job(
                 index,
                 view,
-                &JobPatch {
-                    status: false,
-                    body: json!({"spec": {"suspend": true}}),
-                },
+                &JobPatch { status: false, body: json!({"spec": {"suspend": true}}) },
                 Vec::new(),
             );
         }
@@ -116,13 +99,7 @@ impl State {
     fn step_job_without(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, now: Timestamp) {
         if let Some(patch) = kind.stop_patches(view, &[]).first() {
             let stopped = (!view.suspended).then(|| {
-                job_event(
-                    index,
-                    view,
-                    false,
-                    "Stopped",
-                    "Missing Workload; unable to restore pod templates",
-                )
+                job_event(index, view, false, "Stopped", "Missing Workload; unable to restore pod templates")
             });
             self.patch_job(index, view, patch, stopped.into_iter().collect());
             return;
@@ -131,10 +108,7 @@ impl State {
             return;
         }
         if let Some(name) = view.prebuilt_workload.clone() {
-            let key = ObjectKey {
-                namespace: view.key.namespace.clone(),
-                name,
-            };
+            let key = ObjectKey { namespace: view.key.namespace.clone(), name };
             self.adopt(index, view, &key, now);
             return;
         }
@@ -162,12 +136,7 @@ impl State {
                 self.tell_once(index, view, "WorkloadPriorityClassNotFound", &note);
             }
             Err(Refusal::Class(MissingClass::PodClass(name))) => {
-                self.tell_once(
-                    index,
-                    view,
-                    "ErrWorkloadCompose",
-                    &format!("PriorityClass {name} not found"),
-                );
+                self.tell_once(index, view, "ErrWorkloadCompose", &format!("PriorityClass {name} not found"));
             }
             Err(Refusal::Job(error)) => self.tell_once(index, view, "ErrWorkloadCompose", &error.to_string()),
         }
@@ -178,10 +147,7 @@ impl State {
         match &self.raw_job {
             Some(((i, key), job)) if *i == index && *key == view.key => Some(job.clone()),
             _ => {
-                self.effects.push(Effect::Refetch {
-                    kind: Kind::Job(index),
-                    key: view.key.clone(),
-                });
+                self.effects.push(Effect::Refetch { kind: Kind::Job(index), key: view.key.clone() });
                 None
             }
         }
@@ -208,12 +174,7 @@ impl State {
     /// A Workload that the job names becomes its own, unless it has an owner.
     fn adopt(&mut self, index: usize, view: &JobView, key: &ObjectKey, now: Timestamp) {
         let Some(record) = self.workloads.get(key) else {
-            self.tell_once(
-                index,
-                view,
-                "PrebuiltWorkloadNotFound",
-                &format!("Workload {key} doesn't exist"),
-            );
+            self.tell_once(index, view, "PrebuiltWorkloadNotFound", &format!("Workload {key} doesn't exist"));
             return;
         };
         if record.owner.is_some() {
@@ -282,19 +243,9 @@ impl State {
             return;
         };
         let Some(patch) = patches.first() else { return };
-        let queue = record
-            .status
-            .admission
-            .as_ref()
-            .map(|a| a.cluster_queue.clone())
-            .unwrap_or_default();
-        let tell = vec![job_event(
-            index,
-            view,
-            false,
-            "Started",
-            &format!("Admitted by clusterQueue {queue}"),
-        )];
+        let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.clone()).unwrap_or_default();
+        let tell =
+            vec![job_event(index, view, false, "Started", &format!("Admitted by clusterQueue {queue}"))];
         self.patch_job(index, view, patch, tell);
     }
 
@@ -313,91 +264,9 @@ impl State {
         };
         let why = conditions::find(&record.status, ConditionType::Evicted)
             .filter(|c| c.status == "True")
-            .map_or_else(
-                || "Not admitted by cluster queue".to_owned(),
-                |c| c.message.clone(),
-            );
+            .map_or_else(|| "Not admitted by cluster queue".to_owned(), |c| c.message.clone());
         let tell = (!view.suspended).then(|| job_event(index, view, false, "Stopped", &why));
         self.patch_job(index, view, &patch, tell.into_iter().collect());
-    }
-
-    /// Patches that start a job with what its Workload was granted.
-    pub(super) fn start_patches(
-        &self,
-        record: &WorkloadRecord,
-        view: &JobView,
-    ) -> Result<Vec<JobPatch>, JobError> {
-        let Some(admission) = &record.status.admission else {
-            return Ok(Vec::new());
-        };
-        let Some((index, _)) = self.job_by_uid.get(&view.uid) else {
-            return Ok(Vec::new());
-        };
-        let Some(kind) = KINDS.get(*index) else {
-            return Ok(Vec::new());
-        };
-        let mut infos = Vec::new();
-        for assignment in &admission.pod_set_assignments {
-            let mut template = TemplateInfo::default();
-            template
-                .labels
-                .insert(names::POD_SET_LABEL.to_owned(), assignment.name.clone());
-            if is_label(&admission.cluster_queue) {
-                template.labels.insert(
-                    names::CLUSTER_QUEUE_LABEL.to_owned(),
-                    admission.cluster_queue.clone(),
-                );
-            }
-            if let Some(queue) = record.queue_name.as_deref().filter(|q| is_label(q)) {
-                template
-                    .labels
-                    .insert(names::LOCAL_QUEUE_LABEL.to_owned(), queue.to_owned());
-            }
-            template.annotations.insert(
-                names::WORKLOAD_ANNOTATION.to_owned(),
-                record.meta.key.name.to_string(),
-            );
-            let mut flavors: Vec<&String> = assignment.flavors.values().collect();
-            flavors.sort();
-            flavors.dedup();
-            for name in flavors {
-                // A flavor that is gone is waited for: its finalizer makes that rare.
-                let Some(flavor) = self.flavors.get(name.as_str()) else {
-                    return Ok(Vec::new());
-                };
-                template.merge(&TemplateInfo {
-                    node_selector: flavor.object.spec.node_labels.clone(),
-                    tolerations: flavor.object.spec.tolerations.clone(),
-                    ..TemplateInfo::default()
-                })?;
-            }
-            for update in record
-                .status
-                .admission_checks
-                .iter()
-                .flat_map(|c| &c.pod_set_updates)
-            {
-                if update.name == assignment.name {
-                    template.merge(&TemplateInfo {
-                        labels: update.labels.clone(),
-                        annotations: update.annotations.clone(),
-                        node_selector: update.node_selector.clone(),
-                        tolerations: update.tolerations.clone(),
-                        scheduling_gates: Vec::new(),
-                    })?;
-                }
-            }
-            let count = assignment
-                .count
-                .or_else(|| count_of(record, &assignment.name))
-                .unwrap_or(0);
-            infos.push(PodSetInfo {
-                name: Arc::from(assignment.name.as_str()),
-                count,
-                template,
-            });
-        }
-        kind.run_patch(view, &infos)
     }
 
     /// Brings the spec of a Workload in line with its suspended job.
@@ -440,10 +309,8 @@ impl State {
         if spec.is_empty() && !gates_changed {
             return;
         }
-        if let Some(metadata) = body
-            .get_mut("metadata")
-            .and_then(Value::as_object_mut)
-            .filter(|_| gates_changed)
+        if let Some(metadata) =
+            body.get_mut("metadata").and_then(Value::as_object_mut).filter(|_| gates_changed)
         {
             let annotations = json!({names::ADMISSION_GATED_BY_ANNOTATION: view.gated_by});
             metadata.insert("annotations".to_owned(), annotations);
@@ -481,10 +348,7 @@ impl State {
         }
         let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
         if !admitted && record.max_execution_seconds != view.max_exec_seconds {
-            spec.insert(
-                "maximumExecutionTimeSeconds".to_owned(),
-                json!(view.max_exec_seconds),
-            );
+            spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(view.max_exec_seconds));
         }
     }
 
@@ -510,43 +374,7 @@ impl State {
 
 fn own_workload_key(index: usize, view: &JobView) -> ObjectKey {
     let gvk = Kind::Job(index).resource();
-    ObjectKey::new(
-        &view.key.namespace,
-        &workload_name(gvk.group, gvk.kind, &view.key.name, &view.uid, None),
-    )
-}
-
-/// Whether what was granted is what the job asks for: a job whose size was changed while it runs starts over.
-fn grants(record: &WorkloadRecord, view: &JobView) -> bool {
-    if view.suspended {
-        return true;
-    }
-    let Some(admission) = &record.status.admission else {
-        return false;
-    };
-    view.pod_sets.iter().all(|set| {
-        admission
-            .pod_set_assignments
-            .iter()
-            .any(|a| *a.name == *set.name && a.count.is_none_or(|n| n == set.count))
-    })
-}
-
-/// Whether the Workload asks for what the job asks for.
-pub(super) fn matches(record: &WorkloadRecord, view: &JobView) -> bool {
-    record.pod_sets.len() == view.pod_sets.len()
-        && record
-            .pod_sets
-            .iter()
-            .zip(&view.pod_sets)
-            .zip(&record.originals)
-            .all(|((have, want), original)| {
-                have.name == want.name
-                    && have.count == want.count
-                    && have.min_count == want.min_count
-                    && have.shape == want.shape
-                    && original.template == want.template
-            })
+    ObjectKey::new(&view.key.namespace, &workload_name(gvk.group, gvk.kind, &view.key.name, &view.uid, None))
 }
 
 /// Why no Workload can be made for a job.
@@ -566,9 +394,7 @@ impl PriorityLookup for State {
 
     fn default_pod_class(&self) -> Option<(String, i32)> {
         let classes = self.priority_classes.iter().filter(|(_, (_, default))| *default);
-        classes
-            .map(|(name, (value, _))| (name.to_string(), *value))
-            .min_by_key(|(_, value)| *value)
+        classes.map(|(name, (value, _))| (name.to_string(), *value)).min_by_key(|(_, value)| *value)
     }
 }
 
@@ -587,14 +413,6 @@ fn runs_later(record: &WorkloadRecord) -> bool {
         && !conditions::is_true(&record.status, ConditionType::Evicted)
         && !conditions::is_true(&record.status, ConditionType::Admitted)
         && !record.meta.deleting
-}
-
-fn count_of(record: &WorkloadRecord, name: &str) -> Option<i32> {
-    record.pod_sets.iter().find(|p| *p.name == *name).map(|p| p.count)
-}
-
-fn is_label(name: &str) -> bool {
-    !name.is_empty() && name.len() <= LABEL_LIMIT && !name.contains('.')
 }
 
 fn job_event(index: usize, view: &JobView, warning: bool, reason: &str, note: &str) -> Effect {

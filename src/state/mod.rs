@@ -11,6 +11,7 @@ mod decode;
 mod facts;
 mod ingest;
 mod interface;
+mod job_start;
 mod job_step;
 mod queue_status;
 mod queues;
@@ -249,12 +250,9 @@ impl State {
             Kind::ClusterQueue => names(self.cluster_queues.keys().cloned().collect()),
             Kind::LocalQueue => self.local_queues.keys().cloned().collect(),
             Kind::Workload => self.workloads.keys().cloned().collect(),
-            Kind::Job(index) => self
-                .jobs
-                .keys()
-                .filter(|(i, _)| *i == index)
-                .map(|(_, key)| key.clone())
-                .collect(),
+            Kind::Job(index) => {
+                self.jobs.keys().filter(|(i, _)| *i == index).map(|(_, key)| key.clone()).collect()
+            }
         }
     }
 }

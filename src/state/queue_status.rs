@@ -50,13 +50,10 @@ impl State {
             self.queue_clock.touch(Item::LocalQueue(queue));
         }
         if let Some(name) = cluster {
-            let deleting = self
-                .cluster_queues
-                .get(&name)
-                .is_some_and(|q: &super::ClusterQueueRecord| q.meta.deleting);
+            let deleting =
+                self.cluster_queues.get(&name).is_some_and(|q: &super::ClusterQueueRecord| q.meta.deleting);
             if deleting {
-                self.timers
-                    .wake(Item::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
+                self.timers.wake(Item::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
             }
             self.queue_clock.touch(Item::ClusterQueue(name));
         }
@@ -126,11 +123,7 @@ impl State {
         let cohort = record.object.spec.cohort_name.is_some();
         let borrowed = |fr: &FlavorResource, used: Amount| {
             let own = nominal.get(fr).copied().unwrap_or(Amount::ZERO);
-            Some(if cohort {
-                used.minus(own).max(Amount::ZERO)
-            } else {
-                Amount::ZERO
-            })
+            Some(if cohort { used.minus(own).max(Amount::ZERO) } else { Amount::ZERO })
         };
         let cells: Vec<FlavorResource> = cells_of(&record.object.spec.resource_groups);
         let mut new = old.clone();
@@ -140,19 +133,11 @@ impl State {
         new.reserving_workloads = int(tally.reserving);
         new.admitted_workloads = int(tally.admitted);
         let active = self.engine.inactive_reason(name);
-        let (holds, reason, message) = active
-            .as_ref()
-            .map_or((true, "Ready", "Can admit new workloads"), |i| {
+        let (holds, reason, message) =
+            active.as_ref().map_or((true, "Ready", "Can admit new workloads"), |i| {
                 (false, i.reason.as_ref(), i.message.as_ref())
             });
-        set_active(
-            &mut new.conditions,
-            holds,
-            reason,
-            message,
-            record.meta.generation,
-            now,
-        );
+        set_active(&mut new.conditions, holds, reason, message, record.meta.generation, now);
         if new == *old {
             return None;
         }
@@ -160,11 +145,7 @@ impl State {
             || turns(old.pending_workloads, new.pending_workloads)
             || turns(old.reserving_workloads, new.reserving_workloads)
             || turns(old.admitted_workloads, new.admitted_workloads);
-        Some((
-            record.meta.resource_version.clone(),
-            serde_json::to_value(&new).ok()?,
-            turning,
-        ))
+        Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?, turning))
     }
 
     fn local_queue_status(&self, key: &ObjectKey, now: Timestamp) -> Option<(String, Value, bool)> {
@@ -178,37 +159,20 @@ impl State {
         let (holds, reason, message) = if stopped {
             (false, "Stopped", "LocalQueue is stopped")
         } else if queue.is_none() {
-            (
-                false,
-                "ClusterQueueDoesNotExist",
-                "Can't submit new workloads to clusterQueue",
-            )
+            (false, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
         } else if self.engine.inactive_reason(target).is_some() {
-            (
-                false,
-                "ClusterQueueIsInactive",
-                "Can't submit new workloads to clusterQueue",
-            )
+            (false, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
         } else {
             (true, "Ready", "Can submit new workloads to localQueue")
         };
-        let cells = queue
-            .map(|q| cells_of(&q.object.spec.resource_groups))
-            .unwrap_or_default();
+        let cells = queue.map(|q| cells_of(&q.object.spec.resource_groups)).unwrap_or_default();
         let reserved = self.engine.local_usage(&key.namespace, &key.name);
         new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, |_, _| None);
         new.pending_workloads = int(count(self.engine.local_pending(&key.namespace, &key.name)));
         new.reserving_workloads = int(tally.reserving);
         new.admitted_workloads = int(tally.admitted);
-        set_active(
-            &mut new.conditions,
-            holds,
-            reason,
-            message,
-            record.meta.generation,
-            now,
-        );
+        set_active(&mut new.conditions, holds, reason, message, record.meta.generation, now);
         if new == *old {
             return None;
         }
@@ -216,11 +180,7 @@ impl State {
             || turns(old.pending_workloads, new.pending_workloads)
             || turns(old.reserving_workloads, new.reserving_workloads)
             || turns(old.admitted_workloads, new.admitted_workloads);
-        Some((
-            record.meta.resource_version.clone(),
-            serde_json::to_value(&new).ok()?,
-            turning,
-        ))
+        Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?, turning))
     }
 }
 
@@ -253,10 +213,7 @@ impl Tallies {
             let charge = engine.charge_of(key).filter(|c| c.uid == record.meta.uid)?;
             crate::lifecycle::reservation::holds_quota(&record.status).then(|| Entry {
                 cluster_queue: charge.cluster_queue.clone(),
-                local_queue: ObjectKey {
-                    namespace: key.namespace.clone(),
-                    name: charge.local_queue.clone(),
-                },
+                local_queue: ObjectKey { namespace: key.namespace.clone(), name: charge.local_queue.clone() },
                 admitted: conditions::is_true(&record.status, ConditionType::Admitted),
                 usage: charge.usage.clone(),
             })
@@ -285,23 +242,13 @@ impl Tallies {
         let cluster = self.cluster.entry(entry.cluster_queue.clone()).or_default();
         let local = self.local.entry(entry.local_queue.clone()).or_default();
         for tally in [cluster, local] {
-            let step = |n: &mut usize| {
-                *n = if add {
-                    n.saturating_add(1)
-                } else {
-                    n.saturating_sub(1)
-                }
-            };
+            let step = |n: &mut usize| *n = if add { n.saturating_add(1) } else { n.saturating_sub(1) };
             step(&mut tally.reserving);
             if entry.admitted {
                 step(&mut tally.admitted);
                 for (cell, amount) in &entry.usage {
                     let slot = tally.admitted_usage.entry(cell.clone()).or_insert(Amount::ZERO);
-                    *slot = if add {
-                        slot.plus(*amount)
-                    } else {
-                        slot.minus(*amount)
-                    };
+                    *slot = if add { slot.plus(*amount) } else { slot.minus(*amount) };
                 }
             }
         }
@@ -317,10 +264,7 @@ fn cells_of(groups: &[crate::api::v1beta2::ResourceGroup]) -> Vec<FlavorResource
         };
         f.resources.iter().map(cell).collect::<Vec<_>>()
     };
-    groups
-        .iter()
-        .flat_map(|g| g.flavors.iter().flat_map(of_flavor))
-        .collect()
+    groups.iter().flat_map(|g| g.flavors.iter().flat_map(of_flavor)).collect()
 }
 
 /// Usage in the order of the queue's flavors.
@@ -340,10 +284,7 @@ fn usage_list(
         };
         match list.iter_mut().find(|f| *f.name == *cell.flavor) {
             Some(flavor) => flavor.resources.push(usage),
-            None => list.push(FlavorUsage {
-                name: cell.flavor.to_string(),
-                resources: vec![usage],
-            }),
+            None => list.push(FlavorUsage { name: cell.flavor.to_string(), resources: vec![usage] }),
         }
     }
     list
@@ -369,11 +310,8 @@ fn set_active(
     match list.iter_mut().find(|c| c.type_ == "Active") {
         Some(c) if c.status == status && c.reason == reason && c.message == message => {}
         Some(c) => {
-            let time = if c.status == status {
-                c.last_transition_time.clone()
-            } else {
-                conditions::stored(now)
-            };
+            let time =
+                if c.status == status { c.last_transition_time.clone() } else { conditions::stored(now) };
             *c = fresh(time);
         }
         None => list.push(fresh(conditions::stored(now))),

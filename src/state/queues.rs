@@ -39,26 +39,16 @@ impl State {
     /// Why a ClusterQueue cannot admit: the first reason gives the word, the message names all.
     fn obstacle_of(&self, record: &ClusterQueueRecord) -> Option<Inactive> {
         if record.meta.deleting {
-            return Some(inactive(
-                "Terminating",
-                "Can't admit new workloads; clusterQueue is terminating",
-            ));
+            return Some(inactive("Terminating", "Can't admit new workloads; clusterQueue is terminating"));
         }
         let spec = &record.object.spec;
         let mut found: Vec<(&str, String)> = Vec::new();
         if spec.stop_policy.unwrap_or_default() != StopPolicy::None {
             found.push(("Stopped", "is stopped".to_owned()));
         }
-        let flavors: BTreeSet<&str> = spec
-            .resource_groups
-            .iter()
-            .flat_map(|g| g.flavors.iter().map(|f| f.name.as_str()))
-            .collect();
-        let missing: Vec<&str> = flavors
-            .iter()
-            .copied()
-            .filter(|f| !self.flavors.contains_key(*f))
-            .collect();
+        let flavors: BTreeSet<&str> =
+            spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.name.as_str())).collect();
+        let missing: Vec<&str> = flavors.iter().copied().filter(|f| !self.flavors.contains_key(*f)).collect();
         if !missing.is_empty() {
             found.push((
                 "FlavorNotFound",
@@ -70,22 +60,14 @@ impl State {
             .iter()
             .flat_map(|s| s.admission_checks.iter().map(|c| c.name.as_str()))
             .collect();
-        let absent: Vec<&str> = checks
-            .iter()
-            .copied()
-            .filter(|c| !self.checks.contains_key(*c))
-            .collect();
+        let absent: Vec<&str> = checks.iter().copied().filter(|c| !self.checks.contains_key(*c)).collect();
         if !absent.is_empty() {
             found.push((
                 "AdmissionCheckNotFound",
                 format!("references missing AdmissionCheck(s): {}", absent.join(", ")),
             ));
         }
-        let idle: Vec<&str> = checks
-            .iter()
-            .copied()
-            .filter(|c| !self.check_is_active(c))
-            .collect();
+        let idle: Vec<&str> = checks.iter().copied().filter(|c| !self.check_is_active(c)).collect();
         if !idle.is_empty() && absent.is_empty() {
             found.push((
                 "AdmissionCheckInactive",
@@ -105,20 +87,12 @@ impl State {
         }
         let (reason, _) = found.first()?;
         let all: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
-        Some(inactive(
-            reason,
-            &format!("Can't admit new workloads: {}.", all.join(", ")),
-        ))
+        Some(inactive(reason, &format!("Can't admit new workloads: {}.", all.join(", "))))
     }
 
     fn check_is_active(&self, name: &str) -> bool {
         self.checks.get(name).is_some_and(|check| {
-            check
-                .object
-                .status
-                .conditions
-                .iter()
-                .any(|c| c.type_ == "Active" && c.status == "True")
+            check.object.status.conditions.iter().any(|c| c.type_ == "Active" && c.status == "True")
         })
     }
 
@@ -137,11 +111,7 @@ impl State {
             return;
         };
         let used = self.cluster_queues.values().any(|q| {
-            q.object
-                .spec
-                .resource_groups
-                .iter()
-                .any(|g| g.flavors.iter().any(|f| *f.name == **name))
+            q.object.spec.resource_groups.iter().any(|g| g.flavors.iter().any(|f| *f.name == **name))
         });
         let body = finalizer_patch(&record.meta, used);
         self.send_finalizer(Kind::ResourceFlavor, name, body);
@@ -163,10 +133,7 @@ impl State {
         let Some(meta) = self.topologies.get(name) else {
             return;
         };
-        let used = self
-            .flavors
-            .values()
-            .any(|f| f.object.spec.topology_name.as_deref() == Some(name));
+        let used = self.flavors.values().any(|f| f.object.spec.topology_name.as_deref() == Some(name));
         let body = finalizer_patch(meta, used);
         self.send_finalizer(Kind::Topology, name, body);
     }
@@ -180,10 +147,7 @@ impl State {
 }
 
 fn inactive(reason: &str, message: &str) -> Inactive {
-    Inactive {
-        reason: Arc::from(reason),
-        message: Arc::from(message),
-    }
+    Inactive { reason: Arc::from(reason), message: Arc::from(message) }
 }
 
 /// The finalizer is there from the start; on deletion it goes when nothing uses the object any more.

@@ -37,19 +37,14 @@ impl Meta {
             uid: Arc::from(meta.uid.as_deref().unwrap_or_default()),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
-            created: meta
-                .creation_timestamp
-                .as_ref()
-                .map_or(Timestamp::UNIX_EPOCH, |t| t.0),
+            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
             deleting: meta.deletion_timestamp.is_some(),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
         }
     }
 
     pub(super) fn has_finalizer(&self) -> bool {
-        self.finalizers
-            .iter()
-            .any(|f| f == names::RESOURCE_IN_USE_FINALIZER)
+        self.finalizers.iter().any(|f| f == names::RESOURCE_IN_USE_FINALIZER)
     }
 }
 
@@ -71,10 +66,7 @@ impl OwnerRecord {
     /// The controller among the owners; of a Workload the first owner when none is marked so.
     pub(super) fn of(meta: &ObjectMeta) -> Option<Self> {
         let owners = meta.owner_references.as_deref().unwrap_or_default();
-        let owner = owners
-            .iter()
-            .find(|o| o.controller == Some(true))
-            .or_else(|| owners.first())?;
+        let owner = owners.iter().find(|o| o.controller == Some(true)).or_else(|| owners.first())?;
         Some(Self {
             api_version: owner.api_version.clone(),
             kind: owner.kind.clone(),
@@ -130,16 +122,10 @@ impl WorkloadRecord {
     /// Names what cannot be read.
     pub(super) fn decode(object: &Value, specs: &mut PodSpecs) -> Result<Self, String> {
         let workload: Workload = serde_json::from_value(object.clone()).map_err(|e| e.to_string())?;
-        let raw = object
-            .pointer("/spec/podSets")
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default();
+        let raw = object.pointer("/spec/podSets").and_then(Value::as_array).cloned().unwrap_or_default();
         let annotations = workload.metadata.annotations.clone().unwrap_or_default();
-        let gated_by = annotations
-            .get(names::ADMISSION_GATED_BY_ANNOTATION)
-            .filter(|v| !v.is_empty())
-            .cloned();
+        let gated_by =
+            annotations.get(names::ADMISSION_GATED_BY_ANNOTATION).filter(|v| !v.is_empty()).cloned();
         let meta = Meta::of(&workload.metadata);
         let owner = OwnerRecord::of(&workload.metadata);
         let job_uid = workload.job_uid().map(Arc::from);
@@ -178,10 +164,7 @@ impl WorkloadRecord {
 
     /// Key of its LocalQueue.
     pub(super) fn local_queue(&self) -> Option<ObjectKey> {
-        Some(ObjectKey {
-            namespace: self.meta.key.namespace.clone(),
-            name: self.queue_name.clone()?,
-        })
+        Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
     }
 }
 

@@ -65,11 +65,7 @@ impl State {
         let queueable =
             workload::plan(&Self::subject(record), &facts, &self.settings.lifecycle, now).queueable;
         let placed = if queueable { self.queued(key) } else { None };
-        if self
-            .assumed
-            .get(key)
-            .is_some_and(|a| placed.is_some() && a.uid == record.meta.uid)
-        {
+        if self.assumed.get(key).is_some_and(|a| placed.is_some() && a.uid == record.meta.uid) {
             return;
         }
         self.assumed.remove(key);
@@ -101,11 +97,8 @@ impl State {
             if decisions.is_empty() {
                 break;
             }
-            let admitted = decisions
-                .iter()
-                .any(|d| matches!(d.outcome, Outcome::Admitted(_)));
-            self.effects
-                .push(Effect::Observe(Observation::Attempt { admitted }));
+            let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
+            self.effects.push(Effect::Observe(Observation::Attempt { admitted }));
             for Decision { key, uid, outcome } in decisions {
                 match outcome {
                     Outcome::Admitted(assignment) => {
@@ -148,9 +141,7 @@ impl State {
 
     /// Whether the Workload holds quota as its object says.
     pub(super) fn holds_quota(&self, key: &ObjectKey) -> bool {
-        self.workloads
-            .get(key)
-            .is_some_and(|r| reservation::holds_quota(&r.status))
+        self.workloads.get(key).is_some_and(|r| reservation::holds_quota(&r.status))
     }
 }
 

@@ -159,10 +159,7 @@ impl State {
         if std::mem::take(&mut self.published.references_stale) {
             self.published.current.references = Arc::new(self.references());
         }
-        let due = self
-            .published
-            .renewed
-            .is_none_or(|t| now.duration_since(t) >= RENEWAL);
+        let due = self.published.renewed.is_none_or(|t| now.duration_since(t) >= RENEWAL);
         if synced && due {
             self.published.renewed = Some(now);
             self.published.current.queues = Arc::new(self.queue_view());
@@ -172,12 +169,7 @@ impl State {
     fn references(&self) -> References {
         let remote = |target: &str| {
             self.cluster_queues.get(target).is_some_and(|q| {
-                let rules = q
-                    .object
-                    .spec
-                    .admission_checks_strategy
-                    .iter()
-                    .flat_map(|s| &s.admission_checks);
+                let rules = q.object.spec.admission_checks_strategy.iter().flat_map(|s| &s.admission_checks);
                 rules
                     .filter_map(|rule| self.checks.get(rule.name.as_str()))
                     .any(|check| check.object.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
@@ -190,10 +182,7 @@ impl State {
                 .iter()
                 .filter(|(_, q)| !q.meta.deleting)
                 .map(|(key, q)| {
-                    (
-                        key.clone(),
-                        remote(q.object.spec.cluster_queue.as_deref().unwrap_or_default()),
-                    )
+                    (key.clone(), remote(q.object.spec.cluster_queue.as_deref().unwrap_or_default()))
                 })
                 .collect(),
             default_priority_class: self.workload_priority_classes.contains_key(names::DEFAULT_NAME),
@@ -257,13 +246,7 @@ fn cohorts(engine: &Engine) -> BTreeMap<Arc<str>, CohortView> {
                 NodeRef::Cohort(name) => Some(name.clone()),
                 NodeRef::ClusterQueue(_) => None,
             });
-            Some((
-                name.clone(),
-                CohortView {
-                    parent,
-                    cells: engine.usage(node),
-                },
-            ))
+            Some((name.clone(), CohortView { parent, cells: engine.usage(node) }))
         })
         .collect()
 }
@@ -275,8 +258,6 @@ impl Snapshot {
         let Some(Kind::Job(index)) = Kind::find(group, kind) else {
             return None;
         };
-        self.owners
-            .get(&(index, ObjectKey::new(namespace, name)))
-            .map(AsRef::as_ref)
+        self.owners.get(&(index, ObjectKey::new(namespace, name))).map(AsRef::as_ref)
     }
 }

@@ -12,10 +12,7 @@ pub(super) struct Timers<T> {
 
 impl<T> Default for Timers<T> {
     fn default() -> Self {
-        Self {
-            queue: BTreeSet::new(),
-            due: BTreeMap::new(),
-        }
+        Self { queue: BTreeSet::new(), due: BTreeMap::new() }
     }
 }
 

@@ -35,11 +35,7 @@ impl State {
         if let Some(due) = plan.due {
             self.timers.wake(Item::Workload(key.clone()), due);
         }
-        let tell: Vec<Effect> = plan
-            .notices
-            .iter()
-            .flat_map(|n| self.tell(record, n, now))
-            .collect();
+        let tell: Vec<Effect> = plan.notices.iter().flat_map(|n| self.tell(record, n, now)).collect();
         let explains = plan.notices.iter().any(|n| matches!(n, Notice::Pending(..)));
         let version = &record.meta.resource_version;
         let (verb, subresource, body) = match plan.step {
@@ -53,28 +49,13 @@ impl State {
             Step::RemoveFinalizer => (Verb::Merge, None, without_finalizer(&record.meta)),
             Step::Delete => (Verb::Delete, None, delete_options(&record.meta)),
         };
-        let purpose = if explains {
-            Purpose::Explain
-        } else {
-            Purpose::Plain
-        };
-        self.send(Request {
-            kind: Kind::Workload,
-            key: key.clone(),
-            verb,
-            subresource,
-            body,
-            purpose,
-            tell,
-        });
+        let purpose = if explains { Purpose::Explain } else { Purpose::Plain };
+        self.send(Request { kind: Kind::Workload, key: key.clone(), verb, subresource, body, purpose, tell });
     }
 
     /// The priority follows the value of its class.
     fn priority_update(&self, record: &WorkloadRecord) -> Option<Value> {
-        let class = record
-            .priority_class
-            .as_ref()
-            .filter(|c| c.kind == "WorkloadPriorityClass")?;
+        let class = record.priority_class.as_ref().filter(|c| c.kind == "WorkloadPriorityClass")?;
         let value = *self.workload_priority_classes.get(class.name.as_str())?;
         let over = record.meta.deleting || conditions::is_true(&record.status, ConditionType::Finished);
         (!over && value != record.priority).then(|| {
@@ -89,9 +70,7 @@ impl State {
         };
         let queue = self.cluster_queues.get(&assumed.assignment.cluster_queue);
         let admission = admission_of(&assumed.assignment);
-        let names = queue
-            .map(|q| checks::applicable(&q.object.spec, Some(&admission)))
-            .unwrap_or_default();
+        let names = queue.map(|q| checks::applicable(&q.object.spec, Some(&admission))).unwrap_or_default();
         let mut status = (*record.status).clone();
         let generation = record.meta.generation;
         reservation::reserve(&mut status, admission, generation, now);
@@ -137,15 +116,7 @@ impl State {
         body: Value,
         tell: Vec<Effect>,
     ) {
-        self.send(Request {
-            kind,
-            key: key.clone(),
-            verb,
-            subresource,
-            body,
-            purpose: Purpose::Plain,
-            tell,
-        });
+        self.send(Request { kind, key: key.clone(), verb, subresource, body, purpose: Purpose::Plain, tell });
     }
 
     pub(super) fn send(&mut self, request: Request) {
@@ -155,12 +126,7 @@ impl State {
 
     /// Takes in how a write ended. The next step follows from the objects as they are now.
     pub(super) fn take_result(&mut self, result: &WriteResult, now: Timestamp) {
-        let WriteResult {
-            id,
-            kind,
-            key,
-            outcome,
-        } = result;
+        let WriteResult { id, kind, key, outcome } = result;
         let Some(pending) = self.writes.end(*kind, key, *id) else {
             return;
         };
@@ -203,11 +169,7 @@ impl State {
     pub(super) fn mark(&mut self, kind: Kind, key: &ObjectKey) {
         match kind {
             Kind::Workload => {
-                let owner = self
-                    .workloads
-                    .get(key)
-                    .and_then(|r| r.owner.as_ref())
-                    .map(|o| o.uid.clone());
+                let owner = self.workloads.get(key).and_then(|r| r.owner.as_ref()).map(|o| o.uid.clone());
                 self.workload_changed(key, owner.as_ref());
             }
             Kind::Job(index) => {
@@ -306,12 +268,9 @@ impl State {
                 "MaximumExecutionTimeExceeded",
                 "The maximum execution time is over".to_owned(),
             )],
-            Notice::Gated => vec![event(
-                record,
-                false,
-                "AdmissionGated",
-                "Held back by admission gates".to_owned(),
-            )],
+            Notice::Gated => {
+                vec![event(record, false, "AdmissionGated", "Held back by admission gates".to_owned())]
+            }
         }
     }
 
@@ -340,11 +299,7 @@ fn counted_by(record: &WorkloadRecord, cluster_queue: &str) -> Labels {
         cluster_queue: cluster_queue.to_owned(),
         local_queue: record.queue_name.as_deref().unwrap_or_default().to_owned(),
         namespace: record.meta.key.namespace.to_string(),
-        priority_class: record
-            .priority_class
-            .as_ref()
-            .map(|c| c.name.clone())
-            .unwrap_or_default(),
+        priority_class: record.priority_class.as_ref().map(|c| c.name.clone()).unwrap_or_default(),
     }
 }
 
@@ -370,11 +325,7 @@ fn admission_of(assignment: &Assignment) -> Admission {
         .iter()
         .map(|set| PodSetAssignment {
             name: set.name.to_string(),
-            flavors: set
-                .flavors
-                .iter()
-                .map(|(r, f)| (r.to_string(), f.to_string()))
-                .collect(),
+            flavors: set.flavors.iter().map(|(r, f)| (r.to_string(), f.to_string())).collect(),
             resource_usage: set
                 .usage
                 .iter()
@@ -385,18 +336,13 @@ fn admission_of(assignment: &Assignment) -> Admission {
             delayed_topology_request: None,
         })
         .collect();
-    Admission {
-        cluster_queue: assignment.cluster_queue.to_string(),
-        pod_set_assignments,
-    }
+    Admission { cluster_queue: assignment.cluster_queue.to_string(), pod_set_assignments }
 }
 
 /// The status as our field manager applies it: the conditions that it owns, and the version that it was decided on.
 fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> Value {
     let mut status = status.clone();
-    status
-        .conditions
-        .retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
+    status.conditions.retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
     json!({
         "apiVersion": format!("{GROUP}/{}", v1beta2::VERSION),
         "kind": "Workload",
@@ -412,11 +358,8 @@ fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> Value {
 
 /// A patch that takes our finalizer off and leaves the others.
 pub(super) fn without_finalizer(meta: &super::records::Meta) -> Value {
-    let rest: Vec<&String> = meta
-        .finalizers
-        .iter()
-        .filter(|f| *f != names::RESOURCE_IN_USE_FINALIZER)
-        .collect();
+    let rest: Vec<&String> =
+        meta.finalizers.iter().filter(|f| *f != names::RESOURCE_IN_USE_FINALIZER).collect();
     json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": rest}})
 }
 

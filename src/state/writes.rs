@@ -73,26 +73,11 @@ impl Writes {
     /// Registers a write and gives it its number.
     pub(super) fn start(&mut self, request: Request) -> Write {
         self.last_id = self.last_id.saturating_add(1);
-        let Request {
-            kind,
-            key,
-            verb,
-            subresource,
-            body,
-            purpose,
-            tell,
-        } = request;
+        let Request { kind, key, verb, subresource, body, purpose, tell } = request;
         if purpose == Purpose::Explain {
             self.explanations = self.explanations.saturating_add(1);
         }
-        self.pending.insert(
-            (kind, key.clone()),
-            Pending {
-                id: self.last_id,
-                purpose,
-                tell,
-            },
-        );
+        self.pending.insert((kind, key.clone()), Pending { id: self.last_id, purpose, tell });
         Write {
             id: self.last_id,
             kind,
