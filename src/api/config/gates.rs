@@ -22,7 +22,11 @@ struct Gate {
 }
 
 const fn gate(name: &'static str, default: bool, support: Support) -> Gate {
-    Gate { name, default, support }
+    Gate {
+        name,
+        default,
+        support,
+    }
 }
 
 /// Gates as configured.
@@ -32,7 +36,10 @@ pub struct FeatureGates(BTreeMap<String, bool>);
 impl FeatureGates {
     /// Whether a gate is on; names that are not known are off.
     pub fn enabled(&self, name: &str) -> bool {
-        self.0.get(name).copied().unwrap_or_else(|| GATES.iter().any(|g| g.name == name && g.default))
+        self.0
+            .get(name)
+            .copied()
+            .unwrap_or_else(|| GATES.iter().any(|g| g.name == name && g.default))
     }
 }
 
@@ -169,7 +176,11 @@ mod tests {
         for (name, value, errors, warnings) in table {
             let mut problems = Problems::default();
             check(&BTreeMap::from([(name.to_owned(), value)]), &mut problems);
-            assert_eq!((problems.errors.len(), problems.warnings.len()), (errors, warnings), "{name}={value}");
+            assert_eq!(
+                (problems.errors.len(), problems.warnings.len()),
+                (errors, warnings),
+                "{name}={value}"
+            );
         }
     }
 }

@@ -11,7 +11,9 @@ pub(super) const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z
 pub(super) fn schema(name: &str, template: &Value) -> Option<Value> {
     match name {
         "io.k8s.apimachinery.pkg.api.resource.Quantity" => Some(quantity()),
-        "io.k8s.apimachinery.pkg.apis.meta.v1.Time" => Some(json!({ "type": "string", "format": "date-time" })),
+        "io.k8s.apimachinery.pkg.apis.meta.v1.Time" => {
+            Some(json!({ "type": "string", "format": "date-time" }))
+        }
         "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" => Some(json!({ "type": "object" })),
         "io.k8s.apimachinery.pkg.apis.meta.v1.Condition" => Some(condition()),
         "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector" => Some(label_selector()),

@@ -58,7 +58,10 @@ pub fn all() -> Result<Vec<(String, String)>, CrdError> {
     let mut files = Vec::new();
     let mut listed = String::new();
     for (name, definition) in definitions()? {
-        let body = serde_saphyr::to_string(&definition).map_err(|e| CrdError::new(format!("{name}: {e}")))?;
+        // Folded text would not keep the double spaces of rules.
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+        let body = serde_saphyr::to_string_with_options(&definition, options)
+            .map_err(|e| CrdError::new(format!("{name}: {e}")))?;
         listed.push_str("- ");
         listed.push_str(&name);
         listed.push('\n');
@@ -89,7 +92,11 @@ fn definition(kind: &KindSpec, schema: &Value) -> Value {
     }
     schema::set(&mut version, "schema", json!({ "openAPIV3Schema": schema }));
     if !kind.selectable.is_empty() {
-        let fields: Vec<Value> = kind.selectable.iter().map(|path| json!({ "jsonPath": path })).collect();
+        let fields: Vec<Value> = kind
+            .selectable
+            .iter()
+            .map(|path| json!({ "jsonPath": path }))
+            .collect();
         schema::set(&mut version, "selectableFields", Value::Array(fields));
     }
     if kind.status {

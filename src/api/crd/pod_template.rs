@@ -24,7 +24,8 @@ const FORMATS: &[&str] = &["byte", "date-time", "double", "int32", "int64"];
 
 /// The committed schema.
 pub fn shipped() -> Result<Value, CrdError> {
-    serde_json::from_str(include_str!("pod-template.json")).map_err(|e| CrdError::new(format!("pod-template.json: {e}")))
+    serde_json::from_str(include_str!("pod-template.json"))
+        .map_err(|e| CrdError::new(format!("pod-template.json: {e}")))
 }
 
 /// The schema out of a server's OpenAPI v3 document; null where the document does not have it.
@@ -56,7 +57,10 @@ fn metadata() -> Value {
 }
 
 fn target<'a>(node: &Value, schemas: &'a Value) -> Option<(String, Option<&'a Value>)> {
-    let wrapped = node.get("allOf").and_then(Value::as_array).and_then(|all| all.first());
+    let wrapped = node
+        .get("allOf")
+        .and_then(Value::as_array)
+        .and_then(|all| all.first());
     let reference = wrapped.unwrap_or(node).get("$ref").and_then(Value::as_str)?;
     let name = reference.trim_start_matches(PREFIX);
     Some((name.to_owned(), schemas.get(name)))
@@ -89,18 +93,26 @@ fn plain(node: &Value, schemas: &Value, depth: u32) -> Value {
             schema.insert(key.to_owned(), value.clone());
         }
     }
-    if let Some(format) = node.get("format").filter(|f| f.as_str().is_some_and(|f| FORMATS.contains(&f))) {
+    if let Some(format) = node
+        .get("format")
+        .filter(|f| f.as_str().is_some_and(|f| FORMATS.contains(&f)))
+    {
         schema.insert("format".to_owned(), format.clone());
     }
     if let Some(properties) = node.get("properties").and_then(Value::as_object) {
-        let converted = properties.iter().map(|(k, v)| (k.clone(), convert(v, schemas, depth - 1)));
+        let converted = properties
+            .iter()
+            .map(|(k, v)| (k.clone(), convert(v, schemas, depth - 1)));
         schema.insert("properties".to_owned(), Value::Object(converted.collect()));
     }
     if let Some(required) = node.get("required") {
         schema.insert("required".to_owned(), required.clone());
     }
     if let Some(values) = node.get("additionalProperties") {
-        schema.insert("additionalProperties".to_owned(), convert(values, schemas, depth - 1));
+        schema.insert(
+            "additionalProperties".to_owned(),
+            convert(values, schemas, depth - 1),
+        );
     }
     let mut schema = Value::Object(schema);
     if let Some(items) = node.get("items") {
@@ -112,8 +124,13 @@ fn plain(node: &Value, schemas: &Value, depth: u32) -> Value {
 /// Items and list type. A custom resource may key a list only by fields that are required or have a default.
 fn list(schema: &mut Value, node: &Value, items: &Value, schemas: &Value, depth: u32) {
     let mut converted = convert(items, schemas, depth - 1);
-    let keys: Vec<&str> =
-        node.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let keys: Vec<&str> = node
+        .get("x-kubernetes-list-map-keys")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let legal = keys.iter().all(|key| keyed(&mut converted, items, schemas, key));
     set(schema, "items", converted);
     match node.get("x-kubernetes-list-type").and_then(Value::as_str) {
@@ -128,7 +145,10 @@ fn list(schema: &mut Value, node: &Value, items: &Value, schemas: &Value, depth:
 
 /// Whether a list may be keyed by a field; a zero default that this needs is put back.
 fn keyed(converted: &mut Value, items: &Value, schemas: &Value, key: &str) -> bool {
-    let required = converted.get("required").and_then(Value::as_array).is_some_and(|r| r.iter().any(|v| v == key));
+    let required = converted
+        .get("required")
+        .and_then(Value::as_array)
+        .is_some_and(|r| r.iter().any(|v| v == key));
     let field = converted.get_mut("properties").and_then(|p| p.get_mut(key));
     let Some(field) = field else {
         return false;

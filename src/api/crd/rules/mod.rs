@@ -42,7 +42,10 @@ impl Rules {
 
     /// The rules of a type, to add to.
     fn of(&mut self, name: &'static str) -> &mut TypeRules {
-        self.0.entry(name).or_insert_with(|| TypeRules { own: json!({}), fields: BTreeMap::new() })
+        self.0.entry(name).or_insert_with(|| TypeRules {
+            own: json!({}),
+            fields: BTreeMap::new(),
+        })
     }
 
     /// An error names rules that no type or field asked for.
@@ -88,7 +91,10 @@ impl TypeRules {
 
 /// CEL rules, each with its message.
 fn checks(rules: &[(&str, &str)]) -> Value {
-    let rules: Vec<Value> = rules.iter().map(|(rule, message)| json!({ "message": message, "rule": rule })).collect();
+    let rules: Vec<Value> = rules
+        .iter()
+        .map(|(rule, message)| json!({ "message": message, "rule": rule }))
+        .collect();
     json!({ "x-kubernetes-validations": rules })
 }
 
@@ -144,7 +150,10 @@ fn tolerations() -> Value {
             "self.all(x, has(x.operator) && x.operator == 'Exists' ? !has(x.value) : true)",
             "a value must be empty when 'operator' is 'Exists'",
         ),
-        ("self.all(x, !has(x.effect) || x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])", TAINT_EFFECTS),
+        (
+            "self.all(x, !has(x.effect) || x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",
+            TAINT_EFFECTS,
+        ),
     ]);
     both(atomic(8), &rules)
 }

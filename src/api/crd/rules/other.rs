@@ -4,7 +4,10 @@ use super::super::builtin::QUALIFIED_NAME;
 use super::{LABEL, Rules, TAINT_EFFECTS, atomic, both, checks, conditions, keyed, subdomain, tolerations};
 use serde_json::json;
 
-const UNIQUE: (&str, &str) = ("size(self.filter(i, size(self.filter(j, j == i)) > 1)) == 0", "must be unique");
+const UNIQUE: (&str, &str) = (
+    "size(self.filter(i, size(self.filter(j, j == i)) > 1)) == 0",
+    "must be unique",
+);
 
 pub(super) fn add(rules: &mut Rules) {
     resource_flavor(rules);
@@ -12,11 +15,17 @@ pub(super) fn add(rules: &mut Rules) {
     admission_check(rules);
     multikueue(rules);
     provisioning(rules);
-    rules.of("WorkloadPriorityClass").require(&["value"]).field("description", json!({ "maxLength": 2048 }));
+    rules
+        .of("WorkloadPriorityClass")
+        .require(&["value"])
+        .field("description", json!({ "maxLength": 2048 }));
 }
 
 fn resource_flavor(rules: &mut Rules) {
-    let effects = checks(&[("self.all(x, x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])", TAINT_EFFECTS)]);
+    let effects = checks(&[(
+        "self.all(x, x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",
+        TAINT_EFFECTS,
+    )]);
     rules
         .of("ResourceFlavorSpec")
         .field("nodeLabels", json!({ "maxProperties": 8, "x-kubernetes-map-type": "atomic" }))
@@ -47,28 +56,34 @@ fn topology(rules: &mut Rules) {
             "the kubernetes.io/hostname label can only be used at the lowest level of topology",
         ),
     ]);
-    rules
-        .of("TopologySpec")
-        .require(&["levels"])
-        .field("levels", both(both(atomic(16), &json!({ "minItems": 1 })), &levels));
-    rules
-        .of("TopologyLevel")
-        .require(&["nodeLabel"])
-        .field("nodeLabel", json!({ "minLength": 1, "maxLength": 316, "pattern": QUALIFIED_NAME }));
+    rules.of("TopologySpec").require(&["levels"]).field(
+        "levels",
+        both(both(atomic(16), &json!({ "minItems": 1 })), &levels),
+    );
+    rules.of("TopologyLevel").require(&["nodeLabel"]).field(
+        "nodeLabel",
+        json!({ "minLength": 1, "maxLength": 316, "pattern": QUALIFIED_NAME }),
+    );
 }
 
 fn admission_check(rules: &mut Rules) {
     let immutable = checks(&[("self == oldSelf", "field is immutable")]);
-    rules
-        .of("AdmissionCheckSpec")
-        .require(&["controllerName"])
-        .field("controllerName", both(json!({ "minLength": 1, "maxLength": 253 }), &immutable));
+    rules.of("AdmissionCheckSpec").require(&["controllerName"]).field(
+        "controllerName",
+        both(json!({ "minLength": 1, "maxLength": 253 }), &immutable),
+    );
     rules
         .of("AdmissionCheckParametersReference")
         .require(&["apiGroup", "kind", "name"])
         .field("apiGroup", both(subdomain(), &json!({ "minLength": 1 })))
-        .field("kind", json!({ "minLength": 1, "maxLength": 63, "pattern": "^(?i)[a-z]([-a-z0-9]*[a-z0-9])?$" }))
-        .field("name", json!({ "minLength": 1, "maxLength": 63, "pattern": LABEL }));
+        .field(
+            "kind",
+            json!({ "minLength": 1, "maxLength": 63, "pattern": "^(?i)[a-z]([-a-z0-9]*[a-z0-9])?$" }),
+        )
+        .field(
+            "name",
+            json!({ "minLength": 1, "maxLength": 63, "pattern": LABEL }),
+        );
     rules.of("AdmissionCheckStatus").field("conditions", conditions());
 }
 
@@ -92,7 +107,9 @@ fn multikueue(rules: &mut Rules) {
         .of("ClusterProfileReference")
         .require(&["name"])
         .field("name", json!({ "minLength": 1, "maxLength": 256 }));
-    rules.of("MultiKueueClusterStatus").field("conditions", conditions());
+    rules
+        .of("MultiKueueClusterStatus")
+        .field("conditions", conditions());
 }
 
 fn provisioning(rules: &mut Rules) {
@@ -100,19 +117,36 @@ fn provisioning(rules: &mut Rules) {
     rules
         .of("ProvisioningRequestConfigSpec")
         .require(&["provisioningClassName"])
-        .field("provisioningClassName", both(subdomain(), &json!({ "minLength": 1 })))
-        .field("parameters", json!({ "maxProperties": 100, "additionalProperties": { "maxLength": 255 } }))
-        .field("managedResources", json!({ "maxItems": 100, "x-kubernetes-list-type": "set" }))
+        .field(
+            "provisioningClassName",
+            both(subdomain(), &json!({ "minLength": 1 })),
+        )
+        .field(
+            "parameters",
+            json!({ "maxProperties": 100, "additionalProperties": { "maxLength": 255 } }),
+        )
+        .field(
+            "managedResources",
+            json!({ "maxItems": 100, "x-kubernetes-list-type": "set" }),
+        )
         .field("retryStrategy", json!({ "default": retry }));
     rules
         .of("ProvisioningRequestRetryStrategy")
         .field("backoffLimitCount", json!({ "default": 3 }))
         .field("backoffBaseSeconds", json!({ "default": 60 }))
         .field("backoffMaxSeconds", json!({ "default": 1800 }));
-    rules.of("ProvisioningRequestPodSetUpdates").field("nodeSelector", keyed(&["key"], 8));
+    rules
+        .of("ProvisioningRequestPodSetUpdates")
+        .field("nodeSelector", keyed(&["key"], 8));
     rules
         .of("ProvisioningRequestNodeSelector")
         .require(&["key", "valueFromProvisioningClassDetail"])
-        .field("key", json!({ "minLength": 1, "maxLength": 317, "pattern": QUALIFIED_NAME }))
-        .field("valueFromProvisioningClassDetail", json!({ "minLength": 1, "maxLength": 32768 }));
+        .field(
+            "key",
+            json!({ "minLength": 1, "maxLength": 317, "pattern": QUALIFIED_NAME }),
+        )
+        .field(
+            "valueFromProvisioningClassDetail",
+            json!({ "minLength": 1, "maxLength": 32768 }),
+        );
 }
