@@ -1,1 +1,6 @@
-//! x
+//! Integration tests.
+
+mod crds;
+mod manifests;
+mod pod_template;
+mod shared;
