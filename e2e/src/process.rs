@@ -36,7 +36,7 @@ impl Identity {
     /// Sends a signal to its process group, if it is still this process.
     pub fn signal(&self, signal: &str) {
         if self.runs() {
-            let script = format!("kill -{signal} -- -{}", self.pid);
+            let script = format!("kill -{signal} -{}", self.pid);
             let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status();
         }
     }
@@ -161,7 +161,7 @@ while read -r line; do
 done
 for entry; do
   pid=${entry%% *}
-  [ "$(started "$pid" 2>/dev/null)" = "${entry#* }" ] && kill -KILL -- "-$pid" 2>/dev/null
+  [ "$(started "$pid" 2>/dev/null)" = "${entry#* }" ] && kill -KILL "-$pid" 2>/dev/null
 done
 exit 0
 "#;
@@ -230,4 +230,27 @@ pub fn free_ports(count: usize) -> Result<Vec<u16>> {
         bail!("no {count} free ports on 127.0.0.1");
     }
     Ok(held.into_iter().map(|(port, _)| port).collect())
+}
+
+/// CPU time and resident memory of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// User and system time.
+    pub cpu: Duration,
+    /// Resident memory in MiB.
+    pub resident: u64,
+}
+
+impl Usage {
+    /// What a process has used so far.
+    pub fn of(pid: u32) -> Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let after = stat.rsplit_once(") ").context("no stat")?.1;
+        let ticks: u64 = after.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib: u64 = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default();
+        // A tick is 10 ms on every Linux that Rust runs on.
+        Ok(Self { cpu: Duration::from_millis(ticks * 10), resident: kib / 1024 })
+    }
 }
