@@ -7,6 +7,7 @@ pub mod key;
 pub mod names;
 pub mod reason;
 pub mod v1beta2;
+pub mod validation;
 
 pub use key::ObjectKey;
 
