@@ -9,11 +9,13 @@ mod defaults;
 mod job;
 mod job_rules;
 mod kinds;
+mod own;
 mod patch;
 mod response;
 mod review;
 mod selector;
 mod settings;
+mod topology;
 mod view;
 
 pub use ancestry::{AncestryError, managed_ancestor};

@@ -11,7 +11,10 @@ pub(super) struct Patch {
 
 impl Patch {
     pub(super) fn new(object: &Value) -> Self {
-        Self { object: object.clone(), operations: Vec::new() }
+        Self {
+            object: object.clone(),
+            operations: Vec::new(),
+        }
     }
 
     /// The object as it stands after the operations.
@@ -25,7 +28,9 @@ impl Patch {
 
     /// Sets a field below objects, making those that are absent. Says whether it could: a parent of another type stays.
     pub(super) fn set(&mut self, fields: &[&str], value: Value) -> bool {
-        let Some((last, parents)) = fields.split_last() else { return false };
+        let Some((last, parents)) = fields.split_last() else {
+            return false;
+        };
         let mut at = &mut self.object;
         let mut pointer = String::new();
         for (depth, field) in parents.iter().enumerate() {
@@ -39,7 +44,8 @@ impl Patch {
                     Value::Object(Map::from_iter([((*name).to_owned(), inner)]))
                 });
                 *next = branch.clone();
-                self.operations.push(json!({"op": "add", "path": pointer, "value": branch}));
+                self.operations
+                    .push(json!({"op": "add", "path": pointer, "value": branch}));
                 return true;
             }
             at = next;
@@ -48,19 +54,23 @@ impl Patch {
         if map.get(*last) == Some(&value) {
             return true;
         }
-        self.operations.push(json!({"op": "add", "path": format!("{pointer}/{}", escape(last)), "value": value}));
+        self.operations
+            .push(json!({"op": "add", "path": format!("{pointer}/{}", escape(last)), "value": value}));
         map.insert((*last).to_owned(), value);
         true
     }
 
     /// Adds an element at the end of a list, making the list if absent. Says whether it could.
     pub(super) fn append(&mut self, fields: &[&str], value: Value) -> bool {
-        let listed = fields.iter().try_fold(&mut self.object, |at, field| at.get_mut(field));
+        let listed = fields
+            .iter()
+            .try_fold(&mut self.object, |at, field| at.get_mut(field));
         match listed {
             None | Some(Value::Null) => self.set(fields, Value::Array(vec![value])),
             Some(Value::Array(items)) => {
                 let pointer: String = fields.iter().map(|field| format!("/{}", escape(field))).collect();
-                self.operations.push(json!({"op": "add", "path": format!("{pointer}/-"), "value": value}));
+                self.operations
+                    .push(json!({"op": "add", "path": format!("{pointer}/-"), "value": value}));
                 items.push(value);
                 true
             }

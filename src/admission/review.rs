@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::response::Answer;
-use super::{Context, defaults, job};
+use super::{Context, defaults, job, own};
 use crate::api::GROUP;
 
 /// Path of the answer that defaults Jobs.
@@ -44,11 +44,20 @@ fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
     if !request.is_object() {
         return malformed("request: missing or not an object");
     }
-    if request.get("uid").and_then(Value::as_str).is_none_or(str::is_empty) {
+    if request
+        .get("uid")
+        .and_then(Value::as_str)
+        .is_none_or(str::is_empty)
+    {
         return malformed("request.uid: missing");
     }
-    let Some(rule) = rule_of(path) else { return malformed("no rule is served on this path") };
-    let operation = request.get("operation").and_then(Value::as_str).unwrap_or_default();
+    let Some(rule) = rule_of(path) else {
+        return malformed("no rule is served on this path");
+    };
+    let operation = request
+        .get("operation")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     let update = match operation {
         "CREATE" => false,
         "UPDATE" => true,
@@ -80,7 +89,12 @@ fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
         .filter(|namespace| !namespace.is_empty())
         .or_else(|| object.get("metadata")?.get("namespace")?.as_str())
         .unwrap_or_default();
-    (rule.answer)(&Request { namespace, object, old: old.filter(|_| update), ctx })
+    (rule.answer)(&Request {
+        namespace,
+        object,
+        old: old.filter(|_| update),
+        ctx,
+    })
 }
 
 fn malformed(message: &str) -> Answer {
@@ -88,7 +102,10 @@ fn malformed(message: &str) -> Answer {
 }
 
 fn is_deleting(object: &Value) -> bool {
-    object.get("metadata").and_then(|meta| meta.get("deletionTimestamp")).is_some_and(|at| !at.is_null())
+    object
+        .get("metadata")
+        .and_then(|meta| meta.get("deletionTimestamp"))
+        .is_some_and(|at| !at.is_null())
 }
 
 struct Rule {
@@ -99,14 +116,31 @@ struct Rule {
 }
 
 fn rule_of(path: &str) -> Option<Rule> {
-    let rule = |group, kind, create_only, answer| Some(Rule { group, kind, create_only, answer });
+    let rule = |group, kind, create_only, answer| {
+        Some(Rule {
+            group,
+            kind,
+            create_only,
+            answer,
+        })
+    };
     match path {
         BATCH_JOB_MUTATE => rule("batch", "Job", true, job::default),
         BATCH_JOB_VALIDATE => rule("batch", "Job", false, job::validate),
         "/mutate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", true, defaults::workload),
-        "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue" => rule(GROUP, "ClusterQueue", true, defaults::finalizer),
+        "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue" => {
+            rule(GROUP, "ClusterQueue", true, defaults::finalizer)
+        }
         "/mutate-kueue-x-k8s-io-v1beta2-resourceflavor" => {
             rule(GROUP, "ResourceFlavor", true, defaults::finalizer)
+        }
+        "/validate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", false, own::workload),
+        "/validate-kueue-x-k8s-io-v1beta2-clusterqueue" => {
+            rule(GROUP, "ClusterQueue", false, own::cluster_queue)
+        }
+        "/validate-kueue-x-k8s-io-v1beta2-cohort" => rule(GROUP, "Cohort", false, own::cohort),
+        "/validate-kueue-x-k8s-io-v1beta2-resourceflavor" => {
+            rule(GROUP, "ResourceFlavor", false, own::resource_flavor)
         }
         _ => None,
     }

@@ -55,8 +55,18 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    fn new(path: impl Into<String>, kind: ErrorKind, value: Option<Value>, detail: impl Into<String>) -> Self {
-        Self { path: path.into(), kind, value, detail: detail.into() }
+    fn new(
+        path: impl Into<String>,
+        kind: ErrorKind,
+        value: Option<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            path: path.into(),
+            kind,
+            value,
+            detail: detail.into(),
+        }
     }
 
     /// A value that is not allowed.
@@ -101,14 +111,22 @@ impl FieldError {
         supported: impl IntoIterator<Item = &'a str>,
     ) -> Self {
         let listed: Vec<String> = supported.into_iter().map(|s| format!("{s:?}")).collect();
-        let detail =
-            if listed.is_empty() { String::new() } else { format!("supported values: {}", listed.join(", ")) };
+        let detail = if listed.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", listed.join(", "))
+        };
         Self::new(path, ErrorKind::NotSupported, Some(value.into()), detail)
     }
 
     /// A text beyond its limit.
     pub fn too_long(path: impl Into<String>, limit: usize) -> Self {
-        Self::new(path, ErrorKind::TooLong, None, format!("may not be more than {limit} bytes"))
+        Self::new(
+            path,
+            ErrorKind::TooLong,
+            None,
+            format!("may not be more than {limit} bytes"),
+        )
     }
 
     /// A list beyond its limit.
@@ -124,7 +142,11 @@ impl fmt::Display for FieldError {
         if let Some(value) = &self.value {
             write!(f, ": {value}")?;
         }
-        if self.detail.is_empty() { Ok(()) } else { write!(f, ": {}", self.detail) }
+        if self.detail.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ": {}", self.detail)
+        }
     }
 }
 
