@@ -10,6 +10,7 @@ pub mod names;
 pub mod reason;
 pub mod selector;
 pub mod v1beta2;
+pub mod validation;
 
 pub use key::ObjectKey;
 
