@@ -4,3 +4,4 @@ mod crds;
 mod manifests;
 mod pod_template;
 mod shared;
+mod sim;
