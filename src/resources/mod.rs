@@ -3,11 +3,18 @@
 //! Invariant: values are exact until they become an `Amount`, which rounds up and never wraps.
 
 mod amount;
+pub mod limit_range;
 mod natural;
+mod pod;
 mod quantity;
 mod quantity_text;
+pub mod transform;
 
 pub use amount::Amount;
+pub use limit_range::LimitRangeSummary;
+pub use pod::{
+    Quantities, amounts, apply_overhead, pod_quantities, pod_requests, total, without_reclaimable,
+};
 pub use quantity::{Quantity, QuantityError};
 
 use std::collections::BTreeMap;

@@ -72,6 +72,15 @@ impl Natural {
         Self(limbs).trimmed()
     }
 
+    /// `self × other`
+    pub(super) fn product(&self, other: &Self) -> Self {
+        let parts = other.0.iter().enumerate().map(|(place, limb)| {
+            self.times(u32::try_from(*limb).unwrap_or(0))
+                .shifted_up(place * DIGITS)
+        });
+        parts.fold(Self::default(), |sum, part| sum.plus(&part))
+    }
+
     /// Quotient and remainder by a small divisor; by zero the number itself remains.
     pub(super) fn divided(&self, divisor: u32) -> (Self, u64) {
         let mut rest = 0;

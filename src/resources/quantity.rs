@@ -284,6 +284,23 @@ impl Quantity {
         })
     }
 
+    /// So many times this.
+    #[must_use]
+    pub fn times(&self, factor: i64) -> Self {
+        let wide = self.wide();
+        let digits = wide.digits.product(&Natural::from_u64(factor.unsigned_abs()));
+        let negative = wide.negative != (factor < 0) && !digits.is_zero();
+        Self {
+            number: Number::Wide(Wide {
+                negative,
+                digits,
+                scale: wide.scale,
+            }),
+            format: self.format,
+            text: None,
+        }
+    }
+
     fn wide(&self) -> Wide {
         match &self.number {
             Number::Short { value, scale } => Wide {

@@ -1,1 +1,4 @@
-//! x
+//! Integration tests of the library, in one binary.
+
+mod contracts;
+mod tables;
