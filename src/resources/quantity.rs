@@ -238,7 +238,15 @@ impl Quantity {
 
     fn go_scaled(&self, scale: i32) -> i64 {
         match &self.number {
-            Number::Short { value, scale: have } => scaled_short(*value, *have, scale).unwrap_or(0),
+            Number::Short { value, scale: have } => scaled_short(*value, *have, scale).unwrap_or_else(|| {
+                // Factors that Kubernetes multiplies in one step wrap; the others end in 0.
+                let places = have.saturating_sub(scale);
+                if matches!(places, 1..=3 | 6 | 9) {
+                    value.wrapping_mul(10_i64.wrapping_pow(places.unsigned_abs()))
+                } else {
+                    0
+                }
+            }),
             Number::Wide(wide) => wide.scaled(scale),
         }
     }
