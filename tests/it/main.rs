@@ -1,1 +1,3 @@
-//! x
+//! Tests over several modules, and replays of recorded behaviour.
+
+mod admission;
