@@ -22,6 +22,11 @@ fn annotation(key: &str) -> String {
     key_path("metadata.annotations", key)
 }
 
+/// Rules for a new Job alone.
+pub(super) fn create_only(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
+    partial_admission(job, settings, errors);
+}
+
 /// Rules that hold for every Job, new or changed.
 pub(super) fn create(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
     if let Some(queue) = job.queue {
@@ -44,7 +49,6 @@ pub(super) fn create(job: &JobView<'_>, settings: &AdmissionSettings, errors: &m
     if settings.gates.on(Gate::AdmissionGatedBy) {
         gated_by::check(job.annotation(ADMISSION_GATED_BY_ANNOTATION), errors);
     }
-    partial_admission(job, settings, errors);
     synced_completions(job, errors);
     topology(job, settings, errors);
 }
