@@ -37,13 +37,14 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
         .namespace_labels(request.namespace)
         .is_some_and(|labels| matches(&settings.managed_namespaces, labels));
 
-    let mut queue = job.queue.map(str::to_owned);
+    // An empty label asks for nothing.
+    let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);
     if queue.is_none() && !owned && selected && ctx.objects.local_queue(request.namespace, DEFAULT_NAME) {
         patch.set(&["metadata", "labels", QUEUE_NAME_LABEL], json!(DEFAULT_NAME));
         queue = Some(DEFAULT_NAME.to_owned());
     }
     if settings.gates.on(Gate::WorkloadPriorityClassDefaulting)
-        && job.priority_class.is_none()
+        && job.priority_class.is_none_or(str::is_empty)
         && !owned
         && ctx.objects.default_priority_class()
     {
