@@ -112,8 +112,9 @@ pub(super) fn validate(request: &Request<'_>) -> Answer {
         let old = JobView::read(&Cursor::root(old), &mut unread);
         let defaulted = request.ctx.objects.local_queue(request.namespace, DEFAULT_NAME);
         super::job_rules::update(&job, &old, defaulted, request.ctx.settings, &mut errors);
+        super::job_rules::minimum(&job, Some(&old), request.ctx.settings, &mut errors);
     } else {
-        super::job_rules::create_only(&job, request.ctx.settings, &mut errors);
+        super::job_rules::minimum(&job, None, request.ctx.settings, &mut errors);
     }
     Answer::judged(&errors)
 }

@@ -22,9 +22,17 @@ fn annotation(key: &str) -> String {
     key_path("metadata.annotations", key)
 }
 
-/// Rules for a new Job alone.
-pub(super) fn create_only(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
-    partial_admission(job, settings, errors);
+/// The minimum of pods is judged when it is set or changed; what it stands beside may move on.
+pub(super) fn minimum(
+    job: &JobView<'_>,
+    old: Option<&JobView<'_>>,
+    settings: &AdmissionSettings,
+    errors: &mut Vec<FieldError>,
+) {
+    let same = |old: &JobView<'_>| old.annotation(MIN_PARALLELISM) == job.annotation(MIN_PARALLELISM);
+    if !old.is_some_and(same) {
+        partial_admission(job, settings, errors);
+    }
 }
 
 /// Rules that hold for every Job, new or changed.
