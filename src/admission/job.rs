@@ -37,13 +37,14 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
         .namespace_labels(request.namespace)
         .is_some_and(|labels| matches(&settings.managed_namespaces, labels));
 
-    let mut queue = job.queue.map(str::to_owned);
+    // An empty label asks for nothing.
+    let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);
     if queue.is_none() && !owned && selected && ctx.objects.local_queue(request.namespace, DEFAULT_NAME) {
         patch.set(&["metadata", "labels", QUEUE_NAME_LABEL], json!(DEFAULT_NAME));
         queue = Some(DEFAULT_NAME.to_owned());
     }
     if settings.gates.on(Gate::WorkloadPriorityClassDefaulting)
-        && job.priority_class.is_none()
+        && job.priority_class.is_none_or(str::is_empty)
         && !owned
         && ctx.objects.default_priority_class()
     {
@@ -111,6 +112,9 @@ pub(super) fn validate(request: &Request<'_>) -> Answer {
         let old = JobView::read(&Cursor::root(old), &mut unread);
         let defaulted = request.ctx.objects.local_queue(request.namespace, DEFAULT_NAME);
         super::job_rules::update(&job, &old, defaulted, request.ctx.settings, &mut errors);
+        super::job_rules::minimum(&job, Some(&old), request.ctx.settings, &mut errors);
+    } else {
+        super::job_rules::minimum(&job, None, request.ctx.settings, &mut errors);
     }
     Answer::judged(&errors)
 }

@@ -22,6 +22,19 @@ fn annotation(key: &str) -> String {
     key_path("metadata.annotations", key)
 }
 
+/// The minimum of pods is judged when it is set or changed; what it stands beside may move on.
+pub(super) fn minimum(
+    job: &JobView<'_>,
+    old: Option<&JobView<'_>>,
+    settings: &AdmissionSettings,
+    errors: &mut Vec<FieldError>,
+) {
+    let same = |old: &JobView<'_>| old.annotation(MIN_PARALLELISM) == job.annotation(MIN_PARALLELISM);
+    if !old.is_some_and(same) {
+        partial_admission(job, settings, errors);
+    }
+}
+
 /// Rules that hold for every Job, new or changed.
 pub(super) fn create(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
     if let Some(queue) = job.queue {
@@ -44,7 +57,6 @@ pub(super) fn create(job: &JobView<'_>, settings: &AdmissionSettings, errors: &m
     if settings.gates.on(Gate::AdmissionGatedBy) {
         gated_by::check(job.annotation(ADMISSION_GATED_BY_ANNOTATION), errors);
     }
-    partial_admission(job, settings, errors);
     synced_completions(job, errors);
     topology(job, settings, errors);
 }

@@ -15,6 +15,8 @@ mod response;
 mod review;
 mod selector;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod topology;
 mod view;
 
