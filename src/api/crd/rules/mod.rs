@@ -10,6 +10,7 @@ use super::CrdError;
 use super::schema::merge;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Names of objects: a DNS subdomain.
 const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
@@ -78,7 +79,10 @@ impl TypeRules {
 
     /// Adds to the schema of a field.
     fn field(&mut self, name: &'static str, rule: Value) -> &mut Self {
-        merge(self.fields.entry(name).or_insert_with(|| json!({})), &rule);
+        match self.fields.entry(name) {
+            Entry::Vacant(free) => drop(free.insert(rule)),
+            Entry::Occupied(mut earlier) => merge(earlier.get_mut(), &rule),
+        }
         self
     }
 
