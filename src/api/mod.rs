@@ -8,7 +8,9 @@ pub mod crd;
 pub mod key;
 pub mod names;
 pub mod reason;
+pub mod selector;
 pub mod v1beta2;
+pub mod validation;
 
 pub use key::ObjectKey;
 
