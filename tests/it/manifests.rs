@@ -31,19 +31,13 @@ fn documents(path: &Path) -> Vec<Value> {
 }
 
 fn objects(kind: &str) -> Vec<(PathBuf, Value)> {
-    let all = files()
-        .into_iter()
-        .flat_map(|path| documents(&path).into_iter().map(move |o| (path.clone(), o)));
+    let all =
+        files().into_iter().flat_map(|path| documents(&path).into_iter().map(move |o| (path.clone(), o)));
     all.filter(|(_, object)| object["kind"] == kind).collect()
 }
 
 fn texts(value: &Value) -> Vec<&str> {
-    value
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|v| v.as_str().unwrap())
-        .collect()
+    value.as_array().into_iter().flatten().map(|v| v.as_str().unwrap()).collect()
 }
 
 #[test]
@@ -52,11 +46,7 @@ fn every_file_is_an_object_and_is_used() {
     for path in files() {
         let folder = path.parent().unwrap();
         for object in documents(&path) {
-            assert!(
-                object["kind"].is_string() && object["apiVersion"].is_string(),
-                "{}",
-                path.display()
-            );
+            assert!(object["kind"].is_string() && object["apiVersion"].is_string(), "{}", path.display());
             if !path.ends_with("kustomization.yaml") {
                 continue;
             }
@@ -65,17 +55,11 @@ fn every_file_is_an_object_and_is_used() {
                 .into_iter()
                 .flatten()
                 .flat_map(|g| texts(&g["files"]));
-            for entry in texts(&object["resources"])
-                .into_iter()
-                .chain(texts(&object["components"]))
-                .chain(generated)
+            for entry in
+                texts(&object["resources"]).into_iter().chain(texts(&object["components"])).chain(generated)
             {
                 let target = folder.join(entry);
-                let target = if target.is_dir() {
-                    target.join("kustomization.yaml")
-                } else {
-                    target
-                };
+                let target = if target.is_dir() { target.join("kustomization.yaml") } else { target };
                 let found = target.canonicalize();
                 referenced.push(found.unwrap_or_else(|e| panic!("{}: {entry}: {e}", path.display())));
             }
@@ -126,11 +110,7 @@ fn rights_are_named() {
                     "validatingwebhookconfigurations",
                 ];
                 if resources.iter().any(|r| shared.contains(r)) {
-                    assert!(
-                        !texts(&rule["resourceNames"]).is_empty(),
-                        "{}: {rule}",
-                        path.display()
-                    );
+                    assert!(!texts(&rule["resourceNames"]).is_empty(), "{}: {rule}", path.display());
                 }
             }
         }
@@ -141,32 +121,15 @@ fn rights_are_named() {
 #[test]
 fn editors_and_viewers_are_aggregated() {
     let roles = objects("ClusterRole");
-    for kind in [
-        "clusterqueue",
-        "cohort",
-        "localqueue",
-        "resourceflavor",
-        "topology",
-        "workload",
-        "job",
-    ] {
+    for kind in ["clusterqueue", "cohort", "localqueue", "resourceflavor", "topology", "workload", "job"] {
         for side in ["editor", "viewer"] {
             let name = format!("kueue-{kind}-{side}-role");
-            let (_, role) = roles
-                .iter()
-                .find(|(_, r)| r["metadata"]["name"] == name.as_str())
-                .expect(&name);
+            let (_, role) = roles.iter().find(|(_, r)| r["metadata"]["name"] == name.as_str()).expect(&name);
             let labels = &role["metadata"]["labels"];
             assert_eq!(labels["rbac.kueue.x-k8s.io/batch-admin"], "true", "{name}");
             let user = kind == "job" || (side == "viewer" && ["localqueue", "workload"].contains(&kind));
-            assert_eq!(
-                labels.get("rbac.kueue.x-k8s.io/batch-user").is_some(),
-                user,
-                "{name}"
-            );
-            let admin = labels
-                .get("rbac.authorization.k8s.io/aggregate-to-admin")
-                .is_some();
+            assert_eq!(labels.get("rbac.kueue.x-k8s.io/batch-user").is_some(), user, "{name}");
+            let admin = labels.get("rbac.authorization.k8s.io/aggregate-to-admin").is_some();
             assert_eq!(admin, side == "viewer", "{name}");
         }
     }
@@ -208,46 +171,23 @@ fn webhooks_are_bounded() {
 
 fn check_webhook(webhook: &Value, mutating: bool) {
     let name = webhook["name"].as_str().unwrap();
-    assert!(
-        (1..=3).contains(&webhook["timeoutSeconds"].as_u64().unwrap()),
-        "{name}"
-    );
+    assert!((1..=3).contains(&webhook["timeoutSeconds"].as_u64().unwrap()), "{name}");
     assert_eq!(webhook["sideEffects"], "None", "{name}");
-    assert_eq!(
-        webhook["clientConfig"]["service"]["name"], "kueue-webhook-service",
-        "{name}"
-    );
+    assert_eq!(webhook["clientConfig"]["service"]["name"], "kueue-webhook-service", "{name}");
     assert_eq!(webhook["reinvocationPolicy"].is_string(), mutating, "{name}");
     let conditions = webhook["matchConditions"].as_array().unwrap();
     assert!(
-        conditions
-            .iter()
-            .any(|c| c["expression"].as_str().unwrap().contains("deletionTimestamp")),
+        conditions.iter().any(|c| c["expression"].as_str().unwrap().contains("deletionTimestamp")),
         "{name}"
     );
     let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap();
-    assert!(
-        path.starts_with(if mutating { "/mutate-" } else { "/validate-" }),
-        "{name}"
-    );
+    assert!(path.starts_with(if mutating { "/mutate-" } else { "/validate-" }), "{name}");
     for rule in webhook["rules"].as_array().unwrap() {
         let jobs = texts(&rule["resources"]).contains(&"jobs");
         let excluded = texts(&webhook["namespaceSelector"]["matchExpressions"][0]["values"]);
-        assert_eq!(
-            excluded,
-            if jobs {
-                vec!["kube-system", "kueue-system"]
-            } else {
-                vec![]
-            },
-            "{name}"
-        );
+        assert_eq!(excluded, if jobs { vec!["kube-system", "kueue-system"] } else { vec![] }, "{name}");
         let open = name.contains("default-queue") || name.contains("no-queue");
-        assert_eq!(
-            webhook["failurePolicy"],
-            if open { "Ignore" } else { "Fail" },
-            "{name}"
-        );
+        assert_eq!(webhook["failurePolicy"], if open { "Ignore" } else { "Fail" }, "{name}");
     }
 }
 

@@ -14,11 +14,7 @@ fn pod_template_is_structural() {
         let schema = pod_template::from_openapi(&document);
         assert!(schema.is_object(), "the document has no pod template");
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api/crd/pod-template.json");
-        fs::write(
-            file,
-            format!("{}\n", serde_json::to_string_pretty(&schema).unwrap()),
-        )
-        .unwrap();
+        fs::write(file, format!("{}\n", serde_json::to_string_pretty(&schema).unwrap())).unwrap();
         return;
     }
     let schema = pod_template::shipped().unwrap();
@@ -32,10 +28,7 @@ fn pod_template_is_structural() {
 fn walk(node: &Value, path: &str) {
     for forbidden in ["$ref", "allOf", "description", "nullable", "oneOf", "enum"] {
         let property = path.ends_with(".properties");
-        assert!(
-            property || node.get(forbidden).is_none(),
-            "{path} has {forbidden}"
-        );
+        assert!(property || node.get(forbidden).is_none(), "{path} has {forbidden}");
     }
     if node["x-kubernetes-list-type"] == "map" {
         let item = &node["items"];

@@ -10,6 +10,7 @@ use super::CrdError;
 use super::schema::merge;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Names of objects: a DNS subdomain.
 const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
@@ -42,10 +43,7 @@ impl Rules {
 
     /// The rules of a type, to add to.
     fn of(&mut self, name: &'static str) -> &mut TypeRules {
-        self.0.entry(name).or_insert_with(|| TypeRules {
-            own: json!({}),
-            fields: BTreeMap::new(),
-        })
+        self.0.entry(name).or_insert_with(|| TypeRules { own: json!({}), fields: BTreeMap::new() })
     }
 
     /// An error names rules that no type or field asked for.
@@ -78,7 +76,10 @@ impl TypeRules {
 
     /// Adds to the schema of a field.
     fn field(&mut self, name: &'static str, rule: Value) -> &mut Self {
-        merge(self.fields.entry(name).or_insert_with(|| json!({})), &rule);
+        match self.fields.entry(name) {
+            Entry::Vacant(free) => drop(free.insert(rule)),
+            Entry::Occupied(mut earlier) => merge(earlier.get_mut(), &rule),
+        }
         self
     }
 
@@ -91,10 +92,8 @@ impl TypeRules {
 
 /// CEL rules, each with its message.
 fn checks(rules: &[(&str, &str)]) -> Value {
-    let rules: Vec<Value> = rules
-        .iter()
-        .map(|(rule, message)| json!({ "message": message, "rule": rule }))
-        .collect();
+    let rules: Vec<Value> =
+        rules.iter().map(|(rule, message)| json!({ "message": message, "rule": rule })).collect();
     json!({ "x-kubernetes-validations": rules })
 }
 
