@@ -4,7 +4,12 @@
 //! clock, no environment, no network, no task. `kube`, `server` and `cli` are the shell that waits and talks.
 
 pub mod api;
-pub mod queue;
-pub mod quota;
 pub mod resources;
+
+pub mod quota;
+
+pub mod queue;
+
 pub mod scheduler;
+
+pub mod jobs;

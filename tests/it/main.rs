@@ -1,1 +1,3 @@
-//! x
+//! One binary of integration tests.
+
+mod laws;
