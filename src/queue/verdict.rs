@@ -115,5 +115,9 @@ impl fmt::Display for Verdict {
 
 /// The amount with its unit as users write it.
 fn amount_text(resource: &str, amount: Amount) -> String {
-    if amount == Amount::UNLIMITED { "unlimited".to_owned() } else { quantity_text(resource, amount) }
+    if amount == Amount::UNLIMITED {
+        "unlimited".to_owned()
+    } else {
+        quantity_text(resource, amount)
+    }
 }

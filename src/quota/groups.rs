@@ -49,9 +49,17 @@ impl ResourceGroup {
     /// The groups as an object spells them. An object whose quantities cannot be read is refused as a whole.
     pub fn from_api(groups: &[api::ResourceGroup]) -> Result<Vec<Self>, QuantityError> {
         let group = |group: &api::ResourceGroup| {
-            let flavors: Result<Vec<FlavorQuotas>, QuantityError> = group.flavors.iter().map(flavor).collect();
-            let covered = group.covered_resources.iter().map(|name| Arc::from(name.as_str())).collect();
-            Ok(Self { covered, flavors: flavors? })
+            let flavors: Result<Vec<FlavorQuotas>, QuantityError> =
+                group.flavors.iter().map(flavor).collect();
+            let covered = group
+                .covered_resources
+                .iter()
+                .map(|name| Arc::from(name.as_str()))
+                .collect();
+            Ok(Self {
+                covered,
+                flavors: flavors?,
+            })
         };
         groups.iter().map(group).collect()
     }
@@ -72,8 +80,12 @@ fn flavor(flavor: &api::FlavorQuotas) -> Result<FlavorQuotas, QuantityError> {
         };
         Ok((Arc::from(quota.name.as_str()), limits))
     };
-    let limits: Result<BTreeMap<Arc<str>, Limits>, QuantityError> = flavor.resources.iter().map(limits).collect();
-    Ok(FlavorQuotas { name: Arc::from(flavor.name.as_str()), limits: limits? })
+    let limits: Result<BTreeMap<Arc<str>, Limits>, QuantityError> =
+        flavor.resources.iter().map(limits).collect();
+    Ok(FlavorQuotas {
+        name: Arc::from(flavor.name.as_str()),
+        limits: limits?,
+    })
 }
 
 /// All limits of a node by flavor and resource.

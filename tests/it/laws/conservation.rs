@@ -1,7 +1,9 @@
 //! I1 conservation, I2 capacity, I3 ancestors, I4 arithmetic, I6 confluence.
 
 use super::model::{Model, cohort_ref, pairs, queue_ref};
-use super::world::{COHORTS, QUEUES, Scale, Step, apply, config, engine, key, pods, settle, step, tree, workload};
+use super::world::{
+    COHORTS, QUEUES, Scale, Step, apply, config, engine, key, pods, settle, step, tree, workload,
+};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluice::resources::Amount;
@@ -18,7 +20,9 @@ fn run(steps: &[Step]) -> (Engine, Model) {
 }
 
 fn nodes() -> impl Iterator<Item = NodeRef> {
-    (0..QUEUES.len()).map(queue_ref).chain((0..COHORTS.len()).map(cohort_ref))
+    (0..QUEUES.len())
+        .map(queue_ref)
+        .chain((0..COHORTS.len()).map(cohort_ref))
 }
 
 /// Every node's figures are those of the model.
@@ -27,12 +31,30 @@ fn same_figures(engine: &Engine, model: &Model) -> TestCaseResult {
         let figures = engine.usage(&node);
         for pair in pairs().iter().filter(|_| !model.cyclic(&node)) {
             let found = figures.get(pair).copied().unwrap_or_default();
-            prop_assert_eq!(found.usage, Amount::from_wide(model.usage(&node, pair)), "usage of {}", node);
-            prop_assert_eq!(found.subtree, Amount::from_wide(model.subtree(&node, pair)), "subtree of {}", node);
+            prop_assert_eq!(
+                found.usage,
+                Amount::from_wide(model.usage(&node, pair)),
+                "usage of {}",
+                node
+            );
+            prop_assert_eq!(
+                found.subtree,
+                Amount::from_wide(model.subtree(&node, pair)),
+                "subtree of {}",
+                node
+            );
         }
         if let NodeRef::ClusterQueue(name) = &node {
-            prop_assert_eq!(engine.inactive_reason(name).is_some(), model.cyclic(&node), "{} active", node);
-            for pair in pairs().iter().filter(|_| model.nodes.contains_key(&node) && !model.cyclic(&node)) {
+            prop_assert_eq!(
+                engine.inactive_reason(name).is_some(),
+                model.cyclic(&node),
+                "{} active",
+                node
+            );
+            for pair in pairs()
+                .iter()
+                .filter(|_| model.nodes.contains_key(&node) && !model.cyclic(&node))
+            {
                 let expected = Amount::from_wide(model.available(&node, pair).max(0));
                 prop_assert_eq!(engine.available(name, pair), expected, "available to {}", node);
             }
@@ -59,7 +81,10 @@ fn last_words(model: &Model, steps: &[Step]) -> Vec<Step> {
 }
 
 fn figures(engine: &Engine) -> Vec<(NodeRef, BTreeMap<FlavorResource, sluice::quota::NodeUsage>)> {
-    engine.nodes().map(|(node, _)| (node.clone(), engine.usage(node))).collect()
+    engine
+        .nodes()
+        .map(|(node, _)| (node.clone(), engine.usage(node)))
+        .collect()
 }
 
 proptest! {
