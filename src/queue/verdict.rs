@@ -4,7 +4,7 @@
 
 use crate::api::reason::PendingReason;
 use crate::quota::NodeRef;
-use crate::resources::Amount;
+use crate::resources::{Amount, quantity_text};
 use std::fmt;
 use std::sync::Arc;
 
@@ -115,29 +115,9 @@ impl fmt::Display for Verdict {
 
 /// The amount with its unit as users write it.
 fn amount_text(resource: &str, amount: Amount) -> String {
-    let units = amount.get();
     if amount == Amount::UNLIMITED {
-        return "unlimited".to_owned();
-    }
-    if resource == "cpu" {
-        return if units % 1000 == 0 {
-            (units / 1000).to_string()
-        } else {
-            format!("{units}m")
-        };
-    }
-    let bytes = ["memory", "ephemeral-storage"].contains(&resource) || resource.starts_with("hugepages-");
-    let scales = [
-        (1_i64 << 40, "Ti"),
-        (1 << 30, "Gi"),
-        (1 << 20, "Mi"),
-        (1 << 10, "Ki"),
-    ];
-    match scales
-        .iter()
-        .find(|(scale, _)| bytes && units != 0 && units % scale == 0)
-    {
-        Some((scale, suffix)) => format!("{}{suffix}", units / scale),
-        None => units.to_string(),
+        "unlimited".to_owned()
+    } else {
+        quantity_text(resource, amount)
     }
 }
