@@ -4,3 +4,8 @@
 //! clock, no environment, no network, no task. `kube`, `server` and `cli` are the shell that waits and talks.
 
 pub mod api;
+pub mod lifecycle;
+pub mod state;
+
+pub mod kube;
+pub mod server;

@@ -1,0 +1,4 @@
+//! Small state machines.
+
+pub mod certificates;
+pub mod lease;

@@ -1,0 +1,5 @@
+//! The core: deltas in, effects out.
+
+pub mod interface;
+
+pub use interface::*;
