@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::budget::Budget;
 use super::client::{CallError, Caller, Content};
 use super::lease::Fence;
+use super::watch::api_version;
 use crate::state::Event;
 
 /// Limits of the API server.
@@ -118,8 +119,8 @@ impl Desk {
         self.known
             .retain(|_, known| now.saturating_sub(known.first) < window);
         let same = (
-            event.regarding.uid.clone(),
-            event.regarding.name.clone(),
+            event.uid.clone(),
+            event.key.to_string(),
             event.reason.clone(),
             event.note.clone(),
         );
@@ -152,24 +153,24 @@ impl Desk {
     }
 
     fn body(&self, event: &Event, namespace: &str, name: &str, at: Timestamp) -> Value {
-        let regarding = &event.regarding;
+        let resource = event.kind.resource();
         json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"namespace": namespace, "name": name},
             "eventTime": micro(at),
-            "type": event.type_,
+            "type": if event.warning { "Warning" } else { "Normal" },
             "reason": event.reason,
             "action": event.reason,
             "note": cut(&event.note, NOTE_BYTES),
             "reportingController": self.settings.controller,
             "reportingInstance": cut(&self.settings.instance, 128),
             "regarding": {
-                "apiVersion": regarding.api_version,
-                "kind": regarding.kind,
-                "namespace": regarding.namespace,
-                "name": regarding.name,
-                "uid": regarding.uid,
+                "apiVersion": api_version(resource),
+                "kind": resource.kind,
+                "namespace": &*event.key.namespace,
+                "name": &*event.key.name,
+                "uid": event.uid,
             },
         })
     }
@@ -177,10 +178,10 @@ impl Desk {
 
 /// Events about cluster-scoped objects live in `default`, where `kubectl describe` looks for them.
 fn namespace(event: &Event) -> &str {
-    if event.regarding.namespace.is_empty() {
+    if event.key.namespace.is_empty() {
         "default"
     } else {
-        &event.regarding.namespace
+        &event.key.namespace
     }
 }
 
@@ -188,8 +189,8 @@ fn namespace(event: &Event) -> &str {
 fn name(event: &Event, at: Timestamp) -> String {
     let mut digest = Sha256::new();
     for part in [
-        &event.regarding.uid,
-        &event.regarding.kind,
+        event.uid.as_str(),
+        event.kind.resource().kind,
         &event.reason,
         &event.note,
     ] {
@@ -203,7 +204,7 @@ fn name(event: &Event, at: Timestamp) -> String {
         .take(8)
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let base = cut(&event.regarding.name, NAME_BYTES).trim_end_matches(['.', '-']);
+    let base = cut(&event.key.name, NAME_BYTES).trim_end_matches(['.', '-']);
     format!("{base}.{hash}")
 }
 

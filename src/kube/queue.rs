@@ -135,7 +135,6 @@ mod tests {
             id,
             kind: Kind::Workload,
             key: ObjectKey::new("ns", name),
-            uid: None,
             verb: Verb::Merge,
             subresource: None,
             body: serde_json::Value::Null,

@@ -1,338 +1,233 @@
-//! What the core and the shell say to each other: deltas in, effects out. Values only.
-
-use std::sync::Arc;
-
-use jiff::Timestamp;
-use serde_json::Value;
+//! What passes between the core and the shell: deltas in, effects out. Values only.
 
 use crate::api::ObjectKey;
+use serde_json::Value;
+use std::time::Duration;
 
-/// The kinds that the core watches.
+/// Something that happened, in the order in which the shell learnt of it.
+#[derive(Clone, Debug)]
+pub enum Delta {
+    /// An object as the server has it, from a watch, a list or a GET.
+    Applied {
+        /// Kind of the object.
+        kind: Kind,
+        /// The object, without managed fields.
+        object: Value,
+    },
+    /// An object is gone.
+    Deleted {
+        /// Kind of the object.
+        kind: Kind,
+        /// Its key.
+        key: ObjectKey,
+        /// Its UID: another object of the same name is not touched.
+        uid: String,
+    },
+    /// A watch lists from the start: what is not applied before the next `Synced` is gone.
+    Restarted {
+        /// Kind that is listed.
+        kind: Kind,
+    },
+    /// The list is complete.
+    Synced {
+        /// Kind that was listed.
+        kind: Kind,
+    },
+    /// A write has ended.
+    Written(WriteResult),
+    /// Whether this replica may write.
+    Leading(bool),
+    /// Time has passed.
+    Tick,
+}
+
+/// Kinds that the core follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// core/v1 Namespace.
+    /// v1 Namespace.
     Namespace,
+    /// v1 LimitRange.
+    LimitRange,
+    /// node.k8s.io/v1 RuntimeClass.
+    RuntimeClass,
+    /// scheduling.k8s.io/v1 PriorityClass.
+    PriorityClass,
+    /// ResourceFlavor.
+    ResourceFlavor,
+    /// Topology.
+    Topology,
+    /// AdmissionCheck.
+    AdmissionCheck,
+    /// WorkloadPriorityClass.
+    WorkloadPriorityClass,
+    /// Cohort.
+    Cohort,
     /// ClusterQueue.
     ClusterQueue,
     /// LocalQueue.
     LocalQueue,
     /// Workload.
     Workload,
-    /// A job kind, by its index in the table of job kinds.
+    /// A job kind, by its index in `jobs::KINDS`.
     Job(usize),
 }
 
-/// Where the API server serves a kind.
-#[derive(Debug, PartialEq, Eq)]
+/// How a kind is addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// API group, empty for core.
+    /// API group, empty for the core group.
     pub group: &'static str,
     /// Version.
     pub version: &'static str,
     /// Kind.
     pub kind: &'static str,
-    /// Plural, as in URLs.
+    /// Plural name in paths.
     pub plural: &'static str,
     /// Whether objects live in namespaces.
     pub namespaced: bool,
 }
 
-const fn resource(
-    group: &'static str,
-    version: &'static str,
-    kind: &'static str,
-    plural: &'static str,
-    namespaced: bool,
-) -> Resource {
-    Resource {
-        group,
-        version,
-        kind,
-        plural,
-        namespaced,
-    }
-}
-
-static NAMESPACE: Resource = resource("", "v1", "Namespace", "namespaces", false);
-static CLUSTER_QUEUE: Resource = resource(
-    "kueue.x-k8s.io",
-    "v1beta2",
-    "ClusterQueue",
-    "clusterqueues",
-    false,
-);
-static LOCAL_QUEUE: Resource = resource("kueue.x-k8s.io", "v1beta2", "LocalQueue", "localqueues", true);
-static WORKLOAD: Resource = resource("kueue.x-k8s.io", "v1beta2", "Workload", "workloads", true);
-static JOB: Resource = resource("batch", "v1", "Job", "jobs", true);
-
-impl Kind {
-    /// Every kind.
-    pub fn all() -> Vec<Kind> {
-        vec![
-            Kind::Namespace,
-            Kind::ClusterQueue,
-            Kind::LocalQueue,
-            Kind::Workload,
-            Kind::Job(0),
-        ]
-    }
-
-    /// Where the API server serves it.
-    pub fn resource(&self) -> &'static Resource {
-        match self {
-            Kind::Namespace => &NAMESPACE,
-            Kind::ClusterQueue => &CLUSTER_QUEUE,
-            Kind::LocalQueue => &LOCAL_QUEUE,
-            Kind::Workload => &WORKLOAD,
-            Kind::Job(_) => &JOB,
-        }
-    }
-}
-
-/// Something that happened.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Delta {
-    /// An object was added or changed.
-    Applied {
-        /// Its kind.
-        kind: Kind,
-        /// The object.
-        object: Value,
-    },
-    /// An object is gone.
-    Deleted {
-        /// Its kind.
-        kind: Kind,
-        /// Its key.
-        key: ObjectKey,
-        /// Its UID; empty when only its absence was seen.
-        uid: String,
-    },
-    /// A list of the kind begins: what it does not show by `Synced` is gone.
-    Restarted {
-        /// The kind.
-        kind: Kind,
-    },
-    /// The list is complete.
-    Synced {
-        /// The kind.
-        kind: Kind,
-    },
-    /// A write was answered.
-    Written(WriteResult),
-    /// This replica won or lost the lease.
-    Leading(bool),
-    /// The time that was asked for has come.
-    Tick,
-}
-
-/// Something to do.
-#[derive(Clone, Debug, PartialEq)]
+/// What the shell shall do.
+#[derive(Clone, Debug)]
 pub enum Effect {
-    /// Change an object.
+    /// Write to the API server and report the result.
     Write(Write),
-    /// Tell about an object.
+    /// Record an event, best effort.
     Event(Event),
-    /// Read an object again and feed it back.
+    /// Read an object and feed it back as `Applied`, or `Deleted` when it is not there.
     Refetch {
-        /// Its kind.
+        /// Kind of the object.
         kind: Kind,
         /// Its key.
         key: ObjectKey,
     },
-    /// Count something.
-    Measure(Measure),
+    /// Count something for the metrics.
+    Observe(Observation),
 }
 
-/// How a write changes its object.
+/// One write. The core has at most one under way for each object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// Number of the write, never used twice by one process.
+    pub id: u64,
+    /// Kind of the object.
+    pub kind: Kind,
+    /// Its key.
+    pub key: ObjectKey,
+    /// What to do.
+    pub verb: Verb,
+    /// `status`, or the object itself.
+    pub subresource: Option<&'static str>,
+    /// Body. Updates carry `metadata.resourceVersion`; deletes are DeleteOptions with preconditions.
+    pub body: Value,
+    /// Status of queues: sent within a shared budget, the latest of an object wins.
+    pub background: bool,
+}
+
+/// How a write is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// POST.
     Create,
-    /// Server-side apply.
+    /// Server-side apply, forced, by our field manager.
     Apply,
-    /// JSON merge patch.
+    /// JSON merge patch by our field manager.
     Merge,
-    /// DELETE; the body is DeleteOptions.
+    /// DELETE.
     Delete,
 }
 
-/// One change of one object.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Write {
-    /// Named again in its result.
-    pub id: u64,
-    /// The object's kind.
-    pub kind: Kind,
-    /// The object's key.
-    pub key: ObjectKey,
-    /// The object's UID, where it exists.
-    pub uid: Option<String>,
-    /// How.
-    pub verb: Verb,
-    /// Subresource, such as `status`.
-    pub subresource: Option<&'static str>,
-    /// What is sent.
-    pub body: Value,
-    /// Within the shared budget of queue status writes.
-    pub background: bool,
-}
-
-/// The answer to a write.
-#[derive(Clone, Debug, PartialEq)]
+/// How a write ended.
+#[derive(Clone, Debug)]
 pub struct WriteResult {
-    /// The write's id.
+    /// Number of the write.
     pub id: u64,
-    /// The object's kind.
+    /// Kind of the object.
     pub kind: Kind,
-    /// The object's key.
+    /// Its key.
     pub key: ObjectKey,
-    /// What became of it.
+    /// The end.
     pub outcome: WriteOutcome,
 }
 
-/// What became of a write.
-#[derive(Clone, Debug, PartialEq)]
+/// End of a write.
+#[derive(Clone, Debug)]
 pub enum WriteOutcome {
-    /// Done; the object as it is now.
+    /// It landed; this is the object now (of a delete, what the server answered).
     Done(Value),
-    /// The object had changed; the newest one was fed back before this.
+    /// The object was not the one that the write was decided on, or (create) exists. The newest object was fed back before.
     Conflict,
     /// The object is gone.
     NotFound,
-    /// Refused for good.
+    /// The server refused the content.
     Rejected {
-        /// HTTP status.
+        /// HTTP status code.
         code: u16,
         /// The server's words.
         message: String,
     },
-    /// No usable answer: it may have landed or not.
+    /// Not known whether it landed. The newest object was fed back before.
     Unavailable {
         /// What went wrong.
         message: String,
     },
 }
 
-/// The object that an event is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Regarding {
-    /// Kind.
-    pub kind: String,
-    /// API version.
-    pub api_version: String,
-    /// Namespace, empty if cluster-scoped.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// UID.
-    pub uid: String,
-}
-
-/// A Kubernetes event to be written.
+/// An event about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The object.
-    pub regarding: Regarding,
-    /// `Normal` or `Warning`.
-    pub type_: &'static str,
-    /// Reason.
+    /// Kind of the object that the event is about.
+    pub kind: Kind,
+    /// Its key.
+    pub key: ObjectKey,
+    /// Its UID.
+    pub uid: String,
+    /// Whether it is a warning.
+    pub warning: bool,
+    /// Reason, one word.
     pub reason: String,
-    /// Message.
+    /// A sentence.
     pub note: String,
 }
 
-/// What counters and histograms count. Names are of queues and classes, never of objects.
+/// Something that counters and histograms count; gauges are computed from the snapshot instead.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Measure {
-    /// One head was tried.
-    Attempt {
-        /// Whether it got quota.
-        success: bool,
-    },
-    /// Quota was reserved.
-    QuotaReserved {
-        /// Where.
-        queue: QueueLabels,
-        /// Since it was queued.
-        wait_seconds: f64,
-    },
-    /// A workload was admitted.
-    Admitted {
-        /// Where.
-        queue: QueueLabels,
-        /// Since it was queued.
-        wait_seconds: f64,
-    },
-    /// A workload was evicted.
+pub enum Observation {
+    /// Quota was reserved and the write has landed.
+    QuotaReserved(Labels, Duration),
+    /// The workload was admitted and the write has landed.
+    Admitted(Labels, Duration),
+    /// Pods were ready, so long after the admission; the second duration counts from creation.
+    PodsReady(Labels, Duration, Duration),
+    /// The workload was evicted while it held quota.
     Evicted {
-        /// Where.
-        queue: QueueLabels,
-        /// Why.
+        /// Queue and priority class.
+        labels: Labels,
+        /// Reason of the Evicted condition.
         reason: String,
         /// What was behind it, or empty.
         underlying_cause: String,
+        /// Whether this is the workload's first eviction for that reason and cause.
+        first: bool,
     },
-    /// A workload finished.
-    Finished {
-        /// Where.
-        queue: QueueLabels,
+    /// The workload has finished; the duration is its time admitted.
+    Finished(Labels, Duration),
+    /// Cycles were run: time is measured by the shell; the flag says whether something was admitted.
+    Attempt {
+        /// Whether something was admitted.
+        admitted: bool,
     },
 }
 
-/// Queues and priority class of a measured workload.
+/// Labels shared by the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct QueueLabels {
+pub struct Labels {
     /// ClusterQueue.
-    pub cluster_queue: Arc<str>,
-    /// LocalQueue's namespace.
-    pub namespace: Arc<str>,
-    /// LocalQueue's name.
-    pub local_queue: Arc<str>,
-    /// Priority class, or empty.
-    pub priority_class: Arc<str>,
-}
-
-/// Stand-in for the settings of the core.
-#[derive(Clone, Debug, Default)]
-pub struct Settings;
-
-/// Stand-in for what the core publishes.
-#[derive(Debug, Default)]
-pub struct Snapshot;
-
-/// Stand-in for the core.
-#[derive(Debug, Default)]
-pub struct State {
-    seen: std::collections::BTreeSet<Kind>,
-}
-
-impl State {
-    /// A core that knows nothing yet.
-    pub fn new(_settings: Settings) -> Self {
-        Self::default()
-    }
-
-    /// Takes in what happened; what is to be done.
-    pub fn apply(&mut self, delta: Delta, _now: Timestamp) -> Vec<Effect> {
-        if let Delta::Synced { kind } = delta {
-            self.seen.insert(kind);
-        }
-        Vec::new()
-    }
-
-    /// When a tick is wanted.
-    pub fn next_due(&self) -> Option<Timestamp> {
-        None
-    }
-
-    /// What readers see.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::new(Snapshot)
-    }
-
-    /// Whether every kind has been listed.
-    pub fn synced(&self) -> bool {
-        self.seen.len() == Kind::all().len()
-    }
+    pub cluster_queue: String,
+    /// LocalQueue with namespace.
+    pub local_queue: String,
+    /// Namespace of the LocalQueue.
+    pub namespace: String,
+    /// Name of the priority class, or empty.
+    pub priority_class: String,
 }
