@@ -3,12 +3,4 @@
 //! Modules stand in the order of their dependencies: each may use those above it. Down to `view` they are pure: no
 //! clock, no environment, no network, no task. `kube`, `server` and `cli` are the shell that waits and talks.
 
-pub mod admission;
 pub mod api;
-pub mod lifecycle;
-pub mod state;
-pub mod view;
-
-pub mod cli;
-pub mod kube;
-pub mod server;

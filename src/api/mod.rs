@@ -3,8 +3,6 @@
 //!
 //! Invariant: nothing here decides; types, names, schemas, defaults and validation only.
 
-pub mod config;
-pub mod crd;
 pub mod key;
 pub mod names;
 pub mod reason;

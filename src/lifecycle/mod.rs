@@ -1,4 +1,0 @@
-//! Small state machines.
-
-pub mod certificates;
-pub mod lease;
