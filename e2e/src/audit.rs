@@ -1,0 +1,104 @@
+//! The API server's audit log: who wrote what.
+
+use crate::objects::text;
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// One request that the server answered.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The account.
+    pub user: String,
+    /// create, update, patch, apply, delete, deletecollection, get, list or watch.
+    pub verb: String,
+    /// The resource with its subresource.
+    pub resource: String,
+    /// The object's namespace.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+    /// The status code.
+    pub code: i64,
+    /// Who sent it, as the client calls itself.
+    pub agent: String,
+}
+
+impl Request {
+    /// Whether it may have changed something.
+    pub fn writes(&self) -> bool {
+        !matches!(self.verb.as_str(), "get" | "list" | "watch")
+    }
+
+    fn read(entry: &Value) -> Self {
+        let subresource = text(entry, "/objectRef/subresource");
+        let resource = text(entry, "/objectRef/resource");
+        Self {
+            user: text(entry, "/user/username").to_owned(),
+            verb: text(entry, "/verb").to_owned(),
+            resource: if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") },
+            namespace: text(entry, "/objectRef/namespace").to_owned(),
+            name: text(entry, "/objectRef/name").to_owned(),
+            code: entry.pointer("/responseStatus/code").and_then(Value::as_i64).unwrap_or_default(),
+            agent: text(entry, "/userAgent").to_owned(),
+        }
+    }
+}
+
+/// A place in the log, to read on from.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    path: PathBuf,
+    position: u64,
+}
+
+impl Audit {
+    /// From the log's beginning.
+    pub fn begin(path: &Path) -> Self {
+        Self { path: path.to_owned(), position: 0 }
+    }
+
+    /// From its present end.
+    pub fn now(path: &Path) -> Result<Self> {
+        let position = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
+        Ok(Self { path: path.to_owned(), position })
+    }
+
+    /// What has been answered since this place; moves on to the end.
+    pub fn read(&mut self) -> Result<Vec<Request>> {
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(self.position))?;
+        let mut reader = BufReader::new(file);
+        let mut found = Vec::new();
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let length = reader.read_line(&mut line)?;
+            if length == 0 || !line.ends_with('\n') {
+                return Ok(found);
+            }
+            self.position += u64::try_from(length)?;
+            let entry: Value = serde_json::from_str(&line)?;
+            if text(&entry, "/stage") == "ResponseComplete" {
+                found.push(Request::read(&entry));
+            }
+        }
+    }
+
+    /// The writes of one account since this place.
+    pub fn writes_of(&mut self, user: &str) -> Result<Vec<Request>> {
+        Ok(self.read()?.into_iter().filter(|request| request.user == user && request.writes()).collect())
+    }
+}
+
+/// How often each verb was used on each resource.
+pub fn count(requests: &[Request]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for request in requests {
+        *counts.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
+    }
+    counts
+}

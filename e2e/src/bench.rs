@@ -1,0 +1,136 @@
+//! A burst of Jobs at once: how long Sluice takes to admit them all, what that costs, and what the API server alone takes
+//! for the same writes.
+
+use crate::audit::count;
+use crate::cluster::{Cluster, Options};
+use crate::manager::Manager;
+use crate::objects::{Job, Kind, cluster_queue, cohort, holds, local_queue};
+use crate::plane::{Extent, Plane};
+use crate::process::Usage;
+use crate::wait::within;
+use anyhow::{Context as _, Result, bail};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const NAMESPACE: &str = "burst";
+const QUEUES: usize = 10;
+/// Requests in flight at once.
+const CLIENTS: usize = 16;
+
+/// Runs it and prints the figures.
+pub async fn run(jobs: usize) -> Result<()> {
+    let options = Options {
+        extent: Extent::Full,
+        release: true,
+        balanced: false,
+        standby: false,
+        configuration: Value::Null,
+        nodes: 4,
+    };
+    let cluster = Cluster::start(&options, &Plane::own_folder()).await?;
+    queues(&cluster).await?;
+    let account = format!("system:serviceaccount:{}:{}", crate::install::NAMESPACE, crate::install::ACCOUNT);
+    let mut audit = cluster.audit()?;
+    let server = cluster.plane.pid("kube-apiserver").context("no API server")?;
+    let manager = cluster.manager()?.process().identity().pid;
+    let before = (Usage::of(manager)?, Usage::of(server)?);
+    let begun = Instant::now();
+    stream::iter(0..jobs)
+        .map(|number| {
+            let job = Job::new(NAMESPACE, &format!("job-{number}"), &format!("lq-{}", number % QUEUES), &[("cpu", "1")]);
+            let objects = cluster.objects.clone();
+            async move { objects.create(Kind::JOB, job.body()).await }
+        })
+        .buffer_unordered(CLIENTS)
+        .try_collect::<Vec<_>>()
+        .await?;
+    let created = begun.elapsed();
+    within(Duration::from_secs(600), format!("all {jobs} workloads are admitted"), async || {
+        let admitted =
+            cluster.objects.list(Kind::WORKLOAD, NAMESPACE, "").await?.iter().filter(|w| holds(w, "Admitted")).count();
+        if admitted < jobs { bail!("{admitted} are") } else { Ok(()) }
+    })
+    .await?;
+    let elapsed = begun.elapsed();
+    let after = (Usage::of(manager)?, Usage::of(server)?);
+    let writes = audit.writes_of(&account)?;
+    println!("{jobs} Jobs at once over {QUEUES} queues in one cohort");
+    println!("  all created after        {:7.2} s", created.as_secs_f64());
+    println!("  all admitted after       {:7.2} s", elapsed.as_secs_f64());
+    println!("  sluice: CPU              {:7.2} s", (after.0.cpu - before.0.cpu).as_secs_f64());
+    println!("  sluice: resident         {:7} MiB", after.0.resident);
+    println!("  kube-apiserver: CPU      {:7.2} s", (after.1.cpu - before.1.cpu).as_secs_f64());
+    println!("  writes of sluice         {:7}", writes.len());
+    println!("  writes per second        {:7}", per_second(writes.len(), elapsed));
+    for (what, times) in count(&writes) {
+        println!("    {what:36} {times}");
+    }
+    alone(&cluster, jobs).await
+}
+
+fn per_second(count: usize, time: Duration) -> u128 {
+    let count = u128::try_from(count).unwrap_or_default();
+    count * 1000 / time.as_millis().max(1)
+}
+
+async fn queues(cluster: &Cluster) -> Result<()> {
+    let objects = &cluster.objects;
+    objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": NAMESPACE}})).await?;
+    objects.create(Kind::FLAVOR, &json!({"metadata": {"name": "default"}, "spec": {}})).await?;
+    objects.create(Kind::COHORT, &cohort("burst", "", "default", &[])).await?;
+    for number in 0..QUEUES {
+        let queue = cluster_queue(&format!("cq-{number}"), "burst", "default", &[("cpu", "1k", None)]);
+        objects.create(Kind::CLUSTER_QUEUE, &queue).await?;
+        objects
+            .create(Kind::LOCAL_QUEUE, &local_queue(NAMESPACE, &format!("lq-{number}"), &format!("cq-{number}")))
+            .await?;
+    }
+    Ok(())
+}
+
+/// The same writes by a client that decides nothing, while the manager is stopped: one create and two status patches of
+/// a Workload, and one patch of a Job.
+async fn alone(cluster: &Cluster, jobs: usize) -> Result<()> {
+    let server = cluster.plane.pid("kube-apiserver").context("no API server")?;
+    let workloads = cluster.objects.list(Kind::WORKLOAD, NAMESPACE, "").await?;
+    let template = workloads.first().context("no workload")?.clone();
+    cluster.manager().map(Manager::kill)?;
+    // Nobody answers webhooks now, and what they cost is Sluice's, not the server's.
+    for kind in [Kind::MUTATING_WEBHOOKS, Kind::VALIDATING_WEBHOOKS] {
+        for configuration in cluster.objects.list(kind, "", "").await? {
+            let name = crate::objects::text(&configuration, "/metadata/name").to_owned();
+            cluster.objects.delete(kind, "", &name, kube::api::PropagationPolicy::Background).await?;
+        }
+    }
+    let before = Usage::of(server)?;
+    let begun = Instant::now();
+    stream::iter(0..jobs)
+        .map(|number| replay(cluster, &template, number))
+        .buffer_unordered(CLIENTS)
+        .try_collect::<Vec<_>>()
+        .await?;
+    let elapsed = begun.elapsed();
+    let after = Usage::of(server)?;
+    println!("the API server alone, for the same writes by {CLIENTS} clients");
+    println!("  done after               {:7.2} s", elapsed.as_secs_f64());
+    println!("  writes per second        {:7}", per_second(4 * jobs, elapsed));
+    println!("  kube-apiserver: CPU      {:7.2} s", (after.cpu - before.cpu).as_secs_f64());
+    Ok(())
+}
+
+async fn replay(cluster: &Cluster, template: &Value, number: usize) -> Result<()> {
+    let name = format!("alone-{number}");
+    let body = json!({"metadata": {"namespace": NAMESPACE, "name": name}, "spec": template["spec"]});
+    cluster.objects.create(Kind::WORKLOAD, &body).await?;
+    let status = json!({"status": {"admission": template["status"]["admission"], "conditions": template["status"]["conditions"]}});
+    cluster.objects.merge_status(Kind::WORKLOAD, NAMESPACE, &name, &status).await?;
+    let spec = json!({"metadata": {"annotations": {"bench": name}}});
+    cluster.objects.merge(Kind::JOB, NAMESPACE, &format!("job-{number}"), &spec).await?;
+    let finished = json!({"status": {"conditions": [{
+        "type": "Finished", "status": "True", "reason": "Succeeded", "message": "done",
+        "lastTransitionTime": template["metadata"]["creationTimestamp"],
+    }]}});
+    cluster.objects.merge_status(Kind::WORKLOAD, NAMESPACE, &name, &finished).await?;
+    Ok(())
+}

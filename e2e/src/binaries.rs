@@ -1,0 +1,231 @@
+//! The control plane's binaries: found in `KUBEBUILDER_ASSETS`, or built from their Go modules and kept in the target
+//! folder until version, flags or module files change.
+
+use crate::paths;
+use anyhow::{Context as _, Result, bail};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// One Go module below `e2e/controlplane` and what is built of it.
+struct Module {
+    folder: &'static str,
+    /// The path whose version in go.mod is the component's.
+    path: &'static str,
+    /// Binary name and package.
+    programs: &'static [(&'static str, &'static str)],
+    /// Link-time strings; `{v}`, `{major}` and `{minor}` are filled in.
+    strings: &'static [&'static str],
+}
+
+const MODULES: [Module; 3] = [
+    Module {
+        folder: "kubernetes",
+        path: "k8s.io/kubernetes",
+        programs: &[
+            ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+            ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+            ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+            ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+        ],
+        // Without these the server calls itself v0.0.0, and clients read that.
+        strings: &[
+            "k8s.io/component-base/version.gitVersion={v}",
+            "k8s.io/component-base/version.gitMajor={major}",
+            "k8s.io/component-base/version.gitMinor={minor}",
+            "k8s.io/client-go/pkg/version.gitVersion={v}",
+            "k8s.io/client-go/pkg/version.gitMajor={major}",
+            "k8s.io/client-go/pkg/version.gitMinor={minor}",
+        ],
+    },
+    Module { folder: "etcd", path: "go.etcd.io/etcd/server/v3", programs: &[("etcd", "go.etcd.io/etcd/server/v3")], strings: &[] },
+    Module {
+        folder: "kwok",
+        path: "sigs.k8s.io/kwok",
+        programs: &[("kwok", "sigs.k8s.io/kwok/cmd/kwok")],
+        strings: &["sigs.k8s.io/kwok/pkg/consts.Version={v}"],
+    },
+];
+
+/// Where each binary is.
+pub struct Binaries {
+    folder: PathBuf,
+    assets: Option<PathBuf>,
+}
+
+impl Binaries {
+    /// Finds all of them and builds what is missing; `wanted` says which are needed.
+    pub fn ready(wanted: &[&str]) -> Result<Self> {
+        let found = Self {
+            folder: paths::controlplane().join("bin"),
+            assets: std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from),
+        };
+        fs::create_dir_all(&found.folder)?;
+        let mut work = Vec::new();
+        for module in &MODULES {
+            let stamp = module.stamp()?;
+            let missing: Vec<_> = module
+                .programs
+                .iter()
+                .filter(|(name, _)| wanted.contains(name) && found.asset(name).is_none() && !found.fresh(name, &stamp))
+                .collect();
+            if !missing.is_empty() {
+                work.push((module, stamp, missing));
+            }
+        }
+        if !work.is_empty() {
+            require_go()?;
+        }
+        for (module, stamp, missing) in work {
+            found.build(module, &stamp, &missing)?;
+        }
+        Ok(found)
+    }
+
+    /// The path of one binary.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.asset(name).unwrap_or_else(|| self.folder.join(name))
+    }
+
+    fn asset(&self, name: &str) -> Option<PathBuf> {
+        self.assets.as_ref().map(|folder| folder.join(name)).filter(|path| path.is_file())
+    }
+
+    fn fresh(&self, name: &str, stamp: &str) -> bool {
+        self.folder.join(name).is_file()
+            && fs::read_to_string(self.folder.join(format!("{name}.stamp"))).is_ok_and(|found| found == stamp)
+    }
+
+    fn build(&self, module: &Module, stamp: &str, missing: &[&(&str, &str)]) -> Result<()> {
+        let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+        let title = format!("{} {}", names.join(", "), module.version()?);
+        println!("building {title} (once; minutes on a cold cache)");
+        let out = self.folder.join(format!(".building-{}", std::process::id()));
+        fs::create_dir_all(&out)?;
+        let mut command = Command::new("go");
+        command
+            .current_dir(module.folder())
+            .env("CGO_ENABLED", "0")
+            .env("GOFLAGS", "-mod=readonly")
+            .args(["build", "-v", "-trimpath", "-ldflags", &module.link_flags()?, "-o"])
+            .arg(&out);
+        command.args(missing.iter().map(|(_, package)| *package));
+        let outcome = watch_build(&mut command, module.folder);
+        for (name, package) in missing {
+            // go names a binary after the package's last element that is not a version.
+            let made = [*name, package.rsplit('/').find(|part| !part.starts_with('v')).unwrap_or(name)];
+            if outcome.is_ok()
+                && let Some(made) = made.iter().map(|n| out.join(n)).find(|path| path.is_file())
+            {
+                fs::rename(made, self.folder.join(name))?;
+                fs::write(self.folder.join(format!("{name}.stamp")), stamp)?;
+            }
+        }
+        fs::remove_dir_all(&out)?;
+        outcome.with_context(|| format!("cannot build {title}"))
+    }
+}
+
+impl Module {
+    fn folder(&self) -> PathBuf {
+        paths::root().join("e2e/controlplane").join(self.folder)
+    }
+
+    fn go_mod(&self) -> Result<String> {
+        let path = self.folder().join("go.mod");
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    }
+
+    fn version(&self) -> Result<String> {
+        let text = self.go_mod()?;
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(self.path)?.strip_prefix(' '));
+        let version = line.and_then(|rest| rest.split_whitespace().next());
+        Ok(version.with_context(|| format!("{} is not in {}/go.mod", self.path, self.folder))?.to_owned())
+    }
+
+    fn link_flags(&self) -> Result<String> {
+        let version = self.version()?;
+        let mut numbers = version.trim_start_matches('v').split('.');
+        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+        let mut flags = "-s -w".to_owned();
+        for string in self.strings {
+            let value = string.replace("{v}", &version).replace("{major}", major).replace("{minor}", minor);
+            write!(flags, " -X {value}")?;
+        }
+        Ok(flags)
+    }
+
+    /// Everything that a binary depends on.
+    fn stamp(&self) -> Result<String> {
+        Ok(format!("{}\n{}", self.link_flags()?, self.go_mod()?))
+    }
+}
+
+fn require_go() -> Result<()> {
+    let wanted = "Go 1.26 or newer (https://go.dev/dl) is needed to build the control plane";
+    let Ok(output) = Command::new("go").args(["env", "GOVERSION"]).current_dir(paths::root()).output() else {
+        bail!("{wanted}, and there is no `go` on PATH");
+    };
+    let text = String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned();
+    let mut numbers = text.split(['.', '-', 'r', 'b']).map_while(|part| part.parse::<u32>().ok());
+    if (numbers.next(), numbers.next()) < (Some(1), Some(26)) {
+        bail!("{wanted}; the one on PATH is {text}");
+    }
+    Ok(())
+}
+
+/// Runs `go build -v` and says now and then how far it is.
+fn watch_build(command: &mut Command, what: &str) -> Result<()> {
+    let begun = Instant::now();
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot run go")?;
+    let (mut said, mut count, mut last) = (begun, 0_u32, Vec::new());
+    for line in BufReader::new(child.stderr.take().context("no stderr")?).lines() {
+        let line = line?;
+        count += 1;
+        if last.len() == 20 {
+            last.remove(0);
+        }
+        last.push(line);
+        if said.elapsed() > Duration::from_secs(10) {
+            said = Instant::now();
+            println!("  {what}: {count} packages, {} s", begun.elapsed().as_secs());
+        }
+    }
+    if !child.wait()?.success() {
+        bail!("go build failed:\n{}", last.join("\n"));
+    }
+    println!("  {what}: built in {} s", begun.elapsed().as_secs());
+    Ok(())
+}
+
+/// The `sluice` binary, built from this tree; `SLUICE_BIN` names another one.
+pub fn sluice(release: bool) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("SLUICE_BIN") {
+        return Ok(PathBuf::from(path));
+    }
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(paths::root()).args(["build", "--quiet", "--locked", "--package", "sluice", "--bin", "sluice"]);
+    if release {
+        command.arg("--release");
+    }
+    if !command.status().context("cargo (Rust 1.95) is needed to build sluice")?.success() {
+        bail!("cannot build sluice");
+    }
+    Ok(profile_folder(release).join("sluice"))
+}
+
+fn profile_folder(release: bool) -> PathBuf {
+    paths::target().join(if release { "release" } else { "debug" })
+}
+
+/// `PATH` with a folder in front, for programs that look for kubectl there.
+pub fn search_path(folder: &Path) -> std::ffi::OsString {
+    let mut all = vec![folder.to_owned()];
+    if let Some(path) = std::env::var_os("PATH") {
+        all.extend(std::env::split_paths(&path));
+    }
+    std::env::join_paths(all).unwrap_or_else(|_| folder.into())
+}

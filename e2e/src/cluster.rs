@@ -1,0 +1,134 @@
+//! A plane with Sluice on it, as demo, benchmark, conformance run and tests use it.
+
+use crate::audit::Audit;
+use crate::balancer::Balancer;
+use crate::binaries;
+use crate::install::{NAMESPACE, install};
+use crate::kubectl::Kubectl;
+use crate::manager::{LEASE, Manager, Settings};
+use crate::objects::{Kind, Objects};
+use crate::plane::{Extent, Plane};
+use crate::process::free_ports;
+use crate::wait::eventually;
+use anyhow::{Context as _, Result};
+use kube::api::{DynamicObject, PostParams};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// How a cluster is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How much of a control plane.
+    pub extent: Extent,
+    /// An optimised build of sluice.
+    pub release: bool,
+    /// A port of our own in front of the managers, so that several can answer webhooks.
+    pub balanced: bool,
+    /// Somebody else holds the lease: the manager serves webhooks and reconciles nothing.
+    pub standby: bool,
+    /// Merged over the manager's Configuration.
+    pub configuration: Value,
+    /// Nodes to make, each with 1000 CPU and 4 Ti of memory.
+    pub nodes: usize,
+}
+
+/// A control plane, the manifests, and one manager.
+pub struct Cluster {
+    // The manager stops before the plane does.
+    manager: Option<Manager>,
+    /// In front of the managers, if asked for.
+    pub balancer: Option<Balancer>,
+    /// May do everything.
+    pub objects: Objects,
+    /// The same as a program.
+    pub kubectl: Kubectl,
+    /// The control plane.
+    pub plane: Plane,
+}
+
+impl Cluster {
+    /// Builds what is missing and starts it all; returns when webhooks answer.
+    pub async fn start(options: &Options, folder: &Path) -> Result<Self> {
+        let program = binaries::sluice(options.release)?;
+        let plane = Plane::start(options.extent, folder).await?;
+        let objects = Objects::new(plane.admin().await?);
+        let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
+        let port = free_ports(1)?.first().copied().context("no port")?;
+        install(&kubectl, &objects, port).await?;
+        if options.standby {
+            hold_lease(&objects).await?;
+        }
+        for number in 1..=options.nodes {
+            objects.create(Kind::NODE, &json!({"metadata": {"name": format!("node-{number}")}})).await?;
+        }
+        let balancer = if options.balanced { Some(Balancer::open(port).await?) } else { None };
+        let settings = Settings {
+            name: "manager".to_owned(),
+            program,
+            webhook_port: if options.balanced { 0 } else { port },
+            configuration: options.configuration.clone(),
+            flags: Vec::new(),
+        };
+        let manager = Manager::start(&plane, &settings).await?;
+        if let Some(balancer) = &balancer {
+            balancer.set(vec![manager.settings().webhook_port]);
+        }
+        manager.ready().await?;
+        let cluster = Self { manager: Some(manager), balancer, objects, kubectl, plane };
+        cluster.webhooks_answer().await?;
+        Ok(cluster)
+    }
+
+    /// The manager.
+    pub fn manager(&self) -> Result<&Manager> {
+        self.manager.as_ref().context("the manager was taken away")
+    }
+
+    /// Takes the manager out, to be replaced.
+    pub const fn take_manager(&mut self) -> Option<Manager> {
+        self.manager.take()
+    }
+
+    /// Puts a manager in.
+    pub fn put_manager(&mut self, manager: Manager) {
+        self.manager = Some(manager);
+    }
+
+    /// Waits until an object of ours passes the webhooks.
+    pub async fn webhooks_answer(&self) -> Result<()> {
+        let body = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "dry-run"}});
+        let flavor: DynamicObject = serde_json::from_value(body)?;
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        eventually("webhooks answer", async || {
+            self.objects.api(Kind::FLAVOR, "").create(&dry, &flavor).await.map(drop).map_err(Into::into)
+        })
+        .await
+    }
+
+    /// The audit log from its present end.
+    pub fn audit(&self) -> Result<Audit> {
+        Audit::now(&self.plane.audit_log())
+    }
+
+    /// Lets everything outlive this program.
+    pub fn detach(&mut self) -> Result<()> {
+        if let Some(manager) = &mut self.manager {
+            manager.detach();
+        }
+        self.plane.detach()
+    }
+}
+
+/// Another holder has the lease for a day.
+async fn hold_lease(objects: &Objects) -> Result<()> {
+    let now = jiff::Timestamp::now();
+    let lease = json!({
+        "metadata": {"namespace": NAMESPACE, "name": LEASE},
+        "spec": {
+            "holderIdentity": "somebody-else", "leaseDurationSeconds": 86_400, "leaseTransitions": 0,
+            "acquireTime": format!("{now:.6}"), "renewTime": format!("{now:.6}"),
+        },
+    });
+    objects.create(Kind::LEASE, &lease).await.context("cannot hold the lease")?;
+    Ok(())
+}

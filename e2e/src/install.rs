@@ -1,0 +1,67 @@
+//! Puts Sluice's own manifests into a plane: what `config/default` builds, less what only a real cluster can run, with
+//! the webhooks dialled at a port of 127.0.0.1 instead of a Service.
+
+use crate::kubectl::Kubectl;
+use crate::objects::{Kind, Objects, holds, text};
+use crate::paths;
+use crate::wait::eventually;
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+/// The namespace of the manager.
+pub const NAMESPACE: &str = "kueue-system";
+/// The manager's service account.
+pub const ACCOUNT: &str = "kueue-controller-manager";
+/// Kinds that need kubelets, images or cluster networking.
+const SKIPPED: [&str; 4] = ["Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"];
+
+/// The objects of `config/default`.
+pub fn manifests(kubectl: &Kubectl) -> Result<Vec<Value>> {
+    let folder = paths::root().join("config/default");
+    let text = kubectl.run(&["kustomize", &folder.display().to_string()])?;
+    serde_saphyr::from_multiple(&text).context("config/default builds something that is not YAML")
+}
+
+/// Applies them; webhooks are dialled at `webhook_port`.
+pub async fn install(kubectl: &Kubectl, objects: &Objects, webhook_port: u16) -> Result<()> {
+    let all = manifests(kubectl)?;
+    let kind = |object: &Value| text(object, "/kind").to_owned();
+    let first = ["Namespace", "CustomResourceDefinition"];
+    let (early, late): (Vec<Value>, Vec<Value>) = all
+        .into_iter()
+        .filter(|object| !SKIPPED.contains(&kind(object).as_str()))
+        .partition(|object| first.contains(&kind(object).as_str()));
+    apply(kubectl, &early)?;
+    let names: Vec<&str> =
+        early.iter().filter(|o| text(o, "/kind") == "CustomResourceDefinition").map(|o| text(o, "/metadata/name")).collect();
+    if names.is_empty() {
+        bail!("config/default holds no CustomResourceDefinition");
+    }
+    for name in names {
+        eventually(format!("{name} Established"), async || {
+            let crd = objects.need(Kind::CRD, "", name).await?;
+            if holds(&crd, "Established") { Ok(()) } else { bail!("its conditions are {}", crd["status"]["conditions"]) }
+        })
+        .await?;
+    }
+    let late: Vec<Value> = late.into_iter().map(|object| dial_locally(object, webhook_port)).collect();
+    apply(kubectl, &late)
+}
+
+fn apply(kubectl: &Kubectl, objects: &[Value]) -> Result<()> {
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    kubectl.run_with(&["apply", "--server-side", "--field-manager=install", "-f", "-"], &list.to_string()).map(drop)
+}
+
+fn dial_locally(mut object: Value, port: u16) -> Value {
+    let webhooks = object.pointer_mut("/webhooks").and_then(Value::as_array_mut);
+    for config in webhooks.into_iter().flatten().filter_map(|webhook| webhook.get_mut("clientConfig")) {
+        let path = text(config, "/service/path").to_owned();
+        if let Some(config) = config.as_object_mut()
+            && config.remove("service").is_some()
+        {
+            config.insert("url".into(), format!("https://127.0.0.1:{port}{path}").into());
+        }
+    }
+    object
+}

@@ -1,0 +1,82 @@
+//! `sluice-e2e up | down | demo | conformance | bench`.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use serde_json::Value;
+use sluice_e2e::cluster::Options;
+use sluice_e2e::plane::Extent;
+use sluice_e2e::{bench, conformance, demo, signals, standing};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A real control plane on this machine with Sluice on it.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start a cluster and leave it running.
+    Up,
+    /// Stop the cluster that `up` left.
+    Down,
+    /// Show the main job, and check it.
+    Demo,
+    /// Replay recorded API answers.
+    Conformance {
+        /// One suite instead of all.
+        #[arg(long)]
+        suite: Option<String>,
+        /// Another folder of cases.
+        #[arg(long)]
+        cases: Option<PathBuf>,
+        /// Differences to show per suite.
+        #[arg(long, default_value_t = 0)]
+        show: u32,
+    },
+    /// Measure a burst of Jobs.
+    Bench {
+        /// How many.
+        #[arg(long, default_value_t = 1000)]
+        jobs: usize,
+    },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // What runs is dropped, and with it every process, whether it ends or is interrupted.
+    match signals::interruptible(act(Arguments::parse().verb)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice-e2e: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn act(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Up => {
+            let options = Options {
+                extent: Extent::Full,
+                release: false,
+                balanced: false,
+                standby: false,
+                configuration: Value::Null,
+                nodes: 3,
+            };
+            standing::up(&options).await
+        }
+        Verb::Down => standing::down(),
+        Verb::Demo => demo::run().await,
+        Verb::Conformance { suite, cases, show } => {
+            let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+            let cases = cases.filter(|path| !path.as_os_str().is_empty());
+            conformance::run(&conformance::Request { suite: some(suite), cases, show }).await
+        }
+        Verb::Bench { jobs } => bench::run(jobs).await,
+    }
+}

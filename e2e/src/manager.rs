@@ -1,0 +1,165 @@
+//! `sluice manager` as a process: under its own service account with the shipped roles, never as an administrator.
+
+use crate::install::{ACCOUNT, NAMESPACE};
+use crate::plane::Plane;
+use crate::process::{Process, free_ports, tail};
+use crate::wait::{eventually, within};
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// The Lease that the leader holds: Kueue's own, so that the two never act at once.
+pub const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
+
+/// How one replica is started.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its name: that of its log and configuration file.
+    pub name: String,
+    /// The binary.
+    pub program: PathBuf,
+    /// Where it serves webhooks; any free port if 0.
+    pub webhook_port: u16,
+    /// Merged over its Configuration.
+    pub configuration: Value,
+    /// Further flags.
+    pub flags: Vec<String>,
+}
+
+/// A running replica.
+pub struct Manager {
+    process: Process,
+    settings: Settings,
+    health: u16,
+    metrics: u16,
+}
+
+impl Manager {
+    /// Starts a replica; it may not be ready yet.
+    pub async fn start(plane: &Plane, settings: &Settings) -> Result<Self> {
+        let ports = free_ports(3)?;
+        let [health, metrics, webhook] = ports[..] else { bail!("three ports wanted") };
+        let mut settings = settings.clone();
+        if settings.webhook_port == 0 {
+            settings.webhook_port = webhook;
+        }
+        let file = |kind: &str| plane.folder().join(format!("{}.{kind}", settings.name));
+        let kubeconfig = file("kubeconfig");
+        plane.service_account(NAMESPACE, ACCOUNT).await?.write(&kubeconfig)?;
+        let mut configuration = json!({
+            "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
+            "namespace": NAMESPACE,
+            "health": {"healthProbeBindAddress": format!("127.0.0.1:{health}")},
+            "metrics": {"bindAddress": format!("127.0.0.1:{metrics}")},
+            "webhook": {"host": "127.0.0.1", "port": settings.webhook_port},
+            "leaderElection": {"leaderElect": true, "resourceName": LEASE},
+            "integrations": {"frameworks": ["batch/job"]},
+        });
+        merge(&mut configuration, &settings.configuration);
+        std::fs::write(file("yaml"), serde_json::to_string_pretty(&configuration)?)?;
+        let mut command = Command::new(&settings.program);
+        command
+            .arg("manager")
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .arg("--config")
+            .arg(file("yaml"))
+            // The webhooks are dialled by address.
+            .arg("--webhook-san=127.0.0.1")
+            .args(&settings.flags)
+            .current_dir(plane.folder());
+        let process = Process::start("sluice", &mut command, &file("log"), &plane.guard)?;
+        Ok(Self { process, settings, health, metrics })
+    }
+
+    /// Its process.
+    pub const fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Lets it outlive this program.
+    pub const fn detach(&mut self) {
+        self.process.detach();
+    }
+
+    /// How it was started, its webhook port filled in: starting it again takes the same one.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Waits until it says that it is ready.
+    pub async fn ready(&self) -> Result<()> {
+        let outcome = eventually("the manager is ready", async || self.is_ready().await).await;
+        outcome.with_context(|| format!("its log {} ends:\n{}", self.log().display(), tail(self.log(), 20)))
+    }
+
+    /// An error with the reason unless it is ready.
+    pub async fn is_ready(&self) -> Result<()> {
+        self.process.check()?;
+        let (code, body) = get(self.health, "/readyz").await?;
+        if code == 200 { Ok(()) } else { bail!("/readyz answers {code}: {body}") }
+    }
+
+    /// What `/metrics` shows, if it is served without authentication.
+    pub async fn metrics(&self) -> Result<String> {
+        let (code, body) = get(self.metrics, "/metrics").await?;
+        if code == 200 { Ok(body) } else { bail!("/metrics answers {code}: {body}") }
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &Path {
+        self.process.log()
+    }
+
+    /// SIGKILL: it has no chance to clean up.
+    pub fn kill(&self) {
+        self.process.kill();
+    }
+
+    /// SIGSTOP: it neither acts nor sees time pass.
+    pub fn pause(&self) {
+        self.process.identity().signal("STOP");
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.process.identity().signal("CONT");
+    }
+
+    /// SIGTERM; its exit code.
+    pub fn terminate(&self) -> Option<i32> {
+        self.process.terminate(Duration::from_secs(30))
+    }
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (_, Value::Null) => {}
+        (into, from) => *into = from.clone(),
+    }
+}
+
+/// GET over plain HTTP on 127.0.0.1: the code and the body.
+pub async fn get(port: u16, path: &str) -> Result<(u16, String)> {
+    within(Duration::ZERO, format!("127.0.0.1:{port}{path} answers"), async || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        let request = format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await??;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+        let code = head.split_whitespace().nth(1).and_then(|code| code.parse().ok()).context("no status code")?;
+        Ok((code, body.to_owned()))
+    })
+    .await
+}

@@ -1,0 +1,256 @@
+//! Child processes: each in a process group of its own, known by pid and start time, so that nothing foreign is ever
+//! signalled, and watched by a guard that ends them when this program is gone, however it went.
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Which process this is: a pid alone may be another process by the time it is signalled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// What it runs, for messages.
+    pub name: String,
+    /// Its pid, which is also the id of its process group.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot, from `/proc/PID/stat`.
+    pub started: String,
+}
+
+impl Identity {
+    fn of(name: &str, pid: u32) -> Result<Self> {
+        let started = start_time(pid).with_context(|| format!("{name} ended at once"))?;
+        Ok(Self { name: name.to_owned(), pid, started })
+    }
+
+    /// Whether this very process runs (a zombie does not).
+    pub fn runs(&self) -> bool {
+        start_time(self.pid).is_some_and(|now| now == self.started)
+    }
+
+    /// Sends a signal to its process group, if it is still this process.
+    pub fn signal(&self, signal: &str) {
+        if self.runs() {
+            let script = format!("kill -{signal} -{}", self.pid);
+            let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status();
+        }
+    }
+
+    /// Asks it to end, then makes it.
+    pub fn stop(&self, patience: Duration) {
+        self.signal("CONT");
+        self.signal("TERM");
+        let deadline = Instant::now() + patience;
+        while self.runs() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.signal("KILL");
+        while self.runs() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`; nothing for a zombie.
+fn start_time(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    (fields.next()? != "Z").then(|| fields.nth(18).map(str::to_owned)).flatten()
+}
+
+/// A running child.
+pub struct Process {
+    identity: Identity,
+    child: Mutex<Child>,
+    log: PathBuf,
+    detached: bool,
+}
+
+impl Process {
+    /// Starts a program whose output goes to `log`, and puts it under guard.
+    pub fn start(name: &str, command: &mut Command, log: &Path, guard: &Guard) -> Result<Self> {
+        let out = File::options().create(true).append(true).open(log).with_context(|| log.display().to_string())?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let identity = Identity::of(name, child.id())?;
+        guard.watch(&identity)?;
+        Ok(Self { identity, child: Mutex::new(child), log: log.to_owned(), detached: false })
+    }
+
+    /// Who it is.
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Where its output goes.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// An error with the end of its log if it has ended.
+    pub fn check(&self) -> Result<()> {
+        let status = self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait()?;
+        match status {
+            None => Ok(()),
+            Some(status) => {
+                bail!("{} ended ({status}); its log {}:\n{}", self.identity.name, self.log.display(), tail(&self.log, 15))
+            }
+        }
+    }
+
+    /// Ends it with SIGKILL and waits until it is gone.
+    pub fn kill(&self) {
+        self.identity.signal("KILL");
+        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    }
+
+    /// Ends it with SIGTERM and returns its exit code, if it had one in time.
+    pub fn terminate(&self, patience: Duration) -> Option<i32> {
+        self.identity.signal("CONT");
+        self.identity.signal("TERM");
+        let deadline = Instant::now() + patience;
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return status.code(),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        self.identity.signal("KILL");
+        let _ = child.wait();
+        None
+    }
+
+    /// Lets it outlive this program.
+    pub const fn detach(&mut self) {
+        self.detached = true;
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.detached {
+            self.kill();
+        }
+    }
+}
+
+/// A shell that waits for this program's end (its standard input closes) and then ends what was started.
+pub struct Guard {
+    child: Mutex<Child>,
+    input: Mutex<Option<ChildStdin>>,
+}
+
+const GUARD: &str = r#"
+trap '' INT TERM HUP
+started() { read -r s <"/proc/$1/stat" || return 1; s=${s##*) }; set -- $s; echo "${20}"; }
+while read -r line; do
+  [ "$line" = release ] && exit 0
+  set -- "$@" "$line"
+done
+for entry; do
+  pid=${entry%% *}
+  [ "$(started "$pid" 2>/dev/null)" = "${entry#* }" ] && kill -KILL "-$pid" 2>/dev/null
+done
+exit 0
+"#;
+
+impl Guard {
+    /// Starts the guard.
+    pub fn start() -> Result<Self> {
+        let mut child = Command::new("sh")
+            .args(["-c", GUARD, "guard"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("cannot start sh")?;
+        let input = child.stdin.take();
+        Ok(Self { child: Mutex::new(child), input: Mutex::new(input) })
+    }
+
+    fn say(&self, line: &str) -> Result<()> {
+        let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
+        let input = input.as_mut().context("the guard is gone")?;
+        writeln!(input, "{line}").context("the guard does not listen")
+    }
+
+    fn watch(&self, identity: &Identity) -> Result<()> {
+        self.say(&format!("{} {}", identity.pid, identity.started))
+    }
+
+    /// Lets everything outlive this program.
+    pub fn release(&self) -> Result<()> {
+        self.say("release")
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.input.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    }
+}
+
+/// The last lines of a file.
+pub fn tail(path: &Path, lines: usize) -> String {
+    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let all: Vec<&str> = text.lines().collect();
+    all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
+}
+
+/// Ports of 127.0.0.1 that nobody listens on, below the range from which the kernel picks on its own.
+pub fn free_ports(count: usize) -> Result<Vec<u16>> {
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos() ^ std::process::id();
+    let mut candidate = u16::try_from(seed % 12_000)?;
+    let mut held = Vec::new();
+    for _ in 0..12_000 {
+        if held.len() == count {
+            break;
+        }
+        candidate = (candidate + 7) % 12_000;
+        let port = 20_000 + candidate;
+        if let Ok(listener) = std::net::TcpListener::bind(("127.0.0.1", port)) {
+            held.push((port, listener));
+        }
+    }
+    if held.len() < count {
+        bail!("no {count} free ports on 127.0.0.1");
+    }
+    Ok(held.into_iter().map(|(port, _)| port).collect())
+}
+
+/// CPU time and resident memory of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// User and system time.
+    pub cpu: Duration,
+    /// Resident memory in MiB.
+    pub resident: u64,
+}
+
+impl Usage {
+    /// What a process has used so far.
+    pub fn of(pid: u32) -> Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let after = stat.rsplit_once(") ").context("no stat")?.1;
+        let ticks: u64 = after.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib: u64 = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default();
+        // A tick is 10 ms on every Linux that Rust runs on.
+        Ok(Self { cpu: Duration::from_millis(ticks * 10), resident: kib / 1024 })
+    }
+}

@@ -1,0 +1,77 @@
+//! `up` and `down`: a cluster that outlives the program that started it, remembered in a state file.
+
+use crate::cluster::{Cluster, Options};
+use crate::paths;
+use crate::process::Identity;
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Serialize, Deserialize)]
+struct State {
+    /// In the order in which they are stopped.
+    processes: Vec<Identity>,
+}
+
+fn folder() -> PathBuf {
+    paths::controlplane().join("up")
+}
+
+fn state_file() -> PathBuf {
+    paths::controlplane().join("up.json")
+}
+
+fn read() -> Result<Option<State>> {
+    match fs::read_to_string(state_file()) {
+        Ok(text) => Ok(Some(serde_json::from_str(&text).with_context(|| state_file().display().to_string())?)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| state_file().display().to_string()),
+    }
+}
+
+/// Starts a cluster and leaves it running.
+pub async fn up(options: &Options) -> Result<()> {
+    if let Some(state) = read()?
+        && state.processes.iter().any(Identity::runs)
+    {
+        println!("A cluster is running already (`make down` stops it).\n");
+        say_how();
+        return Ok(());
+    }
+    let mut cluster = Cluster::start(options, &folder()).await?;
+    let mut processes = vec![cluster.manager()?.process().identity().clone()];
+    processes.extend(cluster.plane.identities());
+    // Written before anything is let go: what runs on is always known.
+    fs::write(state_file(), serde_json::to_string_pretty(&State { processes })?)?;
+    cluster.detach()?;
+    println!("The cluster is running; `make down` stops it.\n");
+    say_how();
+    Ok(())
+}
+
+fn say_how() {
+    println!("    export KUBECONFIG={}", folder().join("admin.kubeconfig").display());
+    println!("    export PATH={}:$PATH    # for a kubectl of the same version", paths::controlplane().join("bin").display());
+}
+
+/// Stops the cluster that `up` left.
+pub fn down() -> Result<()> {
+    let Some(state) = read()? else {
+        println!("No cluster is running.");
+        return Ok(());
+    };
+    for process in &state.processes {
+        process.stop(Duration::from_secs(10));
+    }
+    if let Some(left) = state.processes.iter().find(|process| process.runs()) {
+        bail!("{} ({}) does not end", left.name, left.pid);
+    }
+    if folder().exists() {
+        fs::remove_dir_all(folder())?;
+    }
+    fs::remove_file(state_file())?;
+    println!("Stopped.");
+    Ok(())
+}
