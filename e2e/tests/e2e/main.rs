@@ -1,1 +1,173 @@
-fn main() {}
+//! End-to-end tests: all cases share one control plane with one manager. Most run side by side, each in a namespace and
+//! queues of its own; those that take the manager away or count what everybody writes run alone afterwards.
+//!
+//! `cargo test -p sluice-e2e -- WORD...` runs the cases whose names contain a word; `--list` lists them.
+#![expect(clippy::disallowed_methods, reason = "tests wait and run programs")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a case fails by panicking as well as by an error, and this harness prints"
+)]
+
+mod bad_items;
+mod burst;
+mod certificates;
+mod cohorts;
+mod crashes;
+mod edits;
+mod ground;
+mod history;
+mod holds;
+mod life;
+mod order;
+mod quiet;
+
+use anyhow::{Result, bail};
+use futures::future::{FutureExt as _, LocalBoxFuture};
+use futures::stream::{self, StreamExt as _};
+use ground::Ground;
+use serde_json::json;
+use sluice_e2e::cluster::{Cluster, Options};
+use sluice_e2e::plane::{Extent, Plane};
+use sluice_e2e::{process, signals};
+use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Cases at once: enough to hide waiting, few enough for two cores.
+const AT_ONCE: usize = 4;
+
+type Shared = for<'a> fn(&'a Cluster, &'a Ground) -> LocalBoxFuture<'a, Result<()>>;
+type Alone = for<'a> fn(&'a mut Cluster, &'a Ground) -> LocalBoxFuture<'a, Result<()>>;
+
+macro_rules! cases {
+    ($kind:ty: $($module:ident::$name:ident),* $(,)?) => {
+        [$((concat!(stringify!($module), "::", stringify!($name)), (|c, g| $module::$name(c, g).boxed_local()) as $kind)),*]
+    };
+}
+
+fn shared() -> Vec<(&'static str, Shared)> {
+    cases![Shared:
+        life::one_job_from_creation_to_the_next,
+        life::a_failed_job_gives_its_quota_back,
+        life::a_workload_without_a_job_is_scheduled,
+        life::jobs_deleted_in_every_state,
+        order::higher_priority_first,
+        order::strict_fifo_keeps_the_line,
+        order::best_effort_fifo_lets_smaller_ones_pass,
+        cohorts::two_children_of_a_full_parent,
+        bad_items::bad_items_stop_no_good_one,
+        bad_items::a_missing_queue_appears,
+        edits::edits_of_a_pending_job,
+        edits::edits_of_a_running_job,
+        edits::what_a_batch_user_may_not_do,
+        holds::deactivate_and_reactivate,
+        holds::eviction_keeps_quota_until_pods_are_gone,
+        holds::hold_and_drain_a_cluster_queue,
+        holds::hold_and_drain_a_local_queue,
+        holds::quota_lowered_under_usage,
+        crashes::a_second_writer_loses_no_condition,
+    ]
+    .into()
+}
+
+fn alone() -> Vec<(&'static str, Alone)> {
+    cases![Alone:
+        quiet::writes_and_events_of_one_job,
+        crashes::killed_at_every_step,
+        crashes::two_replicas_and_a_paused_leader,
+        certificates::rotated_under_creates,
+        burst::thousand_jobs_over_three_levels,
+        quiet::settled_means_no_writes,
+    ]
+    .into()
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
+    if std::env::args().any(|word| word == "--list") {
+        shared().iter().map(|case| case.0).chain(alone().iter().map(|case| case.0)).for_each(|name| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    match signals::interruptible(run(wanted)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
+    let begun = Instant::now();
+    let options = Options {
+        extent: Extent::Full,
+        release: false,
+        balanced: true,
+        standby: false,
+        // A leader that is killed is replaced within seconds; no case waits for pods to become ready.
+        configuration: json!({
+            "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
+        }),
+        nodes: 4,
+    };
+    let mut cluster = Cluster::start(&options, &Plane::own_folder()).await?;
+    println!("control plane and manager ready after {:.1} s\n", begun.elapsed().as_secs_f64());
+    let failed = RefCell::new(Vec::new());
+    let report = |name: &'static str, begun: Instant, outcome: Result<()>| {
+        let seconds = begun.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => println!("ok    {seconds:6.1} s  {name}"),
+            Err(error) => {
+                println!("FAIL  {seconds:6.1} s  {name}: {error:#}");
+                failed.borrow_mut().push(name);
+            }
+        }
+    };
+    let mut count = 0_usize;
+    let side_by_side: Vec<_> = shared().into_iter().filter(|case| wanted(case.0)).collect();
+    count += side_by_side.len();
+    stream::iter(side_by_side)
+        .for_each_concurrent(AT_ONCE, async |(name, case)| {
+            let begun = Instant::now();
+            let ground = Ground::new(&cluster, name);
+            report(name, begun, caught(on(&ground, case(&cluster, &ground))).await);
+        })
+        .await;
+    for (name, case) in alone().into_iter().filter(|case| wanted(case.0)) {
+        count += 1;
+        let begun = Instant::now();
+        let ground = Ground::new(&cluster, name);
+        report(name, begun, caught(on(&ground, case(&mut cluster, &ground))).await);
+    }
+    let failed = failed.into_inner();
+    println!("\n{count} cases, {} failed, {:.1} s", failed.len(), begun.elapsed().as_secs_f64());
+    if failed.is_empty() {
+        return Ok(());
+    }
+    if let Ok(manager) = cluster.manager() {
+        println!("the manager logged last:\n{}", process::tail(manager.log(), 30));
+    }
+    cluster.plane.keep_folder();
+    bail!("failed: {}; logs are in {}", failed.join(", "), cluster.plane.folder().display());
+}
+
+/// A case on its ground: what a successful one made is taken away again.
+async fn on(ground: &Ground, case: LocalBoxFuture<'_, Result<()>>) -> Result<()> {
+    ground.prepare().await?;
+    case.await?;
+    ground.sweep().await
+}
+
+async fn caught(case: impl Future<Output = Result<()>>) -> Result<()> {
+    match AssertUnwindSafe(case).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(_) => bail!("it panicked"),
+    }
+}

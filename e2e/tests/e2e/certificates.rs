@@ -1,0 +1,76 @@
+//! Serving certificates change under load.
+
+use crate::ground::Ground;
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{DynamicObject, PostParams};
+use serde_json::json;
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::install::NAMESPACE;
+use sluice_e2e::manager::{Manager, Settings};
+use sluice_e2e::objects::{Kind, Objects, text};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+const SECRET: &str = "kueue-webhook-server-cert";
+/// Certificates that live for seconds, and two authorities trusted while one replaces the other.
+const SHORT: [&str; 4] = [
+    "--authority-lifetime=40s",
+    "--certificate-lifetime=20s",
+    "--certificate-overlap=3s",
+    "--certificate-retirement=3s",
+];
+
+async fn certificate(objects: &Objects) -> Result<String> {
+    let secret = objects.need(Kind::SECRET, NAMESPACE, SECRET).await?;
+    Ok(text(&secret, "/data/tls.crt").to_owned())
+}
+
+/// Two rotations while 50 ResourceFlavors a second are created, each through the webhooks: none fails.
+pub(crate) async fn rotated_under_creates(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+    let old = cluster.take_manager().context("no manager")?;
+    old.terminate();
+    let flags = SHORT.iter().map(|&flag| flag.to_owned()).collect();
+    let settings = Settings { flags, ..old.settings().clone() };
+    let short = Manager::start(&cluster.plane, &settings).await?;
+    short.ready().await?;
+    cluster.webhooks_answer().await?;
+
+    let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let load = tokio::spawn(creates(ground.objects.clone(), Arc::clone(&stop), Arc::clone(&sent)));
+    let mut seen = BTreeSet::from([certificate(&ground.objects).await?]);
+    let outcome = sluice_e2e::wait::within(Duration::from_secs(180), "two rotations", async || {
+        seen.insert(certificate(&ground.objects).await?);
+        ensure!(seen.len() > 2, "{} certificates so far", seen.len());
+        ensure!(sent.load(Ordering::Relaxed) > 0, "nothing was created");
+        Ok(())
+    })
+    .await;
+    stop.store(true, Ordering::Relaxed);
+    load.await??;
+    outcome?;
+
+    // Back to certificates that live long: the next manager makes its own.
+    short.terminate();
+    let long = Manager::start(&cluster.plane, old.settings()).await?;
+    long.ready().await?;
+    cluster.put_manager(long);
+    cluster.webhooks_answer().await
+}
+
+async fn creates(objects: Objects, stop: Arc<AtomicBool>, sent: Arc<AtomicUsize>) -> Result<()> {
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let api = objects.api(Kind::FLAVOR, "");
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    while !stop.load(Ordering::Relaxed) {
+        tick.tick().await;
+        let number = sent.fetch_add(1, Ordering::Relaxed);
+        let flavor: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor",
+            "metadata": {"name": format!("rotation-{number}")},
+        }))?;
+        api.create(&dry, &flavor).await.with_context(|| format!("create {number}"))?;
+    }
+    Ok(())
+}

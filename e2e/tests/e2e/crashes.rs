@@ -1,0 +1,174 @@
+//! The manager dies, pauses, or has company; and somebody else writes the same objects all the time.
+
+use crate::ground::Ground;
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::install::NAMESPACE;
+use sluice_e2e::manager::{LEASE, Manager, Settings};
+use sluice_e2e::objects::{Kind, Objects, condition, expect, holds, text};
+use sluice_e2e::wait::eventually;
+
+/// Kills the manager, as the kernel does, and starts it again.
+async fn restart(cluster: &mut Cluster) -> Result<()> {
+    let old = cluster.take_manager().context("no manager")?;
+    old.kill();
+    let new = Manager::start(&cluster.plane, old.settings()).await?;
+    new.ready().await?;
+    cluster.put_manager(new);
+    cluster.webhooks_answer().await
+}
+
+/// A moment in a Job's life, seen from outside.
+type Moment = fn(job: &Value, workload: &Value) -> bool;
+
+/// Killed the moment each step is seen: with every write landed or not, the end is the same.
+pub(crate) async fn killed_at_every_step(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    let moments: [(&str, Moment); 4] = [
+        ("before-workload", |_, workload| workload.is_null()),
+        ("workload-made", |_, workload| workload.is_object()),
+        ("quota-reserved", |_, workload| holds(workload, "QuotaReserved")),
+        ("started", |job, _| job["spec"]["suspend"] == json!(false)),
+    ];
+    for (name, moment) in moments {
+        ground.submit(ground.job(name, "main", "1")).await?;
+        eventually(format!("{name} is seen"), async || {
+            let job = ground.objects.need(Kind::JOB, &ground.name, name).await?;
+            let workload = ground.workload(name).await.unwrap_or_default();
+            ensure!(moment(&job, &workload), "not yet");
+            Ok(())
+        })
+        .await?;
+        restart(cluster).await?;
+        ground.runs(name).await?;
+        ground.finish(name).await?;
+        ground.counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
+    }
+
+    // Between an eviction and the end of its pods: the quota is still taken after the restart.
+    ground.submit(ground.job("evicted", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "")).await?;
+    ground.runs("evicted").await?;
+    ground.set_workload("evicted", json!({"active": false})).await?;
+    ground.condition("evicted", "Evicted", "True", "Deactivated").await?;
+    restart(cluster).await?;
+    ground.submit(ground.job("next", "main", "1")).await?;
+    ground.waits("next", "WaitingForQuota").await?;
+    ensure!(holds(&ground.workload("evicted").await?, "QuotaReserved"), "quota was given back under a pod");
+    ground.force_pods_away("evicted").await?;
+    ground.runs("next").await?;
+    ground.waits("evicted", "Deactivated").await?;
+    ground.finish("next").await
+}
+
+async fn holder(objects: &Objects) -> Result<String> {
+    let lease = objects.need(Kind::LEASE, NAMESPACE, LEASE).await?;
+    Ok(text(&lease, "/spec/holderIdentity").to_owned())
+}
+
+async fn another_holder(objects: &Objects, than: &str) -> Result<String> {
+    eventually(format!("another holder than {than}"), async || {
+        let now = holder(objects).await?;
+        ensure!(!now.is_empty() && now != than, "it is {now:?}");
+        Ok(now)
+    })
+    .await
+}
+
+/// The standby takes over from a killed leader; a leader that slept through its lease does no harm when it wakes.
+pub(crate) async fn two_replicas_and_a_paused_leader(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    let first = cluster.take_manager().context("no manager")?;
+    let led = holder(&ground.objects).await?;
+    let settings = Settings { name: "standby".to_owned(), webhook_port: 0, ..first.settings().clone() };
+    let second = Manager::start(&cluster.plane, &settings).await?;
+    second.ready().await?;
+    let ports = |managers: &[&Manager]| managers.iter().map(|m| m.settings().webhook_port).collect::<Vec<_>>();
+    let balancer = cluster.balancer.as_ref().context("no balancer")?;
+    balancer.set(ports(&[&first, &second]));
+
+    ground.submit(ground.job("one", "main", "1")).await?;
+    ground.runs("one").await?;
+    balancer.set(ports(&[&second]));
+    first.kill();
+    let led = another_holder(&ground.objects, &led).await?;
+    ground.submit(ground.job("two", "main", "1")).await?;
+    ground.waits("two", "WaitingForQuota").await?;
+    ground.finish("one").await?;
+    ground.runs("two").await?;
+
+    let third = Manager::start(&cluster.plane, first.settings()).await?;
+    third.ready().await?;
+    balancer.set(ports(&[&third]));
+    second.pause();
+    another_holder(&ground.objects, &led).await?;
+    ground.submit(ground.job("three", "main", "1")).await?;
+    ground.waits("three", "WaitingForQuota").await?;
+    ground.finish("two").await?;
+    ground.runs("three").await?;
+    // Its view is old by now, and its lease is another's.
+    second.resume();
+    ground.submit(ground.job("four", "main", "1")).await?;
+    ground.waits("four", "WaitingForQuota").await?;
+    expect(&ground.workload("three").await?, "Admitted", "True", "Admitted")?;
+    ground.finish("three").await?;
+    ground.runs("four").await?;
+    ground.finish("four").await?;
+    ensure!(second.terminate().is_some_and(|code| code == 0), "SIGTERM did not end the standby with 0");
+    cluster.put_manager(third);
+    cluster.webhooks_answer().await
+}
+
+/// Somebody changes every Workload in a loop, in metadata and in status: nobody's condition is lost.
+pub(crate) async fn a_second_writer_loses_no_condition(_: &Cluster, ground: &Ground) -> Result<()> {
+    ground.queue("main", "", &[("cpu", "2", None)], json!({})).await?;
+    let (objects, namespace) = (ground.objects.clone(), ground.name.clone());
+    let writer = tokio::spawn(async move {
+        let mut count = 0_u64;
+        loop {
+            for workload in objects.list(Kind::WORKLOAD, &namespace, "").await.unwrap_or_default() {
+                count += 1;
+                // It may be deleted meanwhile.
+                let _ = touch(&objects, &workload, count).await;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let names: Vec<String> = (1..=6).map(|number| format!("job-{number}")).collect();
+    for name in &names {
+        ground.submit(ground.job(name, "main", "1").runs_for("1s")).await?;
+    }
+    for name in &names {
+        ground.finished(name, "Succeeded").await?;
+    }
+    for name in &names {
+        eventually(format!("{name} has everybody's conditions"), async || {
+            let workload = ground.workload(name).await?;
+            for kind in ["QuotaReserved", "Admitted", "Finished", "e2e.example/Touched"] {
+                ensure!(holds(&workload, kind), "{kind} is lost: {}", workload["status"]["conditions"]);
+            }
+            ensure!(condition(&workload, "Finished").reason == "Succeeded", "Finished has another reason");
+            Ok(())
+        })
+        .await?;
+    }
+    writer.abort();
+    Ok(())
+}
+
+async fn touch(objects: &Objects, workload: &Value, count: u64) -> Result<()> {
+    let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
+    let note = json!({"metadata": {"annotations": {"e2e.example/touched": count.to_string()}}});
+    objects.merge(Kind::WORKLOAD, namespace, name, &note).await?;
+    let status = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": name},
+        "status": {"conditions": [{
+            "type": "e2e.example/Touched", "status": "True", "reason": "Touched", "message": count.to_string(),
+            "lastTransitionTime": workload["metadata"]["creationTimestamp"],
+        }]},
+    });
+    let params = PatchParams::apply("second-writer").force();
+    objects.api(Kind::WORKLOAD, namespace).patch_status(name, &params, &Patch::Apply(&status)).await?;
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Every revision of some kind's objects, as a watch delivers them.
+
+use anyhow::Result;
+use futures::StreamExt as _;
+use kube::api::{WatchEvent, WatchParams};
+use serde_json::Value;
+use sluice_e2e::objects::{Kind, Objects, holds, text};
+use std::sync::{Arc, Mutex};
+use tokio::task::JoinHandle;
+
+/// Records until dropped.
+pub(crate) struct History {
+    revisions: Arc<Mutex<Vec<Value>>>,
+    lost: Arc<Mutex<Option<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl History {
+    /// Records all changes in a namespace ("" for all) from now on. A gap is an error when it is read.
+    pub(crate) async fn start(objects: &Objects, kind: Kind, namespace: &str) -> Result<Self> {
+        let api = objects.api(kind, namespace);
+        let list = api.list(&kube::api::ListParams::default()).await?;
+        let mut version = list.metadata.resource_version.unwrap_or_default();
+        let (revisions, lost) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
+        let (into, gap) = (Arc::clone(&revisions), Arc::clone(&lost));
+        let task = tokio::spawn(async move {
+            loop {
+                let Ok(stream) = api.watch(&WatchParams::default(), &version).await else { continue };
+                let mut stream = Box::pin(stream);
+                while let Some(event) = stream.next().await {
+                    match event {
+                        Ok(WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object)) => {
+                            version = object.metadata.resource_version.clone().unwrap_or_default();
+                            into.lock().unwrap().push(serde_json::to_value(&object).unwrap());
+                        }
+                        Ok(WatchEvent::Bookmark(mark)) => version = mark.metadata.resource_version,
+                        Ok(WatchEvent::Error(status)) => {
+                            *gap.lock().unwrap() = Some(status.message.clone());
+                            return;
+                        }
+                        // The stream broke: go on from the last revision.
+                        Err(_) => break,
+                    }
+                }
+            }
+        });
+        Ok(Self { revisions, lost, task })
+    }
+
+    /// All revisions so far, in the order of the store.
+    pub(crate) fn revisions(&self) -> Result<Vec<Value>> {
+        anyhow::ensure!(self.lost.lock().unwrap().is_none(), "the watch lost revisions: {:?}", self.lost);
+        Ok(self.revisions.lock().unwrap().clone())
+    }
+
+    /// The position of the first revision in which an object of this name prefix has a condition.
+    pub(crate) fn first(&self, prefix: &str, condition: &str) -> Result<Option<usize>> {
+        Ok(self
+            .revisions()?
+            .iter()
+            .position(|object| text(object, "/metadata/name").starts_with(prefix) && holds(object, condition)))
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,59 @@
+//! Who comes first.
+
+use crate::ground::Ground;
+use crate::history::History;
+use anyhow::{Result, ensure};
+use serde_json::json;
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::objects::Kind;
+
+pub(crate) async fn higher_priority_first(_: &Cluster, ground: &Ground) -> Result<()> {
+    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    let (low, mid, high) =
+        (ground.priority("low", 1).await?, ground.priority("mid", 10).await?, ground.priority("high", 100).await?);
+    ground.submit(ground.job("holder", "main", "1")).await?;
+    ground.runs("holder").await?;
+    for (name, class) in [("low", low), ("high", high), ("mid", mid)] {
+        ground.submit(ground.job(name, "main", "1").priority(&class)).await?;
+        ground.waits(name, "WaitingForQuota").await?;
+    }
+    ground.finish("holder").await?;
+    ground.runs("high").await?;
+    ground.still_waits("mid").await?;
+    ground.still_waits("low").await?;
+    ground.finish("high").await?;
+    ground.runs("mid").await?;
+    ground.still_waits("low").await?;
+    ground.finish("mid").await?;
+    ground.runs("low").await
+}
+
+pub(crate) async fn strict_fifo_keeps_the_line(_: &Cluster, ground: &Ground) -> Result<()> {
+    ground.queue("main", "", &[("cpu", "3", None)], json!({"queueingStrategy": "StrictFIFO"})).await?;
+    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
+    ground.submit(ground.job("holder", "main", "2")).await?;
+    ground.runs("holder").await?;
+    ground.submit(ground.job("big", "main", "2")).await?;
+    ground.waits("big", "WaitingForQuota").await?;
+    // It would fit, but stands behind.
+    ground.submit(ground.job("small", "main", "1")).await?;
+    ground.finish("holder").await?;
+    ground.runs("big").await?;
+    ground.runs("small").await?;
+    let (big, small) = (history.first("job-big-", "QuotaReserved")?, history.first("job-small-", "QuotaReserved")?);
+    ensure!(big.is_some() && big < small, "small got quota at revision {small:?}, big at {big:?}");
+    Ok(())
+}
+
+pub(crate) async fn best_effort_fifo_lets_smaller_ones_pass(_: &Cluster, ground: &Ground) -> Result<()> {
+    ground.queue("main", "", &[("cpu", "3", None)], json!({"queueingStrategy": "BestEffortFIFO"})).await?;
+    ground.submit(ground.job("holder", "main", "2")).await?;
+    ground.runs("holder").await?;
+    ground.submit(ground.job("big", "main", "2")).await?;
+    ground.waits("big", "WaitingForQuota").await?;
+    ground.submit(ground.job("small", "main", "1")).await?;
+    ground.runs("small").await?;
+    ground.still_waits("big").await?;
+    ground.finish("holder").await?;
+    ground.runs("big").await
+}
