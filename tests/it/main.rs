@@ -4,6 +4,7 @@ mod admission;
 mod contracts;
 mod crds;
 mod laws;
+mod layering;
 mod manifests;
 mod pod_template;
 mod shared;

@@ -1,0 +1,38 @@
+//! The core's snapshot as the answer to what reviews ask.
+
+use super::{Lookup, Owner, OwnerView};
+use crate::api::ObjectKey;
+use crate::state::Snapshot;
+use std::collections::BTreeMap;
+
+impl Lookup for Snapshot {
+    fn namespace_labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>> {
+        self.references.namespaces.get(namespace).map(AsRef::as_ref)
+    }
+
+    fn local_queue(&self, namespace: &str, name: &str) -> bool {
+        self.references.local_queues.contains_key(&ObjectKey::new(namespace, name))
+    }
+
+    fn default_priority_class(&self) -> bool {
+        self.references.default_priority_class
+    }
+
+    fn queue_is_multikueue(&self, namespace: &str, local_queue: &str) -> bool {
+        self.references.local_queues.get(&ObjectKey::new(namespace, local_queue)).copied().unwrap_or(false)
+    }
+
+    fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView> {
+        let entry = Snapshot::owner(self, namespace, api_version, kind, name)?;
+        Some(OwnerView {
+            uid: entry.uid.to_string(),
+            queue_name: entry.queue_name.as_deref().map(str::to_owned),
+            controller: entry.controller.as_ref().map(|owner| Owner {
+                api_version: owner.api_version.clone(),
+                kind: owner.kind.clone(),
+                name: owner.name.clone(),
+                uid: owner.uid.clone(),
+            }),
+        })
+    }
+}

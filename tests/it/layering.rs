@@ -1,0 +1,119 @@
+//! The architecture as a test: imports point one way, the pure modules stay pure, files stay readable.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules in the order of their dependencies: each may use those before it.
+const LAYERS: [&str; 13] = [
+    "resources", "api", "quota", "queue", "scheduler", "lifecycle", "jobs", "state", "admission", "view", "kube",
+    "server", "cli",
+];
+/// Layers that decide: no task, no clock, no environment, no network.
+const PURE: usize = 10;
+/// Longest file.
+const LINES: usize = 500;
+/// What a pure module never says.
+const IMPURE: [&str; 9] = [
+    "async ", ".await", "tokio::", "std::net", "std::fs", "std::env", "SystemTime::now", "Instant::now",
+    "Timestamp::now",
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn all(folders: &[&str]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for folder in folders {
+        sources(&root().join(folder), &mut found);
+    }
+    found.sort();
+    found
+        .into_iter()
+        .map(|path| {
+            let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+            let text = fs::read_to_string(&path).unwrap();
+            (name, text)
+        })
+        .collect()
+}
+
+fn layer_of(file: &str) -> Option<usize> {
+    let module = file.strip_prefix("src/")?.split(['/', '.']).next()?;
+    LAYERS.iter().position(|layer| *layer == module)
+}
+
+/// Modules named after `crate::` in a line, those in braces too.
+fn imports(line: &str) -> Vec<&str> {
+    let Some((_, rest)) = line.split_once("crate::") else { return Vec::new() };
+    match rest.strip_prefix('{') {
+        Some(list) => list.split(',').filter_map(|part| part.trim().split([':', '}', ';', ' ']).next()).collect(),
+        None => rest.split([':', ';', ' ', ',', '(', ')', '>']).next().into_iter().collect(),
+    }
+}
+
+#[test]
+fn imports_point_one_way() {
+    let mut wrong = Vec::new();
+    for (file, text) in all(&["src"]) {
+        let Some(own) = layer_of(&file) else { continue };
+        for (number, line) in text.lines().enumerate() {
+            for module in imports(line) {
+                if LAYERS.iter().position(|layer| *layer == module).is_some_and(|used| used > own) {
+                    wrong.push(format!("{file}:{}: {} uses {module}", number + 1, LAYERS[own]));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_decides_is_pure() {
+    let mut wrong = Vec::new();
+    for (file, text) in all(&["src"]) {
+        if layer_of(&file).is_none_or(|layer| layer >= PURE) || file.ends_with("tests.rs") {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
+                wrong.push(format!("{file}:{}: {word}", number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_say_what_they_are_for_and_fit_the_mind() {
+    let mut wrong = Vec::new();
+    for (file, text) in all(&["src", "tests", "e2e/src", "e2e/tests", "benches"]) {
+        let lines = text.lines().count();
+        if lines > LINES {
+            wrong.push(format!("{file}: {lines} lines, at most {LINES}"));
+        }
+        if !text.starts_with("//!") {
+            wrong.push(format!("{file}: does not start with its purpose (//!)"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_library_lists_its_layers_in_order() {
+    let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let listed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    assert_eq!(listed, LAYERS);
+}
