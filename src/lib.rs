@@ -3,7 +3,6 @@
 //! Modules stand in the order of their dependencies: each may use those above it. Down to `view` they are pure: no
 //! clock, no environment, no network, no task. `kube`, `server` and `cli` are the shell that waits and talks.
 
-
 pub mod api;
 
 pub mod resources;
@@ -21,3 +20,11 @@ pub mod jobs;
 pub mod state;
 
 pub mod admission;
+
+pub mod view;
+
+pub mod kube;
+
+pub mod server;
+
+pub mod cli;

@@ -158,7 +158,8 @@ pub async fn get(port: u16, path: &str) -> Result<(u16, String)> {
         tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await??;
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-        let code = head.split_whitespace().nth(1).and_then(|code| code.parse().ok()).context("no status code")?;
+        let code =
+            head.split_whitespace().nth(1).and_then(|code| code.parse().ok()).context("no status code")?;
         Ok((code, body.to_owned()))
     })
     .await

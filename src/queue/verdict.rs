@@ -56,11 +56,7 @@ pub struct Verdict {
 impl Verdict {
     /// A verdict that needs no blockers.
     pub fn plain(reason: PendingReason, text: &str) -> Self {
-        Self {
-            reason,
-            blockers: Vec::new(),
-            text: Arc::from(text),
-        }
+        Self { reason, blockers: Vec::new(), text: Arc::from(text) }
     }
 }
 
@@ -86,10 +82,7 @@ impl fmt::Display for Blocker {
                 )
             }
             (BlockerKind::NeverFits | BlockerKind::InUse, None) => {
-                write!(
-                    f,
-                    "insufficient quota for {resource} in flavor {flavor}, {need} requested"
-                )
+                write!(f, "insufficient quota for {resource} in flavor {flavor}, {need} requested")
             }
         }
     }
@@ -120,23 +113,11 @@ fn amount_text(resource: &str, amount: Amount) -> String {
         return "unlimited".to_owned();
     }
     if resource == "cpu" {
-        return if units % 1000 == 0 {
-            (units / 1000).to_string()
-        } else {
-            format!("{units}m")
-        };
+        return if units % 1000 == 0 { (units / 1000).to_string() } else { format!("{units}m") };
     }
     let bytes = ["memory", "ephemeral-storage"].contains(&resource) || resource.starts_with("hugepages-");
-    let scales = [
-        (1_i64 << 40, "Ti"),
-        (1 << 30, "Gi"),
-        (1 << 20, "Mi"),
-        (1 << 10, "Ki"),
-    ];
-    match scales
-        .iter()
-        .find(|(scale, _)| bytes && units != 0 && units % scale == 0)
-    {
+    let scales = [(1_i64 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+    match scales.iter().find(|(scale, _)| bytes && units != 0 && units % scale == 0) {
         Some((scale, suffix)) => format!("{}{suffix}", units / scale),
         None => units.to_string(),
     }

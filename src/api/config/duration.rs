@@ -76,9 +76,7 @@ fn unit(text: &str) -> Option<(i64, &str)> {
         ("m", 60 * SECOND),
         ("h", 3600 * SECOND),
     ];
-    UNITS
-        .iter()
-        .find_map(|(name, nanos)| text.strip_prefix(name).map(|rest| (*nanos, rest)))
+    UNITS.iter().find_map(|(name, nanos)| text.strip_prefix(name).map(|rest| (*nanos, rest)))
 }
 
 fn part(whole: &str, fraction: &str, unit: i64) -> Option<i128> {

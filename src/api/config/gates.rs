@@ -22,11 +22,7 @@ struct Gate {
 }
 
 const fn gate(name: &'static str, default: bool, support: Support) -> Gate {
-    Gate {
-        name,
-        default,
-        support,
-    }
+    Gate { name, default, support }
 }
 
 /// Gates as configured.
@@ -36,10 +32,7 @@ pub struct FeatureGates(BTreeMap<String, bool>);
 impl FeatureGates {
     /// Whether a gate is on; names that are not known are off.
     pub fn enabled(&self, name: &str) -> bool {
-        self.0
-            .get(name)
-            .copied()
-            .unwrap_or_else(|| GATES.iter().any(|g| g.name == name && g.default))
+        self.0.get(name).copied().unwrap_or_else(|| GATES.iter().any(|g| g.name == name && g.default))
     }
 }
 

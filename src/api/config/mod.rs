@@ -64,11 +64,7 @@ struct Problems {
 
 impl Problems {
     fn error(&mut self, path: &str, text: &str) {
-        self.errors.push(if path.is_empty() {
-            text.to_owned()
-        } else {
-            format!("{path}: {text}")
-        });
+        self.errors.push(if path.is_empty() { text.to_owned() } else { format!("{path}: {text}") });
     }
 
     fn warn(&mut self, path: &str, text: &str) {
@@ -76,13 +72,7 @@ impl Problems {
     }
 
     fn refuse_if_any(&self) -> Result<(), ConfigError> {
-        if self.errors.is_empty() {
-            Ok(())
-        } else {
-            Err(ConfigError {
-                reasons: self.errors.clone(),
-            })
-        }
+        if self.errors.is_empty() { Ok(()) } else { Err(ConfigError { reasons: self.errors.clone() }) }
     }
 }
 
@@ -107,10 +97,7 @@ pub fn parse(yaml: &str) -> Result<Loaded, ConfigError> {
     validate::check(&configuration, &mut problems);
     support::check(&document, &configuration, &mut problems);
     problems.refuse_if_any()?;
-    Ok(Loaded {
-        configuration,
-        warnings: problems.warnings,
-    })
+    Ok(Loaded { configuration, warnings: problems.warnings })
 }
 
 fn version(document: &Value) -> Result<(), ConfigError> {
@@ -123,9 +110,7 @@ fn version(document: &Value) -> Result<(), ConfigError> {
     } else {
         return Ok(());
     };
-    Err(ConfigError {
-        reasons: vec![reason],
-    })
+    Err(ConfigError { reasons: vec![reason] })
 }
 
 /// As in Go, a null is the same as an absent field.

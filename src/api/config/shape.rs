@@ -8,9 +8,7 @@ use serde_json::Value;
 /// Reports what in the document does not have the shape of a `Configuration`.
 pub(super) fn check(document: &Value, problems: &mut Problems) {
     let schema = schema_for!(Configuration).to_value();
-    let walk = Walk {
-        definitions: schema.get("$defs"),
-    };
+    let walk = Walk { definitions: schema.get("$defs") };
     walk.check(&schema, document, "", problems);
 }
 
@@ -23,10 +21,7 @@ impl<'a> Walk<'a> {
     fn resolve(&self, schema: &'a Value) -> &'a Value {
         if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
             let name = name.trim_start_matches("#/$defs/");
-            return self
-                .definitions
-                .and_then(|d| d.get(name))
-                .map_or(schema, |s| self.resolve(s));
+            return self.definitions.and_then(|d| d.get(name)).map_or(schema, |s| self.resolve(s));
         }
         let alternatives = schema.get("anyOf").and_then(Value::as_array);
         let some =
@@ -46,11 +41,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(members) = value.as_object() {
             for (name, member) in members {
-                let below = if path.is_empty() {
-                    name.clone()
-                } else {
-                    format!("{path}.{name}")
-                };
+                let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 let known = schema.get("properties").and_then(|p| p.get(name));
                 match known.or_else(|| schema.get("additionalProperties")) {
                     Some(inner) => self.check(inner, member, &below, problems),
@@ -100,12 +91,7 @@ fn mismatch(schema: &Value, value: &Value) -> Option<String> {
 fn words(schema: &Value) -> Vec<&str> {
     let listed = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
     let mut words: Vec<&str> = listed.filter_map(Value::as_str).collect();
-    for alternative in schema
-        .get("oneOf")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for alternative in schema.get("oneOf").and_then(Value::as_array).into_iter().flatten() {
         words.extend(alternative.get("const").and_then(Value::as_str));
         words.extend(self::words(alternative));
     }

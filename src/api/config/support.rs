@@ -40,10 +40,7 @@ pub(super) fn check(document: &Value, configuration: &Configuration, problems: &
         }
     }
     for section in IGNORED {
-        if document
-            .get(section)
-            .is_some_and(|v| !matches!(v.as_str(), Some("" | "0")))
-        {
+        if document.get(section).is_some_and(|v| !matches!(v.as_str(), Some("" | "0"))) {
             problems.warn(section, ABSENT);
         }
     }
@@ -60,10 +57,8 @@ pub(super) fn check(document: &Value, configuration: &Configuration, problems: &
         problems.warn("integrations.externalFrameworks", ABSENT);
     }
     if !configuration.controller.group_kind_concurrency.is_empty() {
-        problems.warn(
-            "controller.groupKindConcurrency",
-            "one task serves all kinds; the numbers have no effect",
-        );
+        problems
+            .warn("controller.groupKindConcurrency", "one task serves all kinds; the numbers have no effect");
     }
     frameworks(configuration, problems);
 }
@@ -71,13 +66,7 @@ pub(super) fn check(document: &Value, configuration: &Configuration, problems: &
 fn frameworks(configuration: &Configuration, problems: &mut Problems) {
     for (index, name) in configuration.integrations.frameworks.iter().enumerate() {
         let path = format!("integrations.frameworks[{index}]");
-        if configuration
-            .integrations
-            .frameworks
-            .iter()
-            .take(index)
-            .any(|earlier| earlier == name)
-        {
+        if configuration.integrations.frameworks.iter().take(index).any(|earlier| earlier == name) {
             problems.error(&path, &format!("{name} is listed twice"));
         } else if FRAMEWORKS.contains(&name.as_str()) {
             problems.warn(&path, &format!("{name} is not part of this version"));

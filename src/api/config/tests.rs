@@ -15,10 +15,7 @@ fn an_empty_file_means_the_defaults() {
         assert_eq!(found.webhook.port, 9443);
         assert_eq!(found.integrations.frameworks, [BATCH_JOB]);
         assert_eq!(found.wait_for_pods_ready.timeout, Duration::from_secs(1800));
-        assert_eq!(
-            found.wait_for_pods_ready.recovery(),
-            Some(Duration::from_secs(1800))
-        );
+        assert_eq!(found.wait_for_pods_ready.recovery(), Some(Duration::from_secs(1800)));
         assert_eq!(found.leader_election.resource_name, "c1f6bfd2.kueue.x-k8s.io");
         assert_eq!(found.controller.sync_timeout(), Duration::from_secs(120));
         let selector = found.managed_namespaces("here").match_expressions.unwrap();
@@ -31,35 +28,20 @@ fn refused_with_path_and_reason() {
     let table = [
         ("nonsense: 1", "nonsense: unknown field"),
         ("webhook: {prot: 1}", "webhook.prot: unknown field"),
-        (
-            "metrics: {customLabels: [{nam: a}]}",
-            "metrics.customLabels[0].nam: unknown field",
-        ),
+        ("metrics: {customLabels: [{nam: a}]}", "metrics.customLabels[0].nam: unknown field"),
         ("webhook: {port: many}", "webhook.port: must be of type integer"),
-        (
-            "waitForPodsReady: {timeout: 5}",
-            "waitForPodsReady.timeout: must be of type string",
-        ),
+        ("waitForPodsReady: {timeout: 5}", "waitForPodsReady.timeout: must be of type string"),
         (
             "waitForPodsReady: {timeout: 5d}",
             "waitForPodsReady.timeout: must be a duration such as 5m or 1h30m",
         ),
-        (
-            "waitForPodsReady: {timeout: 0s}",
-            "waitForPodsReady.timeout: must be greater than 0",
-        ),
+        ("waitForPodsReady: {timeout: 0s}", "waitForPodsReady.timeout: must be greater than 0"),
         (
             "waitForPodsReady: {recoveryTimeout: -1s}",
             "waitForPodsReady.recoveryTimeout: must not be negative",
         ),
-        (
-            "waitForPodsReady: {blockAdmission: true}",
-            "waitForPodsReady.blockAdmission: the feature",
-        ),
-        (
-            "waitForPodsReady: {requeuingStrategy: {timestamp: Never}}",
-            "must be one of Eviction, Creation",
-        ),
+        ("waitForPodsReady: {blockAdmission: true}", "waitForPodsReady.blockAdmission: the feature"),
+        ("waitForPodsReady: {requeuingStrategy: {timestamp: Never}}", "must be one of Eviction, Creation"),
         (
             "waitForPodsReady: {requeuingStrategy: {backoffBaseSeconds: -1}}",
             "backoffBaseSeconds: must not be negative",
@@ -68,14 +50,8 @@ fn refused_with_path_and_reason() {
             "fairSharing: {preemptionStrategies: [LessThanInitialShare]}",
             "fairSharing: the feature is not part",
         ),
-        (
-            "admissionFairSharing: {}",
-            "admissionFairSharing: the feature is not part",
-        ),
-        (
-            "resources: {deviceClassMappings: [{name: a}]}",
-            "resources.deviceClassMappings: the feature",
-        ),
+        ("admissionFairSharing: {}", "admissionFairSharing: the feature is not part"),
+        ("resources: {deviceClassMappings: [{name: a}]}", "resources.deviceClassMappings: the feature"),
         (
             "resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a]}",
             "resources.excludeResourcePrefixes: cannot be set",
@@ -88,54 +64,24 @@ fn refused_with_path_and_reason() {
             "integrations: {frameworks: [batch/jobs]}",
             "integrations.frameworks[0]: unknown framework batch/jobs",
         ),
-        (
-            "integrations: {frameworks: [pod, pod]}",
-            "integrations.frameworks[1]: pod is listed twice",
-        ),
+        ("integrations: {frameworks: [pod, pod]}", "integrations.frameworks[1]: pod is listed twice"),
         (
             "managedJobsNamespaceSelector: {}",
             "managedJobsNamespaceSelector: must not match namespace kube-system",
         ),
-        (
-            "featureGates: {Wonder: true}",
-            "featureGates.Wonder: unknown feature gate",
-        ),
-        (
-            "featureGates: {ConcurrentAdmission: true}",
-            "featureGates.ConcurrentAdmission: the feature",
-        ),
-        (
-            "featureGates: {PartialAdmission: 1}",
-            "featureGates.PartialAdmission: must be of type boolean",
-        ),
+        ("featureGates: {Wonder: true}", "featureGates.Wonder: unknown feature gate"),
+        ("featureGates: {ConcurrentAdmission: true}", "featureGates.ConcurrentAdmission: the feature"),
+        ("featureGates: {PartialAdmission: 1}", "featureGates.PartialAdmission: must be of type boolean"),
         (
             "leaderElection: {leaseDuration: 5s}",
             "leaderElection.leaseDuration: must be greater than renewDeadline",
         ),
-        (
-            "tls: {minVersion: VersionTLS13, cipherSuites: [a]}",
-            "tls.cipherSuites: cannot be set",
-        ),
-        (
-            "visibilityServer: {bindPort: 0}",
-            "visibilityServer.bindPort: must be between",
-        ),
-        (
-            "internalCertManagement: {webhookServiceName: A_b}",
-            "webhookServiceName: must be a DNS name",
-        ),
-        (
-            "multiKueue: {incrementalDispatcherConfig: {}}",
-            "multiKueue.incrementalDispatcherConfig: needs",
-        ),
-        (
-            "metrics: {customLabels: [{name: 1a}]}",
-            "customLabels[0].name: must match",
-        ),
-        (
-            "metrics: {customLabels: [{name: a}, {name: a}]}",
-            "customLabels[1].name: must be unique",
-        ),
+        ("tls: {minVersion: VersionTLS13, cipherSuites: [a]}", "tls.cipherSuites: cannot be set"),
+        ("visibilityServer: {bindPort: 0}", "visibilityServer.bindPort: must be between"),
+        ("internalCertManagement: {webhookServiceName: A_b}", "webhookServiceName: must be a DNS name"),
+        ("multiKueue: {incrementalDispatcherConfig: {}}", "multiKueue.incrementalDispatcherConfig: needs"),
+        ("metrics: {customLabels: [{name: 1a}]}", "customLabels[0].name: must match"),
+        ("metrics: {customLabels: [{name: a}, {name: a}]}", "customLabels[1].name: must be unique"),
         (
             "objectRetentionPolicies: {workloads: {afterFinished: -1s}}",
             "objectRetentionPolicies.workloads.afterFinished: must not be negative",
@@ -143,10 +89,7 @@ fn refused_with_path_and_reason() {
     ];
     for (body, reason) in table {
         // "1a" is text in YAML, so that row is about the pattern.
-        let reason = reason.replace(
-            "customLabels[0].name: must match",
-            "customLabels[0].name: must match",
-        );
+        let reason = reason.replace("customLabels[0].name: must match", "customLabels[0].name: must match");
         let error = parse(&file(body)).expect_err(body);
         assert!(error.to_string().contains(reason), "{body}: {error}");
     }
@@ -156,10 +99,7 @@ fn refused_with_path_and_reason() {
 fn other_versions_are_refused_by_name() {
     let old = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n";
     let error = parse(old).unwrap_err().to_string();
-    assert!(
-        error.contains("v1beta1") && error.contains(API_VERSION),
-        "{error}"
-    );
+    assert!(error.contains("v1beta1") && error.contains(API_VERSION), "{error}");
     assert!(parse("kind: Configuration").is_err());
     assert!(parse("{").is_err());
 }
@@ -170,26 +110,14 @@ fn ignored_with_a_warning() {
         ("multiKueue: {gcInterval: 2m}", "multiKueue"),
         ("visibilityServer: {bindPort: 8083}", "visibilityServer"),
         ("metrics: {customLabels: [{name: team}]}", "metrics.customLabels"),
-        (
-            "integrations: {frameworks: [batch/job, pod]}",
-            "integrations.frameworks[1]",
-        ),
-        (
-            "integrations: {externalFrameworks: [Foo.v1.example.com]}",
-            "integrations.externalFrameworks",
-        ),
-        (
-            "controller: {groupKindConcurrency: {Job.batch: 5}}",
-            "controller.groupKindConcurrency",
-        ),
+        ("integrations: {frameworks: [batch/job, pod]}", "integrations.frameworks[1]"),
+        ("integrations: {externalFrameworks: [Foo.v1.example.com]}", "integrations.externalFrameworks"),
+        ("controller: {groupKindConcurrency: {Job.batch: 5}}", "controller.groupKindConcurrency"),
         ("featureGates: {MultiKueue: true}", "featureGates.MultiKueue"),
     ];
     for (body, path) in table {
         let warnings = parse(&file(body)).expect(body).warnings;
-        assert!(
-            warnings.len() == 1 && warnings[0].starts_with(path),
-            "{body}: {warnings:?}"
-        );
+        assert!(warnings.len() == 1 && warnings[0].starts_with(path), "{body}: {warnings:?}");
     }
 }
 
@@ -204,10 +132,7 @@ fn values_are_read() {
     assert_eq!(found.client_connection.burst, 100);
     assert_eq!(found.wait_for_pods_ready.timeout, Duration::from_secs(5400));
     assert_eq!(found.wait_for_pods_ready.recovery(), None);
-    assert_eq!(
-        found.resources.transformations[0].strategy,
-        TransformationStrategy::Replace
-    );
+    assert_eq!(found.resources.transformations[0].strategy, TransformationStrategy::Replace);
     assert_eq!(found.resources.transformations[0].outputs.len(), 2);
 }
 

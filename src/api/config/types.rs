@@ -66,16 +66,14 @@ pub struct Configuration {
 impl Configuration {
     /// The selector of namespaces in which jobs without a queue are held back.
     pub fn managed_namespaces(&self, own_namespace: &str) -> LabelSelector {
-        self.managed_jobs_namespace_selector
-            .clone()
-            .unwrap_or_else(|| LabelSelector {
-                match_expressions: Some(vec![LabelSelectorRequirement {
-                    key: super::NAMESPACE_NAME_LABEL.to_owned(),
-                    operator: "NotIn".to_owned(),
-                    values: Some(vec!["kube-system".to_owned(), own_namespace.to_owned()]),
-                }]),
-                match_labels: None,
-            })
+        self.managed_jobs_namespace_selector.clone().unwrap_or_else(|| LabelSelector {
+            match_expressions: Some(vec![LabelSelectorRequirement {
+                key: super::NAMESPACE_NAME_LABEL.to_owned(),
+                operator: "NotIn".to_owned(),
+                values: Some(vec!["kube-system".to_owned(), own_namespace.to_owned()]),
+            }]),
+            match_labels: None,
+        })
     }
 }
 
@@ -192,8 +190,7 @@ section! {
 impl Controller {
     /// How long the first lists may take.
     pub fn sync_timeout(&self) -> Duration {
-        self.cache_sync_timeout
-            .map_or(Duration::from_secs(120), Duration::from_nanos)
+        self.cache_sync_timeout.map_or(Duration::from_secs(120), Duration::from_nanos)
     }
 }
 

@@ -38,16 +38,8 @@ fn servers(configuration: &Configuration, problems: &mut Problems) {
     let certificates = &configuration.internal_cert_management;
     if certificates.enable {
         let names = [
-            (
-                "internalCertManagement.webhookServiceName",
-                &certificates.webhook_service_name,
-                false,
-            ),
-            (
-                "internalCertManagement.webhookSecretName",
-                &certificates.webhook_secret_name,
-                true,
-            ),
+            ("internalCertManagement.webhookServiceName", &certificates.webhook_service_name, false),
+            ("internalCertManagement.webhookSecretName", &certificates.webhook_secret_name, true),
         ];
         for (path, name, dots) in names {
             if !is_dns_name(name, dots) {
@@ -72,10 +64,7 @@ fn elections(configuration: &Configuration, problems: &mut Problems) {
         problems.error("leaderElection.renewDeadline", "must be greater than retryPeriod");
     }
     if election.lease_duration <= election.renew_deadline {
-        problems.error(
-            "leaderElection.leaseDuration",
-            "must be greater than renewDeadline",
-        );
+        problems.error("leaderElection.leaseDuration", "must be greater than renewDeadline");
     }
 }
 
@@ -95,10 +84,7 @@ fn pods_ready(configuration: &Configuration, problems: &mut Problems) {
     ];
     for (name, number) in numbers {
         if number < 0 {
-            problems.error(
-                &format!("waitForPodsReady.requeuingStrategy.{name}"),
-                "must not be negative",
-            );
+            problems.error(&format!("waitForPodsReady.requeuingStrategy.{name}"), "must not be negative");
         }
     }
 }
@@ -134,11 +120,7 @@ fn selector(configuration: &Configuration, problems: &mut Problems) {
 /// Whether a selector takes in a namespace of which only the name label is known.
 fn selects(selector: &LabelSelector, namespace: &str) -> bool {
     let value = |key: &str| (key == NAMESPACE_NAME_LABEL).then_some(namespace);
-    let labels = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .all(|(k, v)| value(k) == Some(v.as_str()));
+    let labels = selector.match_labels.iter().flatten().all(|(k, v)| value(k) == Some(v.as_str()));
     let requirements = selector.match_expressions.iter().flatten().all(|requirement| {
         let found = value(&requirement.key);
         let listed = found.is_some_and(|f| requirement.values.iter().flatten().any(|v| v == f));
@@ -166,12 +148,7 @@ fn resources(configuration: &Configuration, problems: &mut Problems) {
         if rule.input.is_empty() {
             problems.error(&format!("{path}.input"), "must be set");
         }
-        if resources
-            .transformations
-            .iter()
-            .take(index)
-            .any(|earlier| earlier.input == rule.input)
-        {
+        if resources.transformations.iter().take(index).any(|earlier| earlier.input == rule.input) {
             problems.error(&format!("{path}.input"), "must be unique");
         }
         for (output, amount) in &rule.outputs {
@@ -194,38 +171,20 @@ fn custom_labels(labels: &[CustomLabel], problems: &mut Problems) {
         if !starts || !letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
             problems.error(&format!("{path}.name"), "must match ^[a-zA-Z][a-zA-Z0-9_]*$");
         }
-        if labels
-            .iter()
-            .take(index)
-            .any(|earlier| earlier.name == label.name)
-        {
+        if labels.iter().take(index).any(|earlier| earlier.name == label.name) {
             problems.error(&format!("{path}.name"), "must be unique");
         }
         if !label.source_label_key.is_empty() && !label.source_annotation_key.is_empty() {
             problems.error(&path, "sourceLabelKey and sourceAnnotationKey exclude each other");
         }
-        let (most, least) = if label.source_kind == "Workload" {
-            (12, 1)
-        } else {
-            (16, 0)
-        };
+        let (most, least) = if label.source_kind == "Workload" { (12, 1) } else { (16, 0) };
         if !(least..=most).contains(&label.tracked_values.len()) {
-            problems.error(
-                &format!("{path}.trackedValues"),
-                &format!("must have {least} to {most} entries"),
-            );
+            problems.error(&format!("{path}.trackedValues"), &format!("must have {least} to {most} entries"));
         }
-        let same = labels
-            .iter()
-            .take(index)
-            .filter(|l| l.source_kind == label.source_kind)
-            .count();
+        let same = labels.iter().take(index).filter(|l| l.source_kind == label.source_kind).count();
         let limit = if label.source_kind == "Workload" { 2 } else { 6 };
         if same >= limit {
-            problems.error(
-                &format!("{path}.sourceKind"),
-                &format!("must not occur more than {limit} times"),
-            );
+            problems.error(&format!("{path}.sourceKind"), &format!("must not occur more than {limit} times"));
         }
     }
 }
@@ -234,26 +193,19 @@ fn multi_kueue(configuration: &Configuration, problems: &mut Problems) {
     let Some(section) = &configuration.multi_kueue else {
         return;
     };
-    for (name, value) in [
-        ("gcInterval", section.gc_interval),
-        ("workerLostTimeout", section.worker_lost_timeout),
-    ] {
+    for (name, value) in
+        [("gcInterval", section.gc_interval), ("workerLostTimeout", section.worker_lost_timeout)]
+    {
         if value < Duration::default() {
             problems.error(&format!("multiKueue.{name}"), "must not be negative");
         }
     }
     if let Some(dispatcher) = &section.incremental_dispatcher_config {
         if section.dispatcher_name != "kueue.x-k8s.io/multikueue-dispatcher-incremental" {
-            problems.error(
-                "multiKueue.incrementalDispatcherConfig",
-                "needs the incremental dispatcher",
-            );
+            problems.error("multiKueue.incrementalDispatcherConfig", "needs the incremental dispatcher");
         }
         if dispatcher.step_size < 1 {
-            problems.error(
-                "multiKueue.incrementalDispatcherConfig.stepSize",
-                "must be at least 1",
-            );
+            problems.error("multiKueue.incrementalDispatcherConfig.stepSize", "must be at least 1");
         }
     }
 }
@@ -269,10 +221,7 @@ fn retention(configuration: &Configuration, problems: &mut Problems) {
     ];
     for (name, time) in times {
         if time.is_some_and(|t| t < Duration::default()) {
-            problems.error(
-                &format!("objectRetentionPolicies.workloads.{name}"),
-                "must not be negative",
-            );
+            problems.error(&format!("objectRetentionPolicies.workloads.{name}"), "must not be negative");
         }
     }
 }
@@ -281,14 +230,8 @@ fn retention(configuration: &Configuration, problems: &mut Problems) {
 fn is_dns_name(name: &str, dots: bool) -> bool {
     let label = |part: &str| {
         let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-        let inner = part
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        let inner = part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         part.len() <= 63 && inner && edge(part.chars().next()) && edge(part.chars().last())
     };
-    if dots {
-        name.len() <= 253 && name.split('.').all(label)
-    } else {
-        label(name)
-    }
+    if dots { name.len() <= 253 && name.split('.').all(label) } else { label(name) }
 }

@@ -29,22 +29,12 @@ pub(super) struct Column {
 }
 
 const fn column(name: &'static str, kind: &'static str, path: &'static str) -> Column {
-    Column {
-        name,
-        kind,
-        path,
-        priority: 0,
-    }
+    Column { name, kind, path, priority: 0 }
 }
 
 /// A column of `kubectl get -o wide`.
 const fn wide(name: &'static str, kind: &'static str, path: &'static str) -> Column {
-    Column {
-        name,
-        kind,
-        path,
-        priority: 1,
-    }
+    Column { name, kind, path, priority: 1 }
 }
 
 impl KindSpec {
@@ -125,14 +115,7 @@ pub(super) static KINDS: &[KindSpec] = &[
         short_names: &["mkc"],
         namespaced: false,
         status: true,
-        columns: &[
-            column(
-                "Connected",
-                "string",
-                ".status.conditions[?(@.type=='Active')].status",
-            ),
-            AGE,
-        ],
+        columns: &[column("Connected", "string", ".status.conditions[?(@.type=='Active')].status"), AGE],
         selectable: &[],
         schema: || schema_for!(api::MultiKueueCluster),
         without: &[],
@@ -201,16 +184,8 @@ pub(super) static KINDS: &[KindSpec] = &[
         columns: &[
             column("Queue", "string", ".spec.queueName"),
             column("Reserved in", "string", ".status.admission.clusterQueue"),
-            column(
-                "Admitted",
-                "string",
-                ".status.conditions[?(@.type=='Admitted')].status",
-            ),
-            column(
-                "Finished",
-                "string",
-                ".status.conditions[?(@.type=='Finished')].status",
-            ),
+            column("Admitted", "string", ".status.conditions[?(@.type=='Admitted')].status"),
+            column("Finished", "string", ".status.conditions[?(@.type=='Finished')].status"),
             AGE,
         ],
         selectable: &[".status.admission.clusterQueue"],

@@ -92,11 +92,7 @@ fn definition(kind: &KindSpec, schema: &Value) -> Value {
     }
     schema::set(&mut version, "schema", json!({ "openAPIV3Schema": schema }));
     if !kind.selectable.is_empty() {
-        let fields: Vec<Value> = kind
-            .selectable
-            .iter()
-            .map(|path| json!({ "jsonPath": path }))
-            .collect();
+        let fields: Vec<Value> = kind.selectable.iter().map(|path| json!({ "jsonPath": path })).collect();
         schema::set(&mut version, "selectableFields", Value::Array(fields));
     }
     if kind.status {

@@ -57,10 +57,7 @@ fn metadata() -> Value {
 }
 
 fn target<'a>(node: &Value, schemas: &'a Value) -> Option<(String, Option<&'a Value>)> {
-    let wrapped = node
-        .get("allOf")
-        .and_then(Value::as_array)
-        .and_then(|all| all.first());
+    let wrapped = node.get("allOf").and_then(Value::as_array).and_then(|all| all.first());
     let reference = wrapped.unwrap_or(node).get("$ref").and_then(Value::as_str)?;
     let name = reference.trim_start_matches(PREFIX);
     Some((name.to_owned(), schemas.get(name)))
@@ -93,26 +90,18 @@ fn plain(node: &Value, schemas: &Value, depth: u32) -> Value {
             schema.insert(key.to_owned(), value.clone());
         }
     }
-    if let Some(format) = node
-        .get("format")
-        .filter(|f| f.as_str().is_some_and(|f| FORMATS.contains(&f)))
-    {
+    if let Some(format) = node.get("format").filter(|f| f.as_str().is_some_and(|f| FORMATS.contains(&f))) {
         schema.insert("format".to_owned(), format.clone());
     }
     if let Some(properties) = node.get("properties").and_then(Value::as_object) {
-        let converted = properties
-            .iter()
-            .map(|(k, v)| (k.clone(), convert(v, schemas, depth - 1)));
+        let converted = properties.iter().map(|(k, v)| (k.clone(), convert(v, schemas, depth - 1)));
         schema.insert("properties".to_owned(), Value::Object(converted.collect()));
     }
     if let Some(required) = node.get("required") {
         schema.insert("required".to_owned(), required.clone());
     }
     if let Some(values) = node.get("additionalProperties") {
-        schema.insert(
-            "additionalProperties".to_owned(),
-            convert(values, schemas, depth - 1),
-        );
+        schema.insert("additionalProperties".to_owned(), convert(values, schemas, depth - 1));
     }
     let mut schema = Value::Object(schema);
     if let Some(items) = node.get("items") {
@@ -145,10 +134,8 @@ fn list(schema: &mut Value, node: &Value, items: &Value, schemas: &Value, depth:
 
 /// Whether a list may be keyed by a field; a zero default that this needs is put back.
 fn keyed(converted: &mut Value, items: &Value, schemas: &Value, key: &str) -> bool {
-    let required = converted
-        .get("required")
-        .and_then(Value::as_array)
-        .is_some_and(|r| r.iter().any(|v| v == key));
+    let required =
+        converted.get("required").and_then(Value::as_array).is_some_and(|r| r.iter().any(|v| v == key));
     let field = converted.get_mut("properties").and_then(|p| p.get_mut(key));
     let Some(field) = field else {
         return false;

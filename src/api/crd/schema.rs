@@ -28,13 +28,7 @@ impl<'a> Builder<'a> {
         if root.get("properties").is_none() {
             return Err(CrdError::new(format!("{kind} has no properties")));
         }
-        Ok(Self {
-            root,
-            kind,
-            rules,
-            template,
-            used: Vec::new(),
-        })
+        Ok(Self { root, kind, rules, template, used: Vec::new() })
     }
 
     /// The schema of the kind.
@@ -47,11 +41,7 @@ impl<'a> Builder<'a> {
                 "apiVersion",
                 json!({ "type": "string", "description": "Group and version of the object." }),
             );
-            set(
-                properties,
-                "kind",
-                json!({ "type": "string", "description": "Kind of the object." }),
-            );
+            set(properties, "kind", json!({ "type": "string", "description": "Kind of the object." }));
             set(properties, "metadata", json!({ "type": "object" }));
         }
         sort(&mut schema);
@@ -68,12 +58,7 @@ impl<'a> Builder<'a> {
         self.used.push(name.to_owned());
         let rules = self.rules.of_type(name);
         let mut properties = Map::new();
-        for (field, value) in definition
-            .get("properties")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-        {
+        for (field, value) in definition.get("properties").and_then(Value::as_object).into_iter().flatten() {
             let mut node = self.node(value)?;
             self.used.push(format!("{name}.{field}"));
             if let Some(rule) = rules.and_then(|r| r.field_rule(field)) {
@@ -99,11 +84,7 @@ impl<'a> Builder<'a> {
         let mut node = if let Some(reference) = value.get("$ref").and_then(Value::as_str) {
             self.reference(reference)?
         } else if let Some(kept) = alternatives(value).and_then(|all| all.iter().find(|v| !is_null(v))) {
-            if enum_values(value).is_empty() {
-                self.node(kept)?
-            } else {
-                enumeration(value)
-            }
+            if enum_values(value).is_empty() { self.node(kept)? } else { enumeration(value) }
         } else if value.get("enum").is_some() || value.get("const").is_some() {
             enumeration(value)
         } else {
@@ -152,10 +133,7 @@ impl<'a> Builder<'a> {
 }
 
 fn alternatives(value: &Value) -> Option<&Vec<Value>> {
-    value
-        .get("anyOf")
-        .or_else(|| value.get("oneOf"))
-        .and_then(Value::as_array)
+    value.get("anyOf").or_else(|| value.get("oneOf")).and_then(Value::as_array)
 }
 
 fn is_null(value: &Value) -> bool {
@@ -164,13 +142,8 @@ fn is_null(value: &Value) -> bool {
 
 /// Values of an enum of units: written as `enum`, as `const`, or as alternatives of both.
 fn enum_values(value: &Value) -> Vec<Value> {
-    let mut values: Vec<Value> = value
-        .get("enum")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .cloned()
-        .collect();
+    let mut values: Vec<Value> =
+        value.get("enum").and_then(Value::as_array).into_iter().flatten().cloned().collect();
     values.extend(value.get("const").cloned());
     for alternative in alternatives(value).into_iter().flatten() {
         values.extend(enum_values(alternative));
@@ -212,18 +185,12 @@ pub(super) fn remove(schema: &mut Value, path: &str) -> Result<(), CrdError> {
     let mut node = schema;
     for step in parents.split('.') {
         let name = step.trim_end_matches("[]");
-        node = node
-            .get_mut("properties")
-            .and_then(|p| p.get_mut(name))
-            .ok_or_else(missing)?;
+        node = node.get_mut("properties").and_then(|p| p.get_mut(name)).ok_or_else(missing)?;
         if step.ends_with("[]") {
             node = node.get_mut("items").ok_or_else(missing)?;
         }
     }
-    let properties = node
-        .get_mut("properties")
-        .and_then(Value::as_object_mut)
-        .ok_or_else(missing)?;
+    let properties = node.get_mut("properties").and_then(Value::as_object_mut).ok_or_else(missing)?;
     properties.remove(field).map(|_| ()).ok_or_else(missing)
 }
 

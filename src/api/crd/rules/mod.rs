@@ -42,10 +42,7 @@ impl Rules {
 
     /// The rules of a type, to add to.
     fn of(&mut self, name: &'static str) -> &mut TypeRules {
-        self.0.entry(name).or_insert_with(|| TypeRules {
-            own: json!({}),
-            fields: BTreeMap::new(),
-        })
+        self.0.entry(name).or_insert_with(|| TypeRules { own: json!({}), fields: BTreeMap::new() })
     }
 
     /// An error names rules that no type or field asked for.
@@ -91,10 +88,8 @@ impl TypeRules {
 
 /// CEL rules, each with its message.
 fn checks(rules: &[(&str, &str)]) -> Value {
-    let rules: Vec<Value> = rules
-        .iter()
-        .map(|(rule, message)| json!({ "message": message, "rule": rule }))
-        .collect();
+    let rules: Vec<Value> =
+        rules.iter().map(|(rule, message)| json!({ "message": message, "rule": rule })).collect();
     json!({ "x-kubernetes-validations": rules })
 }
 

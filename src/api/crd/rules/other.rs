@@ -4,10 +4,8 @@ use super::super::builtin::QUALIFIED_NAME;
 use super::{LABEL, Rules, TAINT_EFFECTS, atomic, both, checks, conditions, keyed, subdomain, tolerations};
 use serde_json::json;
 
-const UNIQUE: (&str, &str) = (
-    "size(self.filter(i, size(self.filter(j, j == i)) > 1)) == 0",
-    "must be unique",
-);
+const UNIQUE: (&str, &str) =
+    ("size(self.filter(i, size(self.filter(j, j == i)) > 1)) == 0", "must be unique");
 
 pub(super) fn add(rules: &mut Rules) {
     resource_flavor(rules);
@@ -15,10 +13,7 @@ pub(super) fn add(rules: &mut Rules) {
     admission_check(rules);
     multikueue(rules);
     provisioning(rules);
-    rules
-        .of("WorkloadPriorityClass")
-        .require(&["value"])
-        .field("description", json!({ "maxLength": 2048 }));
+    rules.of("WorkloadPriorityClass").require(&["value"]).field("description", json!({ "maxLength": 2048 }));
 }
 
 fn resource_flavor(rules: &mut Rules) {
@@ -56,22 +51,22 @@ fn topology(rules: &mut Rules) {
             "the kubernetes.io/hostname label can only be used at the lowest level of topology",
         ),
     ]);
-    rules.of("TopologySpec").require(&["levels"]).field(
-        "levels",
-        both(both(atomic(16), &json!({ "minItems": 1 })), &levels),
-    );
-    rules.of("TopologyLevel").require(&["nodeLabel"]).field(
-        "nodeLabel",
-        json!({ "minLength": 1, "maxLength": 316, "pattern": QUALIFIED_NAME }),
-    );
+    rules
+        .of("TopologySpec")
+        .require(&["levels"])
+        .field("levels", both(both(atomic(16), &json!({ "minItems": 1 })), &levels));
+    rules
+        .of("TopologyLevel")
+        .require(&["nodeLabel"])
+        .field("nodeLabel", json!({ "minLength": 1, "maxLength": 316, "pattern": QUALIFIED_NAME }));
 }
 
 fn admission_check(rules: &mut Rules) {
     let immutable = checks(&[("self == oldSelf", "field is immutable")]);
-    rules.of("AdmissionCheckSpec").require(&["controllerName"]).field(
-        "controllerName",
-        both(json!({ "minLength": 1, "maxLength": 253 }), &immutable),
-    );
+    rules
+        .of("AdmissionCheckSpec")
+        .require(&["controllerName"])
+        .field("controllerName", both(json!({ "minLength": 1, "maxLength": 253 }), &immutable));
     rules
         .of("AdmissionCheckParametersReference")
         .require(&["apiGroup", "kind", "name"])
@@ -80,10 +75,7 @@ fn admission_check(rules: &mut Rules) {
             "kind",
             json!({ "minLength": 1, "maxLength": 63, "pattern": "^(?i)[a-z]([-a-z0-9]*[a-z0-9])?$" }),
         )
-        .field(
-            "name",
-            json!({ "minLength": 1, "maxLength": 63, "pattern": LABEL }),
-        );
+        .field("name", json!({ "minLength": 1, "maxLength": 63, "pattern": LABEL }));
     rules.of("AdmissionCheckStatus").field("conditions", conditions());
 }
 
@@ -107,9 +99,7 @@ fn multikueue(rules: &mut Rules) {
         .of("ClusterProfileReference")
         .require(&["name"])
         .field("name", json!({ "minLength": 1, "maxLength": 256 }));
-    rules
-        .of("MultiKueueClusterStatus")
-        .field("conditions", conditions());
+    rules.of("MultiKueueClusterStatus").field("conditions", conditions());
 }
 
 fn provisioning(rules: &mut Rules) {
@@ -117,36 +107,19 @@ fn provisioning(rules: &mut Rules) {
     rules
         .of("ProvisioningRequestConfigSpec")
         .require(&["provisioningClassName"])
-        .field(
-            "provisioningClassName",
-            both(subdomain(), &json!({ "minLength": 1 })),
-        )
-        .field(
-            "parameters",
-            json!({ "maxProperties": 100, "additionalProperties": { "maxLength": 255 } }),
-        )
-        .field(
-            "managedResources",
-            json!({ "maxItems": 100, "x-kubernetes-list-type": "set" }),
-        )
+        .field("provisioningClassName", both(subdomain(), &json!({ "minLength": 1 })))
+        .field("parameters", json!({ "maxProperties": 100, "additionalProperties": { "maxLength": 255 } }))
+        .field("managedResources", json!({ "maxItems": 100, "x-kubernetes-list-type": "set" }))
         .field("retryStrategy", json!({ "default": retry }));
     rules
         .of("ProvisioningRequestRetryStrategy")
         .field("backoffLimitCount", json!({ "default": 3 }))
         .field("backoffBaseSeconds", json!({ "default": 60 }))
         .field("backoffMaxSeconds", json!({ "default": 1800 }));
-    rules
-        .of("ProvisioningRequestPodSetUpdates")
-        .field("nodeSelector", keyed(&["key"], 8));
+    rules.of("ProvisioningRequestPodSetUpdates").field("nodeSelector", keyed(&["key"], 8));
     rules
         .of("ProvisioningRequestNodeSelector")
         .require(&["key", "valueFromProvisioningClassDetail"])
-        .field(
-            "key",
-            json!({ "minLength": 1, "maxLength": 317, "pattern": QUALIFIED_NAME }),
-        )
-        .field(
-            "valueFromProvisioningClassDetail",
-            json!({ "minLength": 1, "maxLength": 32768 }),
-        );
+        .field("key", json!({ "minLength": 1, "maxLength": 317, "pattern": QUALIFIED_NAME }))
+        .field("valueFromProvisioningClassDetail", json!({ "minLength": 1, "maxLength": 32768 }));
 }

@@ -9,15 +9,9 @@ pub(super) fn add(rules: &mut Rules) {
     cluster_queue(rules);
     cluster_queue_policies(rules);
     let local = rules.of("LocalQueueSpec");
-    local.field(
-        "clusterQueue",
-        both(subdomain(), &checks(&[("self == oldSelf", "field is immutable")])),
-    );
+    local.field("clusterQueue", both(subdomain(), &checks(&[("self == oldSelf", "field is immutable")])));
     local.field("stopPolicy", json!({ "default": "None" }));
-    rules
-        .of("CohortSpec")
-        .field("parentName", subdomain())
-        .field("resourceGroups", atomic(16));
+    rules.of("CohortSpec").field("parentName", subdomain()).field("resourceGroups", atomic(16));
 }
 
 fn quota(rules: &mut Rules) {
@@ -54,12 +48,8 @@ fn usage(rules: &mut Rules) {
             .field("flavorsReservation", keyed(&["name"], 64))
             .field("flavorsUsage", keyed(&["name"], 64));
     }
-    rules
-        .of("LocalQueueFairSharingStatus")
-        .require(&["weightedShare"]);
-    rules
-        .of("AdmissionFairSharingStatus")
-        .require(&["consumedResources", "lastUpdate"]);
+    rules.of("LocalQueueFairSharingStatus").require(&["weightedShare"]);
+    rules.of("AdmissionFairSharingStatus").require(&["consumedResources", "lastUpdate"]);
 }
 
 fn cluster_queue(rules: &mut Rules) {
@@ -78,18 +68,12 @@ fn cluster_queue(rules: &mut Rules) {
     rules
         .of("AdmissionChecksStrategy")
         .require(&["admissionChecks"])
-        .field(
-            "admissionChecks",
-            both(keyed(&["name"], 64), &json!({ "minItems": 1 })),
-        );
+        .field("admissionChecks", both(keyed(&["name"], 64), &json!({ "minItems": 1 })));
     rules
         .of("AdmissionCheckStrategyRule")
         .require(&["name"])
         .field("name", json!({ "minLength": 1, "maxLength": 316 }))
-        .field(
-            "onFlavors",
-            json!({ "maxItems": 64, "x-kubernetes-list-type": "set", "items": subdomain() }),
-        );
+        .field("onFlavors", json!({ "maxItems": 64, "x-kubernetes-list-type": "set", "items": subdomain() }));
 }
 
 fn cluster_queue_policies(rules: &mut Rules) {
@@ -110,16 +94,9 @@ fn cluster_queue_policies(rules: &mut Rules) {
             "!(self.reclaimWithinCohort == 'Never' && has(self.borrowWithinCohort) &&  self.borrowWithinCohort.policy != 'Never')",
             "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
         )]);
-    rules
-        .of("BorrowWithinCohort")
-        .field("policy", json!({ "default": "Never" }));
+    rules.of("BorrowWithinCohort").field("policy", json!({ "default": "Never" }));
     rules.of("AdmissionScope").require(&["admissionMode"]);
     rules.of("ConcurrentAdmissionPolicy").require(&["migration"]);
-    rules
-        .of("ConcurrentAdmissionMigration")
-        .require(&["mode"])
-        .field("mode", json!({ "maxLength": 253 }));
-    rules
-        .of("ConcurrentAdmissionConstraints")
-        .field("lastAcceptableFlavorName", subdomain());
+    rules.of("ConcurrentAdmissionMigration").require(&["mode"]).field("mode", json!({ "maxLength": 253 }));
+    rules.of("ConcurrentAdmissionConstraints").field("lastAcceptableFlavorName", subdomain());
 }

@@ -78,21 +78,12 @@ fn spec(rules: &mut Rules) {
             "!has(self.priorityClassRef) || has(self.priority)",
             "priority should not be nil when priorityClassRef is set",
         )]);
-    rules
-        .of("PreemptionGate")
-        .require(&["name"])
-        .field("name", gate_name());
+    rules.of("PreemptionGate").require(&["name"]).field("name", gate_name());
     rules
         .of("PriorityClassRef")
         .require(&["group", "kind", "name"])
-        .field(
-            "group",
-            json!({ "enum": ["kueue.x-k8s.io", "scheduling.k8s.io"] }),
-        )
-        .field(
-            "kind",
-            json!({ "enum": ["WorkloadPriorityClass", "PriorityClass"] }),
-        )
+        .field("group", json!({ "enum": ["kueue.x-k8s.io", "scheduling.k8s.io"] }))
+        .field("kind", json!({ "enum": ["WorkloadPriorityClass", "PriorityClass"] }))
         .field("name", both(subdomain(), &json!({ "minLength": 1 })))
         .check(&[
             (
@@ -169,30 +160,19 @@ fn status(rules: &mut Rules) {
         .field("count", json!({ "minimum": 0 }))
         .field("name", label());
     rules.of("RequeueState").field("count", json!({ "minimum": 0 }));
-    rules
-        .of("PodSetRequest")
-        .require(&["name"])
-        .field("name", label());
-    rules
-        .of("SchedulingStats")
-        .field("evictions", keyed(&["reason", "underlyingCause"], 256));
+    rules.of("PodSetRequest").require(&["name"]).field("name", label());
+    rules.of("SchedulingStats").field("evictions", keyed(&["reason", "underlyingCause"], 256));
     rules
         .of("EvictionCount")
         .require(&["count", "reason", "underlyingCause"])
         .field("count", json!({ "minimum": 0 }))
         .field("reason", json!({ "maxLength": 316 }))
         .field("underlyingCause", json!({ "maxLength": 316 }));
-    rules
-        .of("UnhealthyNode")
-        .require(&["name"])
-        .field("name", json!({ "maxLength": 63 }));
+    rules.of("UnhealthyNode").require(&["name"]).field("name", json!({ "maxLength": 63 }));
 }
 
 fn admission(rules: &mut Rules) {
-    rules
-        .of("Admission")
-        .field("clusterQueue", subdomain())
-        .field("podSetAssignments", keyed(&["name"], 18));
+    rules.of("Admission").field("clusterQueue", subdomain()).field("podSetAssignments", keyed(&["name"], 18));
     rules
         .of("PodSetAssignment")
         .field("count", json!({ "minimum": 0 }))
@@ -206,10 +186,7 @@ fn topology_assignment(rules: &mut Rules) {
     rules
         .of("TopologyAssignment")
         .require(&["levels", "slices"])
-        .field(
-            "levels",
-            both(both(atomic(16), &some), &json!({ "items": { "maxLength": 317 } })),
-        )
+        .field("levels", both(both(atomic(16), &some), &json!({ "items": { "maxLength": 317 } })))
         .field("slices", atomic(1000))
         .check(&[(
             "self.slices.all(x, size(x.valuesPerLevel) == size(self.levels))",
@@ -233,18 +210,9 @@ fn topology_assignment(rules: &mut Rules) {
     let one = "exactly one of the fields in [universal individual] must be set";
     rules
         .of("TopologyAssignmentPodCounts")
-        .field(
-            "individual",
-            both(
-                both(atomic(100_000), &some),
-                &json!({ "items": { "minimum": 1 } }),
-            ),
-        )
+        .field("individual", both(both(atomic(100_000), &some), &json!({ "items": { "minimum": 1 } })))
         .field("universal", json!({ "minimum": 1 }))
-        .check(&[(
-            "[has(self.universal),has(self.individual)].filter(x,x==true).size() == 1",
-            one,
-        )]);
+        .check(&[("[has(self.universal),has(self.individual)].filter(x,x==true).size() == 1", one)]);
     let value = json!({ "maxLength": 63 });
     rules
         .of("TopologyAssignmentValues")
@@ -255,10 +223,7 @@ fn topology_assignment(rules: &mut Rules) {
         .require(&["roots"])
         .field("prefix", value.clone())
         .field("suffix", value.clone())
-        .field(
-            "roots",
-            both(both(atomic(100_000), &some), &json!({ "items": value })),
-        );
+        .field("roots", both(both(atomic(100_000), &some), &json!({ "items": value })));
 }
 
 fn check_state(rules: &mut Rules) {
@@ -270,9 +235,5 @@ fn check_state(rules: &mut Rules) {
         .field("podSetUpdates", atomic(18))
         .field("requeueAfterSeconds", json!({ "minimum": 0 }))
         .field("retryCount", json!({ "minimum": 0 }));
-    rules
-        .of("PodSetUpdate")
-        .require(&["name"])
-        .field("name", label())
-        .field("tolerations", tolerations());
+    rules.of("PodSetUpdate").require(&["name"]).field("name", label()).field("tolerations", tolerations());
 }
