@@ -39,7 +39,11 @@ impl Request {
         Self {
             user: text(entry, "/user/username").to_owned(),
             verb: text(entry, "/verb").to_owned(),
-            resource: if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") },
+            resource: if subresource.is_empty() {
+                resource.to_owned()
+            } else {
+                format!("{resource}/{subresource}")
+            },
             namespace: text(entry, "/objectRef/namespace").to_owned(),
             name: text(entry, "/objectRef/name").to_owned(),
             code: entry.pointer("/responseStatus/code").and_then(Value::as_i64).unwrap_or_default(),

@@ -38,7 +38,12 @@ pub async fn run(jobs: usize) -> Result<()> {
     let begun = Instant::now();
     stream::iter(0..jobs)
         .map(|number| {
-            let job = Job::new(NAMESPACE, &format!("job-{number}"), &format!("lq-{}", number % QUEUES), &[("cpu", "1")]);
+            let job = Job::new(
+                NAMESPACE,
+                &format!("job-{number}"),
+                &format!("lq-{}", number % QUEUES),
+                &[("cpu", "1")],
+            );
             let objects = cluster.objects.clone();
             async move { objects.create(Kind::JOB, job.body()).await }
         })
@@ -47,8 +52,13 @@ pub async fn run(jobs: usize) -> Result<()> {
         .await?;
     let created = begun.elapsed();
     within(Duration::from_secs(600), format!("all {jobs} workloads are admitted"), async || {
-        let admitted =
-            cluster.objects.list(Kind::WORKLOAD, NAMESPACE, "").await?.iter().filter(|w| holds(w, "Admitted")).count();
+        let admitted = cluster
+            .objects
+            .list(Kind::WORKLOAD, NAMESPACE, "")
+            .await?
+            .iter()
+            .filter(|w| holds(w, "Admitted"))
+            .count();
         if admitted < jobs { bail!("{admitted} are") } else { Ok(()) }
     })
     .await?;
@@ -83,7 +93,10 @@ async fn queues(cluster: &Cluster) -> Result<()> {
         let queue = cluster_queue(&format!("cq-{number}"), "burst", "default", &[("cpu", "1k", None)]);
         objects.create(Kind::CLUSTER_QUEUE, &queue).await?;
         objects
-            .create(Kind::LOCAL_QUEUE, &local_queue(NAMESPACE, &format!("lq-{number}"), &format!("cq-{number}")))
+            .create(
+                Kind::LOCAL_QUEUE,
+                &local_queue(NAMESPACE, &format!("lq-{number}"), &format!("cq-{number}")),
+            )
             .await?;
     }
     Ok(())

@@ -41,7 +41,12 @@ const MODULES: [Module; 3] = [
             "k8s.io/client-go/pkg/version.gitMinor={minor}",
         ],
     },
-    Module { folder: "etcd", path: "go.etcd.io/etcd/server/v3", programs: &[("etcd", "go.etcd.io/etcd/server/v3")], strings: &[] },
+    Module {
+        folder: "etcd",
+        path: "go.etcd.io/etcd/server/v3",
+        programs: &[("etcd", "go.etcd.io/etcd/server/v3")],
+        strings: &[],
+    },
     Module {
         folder: "kwok",
         path: "sigs.k8s.io/kwok",
@@ -70,7 +75,9 @@ impl Binaries {
             let missing: Vec<_> = module
                 .programs
                 .iter()
-                .filter(|(name, _)| wanted.contains(name) && found.asset(name).is_none() && !found.fresh(name, &stamp))
+                .filter(|(name, _)| {
+                    wanted.contains(name) && found.asset(name).is_none() && !found.fresh(name, &stamp)
+                })
                 .collect();
             if !missing.is_empty() {
                 work.push((module, stamp, missing));
@@ -207,7 +214,15 @@ pub fn sluice(release: bool) -> Result<PathBuf> {
         return Ok(PathBuf::from(path));
     }
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(paths::root()).args(["build", "--quiet", "--locked", "--package", "sluice", "--bin", "sluice"]);
+    command.current_dir(paths::root()).args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--package",
+        "sluice",
+        "--bin",
+        "sluice",
+    ]);
     if release {
         command.arg("--release");
     }

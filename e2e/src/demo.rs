@@ -62,7 +62,12 @@ async fn story(cluster: &Cluster) -> Result<()> {
     cluster.kubectl.apply(include_str!("../demo.yaml"))?;
     eventually("the queues are active", async || {
         for name in ["physics", "biology"] {
-            crate::objects::expect(&cluster.objects.need(Kind::CLUSTER_QUEUE, "", name).await?, "Active", "True", "")?;
+            crate::objects::expect(
+                &cluster.objects.need(Kind::CLUSTER_QUEUE, "", name).await?,
+                "Active",
+                "True",
+                "",
+            )?;
         }
         Ok(())
     })
@@ -76,21 +81,37 @@ async fn story(cluster: &Cluster) -> Result<()> {
     submit(cluster, "survey model genome")?;
     check(cluster, &[("survey", Runs), ("model", Runs), ("genome", Runs)]).await?;
 
-    chapter("2. physics is full. A low priority Job waits, then a high one, and one that no quota could ever take.");
+    chapter(
+        "2. physics is full. A low priority Job waits, then a high one, and one that no quota could ever take.",
+    );
     submit(cluster, "draft")?;
     check(cluster, &[("draft", Waits)]).await?;
     submit(cluster, "paper giant")?;
-    let all =
-        [("survey", Runs), ("model", Runs), ("genome", Runs), ("draft", Waits), ("paper", Waits), ("giant", NeverFits)];
+    let all = [
+        ("survey", Runs),
+        ("model", Runs),
+        ("genome", Runs),
+        ("draft", Waits),
+        ("paper", Waits),
+        ("giant", NeverFits),
+    ];
     check(cluster, &all).await?;
 
     chapter("3. survey ends. The high priority Job starts, though the low one came first.");
     finish(cluster, "survey")?;
-    let all =
-        [("survey", Done), ("model", Runs), ("genome", Runs), ("draft", Waits), ("paper", Runs), ("giant", NeverFits)];
+    let all = [
+        ("survey", Done),
+        ("model", Runs),
+        ("genome", Runs),
+        ("draft", Waits),
+        ("paper", Runs),
+        ("giant", NeverFits),
+    ];
     check(cluster, &all).await?;
 
-    chapter("4. model ends, and now the low one starts. The one that fits nowhere keeps nobody from running.");
+    chapter(
+        "4. model ends, and now the low one starts. The one that fits nowhere keeps nobody from running.",
+    );
     finish(cluster, "model")?;
     let all = [("model", Done), ("genome", Runs), ("draft", Runs), ("paper", Runs), ("giant", NeverFits)];
     check(cluster, &all).await?;
@@ -111,7 +132,9 @@ fn chapter(title: &str) {
 fn submit(cluster: &Cluster, names: &str) -> Result<()> {
     println!("$ kubectl create -f {}.yaml", names.replace(' ', ".yaml -f "));
     for name in names.split(' ') {
-        let Some((_, queue, class, cpu, memory)) = JOBS.iter().find(|job| job.0 == name) else { bail!("no Job {name}") };
+        let Some((_, queue, class, cpu, memory)) = JOBS.iter().find(|job| job.0 == name) else {
+            bail!("no Job {name}")
+        };
         let job = Job::new(NAMESPACE, name, queue, &[("cpu", cpu), ("memory", memory)]).priority(class);
         let mut body = job.body().clone();
         body["apiVersion"] = "batch/v1".into();
@@ -124,7 +147,10 @@ fn submit(cluster: &Cluster, names: &str) -> Result<()> {
 /// Lets a Job's pods succeed: KWOK ends a pod when the time that this annotation names has passed.
 fn finish(cluster: &Cluster, name: &str) -> Result<()> {
     let selector = format!("job-name={name}");
-    cluster.kubectl.run(&["annotate", "pods", "-n", NAMESPACE, "-l", &selector, "sluice.dev/run-for=0s"]).map(drop)
+    cluster
+        .kubectl
+        .run(&["annotate", "pods", "-n", NAMESPACE, "-l", &selector, "sluice.dev/run-for=0s"])
+        .map(drop)
 }
 
 async fn check(cluster: &Cluster, claims: &[(&str, Stand)]) -> Result<()> {
@@ -164,12 +190,17 @@ async fn stand(cluster: &Cluster, name: &str) -> Result<Stand> {
 }
 
 async fn table(cluster: &Cluster) -> Result<()> {
-    println!("\n  {:8} {:8} {:8} {:>4} {:>6}  {:12} WHY", "JOB", "QUEUE", "PRIORITY", "CPU", "MEMORY", "STATE");
+    println!(
+        "\n  {:8} {:8} {:8} {:>4} {:>6}  {:12} WHY",
+        "JOB", "QUEUE", "PRIORITY", "CPU", "MEMORY", "STATE"
+    );
     for (name, queue, class, cpu, memory) in JOBS {
         let Some(job) = cluster.objects.get(Kind::JOB, NAMESPACE, name).await? else { continue };
         let Some(workload) = workload(cluster, &job).await? else { continue };
         let (state, why) = match stand(cluster, name).await? {
-            Stand::Runs => ("runs", format!("quota in {}", text(&workload, "/status/admission/clusterQueue"))),
+            Stand::Runs => {
+                ("runs", format!("quota in {}", text(&workload, "/status/admission/clusterQueue")))
+            }
             Stand::Waits => ("waits", condition(&workload, "QuotaReserved").message),
             Stand::NeverFits => ("never fits", condition(&workload, "QuotaReserved").message),
             Stand::Done => ("done", condition(&workload, "Finished").message),

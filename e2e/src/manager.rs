@@ -3,12 +3,12 @@
 use crate::install::{ACCOUNT, NAMESPACE};
 use crate::plane::Plane;
 use crate::process::{Process, free_ports, tail};
-use crate::wait::PATIENCE;
+use crate::wait::{eventually, within};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -70,9 +70,6 @@ impl Manager {
             .arg(file("yaml"))
             // The webhooks are dialled by address.
             .arg("--webhook-san=127.0.0.1")
-            .arg("--metrics-insecure")
-            // Nobody has to learn that this replica goes.
-            .arg("--shutdown-delay=0s")
             .args(&settings.flags)
             .current_dir(plane.folder());
         let process = Process::start("sluice", &mut command, &file("log"), &plane.guard)?;
@@ -94,20 +91,10 @@ impl Manager {
         &self.settings
     }
 
-    /// Waits until it says that it is ready; an error with its log if it ends instead.
+    /// Waits until it says that it is ready.
     pub async fn ready(&self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            // One that has ended never will be.
-            self.process.check()?;
-            match self.is_ready().await {
-                Ok(()) => return Ok(()),
-                Err(error) if Instant::now() > deadline => {
-                    bail!("the manager is not ready: {error:#}; its log ends:\n{}", tail(self.log(), 20))
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        }
+        let outcome = eventually("the manager is ready", async || self.is_ready().await).await;
+        outcome.with_context(|| format!("its log {} ends:\n{}", self.log().display(), tail(self.log(), 20)))
     }
 
     /// An error with the reason unless it is ready.
@@ -117,7 +104,7 @@ impl Manager {
         if code == 200 { Ok(()) } else { bail!("/readyz answers {code}: {body}") }
     }
 
-    /// What `/metrics` shows.
+    /// What `/metrics` shows, if it is served without authentication.
     pub async fn metrics(&self) -> Result<String> {
         let (code, body) = get(self.metrics, "/metrics").await?;
         if code == 200 { Ok(body) } else { bail!("/metrics answers {code}: {body}") }
@@ -163,13 +150,17 @@ fn merge(into: &mut Value, from: &Value) {
 
 /// GET over plain HTTP on 127.0.0.1: the code and the body.
 pub async fn get(port: u16, path: &str) -> Result<(u16, String)> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    let request = format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await??;
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-    let code = head.split_whitespace().nth(1).and_then(|code| code.parse().ok()).context("no status code")?;
-    Ok((code, body.to_owned()))
+    within(Duration::ZERO, format!("127.0.0.1:{port}{path} answers"), async || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        let request = format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await??;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+        let code =
+            head.split_whitespace().nth(1).and_then(|code| code.parse().ok()).context("no status code")?;
+        Ok((code, body.to_owned()))
+    })
+    .await
 }

@@ -70,7 +70,11 @@ kinds! {
 
 impl Kind {
     fn api_version(self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// The plural, as kubectl takes it.
@@ -79,7 +83,10 @@ impl Kind {
     }
 
     fn api_resource(self) -> ApiResource {
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(self.group, self.version, self.kind), self.plural)
+        ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk(self.group, self.version, self.kind),
+            self.plural,
+        )
     }
 }
 
@@ -129,7 +136,9 @@ impl Objects {
 
     /// The object, or an error that names it.
     pub async fn need(&self, kind: Kind, namespace: &str, name: &str) -> Result<Value> {
-        self.get(kind, namespace, name).await?.with_context(|| format!("{} {namespace}/{name} does not exist", kind.kind))
+        self.get(kind, namespace, name)
+            .await?
+            .with_context(|| format!("{} {namespace}/{name} does not exist", kind.kind))
     }
 
     /// All objects of a kind.
@@ -144,12 +153,29 @@ impl Objects {
     }
 
     /// A JSON merge patch of the status subresource.
-    pub async fn merge_status(&self, kind: Kind, namespace: &str, name: &str, patch: &Value) -> kube::Result<Value> {
-        plain(&self.api(kind, namespace).patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    pub async fn merge_status(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> kube::Result<Value> {
+        plain(
+            &self
+                .api(kind, namespace)
+                .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+                .await?,
+        )
     }
 
     /// Deletes an object, in the background or as said; an absent one is fine.
-    pub async fn delete(&self, kind: Kind, namespace: &str, name: &str, how: PropagationPolicy) -> kube::Result<()> {
+    pub async fn delete(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        how: PropagationPolicy,
+    ) -> kube::Result<()> {
         let params = DeleteParams { propagation_policy: Some(how), ..DeleteParams::default() };
         match self.api(kind, namespace).delete(name, &params).await {
             Ok(_) => Ok(()),

@@ -122,7 +122,11 @@ impl Plane {
 
     /// CPU seconds that one of the processes has used.
     pub fn pid(&self, name: &str) -> Option<u32> {
-        self.processes.iter().map(Process::identity).find(|identity| identity.name == name).map(|found| found.pid)
+        self.processes
+            .iter()
+            .map(Process::identity)
+            .find(|identity| identity.name == name)
+            .map(|found| found.pid)
     }
 
     /// Lets everything outlive this program.
@@ -172,7 +176,14 @@ impl Plane {
     fn start_apiserver(&mut self, extent: Extent, etcd: u16, port: u16) -> Result<()> {
         let serving = self.authority.server(
             "kube-apiserver",
-            &["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1"],
+            &[
+                "127.0.0.1",
+                "localhost",
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+                "10.96.0.1",
+            ],
         )?;
         let front = Authority::new("sluice-e2e-front-proxy")?;
         let proxy = front.client("front-proxy", None)?;
@@ -238,7 +249,10 @@ impl Plane {
                 format!("--secure-port={manager}"),
                 "--leader-elect=false".into(),
                 "--use-service-account-credentials=true".into(),
-                format!("--service-account-private-key-file={}", self.folder.join("service-account.key").display()),
+                format!(
+                    "--service-account-private-key-file={}",
+                    self.folder.join("service-account.key").display()
+                ),
                 format!("--root-ca-file={}", self.folder.join("ca.crt").display()),
                 "--kube-api-qps=300".into(),
                 "--kube-api-burst=600".into(),
@@ -254,7 +268,11 @@ impl Plane {
         let settings = self.file("scheduler.yaml", &settings.to_string())?;
         self.run(
             "kube-scheduler",
-            &[format!("--config={settings}"), "--bind-address=127.0.0.1".into(), format!("--secure-port={scheduler}")],
+            &[
+                format!("--config={settings}"),
+                "--bind-address=127.0.0.1".into(),
+                format!("--secure-port={scheduler}"),
+            ],
         )?;
         let config = kubeconfig(self, "kwok", Some("system:masters"))?;
         let stages = paths::root().join("e2e/controlplane/stages");
@@ -283,7 +301,10 @@ impl Plane {
                 Err(error) => error.to_string(),
             };
             if Instant::now() > deadline {
-                bail!("kube-apiserver is not ready after 60 s ({last}); its log is in {}", self.folder.display());
+                bail!(
+                    "kube-apiserver is not ready after 60 s ({last}); its log is in {}",
+                    self.folder.display()
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -297,7 +318,10 @@ impl Plane {
         while accounts.get_opt("default").await?.is_none() {
             self.check()?;
             if Instant::now() > deadline {
-                bail!("kube-controller-manager makes no service account; its log is in {}", self.folder.display());
+                bail!(
+                    "kube-controller-manager makes no service account; its log is in {}",
+                    self.folder.display()
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

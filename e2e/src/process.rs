@@ -74,7 +74,8 @@ pub struct Process {
 impl Process {
     /// Starts a program whose output goes to `log`, and puts it under guard.
     pub fn start(name: &str, command: &mut Command, log: &Path, guard: &Guard) -> Result<Self> {
-        let out = File::options().create(true).append(true).open(log).with_context(|| log.display().to_string())?;
+        let out =
+            File::options().create(true).append(true).open(log).with_context(|| log.display().to_string())?;
         let child = command
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
@@ -103,7 +104,12 @@ impl Process {
         match status {
             None => Ok(()),
             Some(status) => {
-                bail!("{} ended ({status}); its log {}:\n{}", self.identity.name, self.log.display(), tail(&self.log, 15))
+                bail!(
+                    "{} ended ({status}); its log {}:\n{}",
+                    self.identity.name,
+                    self.log.display(),
+                    tail(&self.log, 15)
+                )
             }
         }
     }
@@ -213,7 +219,8 @@ pub fn tail(path: &Path, lines: usize) -> String {
 
 /// Ports of 127.0.0.1 that nobody listens on, below the range from which the kernel picks on its own.
 pub fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos() ^ std::process::id();
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos()
+        ^ std::process::id();
     let mut candidate = u16::try_from(seed % 12_000)?;
     let mut held = Vec::new();
     for _ in 0..12_000 {
@@ -246,7 +253,8 @@ impl Usage {
     pub fn of(pid: u32) -> Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let after = stat.rsplit_once(") ").context("no stat")?.1;
-        let ticks: u64 = after.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        let ticks: u64 =
+            after.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib: u64 = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default();

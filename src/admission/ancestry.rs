@@ -44,22 +44,9 @@ impl fmt::Display for AncestryError {
 /// The controller owner that an object names, if any.
 pub(super) fn controller_of(object: &Value) -> Option<Owner> {
     let references = object.get("metadata")?.get("ownerReferences")?.as_array()?;
-    let owner = references
-        .iter()
-        .find(|r| r.get("controller").and_then(Value::as_bool) == Some(true))?;
-    let text = |field| {
-        owner
-            .get(field)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    Some(Owner {
-        api_version: text("apiVersion"),
-        kind: text("kind"),
-        name: text("name"),
-        uid: text("uid"),
-    })
+    let owner = references.iter().find(|r| r.get("controller").and_then(Value::as_bool) == Some(true))?;
+    let text = |field| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Some(Owner { api_version: text("apiVersion"), kind: text("kind"), name: text("name"), uid: text("uid") })
 }
 
 /// The highest ancestor that is queued itself, so that the object must not be.
@@ -76,10 +63,7 @@ pub fn managed_ancestor(
         if !is_managed(&owner, ctx.settings) {
             break;
         }
-        let Some(view) = ctx
-            .objects
-            .owner(namespace, &owner.api_version, &owner.kind, &owner.name)
-        else {
+        let Some(view) = ctx.objects.owner(namespace, &owner.api_version, &owner.kind, &owner.name) else {
             return Err(AncestryError::Missing(owner));
         };
         if view.uid != owner.uid {

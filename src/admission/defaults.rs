@@ -27,11 +27,8 @@ pub(super) fn finalizer(request: &Request<'_>) -> Answer {
 pub(super) fn workload(request: &Request<'_>) -> Answer {
     let mut patch = Patch::new(request.object);
     if !request.ctx.settings.gates.on(Gate::PartialAdmission) {
-        let pod_sets = request
-            .object
-            .get("spec")
-            .and_then(|spec| spec.get("podSets"))
-            .and_then(Value::as_array);
+        let pod_sets =
+            request.object.get("spec").and_then(|spec| spec.get("podSets")).and_then(Value::as_array);
         for index in 0..pod_sets.map_or(0, Vec::len) {
             patch.remove_in_list(&["spec", "podSets"], index, "minCount");
         }
@@ -40,8 +37,5 @@ pub(super) fn workload(request: &Request<'_>) -> Answer {
 }
 
 pub(super) fn patched(patch: Patch) -> Answer {
-    Answer::Allowed {
-        patch: patch.into_operations(),
-        warnings: Vec::new(),
-    }
+    Answer::Allowed { patch: patch.into_operations(), warnings: Vec::new() }
 }

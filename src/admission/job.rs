@@ -29,9 +29,7 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
     let (ctx, settings) = (request.ctx, request.ctx.settings);
     let mut patch = Patch::new(request.object);
     let controller = controller_of(request.object);
-    let owned = controller
-        .as_ref()
-        .is_some_and(|owner| is_managed(owner, settings));
+    let owned = controller.as_ref().is_some_and(|owner| is_managed(owner, settings));
     let selected = ctx
         .objects
         .namespace_labels(request.namespace)
@@ -78,21 +76,14 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
             request.namespace
         ));
     }
-    Answer::Allowed {
-        patch: patch.into_operations(),
-        warnings,
-    }
+    Answer::Allowed { patch: patch.into_operations(), warnings }
 }
 
 fn add_resize_gate(patch: &mut Patch) {
     const GATES: &[&str] = &["spec", "template", "spec", "schedulingGates"];
-    let gates = GATES
-        .iter()
-        .try_fold(patch.object(), |at, field| at.get(field))
-        .and_then(Value::as_array);
+    let gates = GATES.iter().try_fold(patch.object(), |at, field| at.get(field)).and_then(Value::as_array);
     let gated = gates.is_some_and(|all| {
-        all.iter()
-            .any(|gate| gate.get("name").and_then(Value::as_str) == Some(ELASTIC_JOB_ANNOTATION))
+        all.iter().any(|gate| gate.get("name").and_then(Value::as_str) == Some(ELASTIC_JOB_ANNOTATION))
     });
     if !gated {
         patch.append(GATES, json!({"name": ELASTIC_JOB_ANNOTATION}));

@@ -63,9 +63,8 @@ pub(super) fn create(job: &JobView<'_>, settings: &AdmissionSettings, errors: &m
 
 /// The Workload that a Job adopts, and the path of what names it: an annotation goes before a label.
 fn prebuilt_name<'a>(job: &JobView<'a>, settings: &AdmissionSettings) -> (String, Option<&'a str>) {
-    let noted = job
-        .annotation(PREBUILT_WORKLOAD)
-        .filter(|_| settings.gates.on(Gate::WorkloadIdentifierAnnotations));
+    let noted =
+        job.annotation(PREBUILT_WORKLOAD).filter(|_| settings.gates.on(Gate::WorkloadIdentifierAnnotations));
     match (noted, job.label(PREBUILT_WORKLOAD)) {
         (Some(name), _) => (annotation(PREBUILT_WORKLOAD), Some(name)),
         (None, Some(name)) if name.len() > LABEL_VALUE_MAX => (annotation(PREBUILT_WORKLOAD), Some(name)),
@@ -102,11 +101,7 @@ fn partial_admission(job: &JobView<'_>, settings: &AdmissionSettings, errors: &m
 fn synced_completions(job: &JobView<'_>, errors: &mut Vec<FieldError>) {
     let Some(flag) = job.annotation(SYNC) else { return };
     match parse_bool(flag) {
-        None => errors.push(FieldError::invalid(
-            annotation(SYNC),
-            flag,
-            "must be a boolean value",
-        )),
+        None => errors.push(FieldError::invalid(annotation(SYNC), flag, "must be a boolean value")),
         Some(false) => {}
         Some(true) => {
             if !job.indexed {
@@ -127,21 +122,13 @@ fn topology(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<Fi
         for (key, word) in [(REQUIRED, "required"), (PREFERRED, "preferred")] {
             if super::view::text(job.template_annotations, key).is_some() {
                 let detail = format!("{word} topology is not supported with elastic jobs");
-                errors.push(FieldError::forbidden(
-                    format!("{TEMPLATE_ANNOTATIONS}.{key}"),
-                    detail,
-                ));
+                errors.push(FieldError::forbidden(format!("{TEMPLATE_ANNOTATIONS}.{key}"), detail));
             }
         }
     }
     if settings.gates.on(Gate::TopologyAwareScheduling) {
         let annotations = job.template_annotations;
-        errors.extend(topology::check(
-            annotations,
-            TEMPLATE_ANNOTATIONS,
-            job.pods(),
-            &settings.gates,
-        ));
+        errors.extend(topology::check(annotations, TEMPLATE_ANNOTATIONS, job.pods(), &settings.gates));
     }
 }
 
@@ -172,10 +159,7 @@ pub(super) fn update(
     }
     priority_class(job, old, errors);
     if job.elastic(settings) != old.elastic(settings) {
-        errors.push(FieldError::immutable(
-            annotation(ELASTIC_JOB_ANNOTATION),
-            job.elastic(settings),
-        ));
+        errors.push(FieldError::immutable(annotation(ELASTIC_JOB_ANNOTATION), job.elastic(settings)));
     }
     if settings.gates.on(Gate::AdmissionGatedBy) {
         let gates = |of: &JobView<'_>| of.annotation(ADMISSION_GATED_BY_ANNOTATION).map(str::to_owned);
@@ -194,19 +178,12 @@ pub(super) fn update(
 
 /// A class may change at any time, come only while suspended, and never go.
 fn priority_class(job: &JobView<'_>, old: &JobView<'_>, errors: &mut Vec<FieldError>) {
-    let (class, old_class) = (
-        job.priority_class.unwrap_or_default(),
-        old.priority_class.unwrap_or_default(),
-    );
+    let (class, old_class) = (job.priority_class.unwrap_or_default(), old.priority_class.unwrap_or_default());
     let path = label(PRIORITY_CLASS_LABEL);
     if !job.suspended && old_class.is_empty() && !class.is_empty() {
         let detail = "WorkloadPriorityClass cannot be added to a non-suspended workload";
         errors.push(FieldError::invalid(path, class, detail));
     } else if class.is_empty() && !old_class.is_empty() {
-        errors.push(FieldError::invalid(
-            path,
-            "",
-            "WorkloadPriorityClass cannot be removed",
-        ));
+        errors.push(FieldError::invalid(path, "", "WorkloadPriorityClass cannot be removed"));
     }
 }

@@ -12,29 +12,13 @@ const FRAMEWORKS: &[(&str, &str, &str)] = &[
     ("kubeflow.org", "XGBoostJob", "kubeflow.org/xgboostjob"),
     ("kubeflow.org", "PaddleJob", "kubeflow.org/paddlejob"),
     ("kubeflow.org", "JAXJob", "kubeflow.org/jaxjob"),
-    (
-        "trainer.kubeflow.org",
-        "TrainJob",
-        "trainer.kubeflow.org/trainjob",
-    ),
+    ("trainer.kubeflow.org", "TrainJob", "trainer.kubeflow.org/trainjob"),
     ("ray.io", "RayJob", "ray.io/rayjob"),
     ("ray.io", "RayCluster", "ray.io/raycluster"),
     ("ray.io", "RayService", "ray.io/rayservice"),
-    (
-        "workload.codeflare.dev",
-        "AppWrapper",
-        "workload.codeflare.dev/appwrapper",
-    ),
-    (
-        "sparkoperator.k8s.io",
-        "SparkApplication",
-        "sparkoperator.k8s.io/sparkapplication",
-    ),
-    (
-        "leaderworkerset.x-k8s.io",
-        "LeaderWorkerSet",
-        "leaderworkerset.x-k8s.io/leaderworkerset",
-    ),
+    ("workload.codeflare.dev", "AppWrapper", "workload.codeflare.dev/appwrapper"),
+    ("sparkoperator.k8s.io", "SparkApplication", "sparkoperator.k8s.io/sparkapplication"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkerset.x-k8s.io/leaderworkerset"),
     ("apps", "Deployment", "deployment"),
     ("apps", "StatefulSet", "statefulset"),
     ("", "Pod", "pod"),
@@ -46,8 +30,5 @@ pub(super) fn is_managed(owner: &Owner, settings: &AdmissionSettings) -> bool {
     let served = FRAMEWORKS.iter().any(|(known, kind, framework)| {
         *known == group && *kind == owner.kind && settings.frameworks.contains(*framework)
     });
-    served
-        || settings
-            .external_kinds
-            .contains(&(group.to_owned(), owner.kind.clone()))
+    served || settings.external_kinds.contains(&(group.to_owned(), owner.kind.clone()))
 }

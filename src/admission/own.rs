@@ -5,19 +5,11 @@ use super::review::Request;
 use crate::api::validation;
 
 pub(super) fn workload(request: &Request<'_>) -> Answer {
-    Answer::judged(&validation::workload(
-        request.object,
-        request.old,
-        &request.ctx.settings.gates,
-    ))
+    Answer::judged(&validation::workload(request.object, request.old, &request.ctx.settings.gates))
 }
 
 pub(super) fn cluster_queue(request: &Request<'_>) -> Answer {
-    Answer::judged(&validation::cluster_queue(
-        request.object,
-        request.old,
-        &request.ctx.settings.gates,
-    ))
+    Answer::judged(&validation::cluster_queue(request.object, request.old, &request.ctx.settings.gates))
 }
 
 pub(super) fn cohort(request: &Request<'_>) -> Answer {

@@ -11,10 +11,7 @@ pub(super) struct Patch {
 
 impl Patch {
     pub(super) fn new(object: &Value) -> Self {
-        Self {
-            object: object.clone(),
-            operations: Vec::new(),
-        }
+        Self { object: object.clone(), operations: Vec::new() }
     }
 
     /// The object as it stands after the operations.
@@ -40,12 +37,12 @@ impl Patch {
             if next.is_null() {
                 // The whole missing branch goes in at once.
                 let rest = fields.get(depth + 1..).unwrap_or_default();
-                let branch = rest.iter().rev().fold(value, |inner, name| {
-                    Value::Object(Map::from_iter([((*name).to_owned(), inner)]))
-                });
+                let branch = rest
+                    .iter()
+                    .rev()
+                    .fold(value, |inner, name| Value::Object(Map::from_iter([((*name).to_owned(), inner)])));
                 *next = branch.clone();
-                self.operations
-                    .push(json!({"op": "add", "path": pointer, "value": branch}));
+                self.operations.push(json!({"op": "add", "path": pointer, "value": branch}));
                 return true;
             }
             at = next;
@@ -62,15 +59,12 @@ impl Patch {
 
     /// Adds an element at the end of a list, making the list if absent. Says whether it could.
     pub(super) fn append(&mut self, fields: &[&str], value: Value) -> bool {
-        let listed = fields
-            .iter()
-            .try_fold(&mut self.object, |at, field| at.get_mut(field));
+        let listed = fields.iter().try_fold(&mut self.object, |at, field| at.get_mut(field));
         match listed {
             None | Some(Value::Null) => self.set(fields, Value::Array(vec![value])),
             Some(Value::Array(items)) => {
                 let pointer: String = fields.iter().map(|field| format!("/{}", escape(field))).collect();
-                self.operations
-                    .push(json!({"op": "add", "path": format!("{pointer}/-"), "value": value}));
+                self.operations.push(json!({"op": "add", "path": format!("{pointer}/-"), "value": value}));
                 items.push(value);
                 true
             }

@@ -22,19 +22,12 @@ pub(super) enum Answer {
 
 impl Answer {
     pub(super) fn allowed() -> Self {
-        Self::Allowed {
-            patch: Vec::new(),
-            warnings: Vec::new(),
-        }
+        Self::Allowed { patch: Vec::new(), warnings: Vec::new() }
     }
 
     /// Allowed when there is no error, else denied with all of them.
     pub(super) fn judged(errors: &[FieldError]) -> Self {
-        if errors.is_empty() {
-            Self::allowed()
-        } else {
-            Self::Denied(aggregate(errors))
-        }
+        if errors.is_empty() { Self::allowed() } else { Self::Denied(aggregate(errors)) }
     }
 
     /// The `AdmissionReview` to send.
@@ -75,18 +68,10 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let word = (0..3).fold(0_u32, |word, i| {
-            word << 8 | u32::from(chunk.get(i).copied().unwrap_or(0))
-        });
+        let word = (0..3).fold(0_u32, |word, i| word << 8 | u32::from(chunk.get(i).copied().unwrap_or(0)));
         for i in 0..4_usize {
-            let digit = usize::try_from(word >> (18 - 6 * i) & 63)
-                .ok()
-                .and_then(|d| DIGITS.get(d));
-            out.push(if i <= chunk.len() {
-                digit.copied().map_or('=', char::from)
-            } else {
-                '='
-            });
+            let digit = usize::try_from(word >> (18 - 6 * i) & 63).ok().and_then(|d| DIGITS.get(d));
+            out.push(if i <= chunk.len() { digit.copied().map_or('=', char::from) } else { '=' });
         }
     }
     out

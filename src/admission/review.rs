@@ -44,20 +44,13 @@ fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
     if !request.is_object() {
         return malformed("request: missing or not an object");
     }
-    if request
-        .get("uid")
-        .and_then(Value::as_str)
-        .is_none_or(str::is_empty)
-    {
+    if request.get("uid").and_then(Value::as_str).is_none_or(str::is_empty) {
         return malformed("request.uid: missing");
     }
     let Some(rule) = rule_of(path) else {
         return malformed("no rule is served on this path");
     };
-    let operation = request
-        .get("operation")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let operation = request.get("operation").and_then(Value::as_str).unwrap_or_default();
     let update = match operation {
         "CREATE" => false,
         "UPDATE" => true,
@@ -89,12 +82,7 @@ fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
         .filter(|namespace| !namespace.is_empty())
         .or_else(|| object.get("metadata")?.get("namespace")?.as_str())
         .unwrap_or_default();
-    (rule.answer)(&Request {
-        namespace,
-        object,
-        old: old.filter(|_| update),
-        ctx,
-    })
+    (rule.answer)(&Request { namespace, object, old: old.filter(|_| update), ctx })
 }
 
 fn malformed(message: &str) -> Answer {
@@ -102,10 +90,7 @@ fn malformed(message: &str) -> Answer {
 }
 
 fn is_deleting(object: &Value) -> bool {
-    object
-        .get("metadata")
-        .and_then(|meta| meta.get("deletionTimestamp"))
-        .is_some_and(|at| !at.is_null())
+    object.get("metadata").and_then(|meta| meta.get("deletionTimestamp")).is_some_and(|at| !at.is_null())
 }
 
 struct Rule {
@@ -116,14 +101,7 @@ struct Rule {
 }
 
 fn rule_of(path: &str) -> Option<Rule> {
-    let rule = |group, kind, create_only, answer| {
-        Some(Rule {
-            group,
-            kind,
-            create_only,
-            answer,
-        })
-    };
+    let rule = |group, kind, create_only, answer| Some(Rule { group, kind, create_only, answer });
     match path {
         BATCH_JOB_MUTATE => rule("batch", "Job", true, job::default),
         BATCH_JOB_VALIDATE => rule("batch", "Job", false, job::validate),

@@ -30,10 +30,7 @@ impl Default for AdmissionSettings {
         };
         Self {
             manage_jobs_without_queue_name: false,
-            managed_namespaces: LabelSelector {
-                match_labels: None,
-                match_expressions: Some(vec![system]),
-            },
+            managed_namespaces: LabelSelector { match_labels: None, match_expressions: Some(vec![system]) },
             frameworks: BTreeSet::from(["batch/job".to_owned()]),
             external_kinds: BTreeSet::new(),
             gates: Gates::default(),

@@ -51,10 +51,7 @@ impl<'a> Request<'a> {
     }
 
     fn levels(&self, errors: &mut Vec<FieldError>) {
-        let asked = [REQUIRED, PREFERRED, UNCONSTRAINED]
-            .iter()
-            .filter(|key| self.get(key).is_some())
-            .count();
+        let asked = [REQUIRED, PREFERRED, UNCONSTRAINED].iter().filter(|key| self.get(key).is_some()).count();
         if asked > 1 {
             errors.push(FieldError::invalid_unshown(
                 self.path,
@@ -67,11 +64,7 @@ impl<'a> Request<'a> {
             }
         }
         if let Some(flag) = self.get(UNCONSTRAINED).filter(|flag| parse_bool(flag).is_none()) {
-            errors.push(FieldError::invalid(
-                self.at(UNCONSTRAINED),
-                flag,
-                "must be a boolean value",
-            ));
+            errors.push(FieldError::invalid(self.at(UNCONSTRAINED), flag, "must be a boolean value"));
         }
     }
 
@@ -79,11 +72,7 @@ impl<'a> Request<'a> {
         let (level, size) = (self.get(SLICE_REQUIRED), self.get(SLICE_SIZE));
         match size.map(parse_int) {
             Some(Err(fault)) => {
-                errors.push(FieldError::invalid(
-                    self.at(SLICE_SIZE),
-                    size.unwrap_or_default(),
-                    fault,
-                ));
+                errors.push(FieldError::invalid(self.at(SLICE_SIZE), size.unwrap_or_default(), fault));
             }
             Some(Ok(number)) if number < 1 => errors.push(FieldError::invalid(
                 self.at(SLICE_SIZE),
@@ -106,10 +95,7 @@ impl<'a> Request<'a> {
         let Some(text) = self.get(CONSTRAINTS) else { return };
         let at = self.at(CONSTRAINTS);
         if !gates.on(Gate::TASMultiLayerTopology) {
-            errors.push(FieldError::forbidden(
-                at,
-                "slices in more than one layer are not enabled",
-            ));
+            errors.push(FieldError::forbidden(at, "slices in more than one layer are not enabled"));
             return;
         }
         for key in [SLICE_REQUIRED, SLICE_SIZE] {
@@ -123,11 +109,7 @@ impl<'a> Request<'a> {
         let layers = match parse_layers(text) {
             Ok(layers) => layers,
             Err(fault) => {
-                errors.push(FieldError::invalid(
-                    at,
-                    text,
-                    format!("must be a valid JSON array: {fault}"),
-                ));
+                errors.push(FieldError::invalid(at, text, format!("must be a valid JSON array: {fault}")));
                 return;
             }
         };
@@ -182,10 +164,7 @@ impl<'a> Request<'a> {
             .get(CONSTRAINTS)
             .and_then(|text| parse_layers(text).ok())
             .and_then(|layers| layers.first().map(|(_, size)| (CONSTRAINTS, *size)));
-        let plain = self
-            .get(SLICE_SIZE)
-            .and_then(|size| parse_int(size).ok())
-            .map(|size| (SLICE_SIZE, size));
+        let plain = self.get(SLICE_SIZE).and_then(|size| parse_int(size).ok()).map(|size| (SLICE_SIZE, size));
         if let Some((key, size)) = outermost.or(plain).filter(|(_, size)| *size > pods) {
             let detail = format!("must not be greater than pod set count {pods}");
             errors.push(FieldError::invalid(self.at(key), size, detail));

@@ -30,21 +30,14 @@ impl<'a> JobView<'a> {
         let labels = strings(&metadata.get("labels", errors), errors);
         let annotations = strings(&metadata.get("annotations", errors), errors);
         let spec = root.get("spec", errors);
-        let template = spec
-            .walk(&["template", "metadata"], errors)
-            .get("annotations", errors);
-        spec.walk(&["template", "spec"], errors)
-            .get("schedulingGates", errors)
-            .items(errors);
+        let template = spec.walk(&["template", "metadata"], errors).get("annotations", errors);
+        spec.walk(&["template", "spec"], errors).get("schedulingGates", errors).items(errors);
         Self {
             uid: metadata.get("uid", errors).text(errors).unwrap_or_default(),
             queue: text(labels, QUEUE_NAME_LABEL),
             priority_class: text(labels, PRIORITY_CLASS_LABEL),
             suspended: spec.get("suspend", errors).flag(errors).unwrap_or(false),
-            managed_by: spec
-                .get("managedBy", errors)
-                .text(errors)
-                .filter(|name| !name.is_empty()),
+            managed_by: spec.get("managedBy", errors).text(errors).filter(|name| !name.is_empty()),
             parallelism: spec.get("parallelism", errors).int(errors).unwrap_or(1),
             completions: spec.get("completions", errors).int(errors),
             indexed: spec.get("completionMode", errors).text(errors) == Some("Indexed"),
@@ -64,8 +57,7 @@ impl<'a> JobView<'a> {
 
     /// Pods that run at once: never more than there are completions.
     pub(super) fn pods(&self) -> i64 {
-        self.completions
-            .map_or(self.parallelism, |completions| completions.min(self.parallelism))
+        self.completions.map_or(self.parallelism, |completions| completions.min(self.parallelism))
     }
 
     /// Whether the Job may be resized while it runs.

@@ -6,17 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 /// Whether the labels satisfy the selector; one with an operator that does not exist selects nothing.
 pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let exact = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .all(|(key, value)| labels.get(key) == Some(value));
-    exact
-        && selector
-            .match_expressions
-            .iter()
-            .flatten()
-            .all(|requirement| meets(requirement, labels))
+    let exact = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    exact && selector.match_expressions.iter().flatten().all(|requirement| meets(requirement, labels))
 }
 
 fn meets(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {

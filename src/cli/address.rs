@@ -9,17 +9,7 @@ pub(super) async fn parse(what: &str, text: &str) -> anyhow::Result<Option<Socke
     if text.is_empty() || text == "0" {
         return Ok(None);
     }
-    let full = if text.starts_with(':') {
-        format!("0.0.0.0{text}")
-    } else {
-        text.to_owned()
-    };
-    let mut found = tokio::net::lookup_host(&full)
-        .await
-        .with_context(|| format!("{what}: {text:?}"))?;
-    Ok(Some(
-        found
-            .next()
-            .with_context(|| format!("{what}: {text:?} has no address"))?,
-    ))
+    let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    let mut found = tokio::net::lookup_host(&full).await.with_context(|| format!("{what}: {text:?}"))?;
+    Ok(Some(found.next().with_context(|| format!("{what}: {text:?} has no address"))?))
 }

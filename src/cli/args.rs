@@ -48,18 +48,10 @@ pub(super) struct ManagerArgs {
     #[arg(long, value_name = "NAME")]
     pub(super) webhook_san: Vec<String>,
     /// Name of the MutatingWebhookConfiguration.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "kueue-mutating-webhook-configuration"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "kueue-mutating-webhook-configuration")]
     pub(super) mutating_webhook_configuration: String,
     /// Name of the ValidatingWebhookConfiguration.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "kueue-validating-webhook-configuration"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "kueue-validating-webhook-configuration")]
     pub(super) validating_webhook_configuration: String,
     /// Secret of the certificate authority; else the serving Secret's name with -ca.
     #[arg(long, value_name = "NAME")]

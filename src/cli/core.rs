@@ -43,13 +43,11 @@ impl Core {
     pub(super) fn start(self) -> std::io::Result<oneshot::Receiver<()>> {
         let (ended, end) = oneshot::channel();
         let runtime = tokio::runtime::Handle::current();
-        std::thread::Builder::new()
-            .name("core".to_owned())
-            .spawn(move || {
-                runtime.block_on(self.run());
-                // The receiver is gone only when the process ends.
-                let _ = ended.send(());
-            })?;
+        std::thread::Builder::new().name("core".to_owned()).spawn(move || {
+            runtime.block_on(self.run());
+            // The receiver is gone only when the process ends.
+            let _ = ended.send(());
+        })?;
         Ok(end)
     }
 
@@ -86,13 +84,12 @@ impl Core {
                 }
             }
             if stale && Instant::now() >= publish {
-                self.published.store(self.state.snapshot());
+                self.published.store(Arc::new(self.state.snapshot()));
                 shown = Instant::now();
                 stale = false;
                 // Told after the first snapshot that has everything.
                 if self.state.synced() {
-                    self.synced
-                        .send_if_modified(|synced| !std::mem::replace(synced, true));
+                    self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
                 }
             }
         }
@@ -100,11 +97,7 @@ impl Core {
 
     fn due(&self) -> Option<Duration> {
         let due = self.state.next_due()?;
-        Some(
-            Duration::try_from(due.duration_since(Timestamp::now()))
-                .unwrap_or_default()
-                .max(TICK),
-        )
+        Some(Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default().max(TICK))
     }
 
     /// Receivers end only with the process.

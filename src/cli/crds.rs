@@ -32,8 +32,5 @@ pub(super) fn run(args: &CrdsArgs) -> anyhow::Result<()> {
 
 /// To standard output.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
-    std::io::stdout()
-        .lock()
-        .write_all(text.as_bytes())
-        .context("standard output")
+    std::io::stdout().lock().write_all(text.as_bytes()).context("standard output")
 }

@@ -16,15 +16,9 @@ const QUIET: &str = "tower_http=off,kube_client=warn,kube_runtime=warn,hyper=war
 
 pub(super) fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(format!("{QUIET},{level}"))?;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let result = match format {
-        LogFormat::Json => lines
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).try_init(),
         LogFormat::Text => lines.with_ansi(false).try_init(),
     };
     result.map_err(|error| anyhow::anyhow!("logs: {error}"))

@@ -38,10 +38,7 @@ const DELTAS: usize = 4096;
 pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;
     let settings = settings::load(args)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("runtime")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("runtime")?;
     let result = runtime.block_on(run(&settings));
     if let Err(error) = &result {
         tracing::error!(error = format!("{error:#}"), "the end");
@@ -88,10 +85,8 @@ async fn run(settings: &Settings) -> anyhow::Result<()> {
         fence: Fence::default(),
         board: WatchBoard::new(&Kind::all()),
         serving: Arc::new(Serving::default()),
-        published: Arc::new(ArcSwap::new(state.snapshot())),
-        counters: Arc::new(Counters::new(
-            settings.configuration.metrics.local_queue_metrics.enable,
-        )),
+        published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
+        counters: Arc::new(Counters::new(settings.configuration.metrics.local_queue_metrics.enable)),
         synced,
         leading,
         role: if elects { Role::Leader } else { Role::Standalone },
@@ -244,10 +239,7 @@ fn lead(
 
 async fn listeners(settings: &Settings, shared: &Shared) -> anyhow::Result<Supervised> {
     let (args, configuration) = (&settings.args, &settings.configuration);
-    let limits = Limits {
-        drain: args.shutdown_timeout,
-        ..Limits::default()
-    };
+    let limits = Limits { drain: args.shutdown_timeout, ..Limits::default() };
     let tls = tls::config(Arc::clone(&shared.serving));
     let webhook = format!("{}:{}", configuration.webhook.host, configuration.webhook.port);
     let webhook = args.webhook_bind_address.clone().unwrap_or(webhook);
@@ -259,12 +251,7 @@ async fn listeners(settings: &Settings, shared: &Shared) -> anyhow::Result<Super
     if let Some(at) = address::parse("webhook address", &webhook).await? {
         let router = webhooks::router(reviewer(settings, shared));
         let listener = Listener::bind("webhooks", at, Some(Arc::clone(&tls)), router, limits).await;
-        serve(
-            &mut servers,
-            "webhooks",
-            listener.with_context(|| format!("webhooks: {webhook}"))?,
-            shared,
-        );
+        serve(&mut servers, "webhooks", listener.with_context(|| format!("webhooks: {webhook}"))?, shared);
     }
     if let Some(at) = address::parse("health address", health).await? {
         let names = &configuration.health;
@@ -275,24 +262,14 @@ async fn listeners(settings: &Settings, shared: &Shared) -> anyhow::Result<Super
             liveness(),
         );
         let listener = Listener::bind("health", at, None, router, limits).await;
-        serve(
-            &mut servers,
-            "health",
-            listener.with_context(|| format!("health: {health}"))?,
-            shared,
-        );
+        serve(&mut servers, "health", listener.with_context(|| format!("health: {health}"))?, shared);
     }
     if let Some(at) = address::parse("metrics address", metrics_at).await? {
         let guard = (!args.metrics_insecure).then(|| Gatekeeper::new(shared.clients.call.clone()));
         let tls = (!args.metrics_insecure).then_some(tls);
         let router = metrics::router(renderer(shared), guard);
         let listener = Listener::bind("metrics", at, tls, router, limits).await;
-        serve(
-            &mut servers,
-            "metrics",
-            listener.with_context(|| format!("metrics: {metrics_at}"))?,
-            shared,
-        );
+        serve(&mut servers, "metrics", listener.with_context(|| format!("metrics: {metrics_at}"))?, shared);
     }
     Ok(servers)
 }
@@ -309,14 +286,7 @@ fn reviewer(settings: &Settings, shared: &Shared) -> Review {
     let (published, settings) = (Arc::clone(&shared.published), settings.admission());
     Arc::new(move |path, request| {
         let snapshot = published.load();
-        admission::review(
-            path,
-            request,
-            &ReviewContext {
-                objects: &**snapshot,
-                settings: &settings,
-            },
-        )
+        admission::review(path, request, &ReviewContext { objects: &**snapshot, settings: &settings })
     })
 }
 

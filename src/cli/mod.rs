@@ -1,8 +1,5 @@
 //! The command line: the manager, the definitions, the version.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the shell reads clocks, starts tasks and waits"
-)]
+#![allow(clippy::disallowed_methods, reason = "the shell reads clocks, starts tasks and waits")]
 
 mod address;
 mod args;
@@ -38,10 +35,7 @@ enum Command {
 /// Runs the program.
 pub fn main() -> ExitCode {
     // First of all: the TLS stack asks for the provider at its first use, and its absence shows at run time only.
-    if rustls::crypto::ring::default_provider()
-        .install_default()
-        .is_err()
-    {
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
         say(&"a cryptography provider is installed already");
         return ExitCode::FAILURE;
     }

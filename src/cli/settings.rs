@@ -51,20 +51,11 @@ pub(super) fn load(args: ManagerArgs) -> anyhow::Result<Settings> {
         .namespace
         .clone()
         .or_else(|| configuration.namespace.clone())
-        .or_else(|| {
-            std::fs::read_to_string(POD_NAMESPACE)
-                .ok()
-                .map(|text| text.trim().to_owned())
-        })
+        .or_else(|| std::fs::read_to_string(POD_NAMESPACE).ok().map(|text| text.trim().to_owned()))
         .filter(|namespace| !namespace.is_empty())
         .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     let identity = args.identity.clone().unwrap_or_else(identity);
-    Ok(Settings {
-        args,
-        configuration,
-        namespace,
-        identity,
-    })
+    Ok(Settings { args, configuration, namespace, identity })
 }
 
 /// The configuration with the gates of the command line.
@@ -78,17 +69,12 @@ fn with_gates(text: &str, gates: &str) -> anyhow::Result<String> {
         let Some((name, value)) = gate.split_once('=') else {
             bail!("--feature-gates: {gate:?} must be NAME=true or NAME=false");
         };
-        let value: bool = value
-            .trim()
-            .parse()
-            .with_context(|| format!("--feature-gates: {gate:?}"))?;
+        let value: bool = value.trim().parse().with_context(|| format!("--feature-gates: {gate:?}"))?;
         parsed.insert(name.trim().to_owned(), value);
     }
     if let Value::Object(fields) = &mut document {
-        let named = fields
-            .get("featureGates")
-            .and_then(Value::as_object)
-            .is_some_and(|gates| !gates.is_empty());
+        let named =
+            fields.get("featureGates").and_then(Value::as_object).is_some_and(|gates| !gates.is_empty());
         if named && !parsed.is_empty() {
             bail!("feature gates are given by --feature-gates and by the configuration's featureGates");
         }
@@ -108,21 +94,25 @@ fn identity() -> String {
 
 impl Settings {
     pub(super) fn core(&self) -> state::Settings {
-        state::Settings::default()
+        state::Settings {
+            manage_jobs_without_queue_name: self.configuration.manage_jobs_without_queue_name,
+            managed_namespaces: self.configuration.managed_namespaces(&self.namespace),
+            label_keys_to_copy: self.configuration.integrations.label_keys_to_copy.clone(),
+            ..state::Settings::default()
+        }
     }
 
     pub(super) fn admission(&self) -> AdmissionSettings {
         AdmissionSettings {
             manage_jobs_without_queue_name: self.configuration.manage_jobs_without_queue_name,
             managed_namespaces: self.configuration.managed_namespaces(&self.namespace),
+            frameworks: self.configuration.integrations.frameworks.iter().cloned().collect(),
+            ..AdmissionSettings::default()
         }
     }
 
     pub(super) fn timeouts(&self) -> Timeouts {
-        Timeouts {
-            call: self.args.call_timeout,
-            lease: self.args.lease_call_timeout,
-        }
+        Timeouts { call: self.args.call_timeout, lease: self.args.lease_call_timeout }
     }
 
     pub(super) fn watch(&self) -> WatchSettings {
@@ -171,11 +161,7 @@ impl Settings {
             bail!("leaderElection: renewDeadline must be greater than retryPeriod");
         }
         let namespace = &election.resource_namespace;
-        let namespace = if namespace.is_empty() {
-            &self.namespace
-        } else {
-            namespace
-        };
+        let namespace = if namespace.is_empty() { &self.namespace } else { namespace };
         Ok(Some(LeaseSettings {
             namespace: namespace.clone(),
             name: election.resource_name.clone(),
@@ -193,18 +179,11 @@ impl Settings {
         CertificateSettings {
             namespace: self.namespace.clone(),
             serving_secret: secret.clone(),
-            authority_secret: args
-                .authority_secret
-                .clone()
-                .unwrap_or_else(|| format!("{secret}-ca")),
+            authority_secret: args.authority_secret.clone().unwrap_or_else(|| format!("{secret}-ca")),
             mutating: args.mutating_webhook_configuration.clone(),
             validating: args.validating_webhook_configuration.clone(),
             names,
-            mode: if internal.enable {
-                Mode::SelfManaged
-            } else {
-                Mode::External
-            },
+            mode: if internal.enable { Mode::SelfManaged } else { Mode::External },
             rotation: certificates::Settings {
                 authority_lifetime: args.authority_lifetime,
                 leaf_lifetime: args.certificate_lifetime,

@@ -19,21 +19,12 @@ pub(super) struct BatchJob;
 const MAIN: &str = "main";
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Labels that the server puts on the template of each Job; they belong to the Job, not to the pod set.
-const SERVER_LABELS: [&str; 4] = [
-    "batch.kubernetes.io/controller-uid",
-    "batch.kubernetes.io/job-name",
-    "controller-uid",
-    "job-name",
-];
+const SERVER_LABELS: [&str; 4] =
+    ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
 
 impl JobKind for BatchJob {
     fn gvk(&self) -> Gvk {
-        Gvk {
-            group: "batch",
-            version: "v1",
-            kind: "Job",
-            plural: "jobs",
-        }
+        Gvk { group: "batch", version: "v1", kind: "Job", plural: "jobs" }
     }
 
     fn framework(&self) -> &'static str {
@@ -75,10 +66,7 @@ impl JobKind for BatchJob {
         let mut wanted = set.template.clone();
         wanted.merge(&without_server_labels(info.template.clone()))?;
         let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
-        wanted.merge(&TemplateInfo {
-            labels: label,
-            ..TemplateInfo::default()
-        })?;
+        wanted.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
         let mut spec = Map::from_iter([("suspend".to_owned(), Value::Bool(false))]);
         if let Some(patch) = template_patch(&set.template, &wanted) {
             spec.insert("template".to_owned(), patch);
@@ -86,19 +74,13 @@ impl JobKind for BatchJob {
         spec.extend(count_patch(view, set, info.count));
         Ok(clear_start(view)
             .into_iter()
-            .chain([JobPatch {
-                status: false,
-                body: json!({ "spec": spec }),
-            }])
+            .chain([JobPatch { status: false, body: json!({ "spec": spec }) }])
             .collect())
     }
 
     fn stop_patches(&self, view: &JobView, original: &[PodSetInfo]) -> Vec<JobPatch> {
         if !view.suspended {
-            return vec![JobPatch {
-                status: false,
-                body: json!({ "spec": { "suspend": true } }),
-            }];
+            return vec![JobPatch { status: false, body: json!({ "spec": { "suspend": true } }) }];
         }
         if let Some(patch) = clear_start(view) {
             return vec![patch];
@@ -109,10 +91,7 @@ impl JobKind for BatchJob {
 
 /// The template of a Job that has started is fixed until its start time is gone.
 fn clear_start(view: &JobView) -> Option<JobPatch> {
-    view.status.started.then(|| JobPatch {
-        status: true,
-        body: json!({ "status": { "startTime": null } }),
-    })
+    view.status.started.then(|| JobPatch { status: true, body: json!({ "status": { "startTime": null } }) })
 }
 
 /// Only a template that a start has marked is restored: another is the user's own, edited while it waits.
@@ -128,10 +107,7 @@ fn restore(view: &JobView, original: &[PodSetInfo]) -> Option<JobPatch> {
     if let Some(patch) = template_patch(&set.template, &before) {
         spec.insert("template".to_owned(), patch);
     }
-    Some(JobPatch {
-        status: false,
-        body: json!({ "spec": spec }),
-    })
+    Some(JobPatch { status: false, body: json!({ "spec": spec }) })
 }
 
 /// Partial admission changes the parallelism, and with it the completions of a Job that wants them equal.
@@ -150,9 +126,7 @@ fn only<'a>(
     view: &'a JobView,
     infos: &'a [PodSetInfo],
 ) -> Result<(&'a PodSetView, &'a PodSetInfo), JobError> {
-    let missing = |name: &str| JobError::PodSetMismatch {
-        name: name.to_owned(),
-    };
+    let missing = |name: &str| JobError::PodSetMismatch { name: name.to_owned() };
     if let Some(other) = infos.iter().find(|info| &*info.name != MAIN) {
         return Err(missing(&other.name));
     }
@@ -161,9 +135,7 @@ fn only<'a>(
 }
 
 fn without_server_labels(mut template: TemplateInfo) -> TemplateInfo {
-    template
-        .labels
-        .retain(|key, _| !SERVER_LABELS.contains(&key.as_str()));
+    template.labels.retain(|key, _| !SERVER_LABELS.contains(&key.as_str()));
     template
 }
 
@@ -178,9 +150,7 @@ struct Counts {
 impl Counts {
     fn read(job: &Value) -> Result<Self, JobError> {
         let annotations = read::string_map(job, "/metadata/annotations")?;
-        let min = annotations
-            .get(names::JOB_MIN_PARALLELISM_ANNOTATION)
-            .and_then(|text| text.parse().ok());
+        let min = annotations.get(names::JOB_MIN_PARALLELISM_ANNOTATION).and_then(|text| text.parse().ok());
         let follow = annotations.get(names::JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION);
         let mut counts = Self {
             parallelism: read::count(job, "/spec/parallelism")?.unwrap_or(1),
@@ -194,8 +164,7 @@ impl Counts {
 
     /// Pods that can run at once.
     fn pods(&self) -> i32 {
-        self.completions
-            .map_or(self.parallelism, |completions| completions.min(self.parallelism))
+        self.completions.map_or(self.parallelism, |completions| completions.min(self.parallelism))
     }
 
     /// Pods beyond the completions that are still to come; a pod that still runs is never among them.
@@ -224,25 +193,19 @@ fn status(job: &Value, counts: &Counts) -> Result<JobStatus, JobError> {
         succeeded,
         started: read::string(job, "/status/startTime")?.is_some(),
         suspended_condition: read::true_condition(job, "Suspended")?.is_some(),
-        finished: complete.or(failed).map(|(success, message)| Finished {
-            success,
-            message: message.to_owned(),
-        }),
+        finished: complete
+            .or(failed)
+            .map(|(success, message)| Finished { success, message: message.to_owned() }),
         pods_ready: ready.saturating_add(succeeded) >= counts.pods(),
     })
 }
 
 fn pod_set(job: &Value, counts: &Counts) -> Result<Value, JobError> {
-    let raw = job
-        .pointer("/spec/template")
-        .filter(|template| template.is_object());
+    let raw = job.pointer("/spec/template").filter(|template| template.is_object());
     let raw = raw.ok_or_else(|| malformed("/spec/template", "is required"))?;
     let annotations = read::string_map(raw, "/metadata/annotations")?;
     let mut template = clean_template(raw);
-    if let Some(labels) = template
-        .pointer_mut("/metadata/labels")
-        .and_then(Value::as_object_mut)
-    {
+    if let Some(labels) = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
         labels.retain(|key, _| !SERVER_LABELS.contains(&key.as_str()));
     }
     let mut set = Map::from_iter([

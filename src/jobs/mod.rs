@@ -91,8 +91,5 @@ pub static KINDS: &[&dyn JobKind] = &[&batch::BatchJob];
 
 /// The kind with this group and kind.
 pub fn kind_of(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
-    KINDS
-        .iter()
-        .copied()
-        .find(|known| known.gvk().group == group && known.gvk().kind == kind)
+    KINDS.iter().copied().find(|known| known.gvk().group == group && known.gvk().kind == kind)
 }

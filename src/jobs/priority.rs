@@ -50,27 +50,17 @@ impl Priority {
                 .filter(|name| !name.is_empty())
         });
         if let Some(name) = named {
-            let value = classes
-                .pod_class(name)
-                .ok_or_else(|| MissingClass::PodClass(name.to_owned()))?;
+            let value = classes.pod_class(name).ok_or_else(|| MissingClass::PodClass(name.to_owned()))?;
             return Ok(Self::of(value, "scheduling.k8s.io", "PriorityClass", name));
         }
-        Ok(classes
-            .default_pod_class()
-            .map_or_else(Self::default, |(name, value)| {
-                Self::of(value, "scheduling.k8s.io", "PriorityClass", &name)
-            }))
+        Ok(classes.default_pod_class().map_or_else(Self::default, |(name, value)| {
+            Self::of(value, "scheduling.k8s.io", "PriorityClass", &name)
+        }))
     }
 
     fn of(value: i32, group: &str, kind: &str, name: &str) -> Self {
-        let class = PriorityClassRef {
-            group: group.to_owned(),
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-        };
-        Self {
-            value,
-            class: Some(class),
-        }
+        let class =
+            PriorityClassRef { group: group.to_owned(), kind: kind.to_owned(), name: name.to_owned() };
+        Self { value, class: Some(class) }
     }
 }

@@ -12,10 +12,7 @@ use std::sync::Arc;
 
 /// An error at a JSON pointer, told as a field path.
 pub(super) fn malformed(pointer: &str, problem: impl Into<String>) -> JobError {
-    JobError::Malformed {
-        path: pointer.trim_start_matches('/').replace('/', "."),
-        problem: problem.into(),
-    }
+    JobError::Malformed { path: pointer.trim_start_matches('/').replace('/', "."), problem: problem.into() }
 }
 
 fn present<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
@@ -31,9 +28,7 @@ fn typed<'a, T>(
     let Some(found) = present(value, pointer) else {
         return Ok(None);
     };
-    as_type(found)
-        .map(Some)
-        .ok_or_else(|| malformed(pointer, format!("must be {what}")))
+    as_type(found).map(Some).ok_or_else(|| malformed(pointer, format!("must be {what}")))
 }
 
 /// A string.
@@ -43,9 +38,7 @@ pub(super) fn string<'a>(value: &'a Value, pointer: &str) -> Result<Option<&'a s
 
 /// A 32-bit integer.
 pub(super) fn int(value: &Value, pointer: &str) -> Result<Option<i32>, JobError> {
-    typed(value, pointer, "an int32", |value| {
-        i32::try_from(value.as_i64()?).ok()
-    })
+    typed(value, pointer, "an int32", |value| i32::try_from(value.as_i64()?).ok())
 }
 
 /// An integer that is a number of things.
@@ -62,20 +55,14 @@ pub(super) fn boolean(value: &Value, pointer: &str) -> Result<Option<bool>, JobE
 
 /// A list; empty when absent.
 pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> Result<&'a [Value], JobError> {
-    Ok(typed(value, pointer, "a list", |value| {
-        value.as_array().map(Vec::as_slice)
-    })?
-    .unwrap_or_default())
+    Ok(typed(value, pointer, "a list", |value| value.as_array().map(Vec::as_slice))?.unwrap_or_default())
 }
 
 /// A map of strings; empty when absent.
 pub(super) fn string_map(value: &Value, pointer: &str) -> Result<BTreeMap<String, String>, JobError> {
     let pairs = |value: &Value| -> Option<BTreeMap<String, String>> {
         let fields = value.as_object()?;
-        fields
-            .iter()
-            .map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect()
+        fields.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     };
     Ok(typed(value, pointer, "a map of strings", pairs)?.unwrap_or_default())
 }
@@ -115,18 +102,14 @@ pub(super) fn common(job: &Value) -> Result<JobView, JobError> {
     let annotation = |key: &str| annotations.get(key).filter(|value| !value.is_empty());
     let arc = |value: &String| Arc::<str>::from(value.as_str());
     let seconds = label(names::MAX_EXEC_TIME_LABEL).and_then(|text| text.parse::<i32>().ok());
-    let passed = annotations
-        .iter()
-        .filter(|(key, _)| key.starts_with(names::PROVISIONING_REQUEST_PREFIX));
+    let passed = annotations.iter().filter(|(key, _)| key.starts_with(names::PROVISIONING_REQUEST_PREFIX));
     Ok(JobView {
         key: ObjectKey::new(
             string(job, "/metadata/namespace")?.unwrap_or_default(),
             required("/metadata/name")?,
         ),
         uid: Arc::from(required("/metadata/uid")?),
-        resource_version: string(job, "/metadata/resourceVersion")?
-            .unwrap_or_default()
-            .to_owned(),
+        resource_version: string(job, "/metadata/resourceVersion")?.unwrap_or_default().to_owned(),
         generation: typed(job, "/metadata/generation", "an int64", Value::as_i64)?.unwrap_or(0),
         created: time(job, "/metadata/creationTimestamp")?.unwrap_or(Timestamp::UNIX_EPOCH),
         deleting: present(job, "/metadata/deletionTimestamp").is_some(),
@@ -152,9 +135,7 @@ fn time(value: &Value, pointer: &str) -> Result<Option<Timestamp>, JobError> {
     let Some(text) = string(value, pointer)? else {
         return Ok(None);
     };
-    text.parse()
-        .map(Some)
-        .map_err(|_| malformed(pointer, "must be an RFC 3339 time"))
+    text.parse().map(Some).map_err(|_| malformed(pointer, "must be an RFC 3339 time"))
 }
 
 fn controller(job: &Value) -> Result<Option<Owner>, JobError> {

@@ -24,11 +24,7 @@ const QUANTITIES: [&str; 2] = ["sizeLimit", "divisor"];
 /// The fingerprint of an entry of `spec.podSets`.
 pub fn pod_set_shape(pod_set: &Value) -> Shape {
     let field = |name: &str| pod_set.get(name).cloned().unwrap_or(Value::Null);
-    let parts = [
-        field("name"),
-        field("topologyRequest"),
-        pod_spec(pod_set.get("template")),
-    ];
+    let parts = [field("name"), field("topologyRequest"), pod_spec(pod_set.get("template"))];
     let mut hash = Sha256::new();
     for part in &parts {
         hash.update(canonical(None, part).to_string());
@@ -44,10 +40,7 @@ fn pod_spec(template: Option<&Value>) -> Value {
     let mut template = template.cloned().unwrap_or(Value::Null);
     keep_last_env(&mut template);
     let typed = serde_json::from_value::<PodTemplateSpec>(template.clone());
-    let known = typed
-        .ok()
-        .and_then(|typed| serde_json::to_value(typed).ok())
-        .unwrap_or(template);
+    let known = typed.ok().and_then(|typed| serde_json::to_value(typed).ok()).unwrap_or(template);
     let mut spec = known.get("spec").cloned().unwrap_or(Value::Null);
     if let Some(fields) = spec.as_object_mut() {
         for name in INJECTED {
@@ -63,11 +56,9 @@ fn canonical(key: Option<&str>, value: &Value) -> Value {
         Value::Object(fields) if key.is_some_and(|key| QUANTITY_MAPS.contains(&key)) => {
             ordered(fields.iter().map(|(name, value)| (name, quantity_text(value))))
         }
-        Value::Object(fields) => ordered(
-            fields
-                .iter()
-                .map(|(name, value)| (name, canonical(Some(name), value))),
-        ),
+        Value::Object(fields) => {
+            ordered(fields.iter().map(|(name, value)| (name, canonical(Some(name), value))))
+        }
         Value::Array(items) => Value::Array(items.iter().map(|item| canonical(None, item)).collect()),
         scalar if key.is_some_and(|key| QUANTITIES.contains(&key)) => quantity_text(scalar),
         scalar => scalar.clone(),
@@ -76,11 +67,7 @@ fn canonical(key: Option<&str>, value: &Value) -> Value {
 
 fn ordered<'a>(fields: impl Iterator<Item = (&'a String, Value)>) -> Value {
     let kept: BTreeMap<&String, Value> = fields.filter(|(_, value)| !is_empty(value)).collect();
-    Value::Object(
-        kept.into_iter()
-            .map(|(name, value)| (name.clone(), value))
-            .collect::<Map<_, _>>(),
-    )
+    Value::Object(kept.into_iter().map(|(name, value)| (name.clone(), value)).collect::<Map<_, _>>())
 }
 
 fn is_empty(value: &Value) -> bool {

@@ -35,11 +35,7 @@ pub struct Conflict {
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {:?} is {:?} and cannot become {:?}",
-            self.field, self.key, self.have, self.want
-        )
+        write!(f, "{} {:?} is {:?} and cannot become {:?}", self.field, self.key, self.have, self.want)
     }
 }
 
@@ -65,12 +61,7 @@ fn disjoint(
 ) -> Result<(), Conflict> {
     for (key, value) in want {
         if let Some(standing) = have.get(key).filter(|standing| *standing != value) {
-            return Err(Conflict {
-                field,
-                key: key.clone(),
-                have: standing.clone(),
-                want: value.clone(),
-            });
+            return Err(Conflict { field, key: key.clone(), have: standing.clone(), want: value.clone() });
         }
     }
     Ok(())
@@ -92,39 +83,19 @@ fn add_missing<T: Clone + PartialEq>(to: &mut Vec<T>, from: &[T]) {
 pub(super) fn template_patch(from: &TemplateInfo, to: &TemplateInfo) -> Option<Value> {
     let mut metadata = Map::new();
     put(&mut metadata, "labels", map_patch(&from.labels, &to.labels));
-    put(
-        &mut metadata,
-        "annotations",
-        map_patch(&from.annotations, &to.annotations),
-    );
+    put(&mut metadata, "annotations", map_patch(&from.annotations, &to.annotations));
     let mut spec = Map::new();
-    put(
-        &mut spec,
-        "nodeSelector",
-        map_patch(&from.node_selector, &to.node_selector),
-    );
+    put(&mut spec, "nodeSelector", map_patch(&from.node_selector, &to.node_selector));
     if from.tolerations != to.tolerations {
         put(&mut spec, "tolerations", Some(list(&to.tolerations)));
     }
     if from.scheduling_gates != to.scheduling_gates {
-        let gates: Vec<Value> = to
-            .scheduling_gates
-            .iter()
-            .map(|name| json!({ "name": name }))
-            .collect();
+        let gates: Vec<Value> = to.scheduling_gates.iter().map(|name| json!({ "name": name })).collect();
         put(&mut spec, "schedulingGates", Some(list(&gates)));
     }
     let mut patch = Map::new();
-    put(
-        &mut patch,
-        "metadata",
-        (!metadata.is_empty()).then_some(Value::Object(metadata)),
-    );
-    put(
-        &mut patch,
-        "spec",
-        (!spec.is_empty()).then_some(Value::Object(spec)),
-    );
+    put(&mut patch, "metadata", (!metadata.is_empty()).then_some(Value::Object(metadata)));
+    put(&mut patch, "spec", (!spec.is_empty()).then_some(Value::Object(spec)));
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
@@ -136,11 +107,7 @@ fn put(fields: &mut Map<String, Value>, name: &str, value: Option<Value>) {
 
 /// A list as a merge patch wants it: whole, and gone when empty.
 fn list<T: serde::Serialize>(items: &[T]) -> Value {
-    if items.is_empty() {
-        Value::Null
-    } else {
-        serde_json::to_value(items).unwrap_or(Value::Null)
-    }
+    if items.is_empty() { Value::Null } else { serde_json::to_value(items).unwrap_or(Value::Null) }
 }
 
 /// A key that goes is null; a map that becomes empty goes as a whole.
@@ -151,13 +118,9 @@ fn map_patch(from: &BTreeMap<String, String>, to: &BTreeMap<String, String>) -> 
     if to.is_empty() {
         return Some(Value::Null);
     }
-    let gone = from
-        .keys()
-        .filter(|key| !to.contains_key(*key))
-        .map(|key| (key.clone(), Value::Null));
+    let gone = from.keys().filter(|key| !to.contains_key(*key)).map(|key| (key.clone(), Value::Null));
     let set = to.iter().filter(|(key, value)| from.get(*key) != Some(*value));
     Some(Value::Object(
-        gone.chain(set.map(|(key, value)| (key.clone(), Value::String(value.clone()))))
-            .collect(),
+        gone.chain(set.map(|(key, value)| (key.clone(), Value::String(value.clone())))).collect(),
     ))
 }

@@ -31,10 +31,7 @@ pub(super) fn topology_request(
     if let Some(text) = annotations.get(SLICE_CONSTRAINTS) {
         let layers: Vec<Value> =
             serde_json::from_str(text).map_err(|_| wrong(SLICE_CONSTRAINTS, "must be a JSON array"))?;
-        request.insert(
-            "podsetSliceRequiredTopologyConstraints".to_owned(),
-            Value::Array(layers),
-        );
+        request.insert("podsetSliceRequiredTopologyConstraints".to_owned(), Value::Array(layers));
     } else if let Some(level) = annotations.get(SLICE_REQUIRED) {
         request.insert("podSetSliceRequiredTopology".to_owned(), json!(level));
         if let Some(text) = annotations.get(SLICE_SIZE) {

@@ -38,10 +38,7 @@ pub fn workload_name(group: &str, kind: &str, name: &str, uid: &str, extra: Opti
         identity.push_str(extra);
     }
     let mut hash = String::new();
-    for byte in Sha1::digest(identity.as_bytes())
-        .iter()
-        .take(HASH_DIGITS.div_ceil(2))
-    {
+    for byte in Sha1::digest(identity.as_bytes()).iter().take(HASH_DIGITS.div_ceil(2)) {
         // Writing to a String cannot fail.
         let _ = write!(hash, "{byte:02x}");
     }
@@ -69,10 +66,7 @@ pub fn workload_body(
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), json!(request.name));
     metadata.insert("namespace".to_owned(), json!(&*view.key.namespace));
-    metadata.insert(
-        "labels".to_owned(),
-        labels(job, view, request.label_keys_to_copy)?,
-    );
+    metadata.insert("labels".to_owned(), labels(job, view, request.label_keys_to_copy)?);
     let annotations = annotations(view);
     if !annotations.is_empty() {
         metadata.insert("annotations".to_owned(), Value::Object(annotations));
@@ -102,23 +96,16 @@ pub fn workload_body(
 
 fn labels(job: &Value, view: &JobView, keys: &[String]) -> Result<Value, JobError> {
     let of_job = read::string_map(job, "/metadata/labels")?;
-    let copied = keys
-        .iter()
-        .filter_map(|key| Some((key.clone(), json!(of_job.get(key)?))));
+    let copied = keys.iter().filter_map(|key| Some((key.clone(), json!(of_job.get(key)?))));
     let mut labels: Map<String, Value> = copied.collect();
     labels.insert(names::JOB_UID_LABEL.to_owned(), json!(&*view.uid));
     Ok(Value::Object(labels))
 }
 
 fn annotations(view: &JobView) -> Map<String, Value> {
-    let copied = view
-        .annotations_to_copy
-        .iter()
-        .map(|(key, value)| (key.clone(), json!(value)));
-    let gated = view
-        .gated_by
-        .iter()
-        .map(|gates| (names::ADMISSION_GATED_BY_ANNOTATION.to_owned(), json!(gates)));
+    let copied = view.annotations_to_copy.iter().map(|(key, value)| (key.clone(), json!(value)));
+    let gated =
+        view.gated_by.iter().map(|gates| (names::ADMISSION_GATED_BY_ANNOTATION.to_owned(), json!(gates)));
     copied.chain(gated).collect()
 }
 
@@ -127,11 +114,7 @@ pub fn pod_set_infos(pod_sets: &[Value]) -> Result<Vec<PodSetInfo>, JobError> {
     let info = |set: &Value| {
         let name = read::string(set, "/name")?.unwrap_or("main");
         let count = read::int(set, "/count")?.unwrap_or(1);
-        Ok(PodSetInfo {
-            name: Arc::from(name),
-            count,
-            template: TemplateInfo::read(set.get("template"))?,
-        })
+        Ok(PodSetInfo { name: Arc::from(name), count, template: TemplateInfo::read(set.get("template"))? })
     };
     pod_sets.iter().map(info).collect()
 }

@@ -14,12 +14,7 @@ pub struct Budget {
 impl Budget {
     /// A full budget. A rate that is not positive allows nothing.
     pub fn new(per_second: f64, burst: f64, now: Duration) -> Self {
-        Self {
-            per_second: per_second.max(0.0),
-            burst,
-            tokens: burst,
-            at: now,
-        }
+        Self { per_second: per_second.max(0.0), burst, tokens: burst, at: now }
     }
 
     /// Takes one action if there is one left.
@@ -54,9 +49,7 @@ mod tests {
     #[test]
     fn never_more_than_burst_plus_rate() {
         let mut budget = Budget::new(30.0, 30.0, Duration::ZERO);
-        let taken = (0..10_000)
-            .filter(|ms| budget.take(Duration::from_millis(*ms)))
-            .count();
+        let taken = (0..10_000).filter(|ms| budget.take(Duration::from_millis(*ms))).count();
         assert!((325..=330).contains(&taken), "{taken} in ten seconds");
     }
 

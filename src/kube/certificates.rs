@@ -120,14 +120,8 @@ pub async fn run(
         watches.spawn(follow_one(api, name, watch, sender.clone(), slot));
     }
     drop(sender);
-    let mut desk = Desk {
-        caller,
-        settings,
-        serving,
-        objects: BTreeMap::new(),
-        loaded: None,
-        published: None,
-    };
+    let mut desk =
+        Desk { caller, settings, serving, objects: BTreeMap::new(), loaded: None, published: None };
     let mut pause = LOOK;
     loop {
         tokio::select! {
@@ -198,10 +192,7 @@ impl Slot {
         if self == Slot::Mutating {
             ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
         } else {
-            (
-                "ValidatingWebhookConfiguration",
-                "validatingwebhookconfigurations",
-            )
+            ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
         }
     }
 }
@@ -229,11 +220,8 @@ impl Desk {
     /// Serves what the Secret holds, if it can be served.
     fn load(&mut self, now: Timestamp) {
         let data = self.secret(Slot::Serving);
-        let part = |name: &str| {
-            data.get(name)
-                .map(|bytes| bytes.0.as_slice())
-                .filter(|bytes| !bytes.is_empty())
-        };
+        let part =
+            |name: &str| data.get(name).map(|bytes| bytes.0.as_slice()).filter(|bytes| !bytes.is_empty());
         let (Some(chain), Some(key)) = (part("tls.crt"), part("tls.key")) else {
             self.loaded = None;
             return;
@@ -264,11 +252,7 @@ impl Desk {
 
     /// Makes all steps that are due; how long to wait for the next look.
     async fn advance(&mut self, now: Timestamp) -> Duration {
-        let complete = self
-            .settings
-            .slots()
-            .iter()
-            .all(|slot| self.objects.contains_key(slot));
+        let complete = self.settings.slots().iter().all(|slot| self.objects.contains_key(slot));
         if self.settings.mode == Mode::SelfManaged && complete {
             // More steps in a row than there are kinds of steps would be a quarrel with someone else.
             for _ in 0..8 {
@@ -300,40 +284,28 @@ impl Desk {
         });
         let seen = TARGETS.iter().all(|slot| self.objects.contains_key(slot));
         if self.serving.verified.swap(verified && seen, Ordering::AcqRel) != (verified && seen) {
-            tracing::info!(
-                verified,
-                "published bundles checked against the serving certificate"
-            );
+            tracing::info!(verified, "published bundles checked against the serving certificate");
         }
     }
 
     fn observe(&mut self, now: Timestamp) -> Observed {
         let authority = self.secret(Slot::Authority);
-        let read = |part: &str| {
-            authority
-                .get(part)
-                .and_then(|pem| pki::certificates(&pem.0).into_iter().next())
-        };
+        let read =
+            |part: &str| authority.get(part).and_then(|pem| pki::certificates(&pem.0).into_iter().next());
         let current = read("ca.crt").filter(|_| authority.get("ca.key").is_some_and(|key| !key.0.is_empty()));
         let bundles: Vec<BTreeSet<Fingerprint>> = TARGETS
             .iter()
             .flat_map(|slot| self.bundles(*slot))
             .map(|(_, bundle)| {
-                bundle
-                    .iter()
-                    .map(|certificate| certificate.authority.fingerprint.clone())
-                    .collect()
+                bundle.iter().map(|certificate| certificate.authority.fingerprint.clone()).collect()
             })
             .collect();
         let current = current.map(|certificate| certificate.authority);
-        self.published = current
-            .as_ref()
-            .map(|current| &current.fingerprint)
-            .and_then(|fingerprint| {
-                let everywhere = bundles.iter().all(|bundle| bundle.contains(fingerprint));
-                let known = self.published.take().filter(|(known, _)| known == fingerprint);
-                everywhere.then(|| known.unwrap_or_else(|| (fingerprint.clone(), now)))
-            });
+        self.published = current.as_ref().map(|current| &current.fingerprint).and_then(|fingerprint| {
+            let everywhere = bundles.iter().all(|bundle| bundle.contains(fingerprint));
+            let known = self.published.take().filter(|(known, _)| known == fingerprint);
+            everywhere.then(|| known.unwrap_or_else(|| (fingerprint.clone(), now)))
+        });
         Observed {
             current,
             previous: read("previous.crt").map(|certificate| certificate.authority),
@@ -346,26 +318,15 @@ impl Desk {
     /// Each webhook of a configuration with the certificates in its bundle.
     fn bundles(&self, slot: Slot) -> Vec<(String, Vec<Certificate>)> {
         let object = self.objects.get(&slot).and_then(Option::as_ref);
-        let webhooks = object
-            .and_then(|object| object.data.get("webhooks"))
-            .and_then(Value::as_array);
+        let webhooks = object.and_then(|object| object.data.get("webhooks")).and_then(Value::as_array);
         let bundle = |webhook: &Value| {
             let bytes = webhook.pointer("/clientConfig/caBundle").cloned();
             let bytes = bytes.and_then(|value| serde_json::from_value::<ByteString>(value).ok());
             bytes.map(|bytes| pki::certificates(&bytes.0)).unwrap_or_default()
         };
-        let name = |webhook: &Value| {
-            webhook
-                .get("name")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        webhooks
-            .into_iter()
-            .flatten()
-            .map(|webhook| (name(webhook), bundle(webhook)))
-            .collect()
+        let name =
+            |webhook: &Value| webhook.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        webhooks.into_iter().flatten().map(|webhook| (name(webhook), bundle(webhook))).collect()
     }
 
     async fn perform(&mut self, step: Step, observed: &Observed, now: Timestamp) -> Result<(), StepError> {
@@ -379,8 +340,7 @@ impl Desk {
                 if let (Some(old), Value::Object(fields)) = (old, &mut parts) {
                     fields.insert("previous.crt".into(), old.pem.into());
                 }
-                self.write_secret(Slot::Authority, json!({"stringData": parts}))
-                    .await
+                self.write_secret(Slot::Authority, json!({"stringData": parts})).await
             }
             Step::NewLeaf => {
                 let authority = self.authority()?;
@@ -388,12 +348,10 @@ impl Desk {
                 let lifetime = self.settings.rotation.leaf_lifetime;
                 let leaf = pki::new_leaf(&authority, until, &self.settings.names, now, lifetime)?;
                 let parts = json!({"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate});
-                self.write_secret(Slot::Serving, json!({"stringData": parts}))
-                    .await
+                self.write_secret(Slot::Serving, json!({"stringData": parts})).await
             }
             Step::DropPrevious => {
-                self.write_secret(Slot::Authority, json!({"data": {"previous.crt": null}}))
-                    .await
+                self.write_secret(Slot::Authority, json!({"data": {"previous.crt": null}})).await
             }
             Step::Publish(wanted) => {
                 let pem = self.bundle(&wanted);
@@ -408,11 +366,7 @@ impl Desk {
 
     fn authority(&self) -> Result<Pair, StepError> {
         let mut parts = self.secret(Slot::Authority);
-        let mut text = |part: &str| {
-            parts
-                .remove(part)
-                .and_then(|bytes| String::from_utf8(bytes.0).ok())
-        };
+        let mut text = |part: &str| parts.remove(part).and_then(|bytes| String::from_utf8(bytes.0).ok());
         match (text("ca.crt"), text("ca.key")) {
             (Some(certificate), Some(key)) => Ok(Pair { certificate, key }),
             _ => Err(StepError::NoKey),
@@ -422,25 +376,13 @@ impl Desk {
     /// The wanted certificates as PEM, from wherever they have been seen.
     fn bundle(&self, wanted: &BTreeSet<Fingerprint>) -> String {
         let secret = self.secret(Slot::Authority);
-        let stored = ["ca.crt", "previous.crt"]
-            .iter()
-            .filter_map(|part| secret.get(*part));
-        let published = TARGETS
-            .iter()
-            .flat_map(|slot| self.bundles(*slot))
-            .flat_map(|(_, bundle)| bundle);
+        let stored = ["ca.crt", "previous.crt"].iter().filter_map(|part| secret.get(*part));
+        let published = TARGETS.iter().flat_map(|slot| self.bundles(*slot)).flat_map(|(_, bundle)| bundle);
         let issuer = self.loaded.as_ref().and_then(|loaded| loaded.issuer.clone());
-        let all = stored
-            .flat_map(|pem| pki::certificates(&pem.0))
-            .chain(issuer)
-            .chain(published);
-        let by_fingerprint: BTreeMap<Fingerprint, String> = all
-            .map(|certificate| (certificate.authority.fingerprint, certificate.pem))
-            .collect();
-        wanted
-            .iter()
-            .filter_map(|fingerprint| by_fingerprint.get(fingerprint).map(String::as_str))
-            .collect()
+        let all = stored.flat_map(|pem| pki::certificates(&pem.0)).chain(issuer).chain(published);
+        let by_fingerprint: BTreeMap<Fingerprint, String> =
+            all.map(|certificate| (certificate.authority.fingerprint, certificate.pem)).collect();
+        wanted.iter().filter_map(|fingerprint| by_fingerprint.get(fingerprint).map(String::as_str)).collect()
     }
 
     async fn publish(
@@ -451,10 +393,8 @@ impl Desk {
     ) -> Result<(), StepError> {
         let bundles = self.bundles(slot);
         let carries = |bundle: &[Certificate]| {
-            let carried: BTreeSet<_> = bundle
-                .iter()
-                .map(|known| known.authority.fingerprint.clone())
-                .collect();
+            let carried: BTreeSet<_> =
+                bundle.iter().map(|known| known.authority.fingerprint.clone()).collect();
             carried == *wanted
         };
         let Some(Some(object)) = self.objects.get(&slot) else {
@@ -478,10 +418,7 @@ impl Desk {
             "webhooks": webhooks,
         });
         let path = format!("{}?fieldManager={MANAGER}&force=true", self.settings.path(slot));
-        let answer = self
-            .caller
-            .call(http::Method::PATCH, &path, Content::Apply, Some(&body))
-            .await;
+        let answer = self.caller.call(http::Method::PATCH, &path, Content::Apply, Some(&body)).await;
         self.settle(slot, answer, "bundle").await
     }
 
@@ -498,21 +435,12 @@ impl Desk {
         let answer = if let Some(version) = version {
             fields.insert("metadata".into(), json!({"resourceVersion": version}));
             self.caller
-                .call(
-                    http::Method::PATCH,
-                    &self.settings.path(slot),
-                    Content::Merge,
-                    Some(&body),
-                )
+                .call(http::Method::PATCH, &self.settings.path(slot), Content::Merge, Some(&body))
                 .await
         } else {
             fields.insert("apiVersion".into(), "v1".into());
             fields.insert("kind".into(), "Secret".into());
-            let type_ = if slot == Slot::Serving {
-                "kubernetes.io/tls"
-            } else {
-                "Opaque"
-            };
+            let type_ = if slot == Slot::Serving { "kubernetes.io/tls" } else { "Opaque" };
             fields.insert("type".into(), type_.into());
             self.caller.post(&self.settings.secrets(), &body).await
         };
@@ -528,22 +456,18 @@ impl Desk {
         what: &'static str,
     ) -> Result<(), StepError> {
         let answer = match answer {
-            Err(error) if matches!(error.code(), Some(404 | 409)) => self
-                .caller
-                .get(&self.settings.path(slot))
-                .await
-                .map(Some)
-                .or_else(|error| match error.code() {
-                    Some(404) => Ok(None),
-                    _ => Err(error),
-                }),
+            Err(error) if matches!(error.code(), Some(404 | 409)) => {
+                self.caller.get(&self.settings.path(slot)).await.map(Some).or_else(|error| {
+                    match error.code() {
+                        Some(404) => Ok(None),
+                        _ => Err(error),
+                    }
+                })
+            }
             other => other.map(Some),
         };
         let object = answer.map_err(|error| StepError::Call { what, error })?;
-        self.take(
-            slot,
-            object.and_then(|object| serde_json::from_value(object).ok()),
-        );
+        self.take(slot, object.and_then(|object| serde_json::from_value(object).ok()));
         Ok(())
     }
 }

@@ -117,14 +117,8 @@ impl Clients {
         single.connect_timeout = Some(timeouts.call);
         Ok(Self {
             watch: Client::try_from(config)?,
-            call: Caller {
-                client: Client::try_from(single.clone())?,
-                timeout: timeouts.call,
-            },
-            lease: Caller {
-                client: Client::try_from(single)?,
-                timeout: timeouts.lease,
-            },
+            call: Caller { client: Client::try_from(single.clone())?, timeout: timeouts.call },
+            lease: Caller { client: Client::try_from(single)?, timeout: timeouts.lease },
         })
     }
 }
@@ -169,9 +163,7 @@ impl Caller {
         if body.is_some() {
             request = request.header(CONTENT_TYPE, kind.media_type());
         }
-        let request = request
-            .body(bytes)
-            .map_err(|error| CallError::Request(error.to_string()))?;
+        let request = request.body(bytes).map_err(|error| CallError::Request(error.to_string()))?;
         match tokio::time::timeout(self.timeout, self.client.request::<Value>(request)).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(CallError::Timeout(self.timeout)),
@@ -185,14 +177,12 @@ impl Caller {
 
     /// POST.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
-        self.call(http::Method::POST, path, Content::Json, Some(body))
-            .await
+        self.call(http::Method::POST, path, Content::Json, Some(body)).await
     }
 
     /// PUT.
     pub async fn put(&self, path: &str, body: &Value) -> Result<Value, CallError> {
-        self.call(http::Method::PUT, path, Content::Json, Some(body))
-            .await
+        self.call(http::Method::PUT, path, Content::Json, Some(body)).await
     }
 }
 

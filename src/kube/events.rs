@@ -68,11 +68,7 @@ pub async fn run(
     mut events: mpsc::UnboundedReceiver<Event>,
 ) {
     let mut budget = Budget::new(settings.rate, settings.burst, fence.now());
-    let mut desk = Desk {
-        waiting: VecDeque::new(),
-        known: BTreeMap::new(),
-        settings,
-    };
+    let mut desk = Desk { waiting: VecDeque::new(), known: BTreeMap::new(), settings };
     loop {
         let ready = !desk.waiting.is_empty();
         let pause = if ready { budget.wait() } else { Duration::ZERO };
@@ -116,14 +112,8 @@ impl Desk {
         now: Duration,
     ) -> Result<(), CallError> {
         let window = self.settings.window;
-        self.known
-            .retain(|_, known| now.saturating_sub(known.first) < window);
-        let same = (
-            event.uid.clone(),
-            event.key.to_string(),
-            event.reason.clone(),
-            event.note.clone(),
-        );
+        self.known.retain(|_, known| now.saturating_sub(known.first) < window);
+        let same = (event.uid.clone(), event.key.to_string(), event.reason.clone(), event.note.clone());
         if let Some(known) = self.known.get_mut(&same) {
             known.count = known.count.saturating_add(1);
             let series = json!({"series": {"count": known.count, "lastObservedTime": micro(at)}});
@@ -135,25 +125,16 @@ impl Desk {
         let namespace = namespace(event);
         let name = name(event, at);
         let collection = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        caller
-            .post(&collection, &self.body(event, namespace, &name, at))
-            .await?;
+        caller.post(&collection, &self.body(event, namespace, &name, at)).await?;
         let path = format!("{collection}/{name}");
         if self.known.len() < self.settings.queue {
-            self.known.insert(
-                same,
-                Known {
-                    path,
-                    first: now,
-                    count: 1,
-                },
-            );
+            self.known.insert(same, Known { path, first: now, count: 1 });
         }
         Ok(())
     }
 
     fn body(&self, event: &Event, namespace: &str, name: &str, at: Timestamp) -> Value {
-        let resource = event.kind.resource();
+        let resource = &event.kind.resource();
         json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -178,32 +159,18 @@ impl Desk {
 
 /// Events about cluster-scoped objects live in `default`, where `kubectl describe` looks for them.
 fn namespace(event: &Event) -> &str {
-    if event.key.namespace.is_empty() {
-        "default"
-    } else {
-        &event.key.namespace
-    }
+    if event.key.namespace.is_empty() { "default" } else { &event.key.namespace }
 }
 
 /// The same event at the same time has the same name: a repeated POST is a conflict, not a second event.
 fn name(event: &Event, at: Timestamp) -> String {
     let mut digest = Sha256::new();
-    for part in [
-        event.uid.as_str(),
-        event.kind.resource().kind,
-        &event.reason,
-        &event.note,
-    ] {
+    for part in [event.uid.as_str(), event.kind.resource().kind, &event.reason, &event.note] {
         digest.update(part.as_bytes());
         digest.update([0]);
     }
     digest.update(at.as_microsecond().to_be_bytes());
-    let hash: String = digest
-        .finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hash: String = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let base = cut(&event.key.name, NAME_BYTES).trim_end_matches(['.', '-']);
     format!("{base}.{hash}")
 }

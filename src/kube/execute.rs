@@ -33,11 +33,7 @@ pub struct ExecutorSettings {
 
 impl Default for ExecutorSettings {
     fn default() -> Self {
-        Self {
-            concurrency: 16,
-            background_rate: 30.0,
-            pause: Duration::from_millis(500),
-        }
+        Self { concurrency: 16, background_rate: 30.0, pause: Duration::from_millis(500) }
     }
 }
 
@@ -125,41 +121,25 @@ impl Executor {
                 deltas.extend(self.fetch(write.kind, &write.key).await.ok());
             }
         }
-        deltas.push(Delta::Written(WriteResult {
-            id: write.id,
-            kind: write.kind,
-            key: write.key,
-            outcome,
-        }));
+        deltas.push(Delta::Written(WriteResult { id: write.id, kind: write.kind, key: write.key, outcome }));
         deltas
     }
 
     async fn send(&self, write: &Write) -> Result<Value, CallError> {
-        let resource = write.kind.resource();
+        let resource = &write.kind.resource();
         let manager = names::FIELD_MANAGER;
         let object = object_path(resource, &write.key);
-        let object = write
-            .subresource
-            .map_or(object.clone(), |subresource| format!("{object}/{subresource}"));
+        let object =
+            write.subresource.map_or(object.clone(), |subresource| format!("{object}/{subresource}"));
         let (method, path, content) = match write.verb {
             Verb::Create => {
                 let collection = collection_path(resource, &write.key.namespace);
-                (
-                    Method::POST,
-                    format!("{collection}?fieldManager={manager}"),
-                    Content::Json,
-                )
+                (Method::POST, format!("{collection}?fieldManager={manager}"), Content::Json)
             }
-            Verb::Apply => (
-                Method::PATCH,
-                format!("{object}?fieldManager={manager}&force=true"),
-                Content::Apply,
-            ),
-            Verb::Merge => (
-                Method::PATCH,
-                format!("{object}?fieldManager={manager}"),
-                Content::Merge,
-            ),
+            Verb::Apply => {
+                (Method::PATCH, format!("{object}?fieldManager={manager}&force=true"), Content::Apply)
+            }
+            Verb::Merge => (Method::PATCH, format!("{object}?fieldManager={manager}"), Content::Merge),
             Verb::Delete => (Method::DELETE, object, Content::Json),
         };
         self.caller.call(method, &path, content, Some(&write.body)).await
@@ -167,16 +147,11 @@ impl Executor {
 
     /// The object as it is now, or that it is gone.
     async fn fetch(&self, kind: Kind, key: &ObjectKey) -> Result<Delta, CallError> {
-        match self.caller.get(&object_path(kind.resource(), key)).await {
-            Ok(object) => Ok(Delta::Applied {
-                kind,
-                object: strip(object),
-            }),
-            Err(error) if error.code() == Some(404) => Ok(Delta::Deleted {
-                kind,
-                key: key.clone(),
-                uid: String::new(),
-            }),
+        match self.caller.get(&object_path(&kind.resource(), key)).await {
+            Ok(object) => Ok(Delta::Applied { kind, object: strip(object) }),
+            Err(error) if error.code() == Some(404) => {
+                Ok(Delta::Deleted { kind, key: key.clone(), uid: String::new() })
+            }
             Err(error) => {
                 tracing::warn!(kind = kind.resource().kind, %key, %error, "read");
                 Err(error)
@@ -195,8 +170,8 @@ fn outcome(answer: Result<Value, CallError>) -> WriteOutcome {
             _ => WriteOutcome::Rejected { code, message },
         },
         Err(CallError::Request(message)) => WriteOutcome::Rejected { code: 400, message },
-        Err(error @ (CallError::Timeout(_) | CallError::Transport(_))) => WriteOutcome::Unavailable {
-            message: error.to_string(),
-        },
+        Err(error @ (CallError::Timeout(_) | CallError::Transport(_))) => {
+            WriteOutcome::Unavailable { message: error.to_string() }
+        }
     }
 }

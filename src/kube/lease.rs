@@ -24,10 +24,7 @@ pub struct Fence {
 
 impl Default for Fence {
     fn default() -> Self {
-        Self {
-            origin: Instant::now(),
-            until: Arc::new(AtomicU64::new(0)),
-        }
+        Self { origin: Instant::now(), until: Arc::new(AtomicU64::new(0)) }
     }
 }
 
@@ -119,10 +116,7 @@ pub async fn compete(
         let Some(answer) = outcome else {
             fence.shut();
             leading.send_replace(None);
-            return Err(LeaseError::Lost {
-                namespace: settings.namespace,
-                name: settings.name,
-            });
+            return Err(LeaseError::Lost { namespace: settings.namespace, name: settings.name });
         };
         if let Some(answer) = answer {
             elector.answered(answer, now, fence.now());
@@ -141,10 +135,7 @@ pub async fn compete(
     }
     fence.shut();
     if let Some(record) = elector.release()
-        && matches!(
-            write(&caller, &settings, record, &acquired, &wall()).await,
-            Answer::Written(_)
-        )
+        && matches!(write(&caller, &settings, record, &acquired, &wall()).await, Answer::Written(_))
     {
         tracing::info!("lease released");
     }
@@ -157,17 +148,11 @@ fn wall() -> String {
 }
 
 fn collection(settings: &LeaseSettings) -> String {
-    format!(
-        "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-        settings.namespace
-    )
+    format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", settings.namespace)
 }
 
 async fn read(caller: &Caller, settings: &LeaseSettings) -> Answer {
-    match caller
-        .get(&format!("{}/{}", collection(settings), settings.name))
-        .await
-    {
+    match caller.get(&format!("{}/{}", collection(settings), settings.name)).await {
         Ok(lease) => Answer::Found(decode(&lease)),
         Err(error) if error.code() == Some(404) => Answer::Absent,
         Err(error) => failed(settings, &error),
@@ -184,9 +169,7 @@ async fn write(
     let collection = collection(settings);
     let body = encode(settings, &record, acquired, renewed);
     let answer = if record.resource_version.is_some() {
-        caller
-            .put(&format!("{collection}/{}", settings.name), &body)
-            .await
+        caller.put(&format!("{collection}/{}", settings.name), &body).await
     } else {
         caller.post(&collection, &body).await
     };
@@ -204,18 +187,8 @@ fn failed(settings: &LeaseSettings, error: &CallError) -> Answer {
 
 fn decode(lease: &Value) -> Record {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let number = |value: &Value| {
-        value
-            .as_i64()
-            .and_then(|number| i32::try_from(number).ok())
-            .unwrap_or(0)
-    };
-    let spec = |field: &str| {
-        lease
-            .pointer(&format!("/spec/{field}"))
-            .cloned()
-            .unwrap_or_default()
-    };
+    let number = |value: &Value| value.as_i64().and_then(|number| i32::try_from(number).ok()).unwrap_or(0);
+    let spec = |field: &str| lease.pointer(&format!("/spec/{field}")).cloned().unwrap_or_default();
     Record {
         holder: text(&spec("holderIdentity")),
         duration_secs: number(&spec("leaseDurationSeconds")),

@@ -2,10 +2,7 @@
 //!
 //! Invariants: every call that is not a watch has a timeout; nothing here decides about workloads; what is lost by a
 //! failure is repaired by the next list, never by memory.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the shell reads clocks and starts tasks"
-)]
+#![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
 pub mod budget;
 pub mod certificates;

@@ -73,17 +73,12 @@ pub fn new_authority(now: Timestamp, lifetime: Duration) -> Result<Pair, PkiErro
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::new())?;
     // The name carries the time: a verifier tells two authorities with the same name apart only by trying both.
-    params
-        .distinguished_name
-        .push(DnType::CommonName, format!("sluice-ca-{}", now.as_millisecond()));
+    params.distinguished_name.push(DnType::CommonName, format!("sluice-ca-{}", now.as_millisecond()));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     validity(&mut params, now, lifetime);
     let certificate = params.self_signed(&key)?;
-    Ok(Pair {
-        certificate: certificate.pem(),
-        key: key.serialize_pem(),
-    })
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// A new serving certificate. It does not outlive its authority.
@@ -97,10 +92,7 @@ pub fn new_leaf(
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names.to_vec())?;
-    let common = names
-        .first()
-        .map(|name| name.chars().take(64).collect::<String>())
-        .unwrap_or_default();
+    let common = names.first().map(|name| name.chars().take(64).collect::<String>()).unwrap_or_default();
     params.distinguished_name.push(DnType::CommonName, common);
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -108,10 +100,7 @@ pub fn new_leaf(
     let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
     validity(&mut params, now, lifetime.min(left));
     let certificate = params.signed_by(&key, &issuer)?;
-    Ok(Pair {
-        certificate: certificate.pem(),
-        key: key.serialize_pem(),
-    })
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 fn validity(params: &mut CertificateParams, now: Timestamp, lifetime: Duration) {
@@ -123,23 +112,13 @@ fn validity(params: &mut CertificateParams, now: Timestamp, lifetime: Duration) 
 
 /// The certificates in a PEM text; what cannot be read is left out.
 pub fn certificates(pem: &[u8]) -> Vec<Certificate> {
-    CertificateDer::pem_slice_iter(pem)
-        .filter_map(|der| read(der.ok()?))
-        .collect()
+    CertificateDer::pem_slice_iter(pem).filter_map(|der| read(der.ok()?)).collect()
 }
 
 fn read(der: CertificateDer<'static>) -> Option<Certificate> {
     let (from, until) = period(&der)?;
-    let authority = Authority {
-        fingerprint: fingerprint(&der),
-        from,
-        until,
-    };
-    Some(Certificate {
-        pem: to_pem(&der),
-        authority,
-        der,
-    })
+    let authority = Authority { fingerprint: fingerprint(&der), from, until };
+    Some(Certificate { pem: to_pem(&der), authority, der })
 }
 
 fn period(der: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> {
@@ -151,11 +130,7 @@ fn period(der: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> {
 
 fn fingerprint(der: &CertificateDer<'_>) -> Fingerprint {
     let digest = Sha256::digest(der);
-    digest
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect::<String>()
-        .into()
+    digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }
 
 /// Base64 in lines of 64, between the markers.
@@ -195,10 +170,7 @@ pub fn load(
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
         .map_err(|error| unreadable("tls.crt", error.to_string()))?;
-    let first = chain
-        .first()
-        .cloned()
-        .ok_or_else(|| unreadable("tls.crt", "no certificate".into()))?;
+    let first = chain.first().cloned().ok_or_else(|| unreadable("tls.crt", "no certificate".into()))?;
     let (from, until) = period(&first).ok_or_else(|| unreadable("tls.crt", "no X.509 certificate".into()))?;
     let secret =
         PrivateKeyDer::from_pem_slice(key).map_err(|error| unreadable("tls.key", error.to_string()))?;
@@ -217,19 +189,12 @@ pub fn load(
         return Err(unreadable("ca.crt", "did not sign tls.crt".into()));
     }
     let leaf = Leaf {
-        issuer: signer
-            .as_ref()
-            .map(|signer| signer.authority.fingerprint.clone())
-            .unwrap_or_default(),
+        issuer: signer.as_ref().map(|signer| signer.authority.fingerprint.clone()).unwrap_or_default(),
         from,
         until,
         names_complete: names.iter().all(|name| bears(&first, name)),
     };
-    Ok(Loaded {
-        key: Arc::new(key),
-        leaf,
-        issuer: signer,
-    })
+    Ok(Loaded { key: Arc::new(key), leaf, issuer: signer })
 }
 
 fn bears(leaf: &CertificateDer<'_>, name: &str) -> bool {

@@ -97,10 +97,8 @@ impl WriteQueue {
             }
             self.held.entry(target).or_default().push_back(task);
         }
-        let free = self
-            .background
-            .iter()
-            .find(|(_, write)| !self.busy.contains(&(write.kind, write.key.clone())));
+        let free =
+            self.background.iter().find(|(_, write)| !self.busy.contains(&(write.kind, write.key.clone())));
         let Some(place) = free.map(|(place, _)| *place) else {
             return Next::Idle;
         };
@@ -173,14 +171,8 @@ mod tests {
         }
         queue.push(write(9, "c", false));
         assert_eq!(id(queue.next(Duration::ZERO)), Some(9), "foreground first");
-        assert_eq!(
-            id(queue.next(Duration::ZERO)),
-            Some(3),
-            "the place of 1, the content of 3"
-        );
-        let Next::Wait(wait) = queue.next(Duration::ZERO) else {
-            panic!("budget is spent")
-        };
+        assert_eq!(id(queue.next(Duration::ZERO)), Some(3), "the place of 1, the content of 3");
+        let Next::Wait(wait) = queue.next(Duration::ZERO) else { panic!("budget is spent") };
         assert_eq!(id(queue.next(wait)), Some(2));
         assert_eq!(queue.next(wait), Next::Idle);
     }

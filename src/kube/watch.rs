@@ -78,9 +78,7 @@ pub struct WatchBoard(Arc<BTreeMap<Kind, WatchHealth>>);
 impl WatchBoard {
     /// A board for these kinds.
     pub fn new(kinds: &[Kind]) -> Self {
-        Self(Arc::new(
-            kinds.iter().map(|kind| (*kind, WatchHealth::default())).collect(),
-        ))
+        Self(Arc::new(kinds.iter().map(|kind| (*kind, WatchHealth::default())).collect()))
     }
 
     /// Every kind with its health.
@@ -90,10 +88,7 @@ impl WatchBoard {
 
     /// Kinds that are not synced yet.
     pub fn unsynced(&self) -> Vec<&'static str> {
-        self.iter()
-            .filter(|(_, health)| !health.synced())
-            .map(|(kind, _)| kind.resource().plural)
-            .collect()
+        self.iter().filter(|(_, health)| !health.synced()).map(|(kind, _)| kind.resource().plural).collect()
     }
 }
 
@@ -107,7 +102,7 @@ pub async fn follow(
 ) {
     let unlisted = WatchHealth::default();
     let health = board.0.get(&kind).unwrap_or(&unlisted);
-    let resource = kind.resource();
+    let resource = &kind.resource();
     let api: Api<DynamicObject> = Api::all_with(client, &api_resource(resource));
     let config = watcher::Config::default()
         .page_size(settings.page_size)
@@ -168,12 +163,7 @@ async fn tell_absent(kind: Kind, deltas: &mpsc::Sender<Delta>) -> Result<(), mps
 /// Doubling pauses, spread so that watches that failed together do not come back together.
 fn pause(settings: &WatchSettings, failures: u32) -> Duration {
     let factor = 2_u32.saturating_pow(failures.saturating_sub(1).min(16));
-    jitter(
-        settings
-            .backoff
-            .saturating_mul(factor)
-            .min(settings.backoff_limit),
-    )
+    jitter(settings.backoff.saturating_mul(factor).min(settings.backoff_limit))
 }
 
 /// A duration between the half and the whole.
@@ -201,10 +191,9 @@ fn delta(kind: Kind, resource: &Resource, event: Event<DynamicObject>) -> Delta 
     match event {
         Event::Init => Delta::Restarted { kind },
         Event::InitDone => Delta::Synced { kind },
-        Event::Apply(object) | Event::InitApply(object) => Delta::Applied {
-            kind,
-            object: to_value(resource, object),
-        },
+        Event::Apply(object) | Event::InitApply(object) => {
+            Delta::Applied { kind, object: to_value(resource, object) }
+        }
         Event::Delete(object) => Delta::Deleted {
             kind,
             key: ObjectKey::new(

@@ -85,11 +85,7 @@ pub enum Step {
 
 /// The next step.
 pub fn step(observed: &Observed, settings: &Settings, now: Timestamp) -> Step {
-    let Some(current) = observed
-        .current
-        .as_ref()
-        .filter(|authority| authority.until > now)
-    else {
+    let Some(current) = observed.current.as_ref().filter(|authority| authority.until > now) else {
         return Step::NewAuthority;
     };
     let leaf = observed.leaf.as_ref().filter(|leaf| leaf.until > now);
@@ -104,26 +100,18 @@ pub fn step(observed: &Observed, settings: &Settings, now: Timestamp) -> Step {
     };
     let mut wake = leaf_due(leaf, settings);
     if leaf.issuer != current.fingerprint || !leaf.names_complete || wake <= now {
-        let ready = published(observed, now)
-            .saturating_add(signed(settings.overlap))
-            .unwrap_or(Timestamp::MAX);
+        let ready =
+            published(observed, now).saturating_add(signed(settings.overlap)).unwrap_or(Timestamp::MAX);
         if ready <= now {
             return Step::NewLeaf;
         }
         return Step::Wait(ready.min(leaf.until));
     }
-    let retired = leaf
-        .from
-        .saturating_add(signed(settings.retirement))
-        .unwrap_or(Timestamp::MAX);
+    let retired = leaf.from.saturating_add(signed(settings.retirement)).unwrap_or(Timestamp::MAX);
     let shrinkable = observed.previous.is_some() || observed.bundles.iter().any(|bundle| *bundle != wanted);
     if shrinkable {
         if retired <= now {
-            return if observed.previous.is_some() {
-                Step::DropPrevious
-            } else {
-                Step::Publish(wanted)
-            };
+            return if observed.previous.is_some() { Step::DropPrevious } else { Step::Publish(wanted) };
         }
         wake = wake.min(retired);
     }
@@ -144,10 +132,7 @@ fn wanted_bundle(
     leaf: Option<&Leaf>,
     now: Timestamp,
 ) -> BTreeSet<Fingerprint> {
-    let previous = observed
-        .previous
-        .as_ref()
-        .filter(|authority| authority.until > now);
+    let previous = observed.previous.as_ref().filter(|authority| authority.until > now);
     let mut wanted = BTreeSet::from([current.fingerprint.clone()]);
     wanted.extend(previous.map(|authority| authority.fingerprint.clone()));
     wanted.extend(leaf.map(|leaf| leaf.issuer.clone()));
@@ -166,9 +151,7 @@ fn leaf_due(leaf: &Leaf, settings: &Settings) -> Timestamp {
 
 /// The moment at which one part of `parts` of a life is left.
 fn before_end(from: Timestamp, until: Timestamp, parts: i32) -> Timestamp {
-    until
-        .saturating_sub(until.duration_since(from) / parts)
-        .unwrap_or(until)
+    until.saturating_sub(until.duration_since(from) / parts).unwrap_or(until)
 }
 
 fn signed(duration: Duration) -> SignedDuration {

@@ -97,12 +97,7 @@ enum Standing {
 impl Elector {
     /// A candidate that knows nothing.
     pub fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            seen: Knowledge::Nothing,
-            standing: Standing::Candidate,
-            next: Moment::ZERO,
-        }
+        Self { settings, seen: Knowledge::Nothing, standing: Standing::Candidate, next: Moment::ZERO }
     }
 
     /// The epoch of this replica's leadership, while it is inside its deadline.
@@ -175,11 +170,7 @@ impl Elector {
                 let epoch = record.transitions;
                 self.see(record, now);
                 // A change of epoch within one leadership cannot happen; the first one counts.
-                let epoch = if let Standing::Holder { epoch, .. } = self.standing {
-                    epoch
-                } else {
-                    epoch
-                };
+                let epoch = if let Standing::Holder { epoch, .. } = self.standing { epoch } else { epoch };
                 if self.standing != Standing::Lost {
                     self.standing = Standing::Holder { renewed: sent, epoch };
                 }
@@ -249,16 +240,14 @@ impl Elector {
 
     fn see(&mut self, record: Record, now: Moment) {
         let since = match &self.seen {
-            Knowledge::Record {
-                record: known, since, ..
-            } if known.resource_version == record.resource_version => *since,
+            Knowledge::Record { record: known, since, .. }
+                if known.resource_version == record.resource_version =>
+            {
+                *since
+            }
             _ => now,
         };
-        self.seen = Knowledge::Record {
-            record,
-            since,
-            fresh: true,
-        };
+        self.seen = Knowledge::Record { record, since, fresh: true };
     }
 
     /// After a failure the record may be old: read before writing, but keep since when it was seen unchanged.

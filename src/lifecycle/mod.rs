@@ -4,10 +4,12 @@
 //! a new reservation alone, and a reservation is cleared only when nothing runs on it (I14, I15).
 
 pub mod backoff;
+pub mod certificates;
 pub mod checks;
 pub mod conditions;
 pub mod eviction;
 pub mod facts;
+pub mod lease;
 pub mod pods_ready;
 pub mod reservation;
 pub mod workload;

@@ -12,9 +12,7 @@ use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
 use jiff::{SignedDuration, Timestamp};
 
-pub use super::facts::{
-    Facts, JobFacts, Notice, Owner, Plan, QueueFact, Settings, Step, Subject,
-};
+pub use super::facts::{Facts, JobFacts, Notice, Owner, Plan, QueueFact, Settings, Step, Subject};
 
 /// Reasons that hold only as long as what they name stands in the way.
 const OBSTACLES: [PendingReason; 4] = [
@@ -403,9 +401,9 @@ impl Draft<'_> {
             return false;
         }
         let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
-        let said = obstacle
-            .or_else(|| facts.verdict.clone().filter(|_| queueable))
-            .or_else(|| (known && self.says_obstacle()).then(|| (PendingReason::PendingEvaluation, EVALUATION.to_owned())));
+        let said = obstacle.or_else(|| facts.verdict.clone().filter(|_| queueable)).or_else(|| {
+            (known && self.says_obstacle()).then(|| (PendingReason::PendingEvaluation, EVALUATION.to_owned()))
+        });
         let Some((reason, message)) = said else {
             return queueable;
         };

@@ -144,11 +144,7 @@ impl Pending {
 
     /// The blocked head of a StrictFIFO queue with its claim.
     pub(super) fn claimant(&self) -> Option<Head<'_>> {
-        let class = &self
-            .all
-            .first()
-            .filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?
-            .1;
+        let class = &self.all.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.1;
         self.head_of(*class).filter(|head| head.claim.is_some())
     }
 
@@ -156,12 +152,7 @@ impl Pending {
         let class = self.classes.get(&id)?;
         let claim = class.parked.as_ref().and_then(|parked| parked.claim.as_ref());
         let workload = class.members.values().next()?;
-        Some(Head {
-            class: id,
-            workload,
-            cursor: class.cursor.as_ref(),
-            claim,
-        })
+        Some(Head { class: id, workload, cursor: class.cursor.as_ref(), claim })
     }
 
     /// Adds a workload to its class and answers with the class.
@@ -174,13 +165,7 @@ impl Pending {
         self.unlist(id);
         let class = self.classes.entry(id).or_insert_with(|| {
             self.by_key.insert(key.clone(), id);
-            Class {
-                key,
-                members: BTreeMap::new(),
-                parked: None,
-                verdict: None,
-                cursor: None,
-            }
+            Class { key, members: BTreeMap::new(), parked: None, verdict: None, cursor: None }
         });
         class.members.insert(order, workload);
         self.list(id);
@@ -242,17 +227,10 @@ impl Pending {
         let Some(class) = self.classes.get(&id) else {
             return;
         };
-        let name = (
-            Arc::clone(&class.key.namespace),
-            Arc::clone(&class.key.local_queue),
-        );
+        let name = (Arc::clone(&class.key.namespace), Arc::clone(&class.key.local_queue));
         let local = self.local.entry(name.clone()).or_default();
         for counts in [&mut self.counts, &mut *local] {
-            let side = if class.parked.is_some() {
-                &mut counts.inadmissible
-            } else {
-                &mut counts.active
-            };
+            let side = if class.parked.is_some() { &mut counts.inadmissible } else { &mut counts.active };
             *side = apply(*side, class.members.len());
         }
         if *local == PendingCounts::default() {
@@ -270,21 +248,14 @@ impl Pending {
 
     /// How many come before a place.
     pub(super) fn ahead_of(&self, order: &OrderKey) -> usize {
-        self.classes
-            .values()
-            .map(|class| class.members.range(..order).count())
-            .sum()
+        self.classes.values().map(|class| class.members.range(..order).count()).sum()
     }
 
     /// Parked classes of a namespace, or all.
     pub(super) fn parked_ids(&self, namespace: Option<&str>) -> Vec<ClassId> {
         let of =
             |class: &Class| class.parked.is_some() && namespace.is_none_or(|ns| *class.key.namespace == *ns);
-        self.classes
-            .iter()
-            .filter(|(_, class)| of(class))
-            .map(|(id, _)| *id)
-            .collect()
+        self.classes.iter().filter(|(_, class)| of(class)).map(|(id, _)| *id).collect()
     }
 
     /// Up to `limit` members of a class that come after a place.
@@ -293,12 +264,7 @@ impl Pending {
             return Vec::new();
         };
         let start = from.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        class
-            .members
-            .range((start, std::ops::Bound::Unbounded))
-            .take(limit)
-            .map(|(o, _)| o.clone())
-            .collect()
+        class.members.range((start, std::ops::Bound::Unbounded)).take(limit).map(|(o, _)| o.clone()).collect()
     }
 
     /// The workload at a place.

@@ -39,10 +39,7 @@ impl Queues {
     pub fn configure(&mut self, queue: &str, open: Option<QueueingStrategy>) {
         let name: Arc<str> = Arc::from(queue);
         if let Some(strategy) = open {
-            self.queues
-                .entry(Arc::clone(&name))
-                .or_default()
-                .set_strategy(strategy);
+            self.queues.entry(Arc::clone(&name)).or_default().set_strategy(strategy);
             self.open.insert(Arc::clone(&name));
         } else {
             self.open.remove(&name);
@@ -73,27 +70,11 @@ impl Queues {
         }
         let pending = self.queues.entry(Arc::clone(&queue)).or_default();
         let class = pending.insert(class_key, workload);
-        if pending
-            .classes
-            .get(&class)
-            .is_some_and(|class| class.parked.is_some())
-        {
+        if pending.classes.get(&class).is_some_and(|class| class.parked.is_some()) {
             let only = Some(order.clone());
-            self.news.push_back(News {
-                queue: Arc::clone(&queue),
-                class,
-                after: None,
-                only,
-            });
+            self.news.push_back(News { queue: Arc::clone(&queue), class, after: None, only });
         }
-        self.places.insert(
-            key,
-            Place {
-                queue: Arc::clone(&queue),
-                class,
-                order,
-            },
-        );
+        self.places.insert(key, Place { queue: Arc::clone(&queue), class, order });
         self.refresh(&queue);
     }
 
@@ -125,23 +106,14 @@ impl Queues {
         });
         let first = pending.members_from(class, None, 1).pop();
         if changed == Some(true) {
-            self.news.push_back(News {
-                queue: Arc::clone(queue),
-                class,
-                after: first,
-                only: None,
-            });
+            self.news.push_back(News { queue: Arc::clone(queue), class, after: first, only: None });
         }
         self.refresh(queue);
     }
 
     /// Keeps a class active, with the place where its search goes on.
     pub fn keep(&mut self, queue: &str, class: ClassId, cursor: Option<Cursor>) {
-        if let Some(class) = self
-            .queues
-            .get_mut(queue)
-            .and_then(|pending| pending.classes.get_mut(&class))
-        {
+        if let Some(class) = self.queues.get_mut(queue).and_then(|pending| pending.classes.get_mut(&class)) {
             class.cursor = cursor;
         }
     }
@@ -233,12 +205,7 @@ impl Queues {
     /// What was last found for the workload's class.
     pub fn verdict(&self, key: &ObjectKey) -> Option<&Arc<Verdict>> {
         let place = self.places.get(key)?;
-        self.queues
-            .get(&place.queue)?
-            .classes
-            .get(&place.class)?
-            .verdict
-            .as_ref()
+        self.queues.get(&place.queue)?.classes.get(&place.class)?.verdict.as_ref()
     }
 
     /// Up to `limit` workloads whose message changed without being judged themselves.
@@ -250,12 +217,7 @@ impl Queues {
             };
             if let Some(only) = news.only {
                 let here = |place: &Place| place.class == news.class && place.queue == news.queue;
-                keys.extend(
-                    self.places
-                        .get(&only.key)
-                        .filter(|p| here(p))
-                        .map(|_| only.key.clone()),
-                );
+                keys.extend(self.places.get(&only.key).filter(|p| here(p)).map(|_| only.key.clone()));
             } else {
                 let members = pending.members_from(news.class, news.after.as_ref(), limit - keys.len());
                 if let Some(last) = members.last() {
@@ -273,19 +235,13 @@ impl Queues {
 
     /// Pending workloads of a ClusterQueue by state.
     pub fn counts(&self, queue: &str) -> PendingCounts {
-        self.queues
-            .get(queue)
-            .map(|pending| pending.counts)
-            .unwrap_or_default()
+        self.queues.get(queue).map(|pending| pending.counts).unwrap_or_default()
     }
 
     /// Pending workloads of a LocalQueue by state.
     pub fn local_counts(&self, namespace: &str, local_queue: &str) -> PendingCounts {
         let name = (Arc::from(namespace), Arc::from(local_queue));
-        let all = self
-            .queues
-            .values()
-            .filter_map(|pending| pending.local.get(&name));
+        let all = self.queues.values().filter_map(|pending| pending.local.get(&name));
         all.fold(PendingCounts::default(), |sum, counts| PendingCounts {
             active: sum.active + counts.active,
             inadmissible: sum.inadmissible + counts.inadmissible,

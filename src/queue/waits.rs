@@ -42,17 +42,11 @@ impl WaitIndex {
                 spot.entry(Arc::clone(queue)).or_default().insert((*need, class));
             }
             for pair in &waits.any {
-                self.any
-                    .entry((tree.clone(), pair.clone()))
-                    .or_default()
-                    .insert(waiter());
+                self.any.entry((tree.clone(), pair.clone())).or_default().insert(waiter());
             }
         }
         for claimant in &waits.claims {
-            self.claims
-                .entry(Arc::clone(claimant))
-                .or_default()
-                .insert(waiter());
+            self.claims.entry(Arc::clone(claimant)).or_default().insert(waiter());
         }
     }
 
@@ -74,11 +68,7 @@ impl WaitIndex {
                 }
             }
             for pair in &waits.any {
-                drop_waiter(
-                    &mut self.any,
-                    &(tree.clone(), pair.clone()),
-                    &(Arc::clone(queue), class),
-                );
+                drop_waiter(&mut self.any, &(tree.clone(), pair.clone()), &(Arc::clone(queue), class));
             }
         }
         for claimant in &waits.claims {

@@ -39,10 +39,7 @@ pub struct ResourceGroup {
 impl ResourceGroup {
     /// A group with one flavor after the other; the covered resources are those of the first.
     pub fn of(flavors: Vec<FlavorQuotas>) -> Self {
-        let covered = flavors
-            .first()
-            .map(|f| f.limits.keys().cloned().collect())
-            .unwrap_or_default();
+        let covered = flavors.first().map(|f| f.limits.keys().cloned().collect()).unwrap_or_default();
         Self { covered, flavors }
     }
 
@@ -93,10 +90,7 @@ pub(super) fn limits_of(groups: &[ResourceGroup]) -> BTreeMap<FlavorResource, Li
     let flavors = groups.iter().flat_map(|g| &g.flavors);
     flavors
         .flat_map(|f| {
-            let pair = |r: &Arc<str>| FlavorResource {
-                flavor: Arc::clone(&f.name),
-                resource: Arc::clone(r),
-            };
+            let pair = |r: &Arc<str>| FlavorResource { flavor: Arc::clone(&f.name), resource: Arc::clone(r) };
             f.limits.iter().map(move |(r, l)| (pair(r), *l))
         })
         .collect()

@@ -29,10 +29,7 @@ pub struct FlavorResource {
 impl FlavorResource {
     /// The resource of the flavor.
     pub fn new(flavor: &str, resource: &str) -> Self {
-        Self {
-            flavor: Arc::from(flavor),
-            resource: Arc::from(resource),
-        }
+        Self { flavor: Arc::from(flavor), resource: Arc::from(resource) }
     }
 }
 

@@ -132,10 +132,7 @@ impl<'a> Path<'a> {
             }
             flow = arrives;
         }
-        Some(Binding {
-            node: at.0.node.clone(),
-            limit: Amount::from_wide(at.1),
-        })
+        Some(Binding { node: at.0.node.clone(), limit: Amount::from_wide(at.1) })
     }
 
     /// Whether the leaf would use more than its own with so much more.
@@ -185,12 +182,5 @@ pub(super) fn rung<'a>(
     height: u32,
 ) -> Rung<'a> {
     let borrowing = limits.get(pair).and_then(|l| l.borrowing).map(Amount::wide);
-    Rung {
-        node,
-        subtree: cell.subtree,
-        local: cell.local,
-        usage: cell.usage,
-        borrowing,
-        height,
-    }
+    Rung { node, subtree: cell.subtree, local: cell.local, usage: cell.usage, borrowing, height }
 }

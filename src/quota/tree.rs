@@ -85,9 +85,7 @@ impl Tree {
             return BTreeSet::new();
         }
         let id = self.intern(name);
-        let parent = config
-            .and_then(|(parent, _)| parent)
-            .map(|p| self.intern(&NodeRef::Cohort(p.into())));
+        let parent = config.and_then(|(parent, _)| parent).map(|p| self.intern(&NodeRef::Cohort(p.into())));
         let mut old = None;
         if let Some(node) = self.nodes.get_mut(&id) {
             node.configured = config.is_some();
@@ -115,11 +113,7 @@ impl Tree {
         let id = self.intern(&name);
         let mut moved = Moved::default();
         for (pair, &delta) in change.iter().filter(|(_, delta)| **delta != 0) {
-            let side = if delta < 0 {
-                &mut moved.freed
-            } else {
-                &mut moved.taken
-            };
+            let side = if delta < 0 { &mut moved.freed } else { &mut moved.taken };
             side.insert(pair.clone());
             if let Some(leaf) = self.nodes.get_mut(&id) {
                 let held = leaf.held.entry(pair.clone()).or_default();
@@ -170,22 +164,14 @@ impl Tree {
 
     /// Whether the queue's way up ends in a cycle; then the cohort by which it hangs on it.
     pub fn cycle_above(&self, queue: &str) -> Option<&NodeRef> {
-        let node = self
-            .node(&NodeRef::ClusterQueue(queue.into()))
-            .filter(|node| node.cyclic)?;
-        node.parent
-            .and_then(|parent| self.nodes.get(&parent))
-            .map(|parent| &parent.name)
+        let node = self.node(&NodeRef::ClusterQueue(queue.into())).filter(|node| node.cyclic)?;
+        node.parent.and_then(|parent| self.nodes.get(&parent)).map(|parent| &parent.name)
     }
 
     /// The root above a ClusterQueue: itself without a cohort.
     pub fn root(&self, queue: &str) -> Option<&NodeRef> {
         let mut node = self.node(&NodeRef::ClusterQueue(queue.into()))?;
-        while let Some(parent) = node
-            .parent
-            .filter(|_| !node.cyclic)
-            .and_then(|p| self.nodes.get(&p))
-        {
+        while let Some(parent) = node.parent.filter(|_| !node.cyclic).and_then(|p| self.nodes.get(&p)) {
             node = parent;
         }
         Some(&node.name)
@@ -193,8 +179,7 @@ impl Tree {
 
     /// Generation of a ClusterQueue's figures.
     pub fn generation(&self, queue: &str) -> u64 {
-        self.node(&NodeRef::ClusterQueue(queue.into()))
-            .map_or(0, |node| node.generation)
+        self.node(&NodeRef::ClusterQueue(queue.into())).map_or(0, |node| node.generation)
     }
 
     /// What a node owns and uses, by flavor and resource.
@@ -211,10 +196,7 @@ impl Tree {
                 usage: Amount::from_wide(cell.usage),
             }
         };
-        pairs
-            .into_iter()
-            .map(|pair| (pair.clone(), figures(pair)))
-            .collect()
+        pairs.into_iter().map(|pair| (pair.clone(), figures(pair))).collect()
     }
 
     /// All nodes with their parents, by name.
@@ -306,12 +288,7 @@ impl Tree {
         for (pair, held) in &node.held {
             cells.entry(pair.clone()).or_default().usage = *held;
         }
-        let children = || {
-            node.children
-                .iter()
-                .filter_map(|c| self.nodes.get(c))
-                .filter(|_| !cyclic)
-        };
+        let children = || node.children.iter().filter_map(|c| self.nodes.get(c)).filter(|_| !cyclic);
         for (pair, cell) in children().flat_map(|child| &child.cells) {
             let sum = cells.entry(pair.clone()).or_default();
             sum.subtree += cell.subtree - cell.local;
@@ -321,10 +298,7 @@ impl Tree {
             let lending = node.limits.get(pair).and_then(|limits| limits.lending);
             cell.local = lending.map_or(0, |lending| (cell.subtree - lending.wide()).max(0));
         }
-        let height = children()
-            .map(|child| child.height.saturating_add(1))
-            .max()
-            .unwrap_or(0);
+        let height = children().map(|child| child.height.saturating_add(1)).max().unwrap_or(0);
         if let Some(node) = self.nodes.get_mut(&id) {
             cells.retain(|pair, cell| *cell != Cell::default() || node.limits.contains_key(pair));
             (node.cells, node.height, node.cyclic) = (cells, height, cyclic);

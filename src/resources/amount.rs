@@ -67,13 +67,7 @@ mod tests {
     #[test]
     fn no_operation_wraps() {
         assert_eq!(Amount::UNLIMITED.plus(Amount::new(1)), Amount::UNLIMITED);
-        assert_eq!(
-            Amount::new(-2)
-                .minus(Amount::UNLIMITED)
-                .minus(Amount::UNLIMITED)
-                .get(),
-            i64::MIN
-        );
+        assert_eq!(Amount::new(-2).minus(Amount::UNLIMITED).minus(Amount::UNLIMITED).get(), i64::MIN);
         assert_eq!(Amount::UNLIMITED.times(3), Amount::UNLIMITED);
         assert_eq!(Amount::new(3).minus(Amount::new(5)).get(), -2);
     }

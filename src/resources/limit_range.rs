@@ -34,11 +34,7 @@ impl LimitRangeSummary {
     /// The bounds of several LimitRanges together; their order decides which default holds.
     pub fn new<'a>(ranges: impl IntoIterator<Item = &'a LimitRange>) -> Self {
         let mut summary = Self::default();
-        for item in ranges
-            .into_iter()
-            .filter_map(|range| range.spec.as_ref())
-            .flat_map(|spec| &spec.limits)
-        {
+        for item in ranges.into_iter().filter_map(|range| range.spec.as_ref()).flat_map(|spec| &spec.limits) {
             match item.type_.as_str() {
                 "Container" => summary.container.narrow(item),
                 "Pod" => summary.pod.narrow(item),
@@ -53,12 +49,7 @@ impl LimitRangeSummary {
         if self.container.limits.is_empty() && self.container.requests.is_empty() {
             return;
         }
-        for container in spec
-            .init_containers
-            .iter_mut()
-            .flatten()
-            .chain(&mut spec.containers)
-        {
+        for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
             let resources = container.resources.get_or_insert_default();
             fill(&mut resources.limits, &self.container.limits);
             fill(&mut resources.requests, &self.container.requests);
@@ -72,8 +63,7 @@ impl LimitRangeSummary {
             let (requests, limits) = resources(container.resources.as_ref());
             self.container.check(&requests, &limits, &path, &mut found);
         });
-        self.pod
-            .check(&pod_quantities(spec), &Quantities::new(), path, &mut found);
+        self.pod.check(&pod_quantities(spec), &Quantities::new(), path, &mut found);
         found
     }
 }
@@ -87,12 +77,7 @@ pub fn requests_above_limits(spec: &PodSpec, path: &str) -> Vec<String> {
     });
     if spec.resources.is_some() {
         let (requests, limits) = resources(spec.resources.as_ref());
-        invalid(
-            &format!("{path}.resources"),
-            &greater(&requests, &limits),
-            ABOVE_LIMITS,
-            &mut found,
-        );
+        invalid(&format!("{path}.resources"), &greater(&requests, &limits), ABOVE_LIMITS, &mut found);
     }
     found
 }
@@ -109,16 +94,9 @@ fn each_container(spec: &PodSpec, path: &str, mut visit: impl FnMut(&Container, 
 impl Bounds {
     fn narrow(&mut self, item: &LimitRangeItem) {
         keep(&mut self.max, item.max.as_ref(), |have, new| new < have);
-        keep(
-            &mut self.ratio,
-            item.max_limit_request_ratio.as_ref(),
-            |have, new| new < have,
-        );
+        keep(&mut self.ratio, item.max_limit_request_ratio.as_ref(), |have, new| new < have);
         keep(&mut self.min, item.min.as_ref(), |have, new| new > have);
-        let defaults = [
-            (&mut self.limits, &item.default),
-            (&mut self.requests, &item.default_request),
-        ];
+        let defaults = [(&mut self.limits, &item.default), (&mut self.requests, &item.default_request)];
         for (have, new) in defaults {
             for (name, quantity) in new.iter().flatten() {
                 have.entry(name.clone()).or_insert_with(|| quantity.clone());
@@ -184,9 +162,8 @@ fn resources(resources: Option<&ResourceRequirements>) -> (Quantities, Quantitie
 fn either(a: &Quantities, b: &Quantities, choose: fn(Quantity, Quantity) -> Quantity) -> Quantities {
     let mut both: BTreeMap<Arc<str>, Quantity> = a.clone();
     for (name, quantity) in b {
-        let chosen = both
-            .get(name)
-            .map_or_else(|| quantity.clone(), |have| choose(have.clone(), quantity.clone()));
+        let chosen =
+            both.get(name).map_or_else(|| quantity.clone(), |have| choose(have.clone(), quantity.clone()));
         both.insert(name.clone(), chosen);
     }
     both

@@ -15,11 +15,8 @@ pub(super) struct Natural(Vec<u64>);
 impl Natural {
     /// The number that ASCII digits spell; other bytes are passed over.
     pub(super) fn from_digits(digits: &[u8]) -> Self {
-        let digits: Vec<u64> = digits
-            .iter()
-            .filter(|byte| byte.is_ascii_digit())
-            .map(|byte| u64::from(byte - b'0'))
-            .collect();
+        let digits: Vec<u64> =
+            digits.iter().filter(|byte| byte.is_ascii_digit()).map(|byte| u64::from(byte - b'0')).collect();
         let limb = |chunk: &[u64]| chunk.iter().fold(0, |value, digit| value * 10 + digit);
         Self(digits.rchunks(DIGITS).map(limb).collect()).trimmed()
     }
@@ -42,18 +39,12 @@ impl Natural {
 
     /// The value modulo 2^64.
     pub(super) fn low_64(&self) -> u64 {
-        self.0
-            .iter()
-            .rev()
-            .fold(0_u64, |value, limb| value.wrapping_mul(BASE).wrapping_add(*limb))
+        self.0.iter().rev().fold(0_u64, |value, limb| value.wrapping_mul(BASE).wrapping_add(*limb))
     }
 
     /// The value, when it fits.
     pub(super) fn to_u64(&self) -> Option<u64> {
-        self.0
-            .iter()
-            .rev()
-            .try_fold(0_u64, |value, limb| value.checked_mul(BASE)?.checked_add(*limb))
+        self.0.iter().rev().try_fold(0_u64, |value, limb| value.checked_mul(BASE)?.checked_add(*limb))
     }
 
     /// `self × factor`, for a factor below 2^32.
@@ -74,10 +65,10 @@ impl Natural {
 
     /// `self × other`
     pub(super) fn product(&self, other: &Self) -> Self {
-        let parts = other.0.iter().enumerate().map(|(place, limb)| {
-            self.times(u32::try_from(*limb).unwrap_or(0))
-                .shifted_up(place * DIGITS)
-        });
+        let parts =
+            other.0.iter().enumerate().map(|(place, limb)| {
+                self.times(u32::try_from(*limb).unwrap_or(0)).shifted_up(place * DIGITS)
+            });
         parts.fold(Self::default(), |sum, part| sum.plus(&part))
     }
 
@@ -111,11 +102,7 @@ impl Natural {
 
     /// The distance between two numbers.
     pub(super) fn distance(&self, other: &Self) -> Self {
-        let (more, less) = if self < other {
-            (other, self)
-        } else {
-            (self, other)
-        };
+        let (more, less) = if self < other { (other, self) } else { (self, other) };
         let mut borrow = 0;
         let mut limbs = Vec::with_capacity(more.0.len());
         for place in 0..more.0.len() {
@@ -154,11 +141,7 @@ impl Natural {
     /// The same, rounded up.
     pub(super) fn shifted_down_up(&self, places: usize) -> Self {
         let (number, lossy) = self.shifted_down(places);
-        if lossy {
-            number.plus(&Self::from_u64(1))
-        } else {
-            number
-        }
+        if lossy { number.plus(&Self::from_u64(1)) } else { number }
     }
 
     /// Takes out a factor as often as it divides, at most `most` times: what is left, and how often.
@@ -184,10 +167,7 @@ impl PartialOrd for Natural {
 
 impl Ord for Natural {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.0
-            .len()
-            .cmp(&other.0.len())
-            .then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
+        self.0.len().cmp(&other.0.len()).then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
     }
 }
 

@@ -30,23 +30,14 @@ pub fn amounts(quantities: &Quantities) -> Requests {
 /// What so many pods ask for together.
 pub fn total(requests: &Requests, count: i32) -> Requests {
     let count = i64::from(count.max(0));
-    requests
-        .iter()
-        .map(|(name, amount)| (name.clone(), amount.times(count)))
-        .collect()
+    requests.iter().map(|(name, amount)| (name.clone(), amount.times(count))).collect()
 }
 
 /// Pods that still count when some will not run again.
 pub const fn without_reclaimable(count: i32, reclaimable: i32) -> i32 {
-    let (count, reclaimable) = (
-        if count < 0 { 0 } else { count },
-        if reclaimable < 0 { 0 } else { reclaimable },
-    );
-    if reclaimable >= count {
-        0
-    } else {
-        count - reclaimable
-    }
+    let (count, reclaimable) =
+        (if count < 0 { 0 } else { count }, if reclaimable < 0 { 0 } else { reclaimable });
+    if reclaimable >= count { 0 } else { count - reclaimable }
 }
 
 /// What one pod asks for, exactly. Limits stand in for requests that are missing.
@@ -105,9 +96,7 @@ pub(super) fn exact(quantity: &ApiQuantity) -> Quantity {
 
 fn add(to: &mut Quantities, from: &Quantities) {
     for (name, quantity) in from {
-        let sum = to
-            .get(name)
-            .map_or_else(|| quantity.clone(), |have| have.plus(quantity));
+        let sum = to.get(name).map_or_else(|| quantity.clone(), |have| have.plus(quantity));
         to.insert(name.clone(), sum);
     }
 }
@@ -122,11 +111,7 @@ fn raise(to: &mut Quantities, least: &Quantities) {
 
 /// Gives a pod with a runtime class the overhead of that class, unless it names its own.
 pub fn apply_overhead(spec: &mut PodSpec, fixed: impl FnOnce(&str) -> Option<BTreeMap<String, ApiQuantity>>) {
-    if spec
-        .overhead
-        .as_ref()
-        .is_some_and(|overhead| !overhead.is_empty())
-    {
+    if spec.overhead.as_ref().is_some_and(|overhead| !overhead.is_empty()) {
         return;
     }
     if let Some(class) = spec.runtime_class_name.as_deref() {

@@ -79,11 +79,8 @@ const LONGEST: usize = 1024;
 
 impl Quantity {
     /// Zero.
-    pub const ZERO: Self = Self {
-        number: Number::Short { value: 0, scale: 0 },
-        format: Format::Decimal,
-        text: None,
-    };
+    pub const ZERO: Self =
+        Self { number: Number::Short { value: 0, scale: 0 }, format: Format::Decimal, text: None };
 
     /// Reads a quantity as Kubernetes does; a sign, a dot or a suffix alone is 0.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
@@ -103,11 +100,7 @@ impl Quantity {
         let (room, factor, scale) = if parts.format == Format::Binary {
             // 2^10 takes three digits.
             let taken = parts.whole.len().max(1) + exponent / 10 * 3 + 1;
-            (
-                taken <= 15 && parts.fraction.is_empty(),
-                1_i64 << exponent.min(62),
-                0,
-            )
+            (taken <= 15 && parts.fraction.is_empty(), 1_i64 << exponent.min(62), 0)
         } else {
             (digits <= SHORT_DIGITS, 1, parts.exponent)
         };
@@ -115,11 +108,7 @@ impl Quantity {
         if !room || scale < NANO {
             return None;
         }
-        let shifted = format!(
-            "{}{}",
-            if parts.whole.is_empty() { "0" } else { parts.whole },
-            parts.fraction
-        );
+        let shifted = format!("{}{}", if parts.whole.is_empty() { "0" } else { parts.whole }, parts.fraction);
         let plain: i64 = shifted.parse().ok()?;
         let value = plain.checked_mul(factor)?;
         let keep = if parts.format == Format::Binary {
@@ -161,25 +150,13 @@ impl Quantity {
             }
         }
         let negative = parts.negative && !digits.is_zero();
-        Ok(Self {
-            number: Number::Wide(Wide {
-                negative,
-                digits,
-                scale,
-            }),
-            format,
-            text: None,
-        })
+        Ok(Self { number: Number::Wide(Wide { negative, digits, scale }), format, text: None })
     }
 
     /// `value × 10^scale` in the binary family or the decimal one.
     pub(super) const fn of_units(value: i64, scale: i32, binary: bool) -> Self {
         let format = if binary { Format::Binary } else { Format::Decimal };
-        Self {
-            number: Number::Short { value, scale },
-            format,
-            text: None,
-        }
+        Self { number: Number::Short { value, scale }, format, text: None }
     }
 
     /// Below 0.
@@ -225,9 +202,8 @@ impl Quantity {
             }
         }
         let wide = self.wide();
-        let magnitude = rescaled(&wide.digits, wide.scale, scale)
-            .to_u64()
-            .and_then(|value| i64::try_from(value).ok());
+        let magnitude =
+            rescaled(&wide.digits, wide.scale, scale).to_u64().and_then(|value| i64::try_from(value).ok());
         match (magnitude, wide.negative) {
             (Some(value), false) => value,
             (Some(value), true) => -value,
@@ -262,34 +238,22 @@ impl Quantity {
             _ => None,
         };
         let number = number.unwrap_or_else(|| Number::Wide(self.wide().plus(&other.wide())));
-        Self {
-            number,
-            format,
-            text: None,
-        }
+        Self { number, format, text: None }
     }
 
     /// The difference, in the family of the first that is not 0.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         let number = match &other.number {
-            Number::Short { value, scale } if *value != i64::MIN => Number::Short {
-                value: -value,
-                scale: *scale,
-            },
+            Number::Short { value, scale } if *value != i64::MIN => {
+                Number::Short { value: -value, scale: *scale }
+            }
             _ => {
                 let wide = other.wide();
-                Number::Wide(Wide {
-                    negative: !wide.negative,
-                    ..wide
-                })
+                Number::Wide(Wide { negative: !wide.negative, ..wide })
             }
         };
-        self.plus(&Self {
-            number,
-            format: other.format,
-            text: None,
-        })
+        self.plus(&Self { number, format: other.format, text: None })
     }
 
     /// So many times this.
@@ -299,11 +263,7 @@ impl Quantity {
         let digits = wide.digits.product(&Natural::from_u64(factor.unsigned_abs()));
         let negative = wide.negative != (factor < 0) && !digits.is_zero();
         Self {
-            number: Number::Wide(Wide {
-                negative,
-                digits,
-                scale: wide.scale,
-            }),
+            number: Number::Wide(Wide { negative, digits, scale: wide.scale }),
             format: self.format,
             text: None,
         }
@@ -311,11 +271,9 @@ impl Quantity {
 
     fn wide(&self) -> Wide {
         match &self.number {
-            Number::Short { value, scale } => Wide {
-                negative: *value < 0,
-                digits: Natural::from_u64(value.unsigned_abs()),
-                scale: *scale,
-            },
+            Number::Short { value, scale } => {
+                Wide { negative: *value < 0, digits: Natural::from_u64(value.unsigned_abs()), scale: *scale }
+            }
             Number::Wide(wide) => wide.clone(),
         }
     }
@@ -333,9 +291,7 @@ impl Quantity {
             return format!("{sign}{number}{}", BINARY_SUFFIXES.get(times).unwrap_or(&""));
         }
         let (number, times) = wide.digits.without_factor(10, usize::MAX);
-        let exponent = wide
-            .scale
-            .saturating_add(i32::try_from(times).unwrap_or(i32::MAX));
+        let exponent = wide.scale.saturating_add(i32::try_from(times).unwrap_or(i32::MAX));
         let mut aligned = exponent.div_euclid(3) * 3;
         if self.format != Format::Exponent {
             aligned = aligned.min(18);
@@ -360,11 +316,7 @@ const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P"
 fn rescaled(digits: &Natural, from: i32, to: i32) -> Natural {
     let places = from.saturating_sub(to);
     let distance = usize::try_from(places.unsigned_abs()).unwrap_or(usize::MAX);
-    if places >= 0 {
-        digits.shifted_up(distance)
-    } else {
-        digits.shifted_down_up(distance)
-    }
+    if places >= 0 { digits.shifted_up(distance) } else { digits.shifted_down_up(distance) }
 }
 
 /// A short number at another scale, rounded away from 0; nothing where it does not fit.
@@ -380,25 +332,15 @@ fn scaled_short(value: i64, from: i32, to: i32) -> Option<i64> {
         return Some(value.signum());
     };
     let quotient = value / divisor;
-    if value % divisor == 0 {
-        Some(quotient)
-    } else {
-        quotient.checked_add(value.signum())
-    }
+    if value % divisor == 0 { Some(quotient) } else { quotient.checked_add(value.signum()) }
 }
 
 fn add_short(a: i64, a_scale: i32, b: i64, b_scale: i32) -> Option<Number> {
     if b == 0 {
-        return Some(Number::Short {
-            value: a,
-            scale: a_scale,
-        });
+        return Some(Number::Short { value: a, scale: a_scale });
     }
     if a == 0 {
-        return Some(Number::Short {
-            value: b,
-            scale: b_scale,
-        });
+        return Some(Number::Short { value: b, scale: b_scale });
     }
     let scale = a_scale.min(b_scale);
     let value = scaled_short(a, a_scale, scale)?.checked_add(scaled_short(b, b_scale, scale)?)?;
@@ -411,9 +353,8 @@ impl Wide {
         match usize::try_from(self.scale) {
             Ok(places) => Some(self.digits.shifted_up(places)),
             Err(_) => {
-                let (whole, lossy) = self
-                    .digits
-                    .shifted_down(usize::try_from(self.scale.unsigned_abs()).ok()?);
+                let (whole, lossy) =
+                    self.digits.shifted_down(usize::try_from(self.scale.unsigned_abs()).ok()?);
                 (!lossy).then_some(whole)
             }
         }
@@ -421,20 +362,13 @@ impl Wide {
 
     fn plus(&self, other: &Self) -> Self {
         let scale = self.scale.min(other.scale);
-        let (a, b) = (
-            rescaled(&self.digits, self.scale, scale),
-            rescaled(&other.digits, other.scale, scale),
-        );
+        let (a, b) = (rescaled(&self.digits, self.scale, scale), rescaled(&other.digits, other.scale, scale));
         let (negative, digits) = if self.negative == other.negative {
             (self.negative, a.plus(&b))
         } else {
             (if a < b { other.negative } else { self.negative }, a.distance(&b))
         };
-        Self {
-            negative: negative && !digits.is_zero(),
-            digits,
-            scale,
-        }
+        Self { negative: negative && !digits.is_zero(), digits, scale }
     }
 
     /// 64 bits of two's complement, the rest cut off.
@@ -447,9 +381,7 @@ impl Wide {
     fn scaled(&self, scale: i32) -> i64 {
         let places = scale.saturating_sub(self.scale);
         if places <= 0 {
-            return self
-                .low()
-                .wrapping_mul(10_i64.wrapping_pow(places.unsigned_abs()));
+            return self.low().wrapping_mul(10_i64.wrapping_pow(places.unsigned_abs()));
         }
         let short = self.negative || self.digits < Natural::from_u64(i64::MAX.unsigned_abs());
         match 10_i64.checked_pow(places.unsigned_abs()) {
@@ -468,11 +400,7 @@ impl Ord for Quantity {
             let (a, b) = (self.wide(), other.wide());
             let scale = a.scale.min(b.scale);
             let magnitude = rescaled(&a.digits, a.scale, scale).cmp(&rescaled(&b.digits, b.scale, scale));
-            if a.negative {
-                magnitude.reverse()
-            } else {
-                magnitude
-            }
+            if a.negative { magnitude.reverse() } else { magnitude }
         })
     }
 }

@@ -35,20 +35,11 @@ pub(super) fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     let (whole, rest) = digits(number);
     let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), digits);
     let (format, exponent) = family(suffix)?;
-    Ok(Parts {
-        negative,
-        zeros,
-        whole,
-        fraction,
-        format,
-        exponent,
-    })
+    Ok(Parts { negative, zeros, whole, fraction, format, exponent })
 }
 
 fn digits(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|char: char| !char.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
 }
 
@@ -86,7 +77,5 @@ fn exponent(suffix: &str) -> Result<(Format, i32), QuantityError> {
     if exponent > MOST {
         return Err(QuantityError::TooLarge);
     }
-    i32::try_from(exponent)
-        .map(|exponent| (Format::Exponent, exponent))
-        .map_err(|_| QuantityError::TooLarge)
+    i32::try_from(exponent).map(|exponent| (Format::Exponent, exponent)).map_err(|_| QuantityError::TooLarge)
 }

@@ -38,16 +38,9 @@ impl Transform {
     /// What is charged for what is asked. Nothing that comes out is negative.
     pub fn apply(&self, requests: Quantities) -> Quantities {
         let mut requests = requests;
-        requests.retain(|name, _| {
-            !self
-                .exclude_prefixes
-                .iter()
-                .any(|prefix| name.starts_with(prefix.as_str()))
-        });
-        if !requests
-            .keys()
-            .any(|name| self.transformations.contains_key(name))
-        {
+        requests
+            .retain(|name, _| !self.exclude_prefixes.iter().any(|prefix| name.starts_with(prefix.as_str())));
+        if !requests.keys().any(|name| self.transformations.contains_key(name)) {
             return requests;
         }
         let mut charged = Quantities::new();
@@ -56,11 +49,7 @@ impl Transform {
                 put(&mut charged, name, quantity);
                 continue;
             };
-            let factor = rule
-                .multiply_by
-                .as_ref()
-                .and_then(|by| requests.get(by))
-                .map(|by| by.saturating(0));
+            let factor = rule.multiply_by.as_ref().and_then(|by| requests.get(by)).map(|by| by.saturating(0));
             for (output, each) in &rule.outputs {
                 let units = each.times(quantity.saturating(0));
                 put(
@@ -82,8 +71,6 @@ impl Transform {
 }
 
 fn put(to: &mut Quantities, name: &Arc<str>, quantity: &Quantity) {
-    let sum = to
-        .get(name)
-        .map_or_else(|| quantity.clone(), |have| have.plus(quantity));
+    let sum = to.get(name).map_or_else(|| quantity.clone(), |have| have.plus(quantity));
     to.insert(name.clone(), sum);
 }

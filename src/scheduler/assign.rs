@@ -56,11 +56,7 @@ pub(super) fn assign(
     let fresh = |c: &&Cursor| c.cycle + 1 >= context.cycle || c.generation == generation;
     let cursor = cursor.filter(fresh);
     let first = Search::new(context, cursor).run(workload);
-    if first.is_err() && cursor.is_some() {
-        Search::new(context, None).run(workload)
-    } else {
-        first
-    }
+    if first.is_err() && cursor.is_some() { Search::new(context, None).run(workload) } else { first }
 }
 
 /// The flavor found for a resource group.
@@ -86,10 +82,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(context: &'a Context<'a>, cursor: Option<&'a Cursor>) -> Self {
-        let waits = Waits {
-            tree: context.tree.root(context.name).cloned(),
-            ..Waits::default()
-        };
+        let waits = Waits { tree: context.tree.root(context.name).cloned(), ..Waits::default() };
         Self {
             context,
             cursor,
@@ -130,21 +123,9 @@ impl<'a> Search<'a> {
     }
 
     fn short(self, reason: PendingReason, complete: bool) -> Short {
-        let verdict = Verdict {
-            reason,
-            blockers: self.blockers,
-            text: Arc::from(""),
-        };
-        let claim = complete.then_some(Claim {
-            usage: self.usage,
-            borrows: self.borrows,
-        });
-        Short {
-            verdict,
-            waits: self.waits,
-            claim,
-            aside: false,
-        }
+        let verdict = Verdict { reason, blockers: self.blockers, text: Arc::from("") };
+        let claim = complete.then_some(Claim { usage: self.usage, borrows: self.borrows });
+        Short { verdict, waits: self.waits, claim, aside: false }
     }
 
     /// Judges pod sets that share their flavors.
@@ -161,43 +142,26 @@ impl<'a> Search<'a> {
             if flavors.contains_key(resource) {
                 continue;
             }
-            let Some(group) = self
-                .context
-                .queue
-                .groups
-                .iter()
-                .find(|group| group.covers(resource))
-            else {
+            let Some(group) = self.context.queue.groups.iter().find(|group| group.covers(resource)) else {
                 if *amount == Amount::ZERO || self.context.settings.undeclared == Undeclared::Ignore {
                     continue;
                 }
-                self.blockers
-                    .push(plain_blocker(members, "", resource, BlockerKind::Undeclared));
+                self.blockers.push(plain_blocker(members, "", resource, BlockerKind::Undeclared));
                 return Err(PendingReason::NoMatchingFlavor);
             };
-            let wanted: Requests = sum
-                .iter()
-                .filter(|(r, _)| group.covers(r))
-                .map(|(r, a)| (Arc::clone(r), *a))
-                .collect();
+            let wanted: Requests =
+                sum.iter().filter(|(r, _)| group.covers(r)).map(|(r, a)| (Arc::clone(r), *a)).collect();
             let flavor = self.flavor_of(group, members, &wanted)?;
             flavors.extend(wanted.into_keys().map(|resource| (resource, Arc::clone(&flavor))));
         }
         for ((index, set), usage) in members.iter().zip(requests) {
             let has_flavor = |(r, a): (Arc<str>, Amount)| flavors.contains_key(&r).then_some((r, a));
             let usage: Requests = usage.into_iter().filter_map(has_flavor).collect();
-            let flavors = usage
-                .keys()
-                .filter_map(|r| Some((Arc::clone(r), Arc::clone(flavors.get(r)?))))
-                .collect();
+            let flavors =
+                usage.keys().filter_map(|r| Some((Arc::clone(r), Arc::clone(flavors.get(r)?)))).collect();
             self.assigned.insert(
                 *index,
-                PodSetAssignment {
-                    name: Arc::clone(&set.name),
-                    count: set.count,
-                    flavors,
-                    usage,
-                },
+                PodSetAssignment { name: Arc::clone(&set.name), count: set.count, flavors, usage },
             );
         }
         Ok(())
@@ -210,15 +174,9 @@ impl<'a> Search<'a> {
         members: &[(usize, &PodSet)],
         wanted: &Requests,
     ) -> Result<Arc<str>, PendingReason> {
-        let first = members
-            .first()
-            .map(|(_, set)| Arc::clone(&set.name))
-            .unwrap_or_default();
+        let first = members.first().map(|(_, set)| Arc::clone(&set.name)).unwrap_or_default();
         let slot = |resource: &Arc<str>| (Arc::clone(&first), Arc::clone(resource));
-        let start = wanted
-            .keys()
-            .find_map(|r| self.cursor?.tried.get(&slot(r)))
-            .map_or(0, |index| index + 1);
+        let start = wanted.keys().find_map(|r| self.cursor?.tried.get(&slot(r))).map_or(0, |index| index + 1);
         let fungibility = &self.context.queue.fungibility;
         let mut best: Option<Choice> = None;
         let (mut last, mut severity) = (0, PendingReason::NoMatchingFlavor);
@@ -234,16 +192,10 @@ impl<'a> Search<'a> {
             if let Some(need) = found.first().map(|b| FlavorResource::new(&b.flavor, &b.resource)) {
                 needs.extend(choice.needs.iter().filter(|(pair, _)| *pair == need).cloned());
             }
-            severity = if found.is_empty() {
-                severity
-            } else {
-                milder(severity, &found)
-            };
+            severity = if found.is_empty() { severity } else { milder(severity, &found) };
             blockers.extend(found);
             let stop = !choice.grade.try_next(fungibility);
-            let better = best
-                .as_ref()
-                .is_none_or(|best| choice.grade.preferred_over(best.grade));
+            let better = best.as_ref().is_none_or(|best| choice.grade.preferred_over(best.grade));
             if choice.grade.mode != Mode::NoFit && (stop || better) {
                 best = Some(choice);
             }
@@ -254,16 +206,11 @@ impl<'a> Search<'a> {
         self.settle(group, wanted, best.as_ref(), needs, blockers);
         let best = best.ok_or(severity)?;
         if last + 1 < group.flavors.len() {
-            self.tried
-                .extend(wanted.keys().map(|resource| (slot(resource), last)));
+            self.tried.extend(wanted.keys().map(|resource| (slot(resource), last)));
         }
         self.worst = self.worst.min(best.grade.mode);
         self.borrows = self.borrows.max(best.grade.level);
-        let chosen = group
-            .flavors
-            .get(best.index)
-            .map(|flavor| Arc::clone(&flavor.name))
-            .unwrap_or_default();
+        let chosen = group.flavors.get(best.index).map(|flavor| Arc::clone(&flavor.name)).unwrap_or_default();
         for (pair, _) in best.needs {
             let amount = wanted.get(&pair.resource).map_or(0, |amount| amount.wide());
             *self.usage.entry(pair).or_default() += amount;
@@ -287,10 +234,7 @@ impl<'a> Search<'a> {
                 flavor: Arc::clone(f),
                 resource: Arc::clone(r),
             };
-            group
-                .flavors
-                .iter()
-                .flat_map(move |f| wanted.keys().map(move |r| of(&f.name, r)))
+            group.flavors.iter().flat_map(move |f| wanted.keys().map(move |r| of(&f.name, r)))
         };
         if fits {
             if group.flavors.len() > 1 {
@@ -318,37 +262,20 @@ impl<'a> Search<'a> {
         let names = joined(members);
         let (mut worst, mut needs, mut blockers) = (None, Vec::new(), Vec::new());
         for (resource, amount) in wanted {
-            let pair = FlavorResource {
-                flavor: Arc::clone(flavor),
-                resource: Arc::clone(resource),
-            };
+            let pair = FlavorResource { flavor: Arc::clone(flavor), resource: Arc::clone(resource) };
             let need = self.usage.get(&pair).copied().unwrap_or(0) + amount.wide();
             let path = self.context.tree.path(self.context.name, &pair);
             let preemption = &self.context.queue.preemption;
-            let (found, blocker) = path.map_or(
-                (
-                    Grade {
-                        mode: Mode::NoFit,
-                        level: 0,
-                    },
-                    None,
-                ),
-                |path| grade(&path, need, preemption, &names, &pair),
-            );
+            let (found, blocker) = path.map_or((Grade { mode: Mode::NoFit, level: 0 }, None), |path| {
+                grade(&path, need, preemption, &names, &pair)
+            });
             blockers.extend(blocker);
             needs.push((pair, need));
             if worst.is_none_or(|worst: Grade| worst.preferred_over(found)) {
                 worst = Some(found);
             }
         }
-        (
-            Choice {
-                index,
-                grade: worst.unwrap_or(Grade::BEST),
-                needs,
-            },
-            blockers,
-        )
+        (Choice { index, grade: worst.unwrap_or(Grade::BEST), needs }, blockers)
     }
 
     fn mismatch(&self, name: &Arc<str>, members: &[(usize, &PodSet)]) -> Option<String> {
@@ -363,25 +290,14 @@ impl<'a> Search<'a> {
 
     fn all_topology(&self) -> bool {
         let mut names = self.context.queue.groups.iter().flat_map(|group| &group.flavors);
-        names.all(|f| {
-            self.context
-                .flavors
-                .get(&f.name)
-                .is_some_and(|f| f.topology_name.is_some())
-        })
+        names.all(|f| self.context.flavors.get(&f.name).is_some_and(|f| f.topology_name.is_some()))
     }
 }
 
 /// The milder of a reason and what the blockers of one flavor amount to: the best alternative names the reason.
 fn milder(reason: PendingReason, blockers: &[Blocker]) -> PendingReason {
-    let never = blockers
-        .iter()
-        .any(|blocker| blocker.kind == BlockerKind::NeverFits);
-    reason.max(if never {
-        PendingReason::ExceedsMaxQuota
-    } else {
-        PendingReason::WaitingForQuota
-    })
+    let never = blockers.iter().any(|blocker| blocker.kind == BlockerKind::NeverFits);
+    reason.max(if never { PendingReason::ExceedsMaxQuota } else { PendingReason::WaitingForQuota })
 }
 
 /// Pod sets in the order of their groups' first members.
@@ -413,13 +329,7 @@ fn totals(set: &PodSet, counts_pods: bool) -> Requests {
 fn joined(members: &[(usize, &PodSet)]) -> Arc<str> {
     match members {
         [(_, set)] => Arc::clone(&set.name),
-        _ => Arc::from(
-            members
-                .iter()
-                .map(|(_, set)| &*set.name)
-                .collect::<Vec<_>>()
-                .join(", "),
-        ),
+        _ => Arc::from(members.iter().map(|(_, set)| &*set.name).collect::<Vec<_>>().join(", ")),
     }
 }
 

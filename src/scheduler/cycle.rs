@@ -52,16 +52,10 @@ impl Engine {
     pub fn cycle(&mut self) -> Vec<Decision> {
         self.cycles += 1;
         let judged = self.nominate();
-        let mut entries: Vec<Entry> = judged
-            .into_iter()
-            .map(|entry| self.park_if_short(entry))
-            .collect();
+        let mut entries: Vec<Entry> = judged.into_iter().map(|entry| self.park_if_short(entry)).collect();
         entries.sort_by(|a, b| a.place.cmp(&b.place));
         let mut turn = Turn::default();
-        let decisions = entries
-            .into_iter()
-            .filter_map(|entry| self.process(entry, &mut turn))
-            .collect();
+        let decisions = entries.into_iter().filter_map(|entry| self.process(entry, &mut turn)).collect();
         for (queue, usage) in turn.reserved {
             let back = usage.into_iter().map(|(pair, amount)| (pair, -amount)).collect();
             self.tree.hold(&queue, &back);
@@ -76,23 +70,13 @@ impl Engine {
         let blocked = self.pending.claimants().filter(|queue| !ready.contains(*queue));
         let near = blocked.filter(|queue| self.tree.root(queue).is_some_and(|root| trees.contains(root)));
         let claims = near.filter_map(|queue| self.claiming_entry(queue));
-        ready
-            .iter()
-            .filter_map(|queue| self.judged_entry(queue))
-            .chain(claims)
-            .collect()
+        ready.iter().filter_map(|queue| self.judged_entry(queue)).chain(claims).collect()
     }
 
     fn claiming_entry(&self, queue: &Arc<str>) -> Option<Entry> {
         let head = self.pending.claimant(queue)?;
         let claim = head.claim?.clone();
-        Some(entry(
-            queue,
-            head.class,
-            head.workload,
-            claim.borrows,
-            Found::Claims(claim),
-        ))
+        Some(entry(queue, head.class, head.workload, claim.borrows, Found::Claims(claim)))
     }
 
     fn judged_entry(&self, name: &Arc<str>) -> Option<Entry> {
@@ -103,28 +87,10 @@ impl Engine {
         if !selects(queue.namespace_selector.as_ref(), labels) {
             let text = "Workload namespace doesn't match ClusterQueue selector";
             let verdict = Verdict::plain(PendingReason::Misconfigured, text);
-            let short = Short {
-                verdict,
-                waits: Waits::default(),
-                claim: None,
-                aside: true,
-            };
-            return Some(entry(
-                name,
-                head.class,
-                head.workload,
-                0,
-                Found::Short(Box::new(short)),
-            ));
+            let short = Short { verdict, waits: Waits::default(), claim: None, aside: true };
+            return Some(entry(name, head.class, head.workload, 0, Found::Short(Box::new(short))));
         }
-        let context = Context {
-            settings: self.settings,
-            tree,
-            flavors,
-            name,
-            queue,
-            cycle: self.cycles,
-        };
+        let context = Context { settings: self.settings, tree, flavors, name, queue, cycle: self.cycles };
         Some(match assign(&context, head.workload, head.cursor) {
             Ok(plan) => {
                 let borrows = plan.borrows;
@@ -146,22 +112,12 @@ impl Engine {
         let Found::Short(short) = entry.found else {
             return entry;
         };
-        let Short {
-            verdict,
-            waits,
-            claim,
-            aside,
-        } = *short;
+        let Short { verdict, waits, claim, aside } = *short;
         let verdict = Arc::new(verdict);
         let claim = claim.filter(|_| self.reclaim_policy(&entry.queue) != ReclaimPolicy::Any);
         entry.place.0 = claim.as_ref().map_or(0, |claim| claim.borrows);
-        let parked = Parked {
-            aside,
-            claim: claim.clone(),
-            waits,
-        };
-        self.pending
-            .park(&entry.queue, entry.class, Arc::clone(&verdict), parked);
+        let parked = Parked { aside, claim: claim.clone(), waits };
+        self.pending.park(&entry.queue, entry.class, Arc::clone(&verdict), parked);
         entry.found = Found::Parked(verdict, claim);
         entry
     }
@@ -178,10 +134,7 @@ impl Engine {
                 if let Some(claim) = claim {
                     self.reserve(&entry.queue, &claim, turn);
                     if self.strategy(&entry.queue) == QueueingStrategy::StrictFIFO {
-                        turn.claims
-                            .entry(root)
-                            .or_default()
-                            .insert(Arc::clone(&entry.queue));
+                        turn.claims.entry(root).or_default().insert(Arc::clone(&entry.queue));
                     } else {
                         turn.moved.insert(root);
                     }
@@ -203,34 +156,21 @@ impl Engine {
             }
             Found::Short(_) => return None,
         };
-        Some(Decision {
-            key: entry.key,
-            uid: entry.uid,
-            outcome,
-        })
+        Some(Decision { key: entry.key, uid: entry.uid, outcome })
     }
 
     /// What of the usage is not available to the queue now.
     fn lacking(&self, queue: &str, usage: &BTreeMap<FlavorResource, i128>) -> BTreeSet<FlavorResource> {
         let fits = |pair: &FlavorResource, need: i128| {
-            self.tree
-                .path(queue, pair)
-                .is_some_and(|path| need <= path.available().max(0))
+            self.tree.path(queue, pair).is_some_and(|path| need <= path.available().max(0))
         };
-        usage
-            .iter()
-            .filter(|(pair, need)| !fits(pair, **need))
-            .map(|(pair, _)| pair.clone())
-            .collect()
+        usage.iter().filter(|(pair, need)| !fits(pair, **need)).map(|(pair, _)| pair.clone()).collect()
     }
 
     /// Charges an assignment.
     fn admit(&mut self, workload: &Workload, plan: Plan) -> Outcome {
-        let usage = plan
-            .usage
-            .iter()
-            .map(|(pair, amount)| (pair.clone(), Amount::from_wide(*amount)))
-            .collect();
+        let usage =
+            plan.usage.iter().map(|(pair, amount)| (pair.clone(), Amount::from_wide(*amount))).collect();
         let charge = Charge {
             cluster_queue: Arc::clone(&workload.cluster_queue),
             usage,
@@ -254,27 +194,10 @@ impl Engine {
         claims: BTreeSet<Arc<str>>,
     ) -> Outcome {
         let names: Vec<&str> = claims.iter().map(|name| &**name).collect();
-        let text = format!(
-            "the quota is kept for the head of ClusterQueue {}",
-            names.join(", ")
-        );
+        let text = format!("the quota is kept for the head of ClusterQueue {}", names.join(", "));
         let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForQuota, &text));
-        let waits = Waits {
-            tree: Some(tree),
-            any: short,
-            claims,
-            needs: BTreeMap::new(),
-        };
-        self.pending.park(
-            queue,
-            class,
-            Arc::clone(&verdict),
-            Parked {
-                aside: false,
-                claim: None,
-                waits,
-            },
-        );
+        let waits = Waits { tree: Some(tree), any: short, claims, needs: BTreeMap::new() };
+        self.pending.park(queue, class, Arc::clone(&verdict), Parked { aside: false, claim: None, waits });
         Outcome::Pending(verdict)
     }
 
@@ -297,17 +220,11 @@ impl Engine {
     }
 
     fn strategy(&self, queue: &str) -> QueueingStrategy {
-        self.queues
-            .get(queue)
-            .map(|queue| queue.strategy)
-            .unwrap_or_default()
+        self.queues.get(queue).map(|queue| queue.strategy).unwrap_or_default()
     }
 
     fn reclaim_policy(&self, queue: &str) -> ReclaimPolicy {
-        self.queues
-            .get(queue)
-            .and_then(|queue| queue.preemption.reclaim_within_cohort)
-            .unwrap_or_default()
+        self.queues.get(queue).and_then(|queue| queue.preemption.reclaim_within_cohort).unwrap_or_default()
     }
 }
 

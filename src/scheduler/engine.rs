@@ -30,10 +30,7 @@ pub struct Engine {
 impl Engine {
     /// An empty engine.
     pub fn new(settings: EngineSettings) -> Self {
-        Self {
-            settings,
-            ..Self::default()
-        }
+        Self { settings, ..Self::default() }
     }
 
     /// Sets the labels of a namespace, or removes it.
@@ -57,18 +54,9 @@ impl Engine {
             return;
         }
         let uses = |queue: &ClusterQueue| {
-            queue
-                .groups
-                .iter()
-                .flat_map(|group| &group.flavors)
-                .any(|f| *f.name == *name)
+            queue.groups.iter().flat_map(|group| &group.flavors).any(|f| *f.name == *name)
         };
-        for queue in self
-            .queues
-            .iter()
-            .filter(|(_, queue)| uses(queue))
-            .map(|(queue, _)| queue)
-        {
+        for queue in self.queues.iter().filter(|(_, queue)| uses(queue)).map(|(queue, _)| queue) {
             self.pending.config_changed(queue, None);
         }
     }
@@ -78,10 +66,7 @@ impl Engine {
         if !set(&mut self.cohorts, name, cohort) {
             return;
         }
-        let config = self
-            .cohorts
-            .get(name)
-            .map(|cohort| (cohort.parent.as_deref(), &*cohort.groups));
+        let config = self.cohorts.get(name).map(|cohort| (cohort.parent.as_deref(), &*cohort.groups));
         let touched = self.tree.configure(&NodeRef::Cohort(Arc::from(name)), config);
         self.reopen(touched);
     }
@@ -91,13 +76,8 @@ impl Engine {
         if !set(&mut self.queues, name, queue) {
             return;
         }
-        let config = self
-            .queues
-            .get(name)
-            .map(|queue| (queue.cohort.as_deref(), &*queue.groups));
-        let mut touched = self
-            .tree
-            .configure(&NodeRef::ClusterQueue(Arc::from(name)), config);
+        let config = self.queues.get(name).map(|queue| (queue.cohort.as_deref(), &*queue.groups));
+        let mut touched = self.tree.configure(&NodeRef::ClusterQueue(Arc::from(name)), config);
         touched.insert(Arc::from(name));
         self.reopen(touched);
     }
@@ -113,8 +93,7 @@ impl Engine {
     fn close_or_open(&mut self, queue: &Arc<str>) {
         let inactive = self.inactive_reason(queue);
         let strategy = self.queues.get(queue).map(|queue| queue.strategy);
-        self.pending
-            .configure(queue, strategy.filter(|_| inactive.is_none()));
+        self.pending.configure(queue, strategy.filter(|_| inactive.is_none()));
         let verdict = match (strategy, inactive) {
             (Some(_), None) => None,
             (Some(_), Some(inactive)) => Some(inactive.verdict(queue)),
@@ -125,10 +104,7 @@ impl Engine {
 
     /// Why a ClusterQueue admits nothing: what the caller said, or a cycle of cohorts above it.
     pub fn inactive_reason(&self, cluster_queue: &str) -> Option<Inactive> {
-        let said = self
-            .queues
-            .get(cluster_queue)
-            .and_then(|queue| queue.inactive.clone());
+        let said = self.queues.get(cluster_queue).and_then(|queue| queue.inactive.clone());
         said.or_else(|| self.tree.cycle_above(cluster_queue).map(Inactive::cycle))
     }
 
@@ -138,10 +114,7 @@ impl Engine {
             return;
         }
         let queue = Arc::clone(&workload.cluster_queue);
-        let from = self
-            .pending
-            .workload(&workload.key)
-            .map(|old| Arc::clone(&old.cluster_queue));
+        let from = self.pending.workload(&workload.key).map(|old| Arc::clone(&old.cluster_queue));
         self.pending.insert(workload);
         for queue in from
             .into_iter()
@@ -193,15 +166,11 @@ impl Engine {
                 continue;
             };
             let sides = [(true, moved.freed), (false, moved.taken)];
-            for (freed, pair) in sides
-                .iter()
-                .flat_map(|(freed, pairs)| pairs.iter().map(|pair| (*freed, pair)))
+            for (freed, pair) in
+                sides.iter().flat_map(|(freed, pairs)| pairs.iter().map(|pair| (*freed, pair)))
             {
-                let available = |queue: &str| {
-                    self.tree
-                        .path(queue, pair)
-                        .map_or(i128::MIN, |p| p.available().max(0))
-                };
+                let available =
+                    |queue: &str| self.tree.path(queue, pair).map_or(i128::MIN, |p| p.available().max(0));
                 self.pending.usage_changed(root, pair, freed, available);
             }
         }
@@ -226,16 +195,9 @@ fn set<T: PartialEq>(map: &mut BTreeMap<Arc<str>, T>, name: &str, value: Option<
 }
 
 fn missing(queue: &str) -> Verdict {
-    Verdict::plain(
-        PendingReason::Misconfigured,
-        &format!("ClusterQueue {queue} doesn't exist"),
-    )
+    Verdict::plain(PendingReason::Misconfigured, &format!("ClusterQueue {queue} doesn't exist"))
 }
 
 fn changes(charge: &Charge, sign: i128) -> BTreeMap<FlavorResource, i128> {
-    charge
-        .usage
-        .iter()
-        .map(|(pair, amount)| (pair.clone(), sign * amount.wide()))
-        .collect()
+    charge.usage.iter().map(|(pair, amount)| (pair.clone(), sign * amount.wide())).collect()
 }

@@ -26,10 +26,7 @@ pub(super) struct Grade {
 }
 
 impl Grade {
-    pub(super) const BEST: Self = Self {
-        mode: Mode::Fit,
-        level: 0,
-    };
+    pub(super) const BEST: Self = Self { mode: Mode::Fit, level: 0 };
 
     /// Whether this is better: what needs nobody's eviction, then what borrows from nearer by.
     pub(super) fn preferred_over(self, other: Self) -> bool {
@@ -53,11 +50,7 @@ pub(super) fn grade(
 ) -> (Grade, Option<Blocker>) {
     let have = path.available().max(0);
     let blocker = |kind: BlockerKind| {
-        let binding = if kind == BlockerKind::NeverFits {
-            path.binds_ever()
-        } else {
-            path.binds_now()
-        };
+        let binding = if kind == BlockerKind::NeverFits { path.binds_ever() } else { path.binds_now() };
         let (node, limit) = binding.map(|b| (b.node, b.limit)).unzip();
         Blocker {
             pod_set: Arc::clone(pod_set),
@@ -71,34 +64,14 @@ pub(super) fn grade(
         }
     };
     if need > path.potential() {
-        return (
-            Grade {
-                mode: Mode::NoFit,
-                level: 0,
-            },
-            Some(blocker(BlockerKind::NeverFits)),
-        );
+        return (Grade { mode: Mode::NoFit, level: 0 }, Some(blocker(BlockerKind::NeverFits)));
     }
     let (level, may_reclaim) = path.lowest_subtree_for(need);
     if need <= have {
-        return (
-            Grade {
-                mode: Mode::Fit,
-                level,
-            },
-            None,
-        );
+        return (Grade { mode: Mode::Fit, level }, None);
     }
-    let policy = preemption
-        .borrow_within_cohort
-        .as_ref()
-        .and_then(|b| b.policy)
-        .unwrap_or_default();
+    let policy = preemption.borrow_within_cohort.as_ref().and_then(|b| b.policy).unwrap_or_default();
     let worth_preempting = path.nominal() >= need || may_reclaim || policy != BorrowPolicy::Never;
-    let mode = if worth_preempting {
-        Mode::NoCandidates
-    } else {
-        Mode::NoFit
-    };
+    let mode = if worth_preempting { Mode::NoCandidates } else { Mode::NoFit };
     (Grade { mode, level }, Some(blocker(BlockerKind::InUse)))
 }

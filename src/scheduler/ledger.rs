@@ -32,10 +32,7 @@ impl Holders {
 
     pub(super) fn insert(&mut self, key: &ObjectKey, charge: Charge) -> Option<Charge> {
         let old = self.remove(key);
-        *self
-            .by_queue
-            .entry(Arc::clone(&charge.cluster_queue))
-            .or_default() += 1;
+        *self.by_queue.entry(Arc::clone(&charge.cluster_queue)).or_default() += 1;
         let held = self.by_local_queue.entry(local(key, &charge)).or_default();
         held.workloads += 1;
         for (pair, amount) in &charge.usage {
@@ -76,8 +73,5 @@ impl Holders {
 }
 
 fn local(key: &ObjectKey, charge: &Charge) -> ObjectKey {
-    ObjectKey {
-        namespace: Arc::clone(&key.namespace),
-        name: Arc::clone(&charge.local_queue),
-    }
+    ObjectKey { namespace: Arc::clone(&key.namespace), name: Arc::clone(&charge.local_queue) }
 }

@@ -10,35 +10,16 @@ type Labels = BTreeMap<String, String>;
 
 /// Why the flavor does not suit the pods, if so.
 pub(super) fn mismatch(name: &str, flavor: &Flavor, pods: &PodSet) -> Option<String> {
-    let tolerated = |taint: &Taint| {
-        flavor
-            .tolerations
-            .iter()
-            .chain(&pods.tolerations)
-            .any(|t| tolerates(t, taint))
-    };
+    let tolerated =
+        |taint: &Taint| flavor.tolerations.iter().chain(&pods.tolerations).any(|t| tolerates(t, taint));
     let hard = |taint: &&Taint| ["NoSchedule", "NoExecute"].contains(&taint.effect.as_str());
-    if let Some(taint) = flavor
-        .node_taints
-        .iter()
-        .filter(hard)
-        .find(|taint| !tolerated(taint))
-    {
-        let value = taint
-            .value
-            .as_deref()
-            .map(|value| format!("={value}"))
-            .unwrap_or_default();
-        return Some(format!(
-            "untolerated taint {}{value}:{} in flavor {name}",
-            taint.key, taint.effect
-        ));
+    if let Some(taint) = flavor.node_taints.iter().filter(hard).find(|taint| !tolerated(taint)) {
+        let value = taint.value.as_deref().map(|value| format!("={value}")).unwrap_or_default();
+        return Some(format!("untolerated taint {}{value}:{} in flavor {name}", taint.key, taint.effect));
     }
     let labels = &flavor.node_labels;
-    let selected = pods
-        .node_selector
-        .iter()
-        .all(|(key, value)| labels.get(key).is_none_or(|label| label == value));
+    let selected =
+        pods.node_selector.iter().all(|(key, value)| labels.get(key).is_none_or(|label| label == value));
     let terms = &pods.required_affinity;
     if selected && (terms.is_empty() || terms.iter().any(|term| term_holds(term, labels))) {
         return None;
@@ -62,9 +43,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 /// Requirements on keys that the flavor does not set are left to the nodes; a term of nothing else holds.
 fn term_holds(term: &NodeSelectorTerm, labels: &Labels) -> bool {
     let requirements = term.match_expressions.iter().flatten();
-    requirements
-        .filter(|r| labels.contains_key(&r.key))
-        .all(|r| node_requirement_holds(r, labels))
+    requirements.filter(|r| labels.contains_key(&r.key)).all(|r| node_requirement_holds(r, labels))
 }
 
 fn node_requirement_holds(requirement: &NodeSelectorRequirement, labels: &Labels) -> bool {
@@ -94,18 +73,7 @@ pub(super) fn selects(selector: Option<&LabelSelector>, labels: Option<&Labels>)
     let (Some(selector), Some(labels)) = (selector, labels) else {
         return false;
     };
-    let exact = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .all(|(key, value)| labels.get(key) == Some(value));
+    let exact = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     let mut rules = selector.match_expressions.iter().flatten();
-    exact
-        && rules.all(|r| {
-            holds(
-                &r.operator,
-                labels.get(&r.key),
-                r.values.as_deref().unwrap_or_default(),
-            )
-        })
+    exact && rules.all(|r| holds(&r.operator, labels.get(&r.key), r.values.as_deref().unwrap_or_default()))
 }

@@ -13,9 +13,7 @@ impl Engine {
     /// Why the workload waits; none if it is not pending or has not been judged yet.
     pub fn verdict(&self, key: &ObjectKey) -> Option<&Verdict> {
         let queue = &self.pending.workload(key)?.cluster_queue;
-        self.closed
-            .get(queue)
-            .or_else(|| self.pending.verdict(key).map(|verdict| &**verdict))
+        self.closed.get(queue).or_else(|| self.pending.verdict(key).map(|verdict| &**verdict))
     }
 
     /// Up to `limit` workloads that wait for the same reason as a head that was judged, or that joined it later; each is
@@ -54,9 +52,7 @@ impl Engine {
     pub fn local_usage(&self, namespace: &str, local_queue: &str) -> BTreeMap<FlavorResource, Amount> {
         let held = self.holders.local(namespace, local_queue);
         let usage = held.into_iter().flat_map(|held| &held.usage);
-        usage
-            .map(|(pair, amount)| (pair.clone(), Amount::from_wide(*amount)))
-            .collect()
+        usage.map(|(pair, amount)| (pair.clone(), Amount::from_wide(*amount))).collect()
     }
 
     /// Number of workloads that hold quota of a ClusterQueue.
@@ -66,9 +62,7 @@ impl Engine {
 
     /// Number of workloads of a LocalQueue that hold quota.
     pub fn local_reserving(&self, namespace: &str, local_queue: &str) -> usize {
-        self.holders
-            .local(namespace, local_queue)
-            .map_or(0, |held| held.workloads)
+        self.holders.local(namespace, local_queue).map_or(0, |held| held.workloads)
     }
 
     /// Pending workloads of a ClusterQueue.

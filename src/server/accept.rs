@@ -65,13 +65,7 @@ impl Listener {
     ) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         tracing::info!(listener = name, address = %socket.local_addr()?, tls = tls.is_some(), "listening");
-        Ok(Self {
-            name,
-            socket,
-            tls,
-            router,
-            limits,
-        })
+        Ok(Self { name, socket, tls, router, limits })
     }
 
     /// Where it listens.
@@ -92,19 +86,11 @@ impl Listener {
                 _ = stop.wait_for(|stop| *stop) => break,
             };
             let router = self.router.clone();
-            let connection = Connection {
-                router,
-                limits: self.limits,
-                watcher: graceful.watcher(),
-                seat,
-            };
+            let connection = Connection { router, limits: self.limits, watcher: graceful.watcher(), seat };
             connections.spawn(connection.serve(stream, tls.clone(), stop.clone()));
         }
         drop(self.socket);
-        if tokio::time::timeout(self.limits.drain, graceful.shutdown())
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(self.limits.drain, graceful.shutdown()).await.is_err() {
             tracing::warn!(listener = self.name, left = connections.len(), "drain cut off");
         }
         connections.shutdown().await;
@@ -161,10 +147,7 @@ impl Connection {
 
     async fn http(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let mut builder = Builder::new(TokioExecutor::new());
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.limits.headers);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.limits.headers);
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -173,9 +156,7 @@ impl Connection {
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(10));
         let service = TowerToHyperService::new(self.router);
-        let connection = builder
-            .serve_connection(TokioIo::new(stream), service)
-            .into_owned();
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         if let Err(error) = self.watcher.watch(connection).await {
             tracing::debug!(error = %error, "connection");
         }

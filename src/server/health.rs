@@ -26,9 +26,7 @@ pub fn router(readiness: &str, liveness: &str, ready: Obstacles, alive: Obstacle
             paths.push((path, route.clone()));
         }
     }
-    paths
-        .into_iter()
-        .fold(Router::new(), |router, (path, route)| router.route(&path, route))
+    paths.into_iter().fold(Router::new(), |router, (path, route)| router.route(&path, route))
 }
 
 fn slashed(name: &str) -> String {
@@ -40,10 +38,6 @@ async fn answer(obstacles: Obstacles) -> Response {
     if obstacles.is_empty() {
         (StatusCode::OK, "ok").into_response()
     } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("not ready: {}\n", obstacles.join("; ")),
-        )
-            .into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", obstacles.join("; "))).into_response()
     }
 }

@@ -29,20 +29,14 @@ pub struct Gatekeeper {
 impl Gatekeeper {
     /// A gatekeeper that asks through this caller.
     pub fn new(caller: Caller) -> Self {
-        Self {
-            caller,
-            turns: Arc::new(Semaphore::new(4)),
-        }
+        Self { caller, turns: Arc::new(Semaphore::new(4)) }
     }
 
     async fn check(&self, token: &str) -> Result<Verdict, CallError> {
         let review = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
         });
-        let answer = self
-            .caller
-            .post("/apis/authentication.k8s.io/v1/tokenreviews", &review)
-            .await?;
+        let answer = self.caller.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await?;
         if answer.pointer("/status/authenticated") != Some(&Value::Bool(true)) {
             return Ok(Verdict::Unknown);
         }
@@ -54,16 +48,9 @@ impl Gatekeeper {
                 "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
             },
         });
-        let answer = self
-            .caller
-            .post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)
-            .await?;
+        let answer = self.caller.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
         let allowed = answer.pointer("/status/allowed") == Some(&Value::Bool(true));
-        Ok(if allowed {
-            Verdict::Allowed
-        } else {
-            Verdict::Forbidden
-        })
+        Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden })
     }
 }
 
@@ -83,10 +70,7 @@ pub fn router(render: Render, gatekeeper: Option<Gatekeeper>) -> Router {
 }
 
 async fn scrape(State(render): State<Render>, headers: HeaderMap) -> Response {
-    let wants = headers
-        .get(ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let wants = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = if wants.contains("application/openmetrics-text") {
         "application/openmetrics-text; version=1.0.0; charset=utf-8"
     } else {
@@ -96,44 +80,24 @@ async fn scrape(State(render): State<Render>, headers: HeaderMap) -> Response {
 }
 
 async fn guard(State(gatekeeper): State<Gatekeeper>, request: Request, next: Next) -> Response {
-    let header = request
-        .headers()
-        .get(AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
-    let Some(token) = header
-        .and_then(|value| value.strip_prefix("Bearer "))
-        .map(str::to_owned)
-    else {
-        return problem(
-            StatusCode::UNAUTHORIZED,
-            "Unauthorized",
-            "a bearer token is required",
-        );
+    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let Some(token) = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned) else {
+        return problem(StatusCode::UNAUTHORIZED, "Unauthorized", "a bearer token is required");
     };
     let Ok(turn) = gatekeeper.turns.try_acquire() else {
-        return problem(
-            StatusCode::TOO_MANY_REQUESTS,
-            "TooManyRequests",
-            "too many callers at once",
-        );
+        return problem(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "too many callers at once");
     };
     let verdict = gatekeeper.check(&token).await;
     drop(turn);
     match verdict {
         Ok(Verdict::Allowed) => next.run(request).await,
-        Ok(Verdict::Forbidden) => problem(
-            StatusCode::FORBIDDEN,
-            "Forbidden",
-            "reading /metrics is not allowed",
-        ),
+        Ok(Verdict::Forbidden) => {
+            problem(StatusCode::FORBIDDEN, "Forbidden", "reading /metrics is not allowed")
+        }
         Ok(Verdict::Unknown) => problem(StatusCode::UNAUTHORIZED, "Unauthorized", "the token is not valid"),
         Err(error) => {
             tracing::warn!(%error, "access review");
-            problem(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "ServiceUnavailable",
-                "the access review failed",
-            )
+            problem(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "the access review failed")
         }
     }
 }

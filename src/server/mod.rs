@@ -2,10 +2,7 @@
 //!
 //! Invariants: handlers only read published values; no handshake, header or body of one client holds up another; a
 //! drain always ends.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the shell reads clocks and starts tasks"
-)]
+#![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
 pub mod accept;
 pub mod health;

@@ -26,9 +26,8 @@ impl ResolvesServerCert for Current {
 
 /// TLS 1.2 and later, HTTP/2 and HTTP/1.1, no client certificates.
 pub fn config(serving: Arc<Serving>) -> Arc<ServerConfig> {
-    let mut config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(Current(serving)));
+    let mut config =
+        ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::new(Current(serving)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Arc::new(config)
 }

@@ -45,16 +45,10 @@ async fn answer(State(review): State<Review>, uri: Uri, headers: HeaderMap, body
     };
     match answer {
         Ok(Ok(answer)) => axum::Json(answer).into_response(),
-        Ok(Err(error)) => problem(
-            StatusCode::BAD_REQUEST,
-            "BadRequest",
-            &format!("not an AdmissionReview: {error}"),
-        ),
-        Err(_) => problem(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "InternalError",
-            "the review failed",
-        ),
+        Ok(Err(error)) => {
+            problem(StatusCode::BAD_REQUEST, "BadRequest", &format!("not an AdmissionReview: {error}"))
+        }
+        Err(_) => problem(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "the review failed"),
     }
 }
 
@@ -64,37 +58,22 @@ fn answer_bytes(review: &Review, path: &str, body: &Bytes) -> Result<Value, serd
 
 /// The whole body. One that says it is too large is refused unread.
 async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
-    let too_large = || {
-        problem(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "RequestEntityTooLarge",
-            "the body is larger than 8 MiB",
-        )
-    };
-    let said = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let too_large =
+        || problem(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", "the body is larger than 8 MiB");
+    let said = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if said.is_some_and(|length| length > BODY_LIMIT) {
         return Err(too_large());
     }
     let json = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if !json.is_some_and(|kind| kind.starts_with("application/json")) {
         let message = "the content type must be application/json";
-        return Err(problem(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "UnsupportedMediaType",
-            message,
-        ));
+        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message));
     }
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_LIMIT).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.downcast_ref::<LengthLimitError>().is_some() => Err(too_large()),
         Ok(Err(error)) => Err(problem(StatusCode::BAD_REQUEST, "BadRequest", &error.to_string())),
-        Err(_) => Err(problem(
-            StatusCode::REQUEST_TIMEOUT,
-            "Timeout",
-            "the body took too long",
-        )),
+        Err(_) => Err(problem(StatusCode::REQUEST_TIMEOUT, "Timeout", "the body took too long")),
     }
 }
 
@@ -103,11 +82,7 @@ async fn absent() -> Response {
 }
 
 async fn method() -> Response {
-    problem(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "MethodNotAllowed",
-        "webhooks are called by POST",
-    )
+    problem(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "webhooks are called by POST")
 }
 
 /// An error as the API server words its own.

@@ -109,4 +109,3 @@ fn count_of(record: &WorkloadRecord, name: &str) -> Option<i32> {
 fn is_label(name: &str) -> bool {
     !name.is_empty() && name.len() <= LABEL_LIMIT && !name.contains('.')
 }
-

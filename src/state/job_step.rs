@@ -3,15 +3,16 @@
 //! A job runs only while its Workload is admitted and not evicted. What started it is undone exactly when it stops, and
 //! its Workload releases its quota only after that.
 
-use super::job_start::{grants, matches};
 use super::interface::{Effect, Event, Kind, Verb};
+use super::job_start::{grants, matches};
 use super::records::WorkloadRecord;
 use super::workload_step::delete_options;
 use super::{Item, State};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::jobs::{
-    JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, Priority, PriorityLookup, WorkloadRequest, workload_body, workload_name,
+    JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, Priority, PriorityLookup, WorkloadRequest,
+    workload_body, workload_name,
 };
 use crate::lifecycle::{conditions, reservation};
 use jiff::Timestamp;

@@ -70,35 +70,19 @@ impl Counters {
     pub fn new(local_queues: bool) -> Self {
         let mut registry = Registry::with_prefix("kueue");
         build_info(&mut registry);
-        let mut page = Page {
-            registry: &mut registry,
-            local_queues,
-        };
+        let mut page = Page { registry: &mut registry, local_queues };
         let reserved = page.counts("quota_reserved_workloads", "Workloads that got quota");
         let admitted = page.counts("admitted_workloads", "Workloads that were admitted");
         let finished = page.counts("finished_workloads", "Workloads that finished");
         let evicted = page.counts("evicted_workloads", "Evictions");
-        let reserved_wait = page.waits(
-            "quota_reserved_wait_time_seconds",
-            "Time from queueing to quota",
-            WAIT,
-        );
-        let admission_wait = page.waits(
-            "admission_wait_time_seconds",
-            "Time from queueing to admission",
-            LONG,
-        );
+        let reserved_wait =
+            page.waits("quota_reserved_wait_time_seconds", "Time from queueing to quota", WAIT);
+        let admission_wait =
+            page.waits("admission_wait_time_seconds", "Time from queueing to admission", LONG);
         let execution = page.waits("execution_time_seconds", "Time from admission to the end", LONG);
-        let ready_wait = page.waits(
-            "ready_wait_time_seconds",
-            "Time from creation to ready pods",
-            WAIT,
-        );
-        let admitted_until_ready = page.waits(
-            "admitted_until_ready_wait_time_seconds",
-            "Time from admission to ready pods",
-            WAIT,
-        );
+        let ready_wait = page.waits("ready_wait_time_seconds", "Time from creation to ready pods", WAIT);
+        let admitted_until_ready =
+            page.waits("admitted_until_ready_wait_time_seconds", "Time from admission to ready pods", WAIT);
         let attempts = page.counter("admission_attempts", "Scheduling cycles that tried to admit");
         let evicted_once = page.counter("evicted_workloads_once", "First evictions of workloads by reason");
         let writes = page.counter("controller_writes", "Writes to the API server by outcome");
@@ -146,16 +130,8 @@ impl Counters {
                 self.count(&self.finished, labels, &[], role);
                 self.time(&self.execution, labels, *execution, role);
             }
-            Observation::Evicted {
-                labels,
-                reason,
-                underlying_cause,
-                first,
-            } => {
-                let more = [
-                    ("reason", reason.clone()),
-                    ("underlying_cause", underlying_cause.clone()),
-                ];
+            Observation::Evicted { labels, reason, underlying_cause, first } => {
+                let more = [("reason", reason.clone()), ("underlying_cause", underlying_cause.clone())];
                 self.count(&self.evicted, labels, &more, role);
                 if *first {
                     self.evicted_once.get_or_create(&queue(labels, &more, role)).inc();
@@ -163,10 +139,7 @@ impl Counters {
             }
             Observation::Attempt { admitted } => {
                 let result = if *admitted { "success" } else { "inadmissible" };
-                let labels = vec![
-                    ("result", result.to_owned()),
-                    ("replica_role", role.as_str().to_owned()),
-                ];
+                let labels = vec![("result", result.to_owned()), ("replica_role", role.as_str().to_owned())];
                 self.attempts.get_or_create(&labels).inc();
             }
         }
@@ -174,9 +147,7 @@ impl Counters {
 
     /// Counts one write to the API server.
     pub fn wrote(&self, verb: &str, outcome: &str) {
-        self.writes
-            .get_or_create(&vec![("verb", verb.to_owned()), ("outcome", outcome.to_owned())])
-            .inc();
+        self.writes.get_or_create(&vec![("verb", verb.to_owned()), ("outcome", outcome.to_owned())]).inc();
     }
 
     /// Counts events that were not written.
@@ -194,49 +165,25 @@ impl Counters {
     fn count(&self, counts: &Counts, labels: &state::Labels, more: &[(&'static str, String)], role: Role) {
         counts.queue.get_or_create(&queue(labels, more, role)).inc();
         if self.local_queues {
-            counts
-                .local_queue
-                .get_or_create(&local_queue(labels, more, role))
-                .inc();
+            counts.local_queue.get_or_create(&local_queue(labels, more, role)).inc();
         }
     }
 
     fn time(&self, waits: &Waits, labels: &state::Labels, time: Duration, role: Role) {
-        waits
-            .queue
-            .get_or_create(&queue(labels, &[], role))
-            .observe(time.as_secs_f64());
+        waits.queue.get_or_create(&queue(labels, &[], role)).observe(time.as_secs_f64());
         if self.local_queues {
-            waits
-                .local_queue
-                .get_or_create(&local_queue(labels, &[], role))
-                .observe(time.as_secs_f64());
+            waits.local_queue.get_or_create(&local_queue(labels, &[], role)).observe(time.as_secs_f64());
         }
     }
 }
 
 fn queue(labels: &state::Labels, more: &[(&'static str, String)], role: Role) -> Labels {
-    complete(
-        vec![("cluster_queue", labels.cluster_queue.clone())],
-        labels,
-        more,
-        role,
-    )
+    complete(vec![("cluster_queue", labels.cluster_queue.clone())], labels, more, role)
 }
 
 fn local_queue(labels: &state::Labels, more: &[(&'static str, String)], role: Role) -> Labels {
-    let name = labels
-        .local_queue
-        .rsplit('/')
-        .next()
-        .unwrap_or_default()
-        .to_owned();
-    complete(
-        vec![("name", name), ("namespace", labels.namespace.clone())],
-        labels,
-        more,
-        role,
-    )
+    let name = labels.local_queue.rsplit('/').next().unwrap_or_default().to_owned();
+    complete(vec![("name", name), ("namespace", labels.namespace.clone())], labels, more, role)
 }
 
 fn complete(mut to: Labels, labels: &state::Labels, more: &[(&'static str, String)], role: Role) -> Labels {
@@ -256,14 +203,7 @@ fn build_info(registry: &mut Registry) {
         ("platform", std::env::consts::OS),
     ];
     let family = Family::<Labels, prometheus_client::metrics::gauge::Gauge>::default();
-    family
-        .get_or_create(
-            &labels
-                .iter()
-                .map(|(name, value)| (*name, (*value).to_owned()))
-                .collect(),
-        )
-        .set(1);
+    family.get_or_create(&labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()).set(1);
     registry.register("build_info", "This build", family);
 }
 
@@ -280,13 +220,9 @@ impl Page<'_> {
     }
 
     fn counts(&mut self, name: &str, help: &str) -> Counts {
-        let counts = Counts {
-            queue: self.counter(name, help),
-            local_queue: CounterFamily::default(),
-        };
+        let counts = Counts { queue: self.counter(name, help), local_queue: CounterFamily::default() };
         if self.local_queues {
-            self.registry
-                .register(format!("local_queue_{name}"), help, counts.local_queue.clone());
+            self.registry.register(format!("local_queue_{name}"), help, counts.local_queue.clone());
         }
         counts
     }
@@ -298,8 +234,7 @@ impl Page<'_> {
         };
         self.registry.register(name, help, waits.queue.clone());
         if self.local_queues {
-            self.registry
-                .register(format!("local_queue_{name}"), help, waits.local_queue.clone());
+            self.registry.register(format!("local_queue_{name}"), help, waits.local_queue.clone());
         }
         waits
     }
@@ -318,10 +253,7 @@ mod tests {
             namespace: "ns".into(),
             priority_class: "high".into(),
         };
-        counters.observe(
-            &Observation::Admitted(labels, Duration::from_secs(3)),
-            Role::Standalone,
-        );
+        counters.observe(&Observation::Admitted(labels, Duration::from_secs(3)), Role::Standalone);
         let text = counters.render().unwrap();
         for line in [
             r#"kueue_admitted_workloads_total{cluster_queue="cq",priority_class="high",replica_role="standalone"} 1"#,
@@ -329,10 +261,7 @@ mod tests {
             r#"kueue_admission_wait_time_seconds_bucket{le="2.5",cluster_queue="cq",priority_class="high",replica_role="standalone"} 0"#,
             r#"kueue_admission_wait_time_seconds_bucket{le="5.0",cluster_queue="cq",priority_class="high",replica_role="standalone"} 1"#,
         ] {
-            assert!(
-                text.lines().any(|have| have == line),
-                "{line} is missing in\n{text}"
-            );
+            assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
         }
     }
 }

@@ -154,10 +154,7 @@ pub struct Families {
 
 /// All gauges as OpenMetrics text, without the end mark.
 pub fn render(gauges: &Gauges, families: Families, role: Role) -> Result<String, fmt::Error> {
-    let mut page = Page {
-        registry: Registry::with_prefix("kueue"),
-        role,
-    };
+    let mut page = Page { registry: Registry::with_prefix("kueue"), role };
     cluster_queues(&mut page, &gauges.cluster_queues);
     cohorts(&mut page, &gauges.cohorts);
     if families.cluster_queue_resources {
@@ -198,10 +195,7 @@ fn pending(labels: &Labels, pending: Pending) -> [(Labels, f64); 2] {
         labels.push(("status", status.to_owned()));
         labels
     };
-    [
-        (with("active"), number(pending.active)),
-        (with("inadmissible"), number(pending.inadmissible)),
-    ]
+    [(with("active"), number(pending.active)), (with("inadmissible"), number(pending.inadmissible))]
 }
 
 fn cluster_queues(page: &mut Page, queues: &[ClusterQueueGauges]) {
@@ -209,9 +203,7 @@ fn cluster_queues(page: &mut Page, queues: &[ClusterQueueGauges]) {
     page.family(
         "pending_workloads",
         "Workloads that wait for quota",
-        queues
-            .iter()
-            .flat_map(|queue| pending(&name(queue), queue.pending)),
+        queues.iter().flat_map(|queue| pending(&name(queue), queue.pending)),
     );
     page.family(
         "reserving_active_workloads",
@@ -271,24 +263,15 @@ fn cohorts(page: &mut Page, cohorts: &[CohortGauges]) {
     page.family(
         "cohort_subtree_admitted_active_workloads",
         "Admitted workloads in all queues below",
-        cohorts
-            .iter()
-            .map(|cohort| (name(cohort), number(cohort.admitted))),
+        cohorts.iter().map(|cohort| (name(cohort), number(cohort.admitted))),
     );
     let each = |value: fn(&ResourceGauges) -> f64| {
         cohorts.iter().flat_map(move |cohort| {
             let labels = vec![("cohort", cohort.name.clone())];
-            cohort
-                .resources
-                .iter()
-                .map(move |resource| (of(&labels, resource), value(resource)))
+            cohort.resources.iter().map(move |resource| (of(&labels, resource), value(resource)))
         })
     };
-    page.family(
-        "cohort_subtree_quota",
-        "Quota of the whole subtree",
-        each(|resource| resource.quota),
-    );
+    page.family("cohort_subtree_quota", "Quota of the whole subtree", each(|resource| resource.quota));
     page.family(
         "cohort_subtree_resource_reservations",
         "Reserved in the whole subtree",
@@ -306,36 +289,18 @@ fn of(labels: &Labels, resource: &ResourceGauges) -> Labels {
 fn cluster_queue_resources(page: &mut Page, queues: &[ClusterQueueGauges]) {
     let each = |value: fn(&ResourceGauges) -> f64| {
         queues.iter().flat_map(move |queue| {
-            let labels = vec![
-                ("cohort", queue.cohort.clone()),
-                ("cluster_queue", queue.name.clone()),
-            ];
-            queue
-                .resources
-                .iter()
-                .map(move |resource| (of(&labels, resource), value(resource)))
+            let labels = vec![("cohort", queue.cohort.clone()), ("cluster_queue", queue.name.clone())];
+            queue.resources.iter().map(move |resource| (of(&labels, resource), value(resource)))
         })
     };
-    page.family(
-        "cluster_queue_nominal_quota",
-        "Nominal quota",
-        each(|resource| resource.quota),
-    );
+    page.family("cluster_queue_nominal_quota", "Nominal quota", each(|resource| resource.quota));
     page.family(
         "cluster_queue_borrowing_limit",
         "Borrowing limit",
         each(|resource| resource.borrowing_limit),
     );
-    page.family(
-        "cluster_queue_lending_limit",
-        "Lending limit",
-        each(|resource| resource.lending_limit),
-    );
-    page.family(
-        "cluster_queue_resource_reservation",
-        "Reserved quota",
-        each(|resource| resource.reserved),
-    );
+    page.family("cluster_queue_lending_limit", "Lending limit", each(|resource| resource.lending_limit));
+    page.family("cluster_queue_resource_reservation", "Reserved quota", each(|resource| resource.reserved));
     page.family(
         "cluster_queue_resource_usage",
         "Quota used by admitted workloads",
@@ -344,18 +309,12 @@ fn cluster_queue_resources(page: &mut Page, queues: &[ClusterQueueGauges]) {
 }
 
 fn local_queues(page: &mut Page, queues: &[LocalQueueGauges]) {
-    let name = |queue: &LocalQueueGauges| {
-        vec![
-            ("name", queue.name.clone()),
-            ("namespace", queue.namespace.clone()),
-        ]
-    };
+    let name =
+        |queue: &LocalQueueGauges| vec![("name", queue.name.clone()), ("namespace", queue.namespace.clone())];
     page.family(
         "local_queue_pending_workloads",
         "Workloads that wait for quota",
-        queues
-            .iter()
-            .flat_map(|queue| pending(&name(queue), queue.pending)),
+        queues.iter().flat_map(|queue| pending(&name(queue), queue.pending)),
     );
     page.family(
         "local_queue_reserving_active_workloads",
@@ -386,21 +345,11 @@ fn local_queues(page: &mut Page, queues: &[LocalQueueGauges]) {
     );
     let each = |value: fn(&ResourceGauges) -> f64| {
         queues.iter().flat_map(move |queue| {
-            let labels = vec![
-                ("name", queue.name.clone()),
-                ("namespace", queue.namespace.clone()),
-            ];
-            queue
-                .resources
-                .iter()
-                .map(move |resource| (of(&labels, resource), value(resource)))
+            let labels = vec![("name", queue.name.clone()), ("namespace", queue.namespace.clone())];
+            queue.resources.iter().map(move |resource| (of(&labels, resource), value(resource)))
         })
     };
-    page.family(
-        "local_queue_resource_reservation",
-        "Reserved quota",
-        each(|resource| resource.reserved),
-    );
+    page.family("local_queue_resource_reservation", "Reserved quota", each(|resource| resource.reserved));
     page.family(
         "local_queue_resource_usage",
         "Quota used by admitted workloads",
@@ -420,10 +369,7 @@ mod tests {
                 cohort: "team".into(),
                 root_cohort: "org".into(),
                 status: QueueStatus::Active,
-                pending: Pending {
-                    active: 2,
-                    inadmissible: 1,
-                },
+                pending: Pending { active: 2, inadmissible: 1 },
                 reserving: 4,
                 resources: vec![ResourceGauges {
                     flavor: "f".into(),
@@ -436,10 +382,7 @@ mod tests {
             }],
             ..Gauges::default()
         };
-        let families = Families {
-            cluster_queue_resources: true,
-            local_queues: true,
-        };
+        let families = Families { cluster_queue_resources: true, local_queues: true };
         let text = render(&gauges, families, Role::Leader).unwrap();
         for line in [
             r#"kueue_pending_workloads{cluster_queue="cq",status="active",replica_role="leader"} 2.0"#,
@@ -449,10 +392,7 @@ mod tests {
             r#"kueue_cluster_queue_info{cluster_queue="cq",parent_cohort="team",root_cohort="org",replica_role="leader"} 1.0"#,
             r#"kueue_cluster_queue_nominal_quota{cohort="team",cluster_queue="cq",flavor="f",resource="cpu",replica_role="leader"} 1.5"#,
         ] {
-            assert!(
-                text.lines().any(|have| have == line),
-                "{line} is missing in\n{text}"
-            );
+            assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
         }
         assert!(text.contains("kueue_cluster_queue_borrowing_limit{"), "{text}");
     }

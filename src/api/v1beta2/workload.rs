@@ -127,10 +127,7 @@ pub struct PodSetTopologyRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_set_slice_size: Option<i32>,
     /// Slices in several layers, widest first.
-    #[serde(
-        rename = "podsetSliceRequiredTopologyConstraints",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(rename = "podsetSliceRequiredTopologyConstraints", skip_serializing_if = "Vec::is_empty")]
     pub pod_set_slice_required_topology_constraints: Vec<PodSetSliceTopologyConstraint>,
 }
 
@@ -448,10 +445,6 @@ impl Workload {
 
     /// UID of the job that the Workload was made for, from its label.
     pub fn job_uid(&self) -> Option<&str> {
-        self.metadata
-            .labels
-            .as_ref()?
-            .get(names::JOB_UID_LABEL)
-            .map(String::as_str)
+        self.metadata.labels.as_ref()?.get(names::JOB_UID_LABEL).map(String::as_str)
     }
 }

@@ -19,10 +19,7 @@ pub fn cohort(object: &Value) -> Vec<FieldError> {
     let errors = &mut Vec::new();
     let spec = Cursor::root(object).get("spec", errors);
     fair_sharing(&spec, errors);
-    let parent = spec
-        .get("parentName", errors)
-        .text(errors)
-        .is_some_and(|name| !name.is_empty());
+    let parent = spec.get("parentName", errors).text(errors).is_some_and(|name| !name.is_empty());
     let groups = spec.get("resourceGroups", errors).items(errors);
     resource_groups(&groups, Holder::Cohort, ("parent", parent), errors);
     std::mem::take(errors)
@@ -32,10 +29,7 @@ pub fn cohort(object: &Value) -> Vec<FieldError> {
 pub fn cluster_queue(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
     let errors = &mut Vec::new();
     let spec = Cursor::root(object).get("spec", errors);
-    let cohort = spec
-        .get("cohortName", errors)
-        .text(errors)
-        .is_some_and(|name| !name.is_empty());
+    let cohort = spec.get("cohortName", errors).text(errors).is_some_and(|name| !name.is_empty());
     let groups = spec.get("resourceGroups", errors).items(errors);
     resource_groups(&groups, Holder::ClusterQueue, ("cohort", cohort), errors);
     sizes(&spec, &groups, errors);
@@ -85,22 +79,12 @@ fn sizes(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Vec<FieldError>)
 
 fn preemption(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
     let preemption = spec.get("preemption", errors);
-    let reclaim = preemption
-        .get("reclaimWithinCohort", errors)
-        .text(errors)
-        .unwrap_or("Never");
-    let borrow = preemption
-        .get("borrowWithinCohort", errors)
-        .get("policy", errors)
-        .text(errors)
-        .unwrap_or("Never");
+    let reclaim = preemption.get("reclaimWithinCohort", errors).text(errors).unwrap_or("Never");
+    let borrow =
+        preemption.get("borrowWithinCohort", errors).get("policy", errors).text(errors).unwrap_or("Never");
     if matches!(reclaim, "Never" | "") && !matches!(borrow, "Never" | "") {
         let detail = "reclaimWithinCohort=Never and borrowWithinCohort.policy!=Never contradict each other";
-        errors.push(FieldError::invalid(
-            preemption.path.clone(),
-            preemption.value.clone(),
-            detail,
-        ));
+        errors.push(FieldError::invalid(preemption.path.clone(), preemption.value.clone(), detail));
     }
 }
 
@@ -112,10 +96,7 @@ fn fungibility(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
         return;
     };
     let borrow = fungibility.get("whenCanBorrow", errors).text(errors);
-    let preempt = fungibility
-        .get("whenCanPreempt", errors)
-        .text(errors)
-        .unwrap_or(NEXT);
+    let preempt = fungibility.get("whenCanPreempt", errors).text(errors).unwrap_or(NEXT);
     if borrow != Some(NEXT) || preempt != NEXT {
         let detail = "may be set only if whenCanBorrow and whenCanPreempt are both TryNextFlavor";
         errors.push(FieldError::invalid(preference.path, text, detail));
@@ -129,11 +110,7 @@ fn migration(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Vec<FieldErr
     }
     if groups.len() != 1 {
         let detail = "must be exactly one group with concurrentAdmissionPolicy";
-        errors.push(FieldError::invalid(
-            spec.sub("resourceGroups"),
-            groups.len(),
-            detail,
-        ));
+        errors.push(FieldError::invalid(spec.sub("resourceGroups"), groups.len(), detail));
     }
     let flavors = groups.first().map(|group| group.get("flavors", errors));
     if let Some(flavors) = flavors {
@@ -152,15 +129,8 @@ fn migration(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Vec<FieldErr
         errors.push(FieldError::forbidden(constraints.path.clone(), detail));
     }
     let last = constraints.get("lastAcceptableFlavorName", errors);
-    if let Some(name) = last
-        .text(errors)
-        .filter(|name| !flavor_names(spec, &mut Vec::new()).contains(name))
-    {
-        errors.push(FieldError::invalid(
-            last.path,
-            name,
-            "must be a flavor of this queue",
-        ));
+    if let Some(name) = last.text(errors).filter(|name| !flavor_names(spec, &mut Vec::new()).contains(name)) {
+        errors.push(FieldError::invalid(last.path, name, "must be a flavor of this queue"));
     }
     let strategy = spec.get("queueingStrategy", errors);
     if strategy.text(errors) == Some("StrictFIFO") {
@@ -187,38 +157,24 @@ fn checks(spec: &Cursor<'_>, old: Option<&Value>, gates: &Gates, errors: &mut Ve
         .filter(|_| !gates.on(Gate::RejectUpdatesToCQWithInvalidOnFlavors))
         .map(|old| Cursor::root(old).get("spec", &mut unread))
         .filter(|old| flavor_names(old, &mut Vec::new()) == flavors);
-    let kept = old_spec
-        .map(|old| on_flavors(&old, &mut unread))
-        .unwrap_or_default();
+    let kept = old_spec.map(|old| on_flavors(&old, &mut unread)).unwrap_or_default();
     for (name, listed) in on_flavors(spec, errors) {
         let names = |all: &[Cursor<'_>]| -> BTreeSet<String> {
-            all.iter()
-                .filter_map(|one| one.value.as_str())
-                .map(str::to_owned)
-                .collect()
+            all.iter().filter_map(|one| one.value.as_str()).map(str::to_owned).collect()
         };
-        if kept
-            .iter()
-            .any(|(old_name, old)| *old_name == name && names(old) == names(&listed))
-        {
+        if kept.iter().any(|(old_name, old)| *old_name == name && names(old) == names(&listed)) {
             continue;
         }
         for flavor in listed {
             if let Some(text) = flavor.text(errors).filter(|text| !flavors.contains(text)) {
-                errors.push(FieldError::not_supported(
-                    flavor.path,
-                    text,
-                    flavors.iter().copied(),
-                ));
+                errors.push(FieldError::not_supported(flavor.path, text, flavors.iter().copied()));
             }
         }
     }
 }
 
 fn on_flavors<'a>(spec: &Cursor<'a>, errors: &mut Vec<FieldError>) -> Vec<(&'a str, Vec<Cursor<'a>>)> {
-    let checks = spec
-        .walk(&["admissionChecksStrategy", "admissionChecks"], errors)
-        .items(errors);
+    let checks = spec.walk(&["admissionChecksStrategy", "admissionChecks"], errors).items(errors);
     let one = |check: &Cursor<'a>, errors: &mut Vec<FieldError>| {
         let name = check.get("name", errors).text(errors).unwrap_or_default();
         (name, check.get("onFlavors", errors).items(errors))

@@ -20,18 +20,12 @@ pub struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// The root of an object.
     pub fn root(value: &'a Value) -> Self {
-        Self {
-            path: Cow::Borrowed(""),
-            value,
-        }
+        Self { path: Cow::Borrowed(""), value }
     }
 
     /// A value at a known path.
     pub fn at(path: impl Into<Cow<'static, str>>, value: &'a Value) -> Self {
-        Self {
-            path: path.into(),
-            value,
-        }
+        Self { path: path.into(), value }
     }
 
     /// Whether there is a value.
@@ -59,9 +53,7 @@ impl<'a> Cursor<'a> {
 
     /// A field below several others.
     pub fn walk(&self, fields: &[&str], errors: &mut Vec<FieldError>) -> Cursor<'a> {
-        fields
-            .iter()
-            .fold(self.clone(), |at, field| at.get(field, errors))
+        fields.iter().fold(self.clone(), |at, field| at.get(field, errors))
     }
 
     /// The elements of a list.
@@ -141,11 +133,7 @@ impl<'a> Cursor<'a> {
 
 /// The path of a field below another.
 pub fn child_path(path: &str, field: &str) -> String {
-    if path.is_empty() {
-        field.to_owned()
-    } else {
-        format!("{path}.{field}")
-    }
+    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
 }
 
 /// The path of a map's entry.

@@ -28,14 +28,8 @@ const ZEROES: &[&str] = &[
     "terminationMessagePath",
 ];
 /// Texts that may be absent or empty, and mean different things then.
-const OPTIONAL_TEXTS: &[&str] = &[
-    "runtimeClassName",
-    "storageClassName",
-    "volumeMode",
-    "fsType",
-    "required",
-    "preferred",
-];
+const OPTIONAL_TEXTS: &[&str] =
+    &["runtimeClassName", "storageClassName", "volumeMode", "fsType", "required", "preferred"];
 
 /// Whether two values mean the same: quantities by amount, absent as null, empty collections as none.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
@@ -64,13 +58,10 @@ fn same_fields(field: &str, a: &Map<String, Value>, b: &Map<String, Value>) -> b
         return one_way(a, b) && one_way(b, a);
     }
     let one_way = |a: &Map<String, Value>, b: &Map<String, Value>| {
-        a.iter()
-            .all(|(key, value)| same(key, value, b.get(key).unwrap_or(&Value::Null)))
+        a.iter().all(|(key, value)| same(key, value, b.get(key).unwrap_or(&Value::Null)))
     };
     one_way(a, b)
-        && b.iter()
-            .filter(|(key, _)| !a.contains_key(*key))
-            .all(|(key, value)| is_nothing(key, value))
+        && b.iter().filter(|(key, _)| !a.contains_key(*key)).all(|(key, value)| is_nothing(key, value))
 }
 
 fn is_nothing(field: &str, value: &Value) -> bool {

@@ -61,12 +61,7 @@ impl FieldError {
         value: Option<Value>,
         detail: impl Into<String>,
     ) -> Self {
-        Self {
-            path: path.into(),
-            kind,
-            value,
-            detail: detail.into(),
-        }
+        Self { path: path.into(), kind, value, detail: detail.into() }
     }
 
     /// A value that is not allowed.
@@ -121,12 +116,7 @@ impl FieldError {
 
     /// A text beyond its limit.
     pub fn too_long(path: impl Into<String>, limit: usize) -> Self {
-        Self::new(
-            path,
-            ErrorKind::TooLong,
-            None,
-            format!("may not be more than {limit} bytes"),
-        )
+        Self::new(path, ErrorKind::TooLong, None, format!("may not be more than {limit} bytes"))
     }
 
     /// A list beyond its limit.
@@ -142,11 +132,7 @@ impl fmt::Display for FieldError {
         if let Some(value) = &self.value {
             write!(f, ": {value}")?;
         }
-        if self.detail.is_empty() {
-            Ok(())
-        } else {
-            write!(f, ": {}", self.detail)
-        }
+        if self.detail.is_empty() { Ok(()) } else { write!(f, ": {}", self.detail) }
     }
 }
 

@@ -28,11 +28,7 @@ fn taints(taints: &Cursor<'_>, errors: &mut Vec<FieldError>) {
         let effect = taint.get("effect", errors).text(errors).unwrap_or_default();
         if seen.contains(&(name, effect)) {
             let detail = "taints must be unique by key and effect pair";
-            errors.push(FieldError::duplicate(
-                taint.path.clone(),
-                taint.value.clone(),
-                detail,
-            ));
+            errors.push(FieldError::duplicate(taint.path.clone(), taint.value.clone(), detail));
         }
         seen.push((name, effect));
     }

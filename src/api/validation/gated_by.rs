@@ -12,12 +12,7 @@ pub fn path() -> String {
 
 /// The annotation of an object, if it has one.
 pub fn read<'a>(object: &Cursor<'a>, errors: &mut Vec<FieldError>) -> Option<&'a str> {
-    object
-        .walk(
-            &["metadata", "annotations", ADMISSION_GATED_BY_ANNOTATION],
-            errors,
-        )
-        .text(errors)
+    object.walk(&["metadata", "annotations", ADMISSION_GATED_BY_ANNOTATION], errors).text(errors)
 }
 
 /// Checks the list of gates; an empty one holds nothing.
@@ -28,30 +23,18 @@ pub fn check(gates: Option<&str>, errors: &mut Vec<FieldError>) {
     let mut seen: Vec<&str> = Vec::new();
     for gate in text.split(',') {
         if gate.is_empty() {
-            errors.push(FieldError::invalid(
-                path(),
-                text,
-                "cannot contain empty gate names",
-            ));
+            errors.push(FieldError::invalid(path(), text, "cannot contain empty gate names"));
             continue;
         }
         if seen.contains(&gate) {
-            errors.push(FieldError::invalid(
-                path(),
-                text,
-                format!("duplicate gate name: {gate}"),
-            ));
+            errors.push(FieldError::invalid(path(), text, format!("duplicate gate name: {gate}")));
             continue;
         }
         seen.push(gate);
         if gate.len() > GATE_MAX {
             errors.push(FieldError::too_long(path(), GATE_MAX));
         }
-        errors.extend(syntax::invalid_each(
-            &path(),
-            gate,
-            syntax::domain_prefixed_path(gate),
-        ));
+        errors.extend(syntax::invalid_each(&path(), gate, syntax::domain_prefixed_path(gate)));
     }
 }
 
@@ -61,10 +44,7 @@ pub fn check_update(gates: Option<&str>, old: Option<&str>, errors: &mut Vec<Fie
         return;
     };
     let Some(old) = old.filter(|text| !text.is_empty()) else {
-        errors.push(FieldError::forbidden(
-            path(),
-            "cannot add admission gate after creation",
-        ));
+        errors.push(FieldError::forbidden(path(), "cannot add admission gate after creation"));
         return;
     };
     let had: Vec<&str> = old.split(',').collect();

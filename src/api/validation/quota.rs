@@ -22,22 +22,14 @@ pub(super) fn quantity(at: &Cursor<'_>, errors: &mut Vec<FieldError>) -> Option<
         serde_json::Value::String(text) => text.clone(),
         serde_json::Value::Number(number) => number.to_string(),
         other => {
-            errors.push(FieldError::invalid(
-                at.path.clone(),
-                other.clone(),
-                "must be a quantity",
-            ));
+            errors.push(FieldError::invalid(at.path.clone(), other.clone(), "must be a quantity"));
             return None;
         }
     };
     match Quantity::parse(&text) {
         Ok(quantity) => Some(quantity),
         Err(error) => {
-            errors.push(FieldError::invalid(
-                at.path.clone(),
-                at.value.clone(),
-                error.to_string(),
-            ));
+            errors.push(FieldError::invalid(at.path.clone(), at.value.clone(), error.to_string()));
             None
         }
     }
@@ -54,11 +46,7 @@ pub(super) fn fair_sharing(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
         errors.push(negative(&sharing.path, &weight));
     } else if !weight.is_zero() && least.is_some_and(|least| weight <= least) {
         let detail = "a weight other than 0 must be greater than 1n";
-        errors.push(FieldError::invalid(
-            sharing.path.clone(),
-            weight.to_string(),
-            detail,
-        ));
+        errors.push(FieldError::invalid(sharing.path.clone(), weight.to_string(), detail));
     }
 }
 

@@ -30,11 +30,7 @@ pub fn subdomain(text: &str) -> Vec<String> {
 }
 
 fn is_dns_label(label: &str) -> bool {
-    is_framed(
-        label,
-        |b| b.is_ascii_lowercase() || b.is_ascii_digit(),
-        |b| b == b'-',
-    )
+    is_framed(label, |b| b.is_ascii_lowercase() || b.is_ascii_digit(), |b| b == b'-')
 }
 
 /// Whether the text is made of `outer` and `inner` bytes, with `outer` ones at both ends.
@@ -49,11 +45,7 @@ fn is_framed(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool)
 }
 
 fn is_name_shaped(text: &str) -> bool {
-    is_framed(
-        text,
-        |b| b.is_ascii_alphanumeric(),
-        |b| matches!(b, b'-' | b'_' | b'.'),
-    )
+    is_framed(text, |b| b.is_ascii_alphanumeric(), |b| matches!(b, b'-' | b'_' | b'.'))
 }
 
 /// What keeps a text from being a label key: `name` or `prefix/name`.
@@ -66,11 +58,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
             if prefix.is_empty() {
                 faults.push("prefix part must be non-empty".to_owned());
             } else {
-                faults.extend(
-                    subdomain(prefix)
-                        .into_iter()
-                        .map(|fault| format!("prefix part {fault}")),
-                );
+                faults.extend(subdomain(prefix).into_iter().map(|fault| format!("prefix part {fault}")));
             }
             *name
         }
@@ -106,9 +94,7 @@ pub fn label_value(text: &str) -> Vec<String> {
 
 /// What keeps a text from being `domain/path`.
 pub fn domain_prefixed_path(text: &str) -> Vec<String> {
-    let Some((host, path)) = text
-        .split_once('/')
-        .filter(|(host, path)| !host.is_empty() && !path.is_empty())
+    let Some((host, path)) = text.split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty())
     else {
         return vec!["must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned()];
     };
@@ -122,10 +108,7 @@ pub fn domain_prefixed_path(text: &str) -> Vec<String> {
 
 /// One error for each fault of a value.
 pub fn invalid_each(path: &str, value: &str, faults: Vec<String>) -> Vec<FieldError> {
-    faults
-        .into_iter()
-        .map(|fault| FieldError::invalid(path, value, fault))
-        .collect()
+    faults.into_iter().map(|fault| FieldError::invalid(path, value, fault)).collect()
 }
 
 /// Checks a label key.
@@ -147,11 +130,7 @@ pub fn check_labels(labels: &Cursor<'_>, errors: &mut Vec<FieldError>) {
 pub fn check_annotations(annotations: &Cursor<'_>, errors: &mut Vec<FieldError>) {
     let mut size = 0;
     for (key, value) in annotations.entries(errors) {
-        errors.extend(invalid_each(
-            &annotations.path,
-            key,
-            qualified_name(&key.to_lowercase()),
-        ));
+        errors.extend(invalid_each(&annotations.path, key, qualified_name(&key.to_lowercase())));
         size += key.len() + value.text(errors).map_or(0, str::len);
     }
     if size > ANNOTATIONS_MAX {
@@ -220,11 +199,7 @@ fn check_condition(condition: &Cursor<'_>, errors: &mut Vec<FieldError>) {
     }
     let generation = condition.get("observedGeneration", errors);
     if let Some(number) = generation.int(errors).filter(|n| *n < 0) {
-        errors.push(FieldError::invalid(
-            generation.path,
-            number,
-            "must be greater than or equal to 0",
-        ));
+        errors.push(FieldError::invalid(generation.path, number, "must be greater than or equal to 0"));
     }
     let time = condition.get("lastTransitionTime", errors);
     match time.text(errors) {
@@ -258,15 +233,10 @@ fn check_condition(condition: &Cursor<'_>, errors: &mut Vec<FieldError>) {
 
 fn is_condition_reason(text: &str) -> bool {
     let letter_first = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
-    let word_last = text
-        .bytes()
-        .last()
-        .is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let word_last = text.bytes().last().is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
     letter_first
         && word_last
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b',' | b':'))
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b',' | b':'))
 }
 
 /// Whether any of the errors is of a kind, at a path.
@@ -289,14 +259,10 @@ pub fn parse_int(text: &str) -> Result<i64, &'static str> {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err("must be an integer");
     }
-    text.parse()
-        .map_err(|_| "must be an integer that fits 64 bits: value out of range")
+    text.parse().map_err(|_| "must be an integer that fits 64 bits: value out of range")
 }
 
 /// The text at a path of plain fields, if it is text.
 pub fn text_at<'a>(object: &'a Value, fields: &[&str]) -> Option<&'a str> {
-    fields
-        .iter()
-        .try_fold(object, |at, field| at.get(field))
-        .and_then(Value::as_str)
+    fields.iter().try_fold(object, |at, field| at.get(field)).and_then(Value::as_str)
 }

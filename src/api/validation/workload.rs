@@ -43,13 +43,7 @@ impl<'a> View<'a> {
         let annotations = root.walk(&["metadata", "annotations"], errors);
         let elastic = gates.on(Gate::ElasticJobsViaWorkloadSlices)
             && annotations.get(ELASTIC_JOB_ANNOTATION, errors).text(errors) == Some("true");
-        Self {
-            root,
-            status,
-            pod_sets,
-            reserved,
-            elastic,
-        }
+        Self { root, status, pod_sets, reserved, elastic }
     }
 
     pub(super) fn pod_set(&self, name: &str) -> Option<&PodSet<'a>> {
@@ -134,24 +128,13 @@ fn topology(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
             _ => {}
         }
         if let Some(number) = slice.filter(|number| *number <= 0) {
-            errors.push(FieldError::invalid(
-                size.path,
-                number,
-                "must be greater than or equal to 1",
-            ));
+            errors.push(FieldError::invalid(size.path, number, "must be greater than or equal to 1"));
         }
     }
-    for constraint in request
-        .get("podsetSliceRequiredTopologyConstraints", errors)
-        .items(errors)
-    {
+    for constraint in request.get("podsetSliceRequiredTopologyConstraints", errors).items(errors) {
         let size = constraint.get("size", errors);
         if let Some(number) = size.int(errors).filter(|number| *number <= 0) {
-            errors.push(FieldError::invalid(
-                size.path,
-                number,
-                "must be greater than or equal to 1",
-            ));
+            errors.push(FieldError::invalid(size.path, number, "must be greater than or equal to 1"));
         }
     }
 }
@@ -163,11 +146,7 @@ fn min_counts(view: &View<'_>, errors: &mut Vec<FieldError>) {
         .filter(|pod_set| pod_set.at.get("minCount", errors).int(errors).is_some())
         .count();
     if varying > 1 {
-        errors.push(FieldError::invalid(
-            "spec.podSets",
-            varying,
-            "at most one podSet can use minCount",
-        ));
+        errors.push(FieldError::invalid("spec.podSets", varying, "at most one podSet can use minCount"));
     }
     if varying > 0 && view.elastic {
         let detail = "minCount cannot be used by a workload that is resized while it runs";
@@ -181,10 +160,8 @@ fn annotations(view: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
         gated_by::check(gated_by, errors);
     }
     if gates.on(Gate::PriorityBoost) {
-        let boost = view
-            .root
-            .walk(&["metadata", "annotations", PRIORITY_BOOST_ANNOTATION], errors)
-            .text(errors);
+        let boost =
+            view.root.walk(&["metadata", "annotations", PRIORITY_BOOST_ANNOTATION], errors).text(errors);
         let path = key_path("metadata.annotations", PRIORITY_BOOST_ANNOTATION);
         if let Some(text) =
             boost.filter(|text| !parse_int(text).is_ok_and(|number| i32::try_from(number).is_ok()))

@@ -27,10 +27,7 @@ fn admission(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldErro
         let already =
             |old: &View<'_>| old.reserved && old.status.value.get("admission").is_none_or(Value::is_null);
         if !old.is_some_and(already) {
-            errors.push(FieldError::required(
-                admission.path,
-                "must be set when quota is reserved",
-            ));
+            errors.push(FieldError::required(admission.path, "must be set when quota is reserved"));
         }
         return;
     }
@@ -45,11 +42,7 @@ fn admission(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldErro
             let Some(usage) = quantity(&at, errors).filter(|_| count > 0) else {
                 continue;
             };
-            let units = if resource == "cpu" {
-                usage.milli()
-            } else {
-                usage.value()
-            };
+            let units = if resource == "cpu" { usage.milli() } else { usage.value() };
             if units % count != 0 {
                 let detail = format!("is not a multiple of {count}");
                 errors.push(FieldError::invalid(at.path, usage.to_string(), detail));
@@ -69,17 +62,13 @@ pub(super) fn reclaimable_pods<'a>(view: &View<'a>, errors: &mut Vec<FieldError>
 }
 
 fn reclaimable(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldError>) {
-    let before = old
-        .map(|old| reclaimable_pods(old, &mut Vec::new()))
-        .unwrap_or_default();
+    let before = old.map(|old| reclaimable_pods(old, &mut Vec::new())).unwrap_or_default();
     for (name, count) in reclaimable_pods(view, errors) {
         let path = key_path(&view.status.sub("reclaimablePods"), name);
         match view.pod_set(name) {
-            None => errors.push(FieldError::not_supported(
-                format!("{path}.name"),
-                name,
-                view.pod_set_names(),
-            )),
+            None => {
+                errors.push(FieldError::not_supported(format!("{path}.name"), name, view.pod_set_names()))
+            }
             Some(pod_set) if count > pod_set.count && !(view.elastic && before.contains(&(name, count))) => {
                 let detail = format!("should be less or equal to {}", pod_set.count);
                 errors.push(FieldError::invalid(format!("{path}.count"), count, detail));

@@ -46,10 +46,7 @@ fn pod_sets(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec<Fie
             after.insert("name".to_owned(), Value::from(is.name));
         }
         if !equal(&after, &before) {
-            errors.push(FieldError::immutable(
-                format!("spec.podSets.{i}"),
-                is.at.value.clone(),
-            ));
+            errors.push(FieldError::immutable(format!("spec.podSets.{i}"), is.at.value.clone()));
         }
     }
 }
@@ -76,10 +73,7 @@ fn reclaimable(view: &View<'_>, old: &View<'_>, errors: &mut Vec<FieldError>) {
 
 fn has_shrunk(view: &View<'_>, name: &str) -> bool {
     let mut unread = Vec::new();
-    let assignments = view
-        .status
-        .walk(&["admission", "podSetAssignments"], &mut unread)
-        .items(&mut unread);
+    let assignments = view.status.walk(&["admission", "podSetAssignments"], &mut unread).items(&mut unread);
     let admitted = assignments
         .iter()
         .find(|assignment| assignment.value.get("name").and_then(Value::as_str) == Some(name))
@@ -124,9 +118,7 @@ fn checks(view: &View<'_>, old: &View<'_>, errors: &mut Vec<FieldError>) {
     let field = |check: &Cursor<'_>, name: &str| check.value.get(name).cloned().unwrap_or(Value::Null);
     let ready = |check: &Cursor<'_>| check.value.get("state").and_then(Value::as_str) == Some("Ready");
     for check in view.status.get("admissionChecks", errors).items(errors) {
-        let was = before
-            .iter()
-            .find(|was| field(was, "name") == field(&check, "name"));
+        let was = before.iter().find(|was| field(was, "name") == field(&check, "name"));
         let Some(was) = was.filter(|was| ready(was) && ready(&check)) else {
             continue;
         };
@@ -148,10 +140,7 @@ fn cluster_name(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec
     let annotations = view.root.walk(&["metadata", "annotations"], errors);
     let replaces = gates.on(Gate::ElasticJobsViaWorkloadSlices)
         && annotations.get(SLICE_REPLACEMENT_FOR_ANNOTATION, errors).exists();
-    let nominated = old
-        .status
-        .get("nominatedClusterNames", &mut unread)
-        .items(&mut unread);
+    let nominated = old.status.get("nominatedClusterNames", &mut unread).items(&mut unread);
     if !replaces && !nominated.iter().any(|one| one.value.as_str() == Some(name)) {
         let detail = "when setting clusterName it must be one of the nominatedClusterNames";
         errors.push(FieldError::invalid(at.path, name, detail));
