@@ -27,7 +27,10 @@ const MODULES: [Module; 3] = [
         path: "k8s.io/kubernetes",
         programs: &[
             ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
-            ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+            (
+                "kube-controller-manager",
+                "k8s.io/kubernetes/cmd/kube-controller-manager",
+            ),
             ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
             ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
         ],
@@ -41,7 +44,12 @@ const MODULES: [Module; 3] = [
             "k8s.io/client-go/pkg/version.gitMinor={minor}",
         ],
     },
-    Module { folder: "etcd", path: "go.etcd.io/etcd/server/v3", programs: &[("etcd", "go.etcd.io/etcd/server/v3")], strings: &[] },
+    Module {
+        folder: "etcd",
+        path: "go.etcd.io/etcd/server/v3",
+        programs: &[("etcd", "go.etcd.io/etcd/server/v3")],
+        strings: &[],
+    },
     Module {
         folder: "kwok",
         path: "sigs.k8s.io/kwok",
@@ -70,7 +78,9 @@ impl Binaries {
             let missing: Vec<_> = module
                 .programs
                 .iter()
-                .filter(|(name, _)| wanted.contains(name) && found.asset(name).is_none() && !found.fresh(name, &stamp))
+                .filter(|(name, _)| {
+                    wanted.contains(name) && found.asset(name).is_none() && !found.fresh(name, &stamp)
+                })
                 .collect();
             if !missing.is_empty() {
                 work.push((module, stamp, missing));
@@ -91,7 +101,10 @@ impl Binaries {
     }
 
     fn asset(&self, name: &str) -> Option<PathBuf> {
-        self.assets.as_ref().map(|folder| folder.join(name)).filter(|path| path.is_file())
+        self.assets
+            .as_ref()
+            .map(|folder| folder.join(name))
+            .filter(|path| path.is_file())
     }
 
     fn fresh(&self, name: &str, stamp: &str) -> bool {
@@ -110,13 +123,26 @@ impl Binaries {
             .current_dir(module.folder())
             .env("CGO_ENABLED", "0")
             .env("GOFLAGS", "-mod=readonly")
-            .args(["build", "-v", "-trimpath", "-ldflags", &module.link_flags()?, "-o"])
+            .args([
+                "build",
+                "-v",
+                "-trimpath",
+                "-ldflags",
+                &module.link_flags()?,
+                "-o",
+            ])
             .arg(&out);
         command.args(missing.iter().map(|(_, package)| *package));
         let outcome = watch_build(&mut command, module.folder);
         for (name, package) in missing {
             // go names a binary after the package's last element that is not a version.
-            let made = [*name, package.rsplit('/').find(|part| !part.starts_with('v')).unwrap_or(name)];
+            let made = [
+                *name,
+                package
+                    .rsplit('/')
+                    .find(|part| !part.starts_with('v'))
+                    .unwrap_or(name),
+            ];
             if outcome.is_ok()
                 && let Some(made) = made.iter().map(|n| out.join(n)).find(|path| path.is_file())
             {
@@ -141,18 +167,28 @@ impl Module {
 
     fn version(&self) -> Result<String> {
         let text = self.go_mod()?;
-        let line = text.lines().find_map(|line| line.trim().strip_prefix(self.path)?.strip_prefix(' '));
+        let line = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(self.path)?.strip_prefix(' '));
         let version = line.and_then(|rest| rest.split_whitespace().next());
-        Ok(version.with_context(|| format!("{} is not in {}/go.mod", self.path, self.folder))?.to_owned())
+        Ok(version
+            .with_context(|| format!("{} is not in {}/go.mod", self.path, self.folder))?
+            .to_owned())
     }
 
     fn link_flags(&self) -> Result<String> {
         let version = self.version()?;
         let mut numbers = version.trim_start_matches('v').split('.');
-        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+        let (major, minor) = (
+            numbers.next().unwrap_or_default(),
+            numbers.next().unwrap_or_default(),
+        );
         let mut flags = "-s -w".to_owned();
         for string in self.strings {
-            let value = string.replace("{v}", &version).replace("{major}", major).replace("{minor}", minor);
+            let value = string
+                .replace("{v}", &version)
+                .replace("{major}", major)
+                .replace("{minor}", minor);
             write!(flags, " -X {value}")?;
         }
         Ok(flags)
@@ -166,11 +202,20 @@ impl Module {
 
 fn require_go() -> Result<()> {
     let wanted = "Go 1.26 or newer (https://go.dev/dl) is needed to build the control plane";
-    let Ok(output) = Command::new("go").args(["env", "GOVERSION"]).current_dir(paths::root()).output() else {
+    let Ok(output) = Command::new("go")
+        .args(["env", "GOVERSION"])
+        .current_dir(paths::root())
+        .output()
+    else {
         bail!("{wanted}, and there is no `go` on PATH");
     };
-    let text = String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned();
-    let mut numbers = text.split(['.', '-', 'r', 'b']).map_while(|part| part.parse::<u32>().ok());
+    let text = String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .trim_start_matches("go")
+        .to_owned();
+    let mut numbers = text
+        .split(['.', '-', 'r', 'b'])
+        .map_while(|part| part.parse::<u32>().ok());
     if (numbers.next(), numbers.next()) < (Some(1), Some(26)) {
         bail!("{wanted}; the one on PATH is {text}");
     }
@@ -180,7 +225,11 @@ fn require_go() -> Result<()> {
 /// Runs `go build -v` and says now and then how far it is.
 fn watch_build(command: &mut Command, what: &str) -> Result<()> {
     let begun = Instant::now();
-    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot run go")?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run go")?;
     let (mut said, mut count, mut last) = (begun, 0_u32, Vec::new());
     for line in BufReader::new(child.stderr.take().context("no stderr")?).lines() {
         let line = line?;
@@ -207,11 +256,23 @@ pub fn sluice(release: bool) -> Result<PathBuf> {
         return Ok(PathBuf::from(path));
     }
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(paths::root()).args(["build", "--quiet", "--locked", "--package", "sluice", "--bin", "sluice"]);
+    command.current_dir(paths::root()).args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--package",
+        "sluice",
+        "--bin",
+        "sluice",
+    ]);
     if release {
         command.arg("--release");
     }
-    if !command.status().context("cargo (Rust 1.95) is needed to build sluice")?.success() {
+    if !command
+        .status()
+        .context("cargo (Rust 1.95) is needed to build sluice")?
+        .success()
+    {
         bail!("cannot build sluice");
     }
     Ok(profile_folder(release).join("sluice"))

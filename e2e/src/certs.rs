@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -28,8 +28,14 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.distinguished_name = subject(name, None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        Ok(Self {
+            issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)?,
+        })
     }
 
     /// Its certificate, in PEM.
@@ -42,7 +48,7 @@ impl Authority {
         let mut params = CertificateParams::new(names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>())?;
         params.distinguished_name = subject(name, None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.sign(params)
+        self.sign(&params)
     }
 
     /// A certificate that says who a user is and which group they are in.
@@ -50,13 +56,16 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.distinguished_name = subject(user, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
+        self.sign(&params)
     }
 
-    fn sign(&self, params: CertificateParams) -> Result<Pair> {
+    fn sign(&self, params: &CertificateParams) -> Result<Pair> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(Pair {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use crate::cluster::{Cluster, Options};
 use crate::objects::{Job, Kind, condition, holds, number, text};
 use crate::plane::{Extent, Plane};
 use crate::wait::eventually;
+use Stand::{Done, NeverFits, Runs, Waits};
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 use std::time::Instant;
@@ -46,14 +47,24 @@ pub async fn run() -> Result<()> {
     };
     println!("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK and sluice");
     let cluster = Cluster::start(&options, &Plane::own_folder()).await?;
-    println!("  ready after {:.1} s, on {}\n", begun.elapsed().as_secs_f64(), cluster.plane.server());
+    println!(
+        "  ready after {:.1} s, on {}\n",
+        begun.elapsed().as_secs_f64(),
+        cluster.plane.server()
+    );
     let outcome = story(&cluster).await;
     if outcome.is_err() {
-        println!("\nwhat sluice logged last:\n{}", crate::process::tail(cluster.manager()?.log(), 20));
+        println!(
+            "\nwhat sluice logged last:\n{}",
+            crate::process::tail(cluster.manager()?.log(), 20)
+        );
     }
     outcome?;
     drop(cluster);
-    println!("All of it was checked; nothing is left running. {:.1} s.", begun.elapsed().as_secs_f64());
+    println!(
+        "All of it was checked; nothing is left running. {:.1} s.",
+        begun.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 
@@ -62,7 +73,12 @@ async fn story(cluster: &Cluster) -> Result<()> {
     cluster.kubectl.apply(include_str!("../demo.yaml"))?;
     eventually("the queues are active", async || {
         for name in ["physics", "biology"] {
-            crate::objects::expect(&cluster.objects.need(Kind::CLUSTER_QUEUE, "", name).await?, "Active", "True", "")?;
+            crate::objects::expect(
+                &cluster.objects.need(Kind::CLUSTER_QUEUE, "", name).await?,
+                "Active",
+                "True",
+                "",
+            )?;
         }
         Ok(())
     })
@@ -71,28 +87,49 @@ async fn story(cluster: &Cluster) -> Result<()> {
     println!("    physics: 4 CPU of its own, so at most 6");
     println!("    biology: 2 CPU of its own, lends none\n");
 
-    use Stand::{Done, NeverFits, Runs, Waits};
     chapter("1. Three Jobs fit. physics runs 6 CPU: 4 of its own and the 2 that research shares.");
     submit(cluster, "survey model genome")?;
     check(cluster, &[("survey", Runs), ("model", Runs), ("genome", Runs)]).await?;
 
-    chapter("2. physics is full. A low priority Job waits, then a high one, and one that no quota could ever take.");
+    chapter(
+        "2. physics is full. A low priority Job waits, then a high one, and one that no quota could ever take.",
+    );
     submit(cluster, "draft")?;
     check(cluster, &[("draft", Waits)]).await?;
     submit(cluster, "paper giant")?;
-    let all =
-        [("survey", Runs), ("model", Runs), ("genome", Runs), ("draft", Waits), ("paper", Waits), ("giant", NeverFits)];
+    let all = [
+        ("survey", Runs),
+        ("model", Runs),
+        ("genome", Runs),
+        ("draft", Waits),
+        ("paper", Waits),
+        ("giant", NeverFits),
+    ];
     check(cluster, &all).await?;
 
     chapter("3. survey ends. The high priority Job starts, though the low one came first.");
     finish(cluster, "survey")?;
-    let all =
-        [("survey", Done), ("model", Runs), ("genome", Runs), ("draft", Waits), ("paper", Runs), ("giant", NeverFits)];
+    let all = [
+        ("survey", Done),
+        ("model", Runs),
+        ("genome", Runs),
+        ("draft", Waits),
+        ("paper", Runs),
+        ("giant", NeverFits),
+    ];
     check(cluster, &all).await?;
 
-    chapter("4. model ends, and now the low one starts. The one that fits nowhere keeps nobody from running.");
+    chapter(
+        "4. model ends, and now the low one starts. The one that fits nowhere keeps nobody from running.",
+    );
     finish(cluster, "model")?;
-    let all = [("model", Done), ("genome", Runs), ("draft", Runs), ("paper", Runs), ("giant", NeverFits)];
+    let all = [
+        ("model", Done),
+        ("genome", Runs),
+        ("draft", Runs),
+        ("paper", Runs),
+        ("giant", NeverFits),
+    ];
     check(cluster, &all).await?;
 
     for columns in ["clusterqueues", "localqueues -n demo", "workloads -n demo"] {
@@ -111,12 +148,16 @@ fn chapter(title: &str) {
 fn submit(cluster: &Cluster, names: &str) -> Result<()> {
     println!("$ kubectl create -f {}.yaml", names.replace(' ', ".yaml -f "));
     for name in names.split(' ') {
-        let Some((_, queue, class, cpu, memory)) = JOBS.iter().find(|job| job.0 == name) else { bail!("no Job {name}") };
+        let Some((_, queue, class, cpu, memory)) = JOBS.iter().find(|job| job.0 == name) else {
+            bail!("no Job {name}")
+        };
         let job = Job::new(NAMESPACE, name, queue, &[("cpu", cpu), ("memory", memory)]).priority(class);
         let mut body = job.body().clone();
         body["apiVersion"] = "batch/v1".into();
         body["kind"] = "Job".into();
-        cluster.kubectl.run_with(&["create", "-f", "-"], &body.to_string())?;
+        cluster
+            .kubectl
+            .run_with(&["create", "-f", "-"], &body.to_string())?;
     }
     Ok(())
 }
@@ -124,7 +165,18 @@ fn submit(cluster: &Cluster, names: &str) -> Result<()> {
 /// Lets a Job's pods succeed: KWOK ends a pod when the time that this annotation names has passed.
 fn finish(cluster: &Cluster, name: &str) -> Result<()> {
     let selector = format!("job-name={name}");
-    cluster.kubectl.run(&["annotate", "pods", "-n", NAMESPACE, "-l", &selector, "sluice.dev/run-for=0s"]).map(drop)
+    cluster
+        .kubectl
+        .run(&[
+            "annotate",
+            "pods",
+            "-n",
+            NAMESPACE,
+            "-l",
+            &selector,
+            "sluice.dev/run-for=0s",
+        ])
+        .map(drop)
 }
 
 async fn check(cluster: &Cluster, claims: &[(&str, Stand)]) -> Result<()> {
@@ -141,18 +193,32 @@ async fn check(cluster: &Cluster, claims: &[(&str, Stand)]) -> Result<()> {
 
 async fn workload(cluster: &Cluster, job: &Value) -> Result<Option<Value>> {
     let selector = format!("kueue.x-k8s.io/job-uid={}", text(job, "/metadata/uid"));
-    Ok(cluster.objects.list(Kind::WORKLOAD, NAMESPACE, &selector).await?.into_iter().next())
+    Ok(cluster
+        .objects
+        .list(Kind::WORKLOAD, NAMESPACE, &selector)
+        .await?
+        .into_iter()
+        .next())
 }
 
 async fn stand(cluster: &Cluster, name: &str) -> Result<Stand> {
     let job = cluster.objects.need(Kind::JOB, NAMESPACE, name).await?;
-    let Some(workload) = workload(cluster, &job).await? else { bail!("{name} has no Workload yet") };
-    let pods = cluster.objects.list(Kind::POD, NAMESPACE, &format!("job-name={name}")).await?.len();
+    let Some(workload) = workload(cluster, &job).await? else {
+        bail!("{name} has no Workload yet")
+    };
+    let pods = cluster
+        .objects
+        .list(Kind::POD, NAMESPACE, &format!("job-name={name}"))
+        .await?
+        .len();
     if holds(&job, "Complete") && holds(&workload, "Finished") {
         return Ok(Stand::Done);
     }
     if holds(&workload, "Admitted") {
-        ensure!(number(&job, "/status/ready") == 1, "{name} is admitted, and its pod is not ready yet");
+        ensure!(
+            number(&job, "/status/ready") == 1,
+            "{name} is admitted, and its pod is not ready yet"
+        );
         return Ok(Stand::Runs);
     }
     ensure!(pods == 0, "{name} waits, and yet it has {pods} pods");
@@ -164,12 +230,22 @@ async fn stand(cluster: &Cluster, name: &str) -> Result<Stand> {
 }
 
 async fn table(cluster: &Cluster) -> Result<()> {
-    println!("\n  {:8} {:8} {:8} {:>4} {:>6}  {:12} WHY", "JOB", "QUEUE", "PRIORITY", "CPU", "MEMORY", "STATE");
+    println!(
+        "\n  {:8} {:8} {:8} {:>4} {:>6}  {:12} WHY",
+        "JOB", "QUEUE", "PRIORITY", "CPU", "MEMORY", "STATE"
+    );
     for (name, queue, class, cpu, memory) in JOBS {
-        let Some(job) = cluster.objects.get(Kind::JOB, NAMESPACE, name).await? else { continue };
-        let Some(workload) = workload(cluster, &job).await? else { continue };
+        let Some(job) = cluster.objects.get(Kind::JOB, NAMESPACE, name).await? else {
+            continue;
+        };
+        let Some(workload) = workload(cluster, &job).await? else {
+            continue;
+        };
         let (state, why) = match stand(cluster, name).await? {
-            Stand::Runs => ("runs", format!("quota in {}", text(&workload, "/status/admission/clusterQueue"))),
+            Stand::Runs => (
+                "runs",
+                format!("quota in {}", text(&workload, "/status/admission/clusterQueue")),
+            ),
             Stand::Waits => ("waits", condition(&workload, "QuotaReserved").message),
             Stand::NeverFits => ("never fits", condition(&workload, "QuotaReserved").message),
             Stand::Done => ("done", condition(&workload, "Finished").message),

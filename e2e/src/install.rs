@@ -32,30 +32,49 @@ pub async fn install(kubectl: &Kubectl, objects: &Objects, webhook_port: u16) ->
         .filter(|object| !SKIPPED.contains(&kind(object).as_str()))
         .partition(|object| first.contains(&kind(object).as_str()));
     apply(kubectl, &early)?;
-    let names: Vec<&str> =
-        early.iter().filter(|o| text(o, "/kind") == "CustomResourceDefinition").map(|o| text(o, "/metadata/name")).collect();
+    let names: Vec<&str> = early
+        .iter()
+        .filter(|o| text(o, "/kind") == "CustomResourceDefinition")
+        .map(|o| text(o, "/metadata/name"))
+        .collect();
     if names.is_empty() {
         bail!("config/default holds no CustomResourceDefinition");
     }
     for name in names {
         eventually(format!("{name} Established"), async || {
             let crd = objects.need(Kind::CRD, "", name).await?;
-            if holds(&crd, "Established") { Ok(()) } else { bail!("its conditions are {}", crd["status"]["conditions"]) }
+            if holds(&crd, "Established") {
+                Ok(())
+            } else {
+                bail!("its conditions are {}", crd["status"]["conditions"])
+            }
         })
         .await?;
     }
-    let late: Vec<Value> = late.into_iter().map(|object| dial_locally(object, webhook_port)).collect();
+    let late: Vec<Value> = late
+        .into_iter()
+        .map(|object| dial_locally(object, webhook_port))
+        .collect();
     apply(kubectl, &late)
 }
 
 fn apply(kubectl: &Kubectl, objects: &[Value]) -> Result<()> {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    kubectl.run_with(&["apply", "--server-side", "--field-manager=install", "-f", "-"], &list.to_string()).map(drop)
+    kubectl
+        .run_with(
+            &["apply", "--server-side", "--field-manager=install", "-f", "-"],
+            &list.to_string(),
+        )
+        .map(drop)
 }
 
 fn dial_locally(mut object: Value, port: u16) -> Value {
     let webhooks = object.pointer_mut("/webhooks").and_then(Value::as_array_mut);
-    for config in webhooks.into_iter().flatten().filter_map(|webhook| webhook.get_mut("clientConfig")) {
+    for config in webhooks
+        .into_iter()
+        .flatten()
+        .filter_map(|webhook| webhook.get_mut("clientConfig"))
+    {
         let path = text(config, "/service/path").to_owned();
         if let Some(config) = config.as_object_mut()
             && config.remove("service").is_some()

@@ -2,25 +2,32 @@
 //!
 //! etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK are built from their Go modules, run on free
 //! loopback ports, and end with the program that started them, however that ends.
-#![expect(clippy::disallowed_methods, reason = "this crate is shell through and through: it waits and runs programs")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this crate is shell through and through: it waits and runs programs"
+)]
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a JSON value indexed by a key that it lacks is null"
+)]
 #![allow(clippy::print_stdout, reason = "progress and tables are its output")]
 
-pub mod binaries;
-pub mod certs;
-pub mod kubeconfig;
-pub mod paths;
-pub mod plane;
-pub mod process;
 pub mod audit;
 pub mod balancer;
 pub mod bench;
+pub mod binaries;
+pub mod certs;
 pub mod cluster;
 pub mod conformance;
 pub mod demo;
 pub mod install;
+pub mod kubeconfig;
 pub mod kubectl;
 pub mod manager;
 pub mod objects;
+pub mod paths;
+pub mod plane;
+pub mod process;
+pub mod signals;
 pub mod standing;
 pub mod wait;
-pub mod signals;

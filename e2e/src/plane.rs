@@ -42,9 +42,14 @@ impl Plane {
     pub async fn start(extent: Extent, folder: &Path) -> Result<Self> {
         let wanted: &[&str] = match extent {
             Extent::Api => &["etcd", "kube-apiserver", "kubectl"],
-            Extent::Full => {
-                &["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok"]
-            }
+            Extent::Full => &[
+                "etcd",
+                "kube-apiserver",
+                "kubectl",
+                "kube-controller-manager",
+                "kube-scheduler",
+                "kwok",
+            ],
         };
         let binaries = Binaries::ready(wanted)?;
         if folder.exists() {
@@ -52,7 +57,9 @@ impl Plane {
         }
         fs::create_dir_all(folder)?;
         let ports = free_ports(3)?;
-        let [etcd, peer, api] = ports[..] else { bail!("three ports wanted") };
+        let [etcd, peer, api] = ports[..] else {
+            bail!("three ports wanted")
+        };
         let mut plane = Self {
             processes: Vec::new(),
             guard: Guard::start()?,
@@ -64,7 +71,9 @@ impl Plane {
         };
         plane.start_etcd(etcd, peer)?;
         plane.start_apiserver(extent, etcd, api)?;
-        plane.credentials("admin", Some("system:masters"))?.write(&plane.admin_kubeconfig())?;
+        plane
+            .credentials("admin", Some("system:masters"))?
+            .write(&plane.admin_kubeconfig())?;
         plane.wait_for_api().await?;
         if extent == Extent::Full {
             plane.start_controllers()?;
@@ -101,13 +110,23 @@ impl Plane {
     /// A client certificate for a user.
     pub fn credentials(&self, user: &str, group: Option<&str>) -> Result<Credentials> {
         let pair = self.authority.client(user, group)?;
-        Ok(Credentials::certificate(&self.server, &self.authority.pem(), user, &pair))
+        Ok(Credentials::certificate(
+            &self.server,
+            &self.authority.pem(),
+            user,
+            &pair,
+        ))
     }
 
     /// The credentials of a service account, by a token that the API server issues.
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Credentials> {
         let token = kubeconfig::token(&self.admin().await?, namespace, name).await?;
-        Ok(Credentials::token(&self.server, &self.authority.pem(), name, &token))
+        Ok(Credentials::token(
+            &self.server,
+            &self.authority.pem(),
+            name,
+            &token,
+        ))
     }
 
     /// A client that may do everything.
@@ -117,12 +136,20 @@ impl Plane {
 
     /// The processes, for the state file.
     pub fn identities(&self) -> Vec<Identity> {
-        self.processes.iter().rev().map(|process| process.identity().clone()).collect()
+        self.processes
+            .iter()
+            .rev()
+            .map(|process| process.identity().clone())
+            .collect()
     }
 
     /// CPU seconds that one of the processes has used.
     pub fn pid(&self, name: &str) -> Option<u32> {
-        self.processes.iter().map(Process::identity).find(|identity| identity.name == name).map(|found| found.pid)
+        self.processes
+            .iter()
+            .map(Process::identity)
+            .find(|identity| identity.name == name)
+            .map(|found| found.pid)
     }
 
     /// Lets everything outlive this program.
@@ -140,14 +167,19 @@ impl Plane {
     fn run(&mut self, name: &str, arguments: &[String]) -> Result<()> {
         let log = self.folder.join(format!("{name}.log"));
         let mut command = Command::new(self.binaries.path(name));
-        command.current_dir(&self.folder).args(arguments).env("HOME", &self.folder);
+        command
+            .current_dir(&self.folder)
+            .args(arguments)
+            .env("HOME", &self.folder);
         let process = Process::start(name, &mut command, &log, &self.guard)?;
         self.processes.insert(0, process);
         Ok(())
     }
 
     fn file(&self, name: &str, text: &str) -> Result<String> {
-        Ok(write_private(&self.folder.join(name), text)?.display().to_string())
+        Ok(write_private(&self.folder.join(name), text)?
+            .display()
+            .to_string())
     }
 
     fn start_etcd(&mut self, client: u16, peer: u16) -> Result<()> {
@@ -172,7 +204,14 @@ impl Plane {
     fn start_apiserver(&mut self, extent: Extent, etcd: u16, port: u16) -> Result<()> {
         let serving = self.authority.server(
             "kube-apiserver",
-            &["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1"],
+            &[
+                "127.0.0.1",
+                "localhost",
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+                "10.96.0.1",
+            ],
         )?;
         let front = Authority::new("sluice-e2e-front-proxy")?;
         let proxy = front.client("front-proxy", None)?;
@@ -185,7 +224,10 @@ impl Plane {
         let proxy_key = self.file("front-proxy.key", &proxy.key)?;
         let tokens = self.file("service-account.pub", &public)?;
         let signer = self.file("service-account.key", &private)?;
-        let policy = paths::root().join("e2e/controlplane/audit-policy.yaml").display().to_string();
+        let policy = paths::root()
+            .join("e2e/controlplane/audit-policy.yaml")
+            .display()
+            .to_string();
         let audit = self.audit_log().display().to_string();
         let mut arguments: Vec<String> = vec![
             format!("--etcd-servers=http://127.0.0.1:{etcd}"),
@@ -223,9 +265,13 @@ impl Plane {
 
     fn start_controllers(&mut self) -> Result<()> {
         let ports = free_ports(3)?;
-        let [manager, scheduler, kwok] = ports[..] else { bail!("three ports wanted") };
+        let [manager, scheduler, kwok] = ports[..] else {
+            bail!("three ports wanted")
+        };
         let kubeconfig = |plane: &Self, user: &str, group| -> Result<String> {
-            let path = plane.folder.join(format!("{}.kubeconfig", user.trim_start_matches("system:")));
+            let path = plane
+                .folder
+                .join(format!("{}.kubeconfig", user.trim_start_matches("system:")));
             plane.credentials(user, group)?.write(&path)?;
             Ok(path.display().to_string())
         };
@@ -238,7 +284,10 @@ impl Plane {
                 format!("--secure-port={manager}"),
                 "--leader-elect=false".into(),
                 "--use-service-account-credentials=true".into(),
-                format!("--service-account-private-key-file={}", self.folder.join("service-account.key").display()),
+                format!(
+                    "--service-account-private-key-file={}",
+                    self.folder.join("service-account.key").display()
+                ),
                 format!("--root-ca-file={}", self.folder.join("ca.crt").display()),
                 "--kube-api-qps=300".into(),
                 "--kube-api-burst=600".into(),
@@ -254,7 +303,11 @@ impl Plane {
         let settings = self.file("scheduler.yaml", &settings.to_string())?;
         self.run(
             "kube-scheduler",
-            &[format!("--config={settings}"), "--bind-address=127.0.0.1".into(), format!("--secure-port={scheduler}")],
+            &[
+                format!("--config={settings}"),
+                "--bind-address=127.0.0.1".into(),
+                format!("--secure-port={scheduler}"),
+            ],
         )?;
         let config = kubeconfig(self, "kwok", Some("system:masters"))?;
         let stages = paths::root().join("e2e/controlplane/stages");
@@ -272,7 +325,7 @@ impl Plane {
     }
 
     async fn wait_for_api(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             self.check()?;
             let last = match self.admin().await {
@@ -283,7 +336,10 @@ impl Plane {
                 Err(error) => error.to_string(),
             };
             if Instant::now() > deadline {
-                bail!("kube-apiserver is not ready after 60 s ({last}); its log is in {}", self.folder.display());
+                bail!(
+                    "kube-apiserver is not ready after 60 s ({last}); its log is in {}",
+                    self.folder.display()
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -291,13 +347,16 @@ impl Plane {
 
     /// Ready when the controller-manager has given the default namespace its service account.
     async fn wait_for_controllers(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         let client = self.admin().await?;
         let accounts = kube::Api::<k8s_openapi::api::core::v1::ServiceAccount>::namespaced(client, "default");
         while accounts.get_opt("default").await?.is_none() {
             self.check()?;
             if Instant::now() > deadline {
-                bail!("kube-controller-manager makes no service account; its log is in {}", self.folder.display());
+                bail!(
+                    "kube-controller-manager makes no service account; its log is in {}",
+                    self.folder.display()
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -5,8 +5,6 @@
 #![expect(clippy::disallowed_methods, reason = "tests wait and run programs")]
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a case fails by panicking as well as by an error, and this harness prints"
@@ -46,7 +44,10 @@ type Alone = for<'a> fn(&'a mut Cluster, &'a Ground) -> LocalBoxFuture<'a, Resul
 
 macro_rules! cases {
     ($kind:ty: $($module:ident::$name:ident),* $(,)?) => {
-        [$((concat!(stringify!($module), "::", stringify!($name)), (|c, g| $module::$name(c, g).boxed_local()) as $kind)),*]
+        [$({
+            let run: $kind = |cluster, ground| $module::$name(cluster, ground).boxed_local();
+            (concat!(stringify!($module), "::", stringify!($name)), run)
+        }),*]
     };
 }
 
@@ -89,10 +90,17 @@ fn alone() -> Vec<(&'static str, Alone)> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with("--"))
+        .collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     if std::env::args().any(|word| word == "--list") {
-        shared().iter().map(|case| case.0).chain(alone().iter().map(|case| case.0)).for_each(|name| println!("{name}: test"));
+        shared()
+            .iter()
+            .map(|case| case.0)
+            .chain(alone().iter().map(|case| case.0))
+            .for_each(|name| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
     match signals::interruptible(run(wanted)).await {
@@ -118,7 +126,10 @@ async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
         nodes: 4,
     };
     let mut cluster = Cluster::start(&options, &Plane::own_folder()).await?;
-    println!("control plane and manager ready after {:.1} s\n", begun.elapsed().as_secs_f64());
+    println!(
+        "control plane and manager ready after {:.1} s\n",
+        begun.elapsed().as_secs_f64()
+    );
     let failed = RefCell::new(Vec::new());
     let report = |name: &'static str, begun: Instant, outcome: Result<()>| {
         let seconds = begun.elapsed().as_secs_f64();
@@ -144,10 +155,18 @@ async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
         count += 1;
         let begun = Instant::now();
         let ground = Ground::new(&cluster, name);
-        report(name, begun, caught(on(&ground, case(&mut cluster, &ground))).await);
+        report(
+            name,
+            begun,
+            caught(on(&ground, case(&mut cluster, &ground))).await,
+        );
     }
     let failed = failed.into_inner();
-    println!("\n{count} cases, {} failed, {:.1} s", failed.len(), begun.elapsed().as_secs_f64());
+    println!(
+        "\n{count} cases, {} failed, {:.1} s",
+        failed.len(),
+        begun.elapsed().as_secs_f64()
+    );
     if failed.is_empty() {
         return Ok(());
     }
@@ -155,7 +174,11 @@ async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
         println!("the manager logged last:\n{}", process::tail(manager.log(), 30));
     }
     cluster.plane.keep_folder();
-    bail!("failed: {}; logs are in {}", failed.join(", "), cluster.plane.folder().display());
+    bail!(
+        "failed: {}; logs are in {}",
+        failed.join(", "),
+        cluster.plane.folder().display()
+    );
 }
 
 /// A case on its ground: what a successful one made is taken away again.
