@@ -6,7 +6,7 @@ E2E = $(CARGO) run --quiet --locked --package sluice-e2e --bin sluice-e2e --
 .PHONY: help demo up down test e2e conformance bench bench-cluster lint fmt crds generated deny
 
 help: ## list what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## show the main job on a real control plane, check it, leave nothing behind
 	@$(E2E) demo
