@@ -3,4 +3,21 @@
 //! Modules stand in the order of their dependencies: each may use those above it. Down to `view` they are pure: no
 //! clock, no environment, no network, no task. `kube`, `server` and `cli` are the shell that waits and talks.
 
+
 pub mod api;
+
+pub mod resources;
+
+pub mod quota;
+
+pub mod queue;
+
+pub mod scheduler;
+
+pub mod lifecycle;
+
+pub mod jobs;
+
+pub mod state;
+
+pub mod admission;

@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The `sluice` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sluice::cli::main()
+}

@@ -15,7 +15,10 @@ pub struct ObjectKey {
 impl ObjectKey {
     /// Key of a namespaced object.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: Arc::from(namespace), name: Arc::from(name) }
+        Self {
+            namespace: Arc::from(namespace),
+            name: Arc::from(name),
+        }
     }
 
     /// Key of a cluster-scoped object.

@@ -3,10 +3,14 @@
 //!
 //! Invariant: nothing here decides; types, names, schemas, defaults and validation only.
 
+pub mod config;
+pub mod crd;
 pub mod key;
 pub mod names;
 pub mod reason;
+pub mod selector;
 pub mod v1beta2;
+pub mod validation;
 
 pub use key::ObjectKey;
 

@@ -31,7 +31,8 @@ pub const PRIORITY_BOOST_ANNOTATION: &str = "kueue.x-k8s.io/priority-boost";
 /// Annotation on a batch/v1 Job: the least parallelism that partial admission may leave.
 pub const JOB_MIN_PARALLELISM_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
 /// Annotation on a batch/v1 Job: completions follow parallelism.
-pub const JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
+pub const JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION: &str =
+    "kueue.x-k8s.io/job-completions-equal-parallelism";
 /// Annotation on a batch/v1 Job whose suspension is under way.
 pub const STOPPING_ANNOTATION: &str = "kueue.x-k8s.io/stopping";
 /// Prefix of annotations that pass from a job to its ProvisioningRequest.

@@ -1,10 +1,11 @@
 //! AdmissionCheck: a condition, judged by another controller, that workloads must meet after quota is reserved.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A check that gates admission.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheck {
     /// Standard object metadata.
@@ -16,7 +17,7 @@ pub struct AdmissionCheck {
 }
 
 /// Who judges a check, and by which parameters.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckSpec {
     /// Name of the controller; it does not change.
@@ -27,7 +28,7 @@ pub struct AdmissionCheckSpec {
 }
 
 /// Reference to an object with settings of a check.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckParametersReference {
     /// API group of the object.
@@ -39,7 +40,7 @@ pub struct AdmissionCheckParametersReference {
 }
 
 /// Whether the controller of a check is ready.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckStatus {
     /// `Active` says whether the check can be used.

@@ -2,10 +2,11 @@
 
 use super::{FairSharing, FairSharingStatus, FlavorUsage, ResourceGroup, StopPolicy};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A cluster-wide pool of quota.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterQueue {
     /// Standard object metadata.
@@ -17,7 +18,7 @@ pub struct ClusterQueue {
 }
 
 /// Quota of a ClusterQueue and the rules by which it is given.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterQueueSpec {
     /// Resources and the flavors that provide them.
@@ -54,7 +55,7 @@ pub struct ClusterQueueSpec {
 }
 
 /// Order of admission within a ClusterQueue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum QueueingStrategy {
     /// A head that does not fit blocks those behind it.
     StrictFIFO,
@@ -64,7 +65,7 @@ pub enum QueueingStrategy {
 }
 
 /// When the search over flavors stops.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FlavorFungibility {
     /// What to do when a flavor fits by borrowing; MayStopSearch when absent.
@@ -79,7 +80,7 @@ pub struct FlavorFungibility {
 }
 
 /// Whether the search may stop at a flavor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum FungibilityPolicy {
     /// Take this flavor.
     MayStopSearch,
@@ -88,7 +89,7 @@ pub enum FungibilityPolicy {
 }
 
 /// What is better among flavors that do not simply fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum FungibilityPreference {
     /// Borrow rather than preempt.
     BorrowingOverPreemption,
@@ -97,7 +98,7 @@ pub enum FungibilityPreference {
 }
 
 /// Who may be evicted to make room.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterQueuePreemption {
     /// Workloads of other queues that use quota of this one; Never when absent.
@@ -112,7 +113,7 @@ pub struct ClusterQueuePreemption {
 }
 
 /// Which workloads of other queues may be evicted to reclaim lent quota.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum ReclaimPolicy {
     /// None.
     #[default]
@@ -124,7 +125,7 @@ pub enum ReclaimPolicy {
 }
 
 /// Which workloads of the same queue may be evicted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum WithinClusterQueuePolicy {
     /// None.
     #[default]
@@ -136,7 +137,7 @@ pub enum WithinClusterQueuePolicy {
 }
 
 /// Preemption in other queues while the preemptor borrows.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BorrowWithinCohort {
     /// Which workloads; Never when absent.
@@ -148,7 +149,7 @@ pub struct BorrowWithinCohort {
 }
 
 /// Which workloads may be evicted by one that borrows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum BorrowPolicy {
     /// None.
     #[default]
@@ -158,7 +159,7 @@ pub enum BorrowPolicy {
 }
 
 /// Admission checks of a ClusterQueue.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionChecksStrategy {
     /// The checks, by name.
@@ -166,7 +167,7 @@ pub struct AdmissionChecksStrategy {
 }
 
 /// One admission check and the flavors that it applies to.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckStrategyRule {
     /// Name of the AdmissionCheck.
@@ -177,7 +178,7 @@ pub struct AdmissionCheckStrategyRule {
 }
 
 /// Whether past usage orders the LocalQueues of a ClusterQueue.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionScope {
     /// The mode.
@@ -185,7 +186,7 @@ pub struct AdmissionScope {
 }
 
 /// Mode of admission fair sharing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum AdmissionMode {
     /// LocalQueues that used less come first.
     UsageBasedAdmissionFairSharing,
@@ -195,7 +196,7 @@ pub enum AdmissionMode {
 }
 
 /// How one workload is tried on several flavors at once.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConcurrentAdmissionPolicy {
     /// Whether an admitted workload moves to a better flavor.
@@ -203,7 +204,7 @@ pub struct ConcurrentAdmissionPolicy {
 }
 
 /// Rules of migration between flavors.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConcurrentAdmissionMigration {
     /// The mode.
@@ -215,7 +216,7 @@ pub struct ConcurrentAdmissionMigration {
 }
 
 /// Mode of migration between flavors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum ConcurrentAdmissionMode {
     /// Better flavors are tried while the workload runs.
     TryPreferredFlavors,
@@ -224,7 +225,7 @@ pub enum ConcurrentAdmissionMode {
 }
 
 /// Limits on migration between flavors.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConcurrentAdmissionConstraints {
     /// The least preferred flavor that a workload may migrate to.
@@ -233,7 +234,7 @@ pub struct ConcurrentAdmissionConstraints {
 }
 
 /// What a ClusterQueue holds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterQueueStatus {
     /// `Active` says whether the queue admits, and if not, why.

@@ -2,10 +2,11 @@
 
 use super::{FairSharing, FairSharingStatus, ResourceGroup};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A group of ClusterQueues and Cohorts that share unused quota.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cohort {
     /// Standard object metadata.
@@ -17,7 +18,7 @@ pub struct Cohort {
 }
 
 /// Place of a Cohort in the tree, its own quota and its limits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CohortSpec {
     /// The parent Cohort; a root when absent. It need not exist as an object.
@@ -31,7 +32,7 @@ pub struct CohortSpec {
 }
 
 /// Share of a Cohort.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CohortStatus {
     /// Share as last computed, while fair sharing is on.

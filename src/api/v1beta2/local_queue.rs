@@ -3,11 +3,12 @@
 use super::{FairSharing, FlavorUsage, StopPolicy};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A namespace's entry to a ClusterQueue.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalQueue {
     /// Standard object metadata.
@@ -19,7 +20,7 @@ pub struct LocalQueue {
 }
 
 /// Where a LocalQueue leads.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalQueueSpec {
     /// The ClusterQueue; it does not change once set.
@@ -34,7 +35,7 @@ pub struct LocalQueueSpec {
 }
 
 /// What a LocalQueue holds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalQueueStatus {
     /// `Active` says whether the queue admits, and if not, why.
@@ -55,7 +56,7 @@ pub struct LocalQueueStatus {
 }
 
 /// Past usage of a LocalQueue.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalQueueFairSharingStatus {
     /// Share as last computed.
@@ -66,7 +67,7 @@ pub struct LocalQueueFairSharingStatus {
 }
 
 /// Decayed usage of a LocalQueue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionFairSharingStatus {
     /// Usage by resource.

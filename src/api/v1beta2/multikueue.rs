@@ -1,10 +1,11 @@
 //! MultiKueueConfig and MultiKueueCluster: the clusters that jobs may be sent to.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The clusters of a MultiKueue admission check.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiKueueConfig {
     /// Standard object metadata.
@@ -14,7 +15,7 @@ pub struct MultiKueueConfig {
 }
 
 /// Clusters of a MultiKueueConfig.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiKueueConfigSpec {
     /// Names of MultiKueueClusters, in the order in which they are nominated.
@@ -25,7 +26,7 @@ pub struct MultiKueueConfigSpec {
 }
 
 /// Who sets the quota of a manager's queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum QuotaManagement {
     /// The administrator.
     Manual,
@@ -34,7 +35,7 @@ pub enum QuotaManagement {
 }
 
 /// A cluster that jobs may be sent to.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiKueueCluster {
     /// Standard object metadata.
@@ -46,7 +47,7 @@ pub struct MultiKueueCluster {
 }
 
 /// How a cluster is reached.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiKueueClusterSpec {
     /// Exactly one source of credentials.
@@ -54,7 +55,7 @@ pub struct MultiKueueClusterSpec {
 }
 
 /// Source of a cluster's credentials.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSource {
     /// A kubeconfig.
@@ -66,7 +67,7 @@ pub struct ClusterSource {
 }
 
 /// Where a kubeconfig is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeConfig {
     /// Name of a Secret, or a path.
@@ -76,7 +77,7 @@ pub struct KubeConfig {
 }
 
 /// Kind of place of a kubeconfig.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum LocationType {
     /// A Secret in the manager's namespace, key `kubeconfig`.
     #[default]
@@ -86,7 +87,7 @@ pub enum LocationType {
 }
 
 /// Reference to a ClusterProfile.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterProfileReference {
     /// Its name.
@@ -94,7 +95,7 @@ pub struct ClusterProfileReference {
 }
 
 /// Whether a cluster is reached.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiKueueClusterStatus {
     /// `Active` says whether the connection stands.

@@ -1,11 +1,12 @@
 //! ProvisioningRequestConfig: how workloads are turned into requests to a cluster autoscaler.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Settings of the ProvisioningRequest admission check.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProvisioningRequestConfig {
     /// Standard object metadata.
@@ -15,7 +16,7 @@ pub struct ProvisioningRequestConfig {
 }
 
 /// Settings of ProvisioningRequests.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProvisioningRequestConfigSpec {
     /// Class of the requests.
@@ -38,7 +39,7 @@ pub struct ProvisioningRequestConfigSpec {
 }
 
 /// How failed requests are repeated.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProvisioningRequestRetryStrategy {
     /// Most retries; 3 when absent.
@@ -53,7 +54,7 @@ pub struct ProvisioningRequestRetryStrategy {
 }
 
 /// What pods are given of a ProvisioningRequest's answer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProvisioningRequestPodSetUpdates {
     /// Node selector entries.
@@ -62,7 +63,7 @@ pub struct ProvisioningRequestPodSetUpdates {
 }
 
 /// A node selector entry whose value comes from the answer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProvisioningRequestNodeSelector {
     /// The node label.
@@ -72,7 +73,7 @@ pub struct ProvisioningRequestNodeSelector {
 }
 
 /// Which pod sets are merged into one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum PodSetMergePolicy {
     /// Those with equal pod templates.
     IdenticalPodTemplates,

@@ -1,10 +1,11 @@
 //! Parts shared by ClusterQueue, LocalQueue and Cohort: resource groups, quotas, fair sharing, stop policy.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Resources that are always given by the same flavor, and the flavors in order of preference.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceGroup {
     /// Names of the resources that this group's flavors provide.
@@ -14,7 +15,7 @@ pub struct ResourceGroup {
 }
 
 /// Quotas of one flavor.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FlavorQuotas {
     /// Name of the ResourceFlavor.
@@ -24,7 +25,7 @@ pub struct FlavorQuotas {
 }
 
 /// Quota of one resource in one flavor.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceQuota {
     /// Name of the resource.
@@ -40,7 +41,7 @@ pub struct ResourceQuota {
 }
 
 /// Weight of a queue or cohort in fair sharing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FairSharing {
     /// Relative weight, 1 when absent; 0 means that it always comes last.
@@ -49,7 +50,7 @@ pub struct FairSharing {
 }
 
 /// What a stopped queue does with its workloads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum StopPolicy {
     /// The queue admits.
     #[default]
@@ -61,7 +62,7 @@ pub enum StopPolicy {
 }
 
 /// Fair sharing of a ClusterQueue or Cohort as last computed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FairSharingStatus {
     /// Borrowed part of what may be lent, in thousandths, divided by the weight.
@@ -69,7 +70,7 @@ pub struct FairSharingStatus {
 }
 
 /// Usage of one flavor.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FlavorUsage {
     /// Name of the ResourceFlavor.
@@ -79,7 +80,7 @@ pub struct FlavorUsage {
 }
 
 /// Usage of one resource in one flavor.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceUsage {
     /// Name of the resource.

@@ -4,11 +4,12 @@ use super::super::names;
 use k8s_openapi::api::core::v1::{PodTemplateSpec, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What a job asks of the queues, and what it was granted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Workload {
     /// Standard object metadata.
@@ -20,7 +21,7 @@ pub struct Workload {
 }
 
 /// What a Workload asks for.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadSpec {
     /// Groups of equal pods.
@@ -46,7 +47,7 @@ pub struct WorkloadSpec {
 }
 
 /// A gate that keeps a workload from preempting.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreemptionGate {
     /// Its name.
@@ -54,7 +55,7 @@ pub struct PreemptionGate {
 }
 
 /// Reference to the class of a priority.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PriorityClassRef {
     /// API group of the class.
@@ -66,7 +67,7 @@ pub struct PriorityClassRef {
 }
 
 /// A group of equal pods.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSet {
     /// Its name, `main` when absent.
@@ -95,7 +96,7 @@ const fn one() -> i32 {
 }
 
 /// Where the pods of a pod set should be placed relative to each other.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetTopologyRequest {
     /// Level at which all pods must share one domain.
@@ -126,12 +127,15 @@ pub struct PodSetTopologyRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_set_slice_size: Option<i32>,
     /// Slices in several layers, widest first.
-    #[serde(rename = "podsetSliceRequiredTopologyConstraints", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        rename = "podsetSliceRequiredTopologyConstraints",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub pod_set_slice_required_topology_constraints: Vec<PodSetSliceTopologyConstraint>,
 }
 
 /// One layer of slices.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetSliceTopologyConstraint {
     /// Level of the layer.
@@ -141,7 +145,7 @@ pub struct PodSetSliceTopologyConstraint {
 }
 
 /// How far admission is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadStatus {
     /// The story of the workload; the types and reasons are Kueue's.
@@ -183,7 +187,7 @@ pub struct WorkloadStatus {
 }
 
 /// What was granted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Admission {
     /// The ClusterQueue that granted it.
@@ -193,7 +197,7 @@ pub struct Admission {
 }
 
 /// What a pod set was granted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetAssignment {
     /// Name of the pod set.
@@ -217,7 +221,7 @@ pub struct PodSetAssignment {
 }
 
 /// State of a topology that is assigned after the reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum DelayedTopologyRequestState {
     /// Not assigned yet.
     Pending,
@@ -226,7 +230,7 @@ pub enum DelayedTopologyRequestState {
 }
 
 /// Domains and pod counts, compressed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyAssignment {
     /// Node labels of the levels that values are given for.
@@ -236,7 +240,7 @@ pub struct TopologyAssignment {
 }
 
 /// A run of domains.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyAssignmentSlice {
     /// Domains in the run.
@@ -248,7 +252,7 @@ pub struct TopologyAssignmentSlice {
 }
 
 /// Values of one level: one for all domains of the run, or one each.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyAssignmentValues {
     /// The value of all domains.
@@ -260,7 +264,7 @@ pub struct TopologyAssignmentValues {
 }
 
 /// A value for each domain, without a common prefix and suffix.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyAssignmentIndividualValues {
     /// Put before each root.
@@ -274,7 +278,7 @@ pub struct TopologyAssignmentIndividualValues {
 }
 
 /// Pods of each domain of a run: one count for all, or one each.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyAssignmentPodCounts {
     /// The count of all domains.
@@ -286,7 +290,7 @@ pub struct TopologyAssignmentPodCounts {
 }
 
 /// When and how often a workload was queued again.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequeueState {
     /// Times that it was queued again after a pods-ready timeout.
@@ -298,7 +302,7 @@ pub struct RequeueState {
 }
 
 /// Pods of a pod set that will not run again.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReclaimablePod {
     /// Name of the pod set.
@@ -308,7 +312,7 @@ pub struct ReclaimablePod {
 }
 
 /// State of one admission check for one workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionCheckState {
     /// Name of the check.
@@ -332,7 +336,7 @@ pub struct AdmissionCheckState {
 }
 
 /// State of an admission check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum CheckState {
     /// Not judged yet.
     Pending,
@@ -345,7 +349,7 @@ pub enum CheckState {
 }
 
 /// What the pods of a pod set are given on a check's behalf.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetUpdate {
     /// Name of the pod set.
@@ -365,7 +369,7 @@ pub struct PodSetUpdate {
 }
 
 /// Effective requests of a pod set while pending.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetRequest {
     /// Name of the pod set.
@@ -375,7 +379,7 @@ pub struct PodSetRequest {
 }
 
 /// Counters that are never reset.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingStats {
     /// Evictions by reason.
@@ -384,7 +388,7 @@ pub struct SchedulingStats {
 }
 
 /// Evictions for one reason.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EvictionCount {
     /// The reason.
@@ -396,7 +400,7 @@ pub struct EvictionCount {
 }
 
 /// An assigned node that has failed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UnhealthyNode {
     /// Name of the node.
@@ -404,7 +408,7 @@ pub struct UnhealthyNode {
 }
 
 /// State of a preemption gate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PreemptionGateState {
     /// Name of the gate.
@@ -416,7 +420,7 @@ pub struct PreemptionGateState {
 }
 
 /// Position of a preemption gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum GatePosition {
     /// The workload may not preempt.
     Closed,
@@ -444,6 +448,10 @@ impl Workload {
 
     /// UID of the job that the Workload was made for, from its label.
     pub fn job_uid(&self) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(names::JOB_UID_LABEL).map(String::as_str)
+        self.metadata
+            .labels
+            .as_ref()?
+            .get(names::JOB_UID_LABEL)
+            .map(String::as_str)
     }
 }

@@ -1,0 +1,47 @@
+//! Defaulting of our own kinds, beyond what their schemas default.
+
+use serde_json::{Value, json};
+
+use super::patch::Patch;
+use super::response::Answer;
+use super::review::Request;
+use crate::api::names::RESOURCE_IN_USE_FINALIZER;
+use crate::api::validation::Gate;
+
+/// Queues and flavors are kept until nothing uses them.
+pub(super) fn finalizer(request: &Request<'_>) -> Answer {
+    let mut patch = Patch::new(request.object);
+    let held = request
+        .object
+        .get("metadata")
+        .and_then(|meta| meta.get("finalizers"))
+        .and_then(Value::as_array)
+        .is_some_and(|all| all.iter().any(|name| name == RESOURCE_IN_USE_FINALIZER));
+    if !held && !patch.append(&["metadata", "finalizers"], json!(RESOURCE_IN_USE_FINALIZER)) {
+        return Answer::Denied("metadata.finalizers: Invalid value: must be a list".to_owned());
+    }
+    patched(patch)
+}
+
+/// Without partial admission a pod set has no minimum.
+pub(super) fn workload(request: &Request<'_>) -> Answer {
+    let mut patch = Patch::new(request.object);
+    if !request.ctx.settings.gates.on(Gate::PartialAdmission) {
+        let pod_sets = request
+            .object
+            .get("spec")
+            .and_then(|spec| spec.get("podSets"))
+            .and_then(Value::as_array);
+        for index in 0..pod_sets.map_or(0, Vec::len) {
+            patch.remove_in_list(&["spec", "podSets"], index, "minCount");
+        }
+    }
+    patched(patch)
+}
+
+pub(super) fn patched(patch: Patch) -> Answer {
+    Answer::Allowed {
+        patch: patch.into_operations(),
+        warnings: Vec::new(),
+    }
+}

@@ -1,0 +1,120 @@
+//! batch/v1 Jobs: defaulting when they are made, and the rules for making and changing them.
+//!
+//! Invariant: a Job that is to be queued is suspended before it is stored, so that none of its pods starts unasked.
+
+use serde_json::{Value, json};
+
+use super::ancestry::{controller_of, managed_ancestor};
+use super::kinds::is_managed;
+use super::patch::Patch;
+use super::response::Answer;
+use super::review::Request;
+use super::selector::matches;
+use super::view::JobView;
+use crate::api::names::{
+    DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
+};
+use crate::api::validation::{Cursor, FieldError, Gate};
+
+/// The value of `spec.managedBy` that stands for the built-in controller.
+const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
+
+/// Defaults a new Job: queue, priority class, suspension, dispatcher, resize gate.
+pub(super) fn default(request: &Request<'_>) -> Answer {
+    let mut errors = Vec::new();
+    let job = JobView::read(&Cursor::root(request.object), &mut errors);
+    if !errors.is_empty() {
+        return Answer::judged(&errors);
+    }
+    let (ctx, settings) = (request.ctx, request.ctx.settings);
+    let mut patch = Patch::new(request.object);
+    let controller = controller_of(request.object);
+    let owned = controller
+        .as_ref()
+        .is_some_and(|owner| is_managed(owner, settings));
+    let selected = ctx
+        .objects
+        .namespace_labels(request.namespace)
+        .is_some_and(|labels| matches(&settings.managed_namespaces, labels));
+
+    // An empty label asks for nothing.
+    let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);
+    if queue.is_none() && !owned && selected && ctx.objects.local_queue(request.namespace, DEFAULT_NAME) {
+        patch.set(&["metadata", "labels", QUEUE_NAME_LABEL], json!(DEFAULT_NAME));
+        queue = Some(DEFAULT_NAME.to_owned());
+    }
+    if settings.gates.on(Gate::WorkloadPriorityClassDefaulting)
+        && job.priority_class.is_none_or(str::is_empty)
+        && !owned
+        && ctx.objects.default_priority_class()
+    {
+        patch.set(&["metadata", "labels", PRIORITY_CLASS_LABEL], json!(DEFAULT_NAME));
+    }
+
+    let queue = queue.unwrap_or_default();
+    let ancestor = match managed_ancestor(ctx, request.namespace, job.uid, controller) {
+        Ok(ancestor) => ancestor,
+        Err(error) => return Answer::Denied(error.to_string()),
+    };
+    let wanted = !queue.is_empty() || (settings.manage_jobs_without_queue_name && selected);
+    let held = wanted && ancestor.is_none();
+    if held && !job.suspended {
+        patch.set(&["spec", "suspend"], json!(true));
+    }
+    if settings.gates.on(Gate::MultiKueue)
+        && matches!(job.managed_by, None | Some(JOB_CONTROLLER))
+        && !queue.is_empty()
+        && ctx.objects.queue_is_multikueue(request.namespace, &queue)
+    {
+        patch.set(&["spec", "managedBy"], json!(MULTIKUEUE_CONTROLLER));
+    }
+    if job.elastic(settings) {
+        add_resize_gate(&mut patch);
+    }
+    let mut warnings = Vec::new();
+    if held && !queue.is_empty() && !ctx.objects.local_queue(request.namespace, &queue) {
+        warnings.push(format!(
+            "LocalQueue {queue:?} does not exist in namespace {:?}; the Job stays suspended until it does",
+            request.namespace
+        ));
+    }
+    Answer::Allowed {
+        patch: patch.into_operations(),
+        warnings,
+    }
+}
+
+fn add_resize_gate(patch: &mut Patch) {
+    const GATES: &[&str] = &["spec", "template", "spec", "schedulingGates"];
+    let gates = GATES
+        .iter()
+        .try_fold(patch.object(), |at, field| at.get(field))
+        .and_then(Value::as_array);
+    let gated = gates.is_some_and(|all| {
+        all.iter()
+            .any(|gate| gate.get("name").and_then(Value::as_str) == Some(ELASTIC_JOB_ANNOTATION))
+    });
+    if !gated {
+        patch.append(GATES, json!({"name": ELASTIC_JOB_ANNOTATION}));
+    }
+}
+
+/// Judges a new or changed Job.
+pub(super) fn validate(request: &Request<'_>) -> Answer {
+    let mut errors: Vec<FieldError> = Vec::new();
+    let job = JobView::read(&Cursor::root(request.object), &mut errors);
+    if !errors.is_empty() {
+        return Answer::judged(&errors);
+    }
+    super::job_rules::create(&job, request.ctx.settings, &mut errors);
+    if let Some(old) = request.old {
+        let mut unread = Vec::new();
+        let old = JobView::read(&Cursor::root(old), &mut unread);
+        let defaulted = request.ctx.objects.local_queue(request.namespace, DEFAULT_NAME);
+        super::job_rules::update(&job, &old, defaulted, request.ctx.settings, &mut errors);
+        super::job_rules::minimum(&job, Some(&old), request.ctx.settings, &mut errors);
+    } else {
+        super::job_rules::minimum(&job, None, request.ctx.settings, &mut errors);
+    }
+    Answer::judged(&errors)
+}

@@ -1,0 +1,212 @@
+//! Rules for making and changing a batch/v1 Job.
+
+use super::AdmissionSettings;
+use super::topology::{self, PREFERRED, REQUIRED};
+use super::view::JobView;
+use crate::api::names::{
+    ADMISSION_GATED_BY_ANNOTATION, ELASTIC_JOB_ANNOTATION,
+    JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION as SYNC, JOB_MIN_PARALLELISM_ANNOTATION as MIN_PARALLELISM,
+    MAX_EXEC_TIME_LABEL, PREBUILT_WORKLOAD, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
+};
+use crate::api::validation::syntax::{invalid_each, parse_bool, parse_int, subdomain};
+use crate::api::validation::{FieldError, Gate, gated_by, key_path};
+
+const LABEL_VALUE_MAX: usize = 63;
+const TEMPLATE_ANNOTATIONS: &str = "spec.template.metadata.annotations";
+
+fn label(key: &str) -> String {
+    key_path("metadata.labels", key)
+}
+
+fn annotation(key: &str) -> String {
+    key_path("metadata.annotations", key)
+}
+
+/// The minimum of pods is judged when it is set or changed; what it stands beside may move on.
+pub(super) fn minimum(
+    job: &JobView<'_>,
+    old: Option<&JobView<'_>>,
+    settings: &AdmissionSettings,
+    errors: &mut Vec<FieldError>,
+) {
+    let same = |old: &JobView<'_>| old.annotation(MIN_PARALLELISM) == job.annotation(MIN_PARALLELISM);
+    if !old.is_some_and(same) {
+        partial_admission(job, settings, errors);
+    }
+}
+
+/// Rules that hold for every Job, new or changed.
+pub(super) fn create(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
+    if let Some(queue) = job.queue {
+        errors.extend(invalid_each(&label(QUEUE_NAME_LABEL), queue, subdomain(queue)));
+    }
+    prebuilt(job, settings, errors);
+    if let Some(seconds) = job.label(MAX_EXEC_TIME_LABEL) {
+        match parse_int(seconds) {
+            Err(fault) => errors.push(FieldError::invalid(label(MAX_EXEC_TIME_LABEL), seconds, fault)),
+            Ok(number) if number <= 0 => {
+                errors.push(FieldError::invalid(
+                    label(MAX_EXEC_TIME_LABEL),
+                    number,
+                    "should be greater than 0",
+                ));
+            }
+            Ok(_) => {}
+        }
+    }
+    if settings.gates.on(Gate::AdmissionGatedBy) {
+        gated_by::check(job.annotation(ADMISSION_GATED_BY_ANNOTATION), errors);
+    }
+    synced_completions(job, errors);
+    topology(job, settings, errors);
+}
+
+/// The Workload that a Job adopts, and the path of what names it: an annotation goes before a label.
+fn prebuilt_name<'a>(job: &JobView<'a>, settings: &AdmissionSettings) -> (String, Option<&'a str>) {
+    let noted = job
+        .annotation(PREBUILT_WORKLOAD)
+        .filter(|_| settings.gates.on(Gate::WorkloadIdentifierAnnotations));
+    match (noted, job.label(PREBUILT_WORKLOAD)) {
+        (Some(name), _) => (annotation(PREBUILT_WORKLOAD), Some(name)),
+        (None, Some(name)) if name.len() > LABEL_VALUE_MAX => (annotation(PREBUILT_WORKLOAD), Some(name)),
+        (None, name) => (label(PREBUILT_WORKLOAD), name),
+    }
+}
+
+fn prebuilt(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
+    let (path, name) = prebuilt_name(job, settings);
+    if let Some(name) = name {
+        errors.extend(invalid_each(&path, name, subdomain(name)));
+    }
+}
+
+fn partial_admission(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
+    let Some(least) = job.annotation(MIN_PARALLELISM) else {
+        return;
+    };
+    let path = annotation(MIN_PARALLELISM);
+    match parse_int(least) {
+        Err(fault) => errors.push(FieldError::invalid(path.clone(), least, fault)),
+        Ok(number) if number <= 0 || number >= job.pods() => {
+            let detail = format!("should be between 0 and {}", job.pods().saturating_sub(1));
+            errors.push(FieldError::invalid(path.clone(), number, detail));
+        }
+        Ok(_) => {}
+    }
+    if job.elastic(settings) {
+        let detail = "partial admission and elastic job cannot be used together";
+        errors.push(FieldError::invalid(path, least, detail));
+    }
+}
+
+fn synced_completions(job: &JobView<'_>, errors: &mut Vec<FieldError>) {
+    let Some(flag) = job.annotation(SYNC) else { return };
+    match parse_bool(flag) {
+        None => errors.push(FieldError::invalid(
+            annotation(SYNC),
+            flag,
+            "must be a boolean value",
+        )),
+        Some(false) => {}
+        Some(true) => {
+            if !job.indexed {
+                let detail = "should not be enabled for NonIndexed jobs";
+                errors.push(FieldError::invalid(annotation(SYNC), flag, detail));
+            }
+            let completions = job.completions.unwrap_or(1);
+            if completions != job.parallelism {
+                let detail = format!("should be equal to parallelism when {SYNC} is true");
+                errors.push(FieldError::invalid("spec.completions", completions, detail));
+            }
+        }
+    }
+}
+
+fn topology(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
+    if job.elastic(settings) {
+        for (key, word) in [(REQUIRED, "required"), (PREFERRED, "preferred")] {
+            if super::view::text(job.template_annotations, key).is_some() {
+                let detail = format!("{word} topology is not supported with elastic jobs");
+                errors.push(FieldError::forbidden(
+                    format!("{TEMPLATE_ANNOTATIONS}.{key}"),
+                    detail,
+                ));
+            }
+        }
+    }
+    if settings.gates.on(Gate::TopologyAwareScheduling) {
+        let annotations = job.template_annotations;
+        errors.extend(topology::check(
+            annotations,
+            TEMPLATE_ANNOTATIONS,
+            job.pods(),
+            &settings.gates,
+        ));
+    }
+}
+
+/// Rules for a change, with whether jobs of the namespace have a queue to default to.
+pub(super) fn update(
+    job: &JobView<'_>,
+    old: &JobView<'_>,
+    default_queue: bool,
+    settings: &AdmissionSettings,
+    errors: &mut Vec<FieldError>,
+) {
+    let queue = |of: &JobView<'_>| of.queue.unwrap_or_default().to_owned();
+    if !job.suspended && queue(job) != queue(old) {
+        errors.push(FieldError::immutable(label(QUEUE_NAME_LABEL), queue(job)));
+    }
+    if default_queue && queue(job).is_empty() && !queue(old).is_empty() {
+        let detail = "may not be removed where a default LocalQueue exists";
+        errors.push(FieldError::invalid(label(QUEUE_NAME_LABEL), "", detail));
+    }
+    // A suspended job may change its prebuilt Workload: the rules of creation, which ran already, are all there is.
+    let ((path, name), (_, old_name)) = (prebuilt_name(job, settings), prebuilt_name(old, settings));
+    if !job.suspended && !old.elastic(settings) && name.unwrap_or_default() != old_name.unwrap_or_default() {
+        errors.push(FieldError::immutable(path, name.unwrap_or_default()));
+    }
+    let seconds = |of: &JobView<'_>| of.label(MAX_EXEC_TIME_LABEL).unwrap_or_default().to_owned();
+    if !(job.suspended && old.suspended) && seconds(job) != seconds(old) {
+        errors.push(FieldError::immutable(label(MAX_EXEC_TIME_LABEL), seconds(job)));
+    }
+    priority_class(job, old, errors);
+    if job.elastic(settings) != old.elastic(settings) {
+        errors.push(FieldError::immutable(
+            annotation(ELASTIC_JOB_ANNOTATION),
+            job.elastic(settings),
+        ));
+    }
+    if settings.gates.on(Gate::AdmissionGatedBy) {
+        let gates = |of: &JobView<'_>| of.annotation(ADMISSION_GATED_BY_ANNOTATION).map(str::to_owned);
+        gated_by::check_update(gates(job).as_deref(), gates(old).as_deref(), errors);
+    }
+    if old.annotation(MIN_PARALLELISM).is_some() && !old.suspended && job.parallelism != old.parallelism {
+        let detail = "cannot change when partial admission is enabled and the job is not suspended";
+        errors.push(FieldError::forbidden("spec.parallelism", detail));
+    }
+    let synced = |of: &JobView<'_>| of.annotation(SYNC).and_then(parse_bool).unwrap_or(false);
+    if !job.suspended && !old.suspended && synced(job) != synced(old) {
+        let detail = "field is immutable while the job is not suspended";
+        errors.push(FieldError::forbidden(annotation(SYNC), detail));
+    }
+}
+
+/// A class may change at any time, come only while suspended, and never go.
+fn priority_class(job: &JobView<'_>, old: &JobView<'_>, errors: &mut Vec<FieldError>) {
+    let (class, old_class) = (
+        job.priority_class.unwrap_or_default(),
+        old.priority_class.unwrap_or_default(),
+    );
+    let path = label(PRIORITY_CLASS_LABEL);
+    if !job.suspended && old_class.is_empty() && !class.is_empty() {
+        let detail = "WorkloadPriorityClass cannot be added to a non-suspended workload";
+        errors.push(FieldError::invalid(path, class, detail));
+    } else if class.is_empty() && !old_class.is_empty() {
+        errors.push(FieldError::invalid(
+            path,
+            "",
+            "WorkloadPriorityClass cannot be removed",
+        ));
+    }
+}

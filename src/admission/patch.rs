@@ -1,0 +1,99 @@
+//! RFC 6902 patches, built by hand on the raw object: unknown fields stay as they are.
+
+use serde_json::{Map, Value, json};
+
+/// Operations that change an object, and the object as changed so far, so that each step sees the ones before.
+#[derive(Debug)]
+pub(super) struct Patch {
+    object: Value,
+    operations: Vec<Value>,
+}
+
+impl Patch {
+    pub(super) fn new(object: &Value) -> Self {
+        Self {
+            object: object.clone(),
+            operations: Vec::new(),
+        }
+    }
+
+    /// The object as it stands after the operations.
+    pub(super) fn object(&self) -> &Value {
+        &self.object
+    }
+
+    pub(super) fn into_operations(self) -> Vec<Value> {
+        self.operations
+    }
+
+    /// Sets a field below objects, making those that are absent. Says whether it could: a parent of another type stays.
+    pub(super) fn set(&mut self, fields: &[&str], value: Value) -> bool {
+        let Some((last, parents)) = fields.split_last() else {
+            return false;
+        };
+        let mut at = &mut self.object;
+        let mut pointer = String::new();
+        for (depth, field) in parents.iter().enumerate() {
+            let Value::Object(map) = at else { return false };
+            pointer = format!("{pointer}/{}", escape(field));
+            let next = map.entry((*field).to_owned()).or_insert(Value::Null);
+            if next.is_null() {
+                // The whole missing branch goes in at once.
+                let rest = fields.get(depth + 1..).unwrap_or_default();
+                let branch = rest.iter().rev().fold(value, |inner, name| {
+                    Value::Object(Map::from_iter([((*name).to_owned(), inner)]))
+                });
+                *next = branch.clone();
+                self.operations
+                    .push(json!({"op": "add", "path": pointer, "value": branch}));
+                return true;
+            }
+            at = next;
+        }
+        let Value::Object(map) = at else { return false };
+        if map.get(*last) == Some(&value) {
+            return true;
+        }
+        self.operations
+            .push(json!({"op": "add", "path": format!("{pointer}/{}", escape(last)), "value": value}));
+        map.insert((*last).to_owned(), value);
+        true
+    }
+
+    /// Adds an element at the end of a list, making the list if absent. Says whether it could.
+    pub(super) fn append(&mut self, fields: &[&str], value: Value) -> bool {
+        let listed = fields
+            .iter()
+            .try_fold(&mut self.object, |at, field| at.get_mut(field));
+        match listed {
+            None | Some(Value::Null) => self.set(fields, Value::Array(vec![value])),
+            Some(Value::Array(items)) => {
+                let pointer: String = fields.iter().map(|field| format!("/{}", escape(field))).collect();
+                self.operations
+                    .push(json!({"op": "add", "path": format!("{pointer}/-"), "value": value}));
+                items.push(value);
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// Removes a field of an element of a list, if it is there.
+    pub(super) fn remove_in_list(&mut self, fields: &[&str], index: usize, field: &str) {
+        let removed = fields
+            .iter()
+            .try_fold(&mut self.object, |at, name| at.get_mut(name))
+            .and_then(|list| list.get_mut(index))
+            .and_then(Value::as_object_mut)
+            .and_then(|element| element.shift_remove(field));
+        if removed.is_some() {
+            let pointer: String = fields.iter().map(|name| format!("/{}", escape(name))).collect();
+            let path = format!("{pointer}/{index}/{}", escape(field));
+            self.operations.push(json!({"op": "remove", "path": path}));
+        }
+    }
+}
+
+fn escape(field: &str) -> String {
+    field.replace('~', "~0").replace('/', "~1")
+}

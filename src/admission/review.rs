@@ -1,0 +1,147 @@
+//! Which path answers for which kind, and the ways in which a review may be no review.
+
+use serde_json::Value;
+
+use super::response::Answer;
+use super::{Context, defaults, job, own};
+use crate::api::GROUP;
+
+/// Path of the answer that defaults Jobs.
+pub const BATCH_JOB_MUTATE: &str = "/mutate-batch-v1-job";
+/// Path of the answer that judges Jobs.
+pub const BATCH_JOB_VALIDATE: &str = "/validate-batch-v1-job";
+
+/// The paths served, as webhook configurations name them.
+pub const PATHS: &[&str] = &[
+    BATCH_JOB_MUTATE,
+    BATCH_JOB_VALIDATE,
+    "/mutate-kueue-x-k8s-io-v1beta2-workload",
+    "/validate-kueue-x-k8s-io-v1beta2-workload",
+    "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
+    "/validate-kueue-x-k8s-io-v1beta2-clusterqueue",
+    "/validate-kueue-x-k8s-io-v1beta2-cohort",
+    "/mutate-kueue-x-k8s-io-v1beta2-resourceflavor",
+    "/validate-kueue-x-k8s-io-v1beta2-resourceflavor",
+];
+
+/// What a rule gets to see of a request.
+pub(super) struct Request<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) object: &'a Value,
+    /// The stored object, of an update.
+    pub(super) old: Option<&'a Value>,
+    pub(super) ctx: &'a Context<'a>,
+}
+
+/// Answers one `AdmissionReview`. Whatever comes in, an `AdmissionReview` goes out, with the request's uid.
+pub fn review(path: &str, request: &Value, ctx: &Context<'_>) -> Value {
+    let inner = request.get("request").unwrap_or(&Value::Null);
+    let uid = inner.get("uid").and_then(Value::as_str).unwrap_or_default();
+    answer(path, inner, ctx).render(uid)
+}
+
+fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
+    if !request.is_object() {
+        return malformed("request: missing or not an object");
+    }
+    if request
+        .get("uid")
+        .and_then(Value::as_str)
+        .is_none_or(str::is_empty)
+    {
+        return malformed("request.uid: missing");
+    }
+    let Some(rule) = rule_of(path) else {
+        return malformed("no rule is served on this path");
+    };
+    let operation = request
+        .get("operation")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let update = match operation {
+        "CREATE" => false,
+        "UPDATE" => true,
+        "DELETE" | "CONNECT" => return Answer::allowed(),
+        _ => return malformed("request.operation: none of CREATE, UPDATE, DELETE, CONNECT"),
+    };
+    if let Some(kind) = request.get("kind").filter(|kind| !kind.is_null()) {
+        let text = |field| kind.get(field).and_then(Value::as_str).unwrap_or_default();
+        if (text("group"), text("kind")) != (rule.group, rule.kind) {
+            return malformed("request.kind: not the kind that this path answers for");
+        }
+    }
+    let Some(object) = request.get("object").filter(|object| object.is_object()) else {
+        return malformed("request.object: missing or not an object");
+    };
+    if is_deleting(object) {
+        return Answer::allowed();
+    }
+    let old = request.get("oldObject").filter(|old| old.is_object());
+    if update && old.is_none() {
+        return malformed("request.oldObject: missing or not an object");
+    }
+    if rule.create_only && update {
+        return Answer::allowed();
+    }
+    let namespace = request
+        .get("namespace")
+        .and_then(Value::as_str)
+        .filter(|namespace| !namespace.is_empty())
+        .or_else(|| object.get("metadata")?.get("namespace")?.as_str())
+        .unwrap_or_default();
+    (rule.answer)(&Request {
+        namespace,
+        object,
+        old: old.filter(|_| update),
+        ctx,
+    })
+}
+
+fn malformed(message: &str) -> Answer {
+    Answer::Malformed(message.to_owned())
+}
+
+fn is_deleting(object: &Value) -> bool {
+    object
+        .get("metadata")
+        .and_then(|meta| meta.get("deletionTimestamp"))
+        .is_some_and(|at| !at.is_null())
+}
+
+struct Rule {
+    group: &'static str,
+    kind: &'static str,
+    create_only: bool,
+    answer: fn(&Request<'_>) -> Answer,
+}
+
+fn rule_of(path: &str) -> Option<Rule> {
+    let rule = |group, kind, create_only, answer| {
+        Some(Rule {
+            group,
+            kind,
+            create_only,
+            answer,
+        })
+    };
+    match path {
+        BATCH_JOB_MUTATE => rule("batch", "Job", true, job::default),
+        BATCH_JOB_VALIDATE => rule("batch", "Job", false, job::validate),
+        "/mutate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", true, defaults::workload),
+        "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue" => {
+            rule(GROUP, "ClusterQueue", true, defaults::finalizer)
+        }
+        "/mutate-kueue-x-k8s-io-v1beta2-resourceflavor" => {
+            rule(GROUP, "ResourceFlavor", true, defaults::finalizer)
+        }
+        "/validate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", false, own::workload),
+        "/validate-kueue-x-k8s-io-v1beta2-clusterqueue" => {
+            rule(GROUP, "ClusterQueue", false, own::cluster_queue)
+        }
+        "/validate-kueue-x-k8s-io-v1beta2-cohort" => rule(GROUP, "Cohort", false, own::cohort),
+        "/validate-kueue-x-k8s-io-v1beta2-resourceflavor" => {
+            rule(GROUP, "ResourceFlavor", false, own::resource_flavor)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,42 @@
+//! What the configuration says about admission.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+
+use crate::api::validation::Gates;
+
+/// The part of the configuration that reviews depend on.
+#[derive(Clone, Debug)]
+pub struct AdmissionSettings {
+    /// Jobs without a queue label are held as well, in the selected namespaces.
+    pub manage_jobs_without_queue_name: bool,
+    /// Namespaces whose jobs are looked after.
+    pub managed_namespaces: LabelSelector,
+    /// Job kinds that are served, by Kueue's framework names (`batch/job`).
+    pub frameworks: BTreeSet<String>,
+    /// Kinds, as (group, kind), that another controller queues for us.
+    pub external_kinds: BTreeSet<(String, String)>,
+    /// Feature gates.
+    pub gates: Gates,
+}
+
+impl Default for AdmissionSettings {
+    fn default() -> Self {
+        let system = LabelSelectorRequirement {
+            key: "kubernetes.io/metadata.name".to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(vec!["kube-system".to_owned(), "kueue-system".to_owned()]),
+        };
+        Self {
+            manage_jobs_without_queue_name: false,
+            managed_namespaces: LabelSelector {
+                match_labels: None,
+                match_expressions: Some(vec![system]),
+            },
+            frameworks: BTreeSet::from(["batch/job".to_owned()]),
+            external_kinds: BTreeSet::new(),
+            gates: Gates::default(),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Laws of reviews: total, faithful to the uid, idempotent; and the defaulting of Jobs by table.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::patch::Patch;
+use super::{AdmissionSettings, Context, Lookup, Owner, OwnerView, PATHS, managed_ancestor, review};
+
+#[derive(Default)]
+struct Cluster {
+    labels: BTreeMap<String, String>,
+    queues: Vec<&'static str>,
+    default_class: bool,
+    multikueue: bool,
+    owners: BTreeMap<String, OwnerView>,
+}
+
+impl Lookup for Cluster {
+    fn namespace_labels(&self, _: &str) -> Option<&BTreeMap<String, String>> {
+        Some(&self.labels)
+    }
+    fn local_queue(&self, _: &str, name: &str) -> bool {
+        self.queues.contains(&name)
+    }
+    fn default_priority_class(&self) -> bool {
+        self.default_class
+    }
+    fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
+        self.multikueue
+    }
+    fn owner(&self, _: &str, _: &str, _: &str, name: &str) -> Option<OwnerView> {
+        self.owners.get(name).cloned()
+    }
+}
+
+fn asked(path: &str, object: &Value, old: Option<&Value>, cluster: &Cluster, settings: &AdmissionSettings) -> Value {
+    let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+    let request = json!({"request": {"uid": "u-1", "operation": operation, "namespace": "ns", "object": object, "oldObject": old}});
+    review(path, &request, &Context { objects: cluster, settings })
+}
+
+fn job() -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "j-1", "labels": {}, "annotations": {}},
+        "spec": {"parallelism": 3, "completions": 3, "suspend": false, "template": {
+            "metadata": {"annotations": {}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}}
+    })
+}
+
+fn queued(queue: &str) -> Value {
+    let mut job = job();
+    job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!(queue);
+    job
+}
+
+fn allowed(answer: &Value) -> bool {
+    answer["response"]["allowed"] == true
+}
+
+#[test]
+fn a_job_with_a_queue_is_suspended_and_others_are_not() {
+    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+    let path = "/mutate-batch-v1-job";
+    assert!(asked(path, &queued("lq"), None, &cluster, &settings)["response"].get("patch").is_some());
+    assert!(asked(path, &job(), None, &cluster, &settings)["response"].get("patch").is_none());
+    let managing = AdmissionSettings { manage_jobs_without_queue_name: true, ..settings };
+    assert!(asked(path, &job(), None, &cluster, &managing)["response"].get("patch").is_some());
+}
+
+fn owner(name: &str) -> Owner {
+    Owner { api_version: "batch/v1".into(), kind: "Job".into(), name: name.into(), uid: format!("uid-{name}") }
+}
+
+fn view(name: &str, queue: Option<&str>, controller: Option<Owner>) -> (String, OwnerView) {
+    (name.to_owned(), OwnerView { uid: format!("uid-{name}"), queue_name: queue.map(str::to_owned), controller })
+}
+
+#[test]
+fn the_highest_queued_ancestor_wins_and_cycles_end() {
+    let settings = AdmissionSettings::default();
+    let walk = |owners: Vec<(String, OwnerView)>, first: &str| {
+        let cluster = Cluster { owners: owners.into_iter().collect(), ..Cluster::default() };
+        managed_ancestor(&Context { objects: &cluster, settings: &settings }, "ns", "me", Some(owner(first)))
+    };
+    let chain = vec![view("a", Some("lq"), Some(owner("b"))), view("b", Some("lq"), None)];
+    assert_eq!(walk(chain, "a").unwrap().unwrap().name, "b");
+    assert_eq!(walk(vec![view("a", None, None)], "a").unwrap(), None);
+    assert!(walk(vec![], "a").unwrap_err().to_string().contains("not found"));
+    let cycle = vec![view("a", None, Some(owner("b"))), view("b", None, Some(owner("a")))];
+    assert!(walk(cycle, "a").unwrap_err().to_string().contains("cycle"));
+    let long = (0..20).map(|i| view(&i.to_string(), None, Some(owner(&(i + 1).to_string())))).collect();
+    assert!(walk(long, "0").unwrap_err().to_string().contains("more than 10"));
+}
+
+#[test]
+fn deletion_passes_and_nonsense_is_answered() {
+    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+    let mut bad = queued("Bad_");
+    assert!(!allowed(&asked("/validate-batch-v1-job", &bad, None, &cluster, &settings)));
+    bad["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert!(allowed(&asked("/validate-batch-v1-job", &bad, None, &cluster, &settings)));
+    let ctx = Context { objects: &cluster, settings: &settings };
+    for nonsense in [json!(null), json!([]), json!({"request": 3}), json!({"request": {"uid": "x"}})] {
+        let answer = review("/validate-batch-v1-job", &nonsense, &ctx);
+        assert_eq!(answer["response"]["status"]["code"], 400, "{nonsense}");
+    }
+}
+
+#[test]
+fn patches_make_missing_parents_at_once() {
+    let mut patch = Patch::new(&json!({"spec": null}));
+    assert!(patch.set(&["metadata", "labels", "a/b"], json!("x")));
+    assert!(patch.append(&["metadata", "finalizers"], json!("f")));
+    assert!(patch.append(&["metadata", "finalizers"], json!("g")));
+    let want = json!({"spec": null, "metadata": {"labels": {"a/b": "x"}, "finalizers": ["f", "g"]}});
+    assert_eq!(patch.object(), &want);
+    let mut replayed = json!({"spec": null});
+    let operations: json_patch::Patch = serde_json::from_value(Value::Array(patch.into_operations())).unwrap();
+    json_patch::patch(&mut replayed, &operations).unwrap();
+    assert_eq!(replayed, want);
+}
+
+/// Any JSON at all, up to a small depth.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        prop::sample::select(vec!["", "x", "-1", "Bad_", "true", "9223372036854775808", "[]", "a/b", "1e30"]).prop_map(Value::from),
+    ];
+    leaf.prop_recursive(2, 6, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            prop::collection::btree_map("[a-z]{1,3}", inner, 0..3).prop_map(|map| json!(map)),
+        ]
+    })
+}
+
+/// Replaces the value that the turns lead to.
+fn mutate(value: &mut Value, turns: &[usize], with: Value) {
+    let Some((turn, rest)) = turns.split_first() else {
+        *value = with;
+        return;
+    };
+    let next = match value {
+        Value::Object(map) if !map.is_empty() => {
+            let nth = turn % map.len();
+            map.values_mut().nth(nth)
+        }
+        Value::Array(items) if !items.is_empty() => {
+            let nth = turn % items.len();
+            items.get_mut(nth)
+        }
+        _ => None,
+    };
+    match next {
+        Some(next) => mutate(next, rest, with),
+        None => *value = with,
+    }
+}
+
+fn subject() -> Value {
+    json!({
+        "metadata": {"name": "w", "labels": {"kueue.x-k8s.io/queue-name": "lq"}, "annotations": {"kueue.x-k8s.io/admission-gated-by": "a.io/b"}, "finalizers": []},
+        "spec": {
+            "suspend": true, "parallelism": 2, "completions": 2,
+            "template": {"metadata": {"annotations": {"kueue.x-k8s.io/podset-slice-size": "2"}}, "spec": {"schedulingGates": []}},
+            "podSets": [{"name": "main", "count": 2, "minCount": 1, "topologyRequest": {"podSetSliceSize": 1},
+                "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}}],
+            "cohortName": "c", "parentName": "p", "namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
+            "fairSharing": {"weight": "1"},
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": 1, "lendingLimit": "1"}]}]}],
+            "admissionChecksStrategy": {"admissionChecks": [{"name": "c", "onFlavors": ["f"]}]},
+            "nodeLabels": {"a": "b"}, "nodeTaints": [{"key": "a", "effect": "NoSchedule"}], "tolerations": [{"key": "a"}]
+        },
+        "status": {
+            "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            "admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 2, "resourceUsage": {"cpu": "2"}}]},
+            "reclaimablePods": [{"name": "main", "count": 1}],
+            "admissionChecks": [{"name": "c", "state": "Ready", "podSetUpdates": [{"name": "main", "labels": {"a": "b"}}]}]
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn reviews_are_total(
+        path in prop::sample::select(PATHS.to_vec()),
+        changes in prop::collection::vec((prop::collection::vec(0_usize..8, 0..8), any_json()), 0..4),
+        update in any::<bool>(),
+    ) {
+        let (cluster, settings) = (Cluster { queues: vec!["default"], default_class: true, multikueue: true, ..Cluster::default() }, AdmissionSettings::default());
+        let mut object = subject();
+        for (turns, with) in changes {
+            mutate(&mut object, &turns, with);
+        }
+        let old = update.then(subject);
+        let answer = asked(path, &object, old.as_ref(), &cluster, &settings);
+        prop_assert_eq!(&answer["response"]["uid"], "u-1");
+        prop_assert!(answer["response"]["allowed"].is_boolean());
+    }
+}

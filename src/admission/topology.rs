@@ -1,0 +1,211 @@
+//! Rules for the topology annotations of a pod template.
+
+use serde_json::{Map, Value};
+
+use super::view::text;
+use crate::api::validation::syntax::{check_label_name, parse_bool, parse_int};
+use crate::api::validation::{FieldError, Gate, Gates, key_path};
+
+/// Annotation: one domain of this level for all pods.
+pub(super) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
+/// Annotation: one domain of this level if possible.
+pub(super) const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
+const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
+const SLICE_REQUIRED: &str = "kueue.x-k8s.io/podset-slice-required-topology";
+const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
+const CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
+const GROUP_NAME: &str = "kueue.x-k8s.io/podset-group-name";
+const CONSTRAINTS_MAX: usize = 3;
+
+/// Checks the annotations of one pod template, and slices against its number of pods once all else is right.
+pub(super) fn check(
+    annotations: Option<&Map<String, Value>>,
+    path: &str,
+    pods: i64,
+    gates: &Gates,
+) -> Vec<FieldError> {
+    let request = Request { annotations, path };
+    let mut errors = Vec::new();
+    request.levels(&mut errors);
+    request.slices(&mut errors);
+    request.constraints(gates, &mut errors);
+    request.group(&mut errors);
+    if errors.is_empty() {
+        request.slice_bound(pods, &mut errors);
+    }
+    errors
+}
+
+struct Request<'a> {
+    annotations: Option<&'a Map<String, Value>>,
+    path: &'a str,
+}
+
+impl<'a> Request<'a> {
+    fn get(&self, key: &str) -> Option<&'a str> {
+        text(self.annotations, key)
+    }
+
+    fn at(&self, key: &str) -> String {
+        key_path(self.path, key)
+    }
+
+    fn levels(&self, errors: &mut Vec<FieldError>) {
+        let asked = [REQUIRED, PREFERRED, UNCONSTRAINED]
+            .iter()
+            .filter(|key| self.get(key).is_some())
+            .count();
+        if asked > 1 {
+            errors.push(FieldError::invalid_unshown(
+                self.path,
+                "must not ask for more than one kind of topology",
+            ));
+        }
+        for key in [REQUIRED, PREFERRED, SLICE_REQUIRED] {
+            if let Some(level) = self.get(key) {
+                errors.extend(check_label_name(&self.at(key), level));
+            }
+        }
+        if let Some(flag) = self.get(UNCONSTRAINED).filter(|flag| parse_bool(flag).is_none()) {
+            errors.push(FieldError::invalid(
+                self.at(UNCONSTRAINED),
+                flag,
+                "must be a boolean value",
+            ));
+        }
+    }
+
+    fn slices(&self, errors: &mut Vec<FieldError>) {
+        let (level, size) = (self.get(SLICE_REQUIRED), self.get(SLICE_SIZE));
+        match size.map(parse_int) {
+            Some(Err(fault)) => {
+                errors.push(FieldError::invalid(
+                    self.at(SLICE_SIZE),
+                    size.unwrap_or_default(),
+                    fault,
+                ));
+            }
+            Some(Ok(number)) if number < 1 => errors.push(FieldError::invalid(
+                self.at(SLICE_SIZE),
+                size.unwrap_or_default(),
+                "must be greater than or equal to 1",
+            )),
+            _ => {}
+        }
+        if level.is_some() && size.is_none() {
+            let detail = format!("must be set when '{SLICE_REQUIRED}' is specified");
+            errors.push(FieldError::required(self.at(SLICE_SIZE), detail));
+        }
+        if level.is_none() && size.is_some() {
+            let detail = format!("may not be set when '{SLICE_REQUIRED}' is not specified");
+            errors.push(FieldError::forbidden(self.at(SLICE_SIZE), detail));
+        }
+    }
+
+    fn constraints(&self, gates: &Gates, errors: &mut Vec<FieldError>) {
+        let Some(text) = self.get(CONSTRAINTS) else { return };
+        let at = self.at(CONSTRAINTS);
+        if !gates.on(Gate::TASMultiLayerTopology) {
+            errors.push(FieldError::forbidden(
+                at,
+                "slices in more than one layer are not enabled",
+            ));
+            return;
+        }
+        for key in [SLICE_REQUIRED, SLICE_SIZE] {
+            if self.get(key).is_some() {
+                errors.push(FieldError::forbidden(
+                    at.clone(),
+                    format!("may not be set when '{key}' is specified"),
+                ));
+            }
+        }
+        let layers = match parse_layers(text) {
+            Ok(layers) => layers,
+            Err(fault) => {
+                errors.push(FieldError::invalid(
+                    at,
+                    text,
+                    format!("must be a valid JSON array: {fault}"),
+                ));
+                return;
+            }
+        };
+        if layers.is_empty() || layers.len() > CONSTRAINTS_MAX {
+            let detail = format!("topology constraints must contain between 1 and {CONSTRAINTS_MAX} entries");
+            errors.push(FieldError::invalid(at, text, detail));
+            return;
+        }
+        for (i, (level, size)) in layers.iter().enumerate() {
+            let (above, _) = layers.split_at(i);
+            errors.extend(check_label_name(&at, level));
+            if *size < 1 {
+                errors.push(FieldError::invalid(
+                    at.clone(),
+                    *size,
+                    "size must be greater than or equal to 1",
+                ));
+            }
+            if above.iter().any(|(other, _)| other == level) {
+                errors.push(FieldError::duplicate(at.clone(), level.as_str(), ""));
+            }
+            if let Some((_, parent)) = above.last().filter(|(_, parent)| *size > 0 && parent % size != 0) {
+                let detail = format!("size must divide {parent}, the size of the layer above");
+                errors.push(FieldError::invalid(at.clone(), *size, detail));
+            }
+        }
+    }
+
+    fn group(&self, errors: &mut Vec<FieldError>) {
+        let Some(name) = self.get(GROUP_NAME) else { return };
+        let at = self.at(GROUP_NAME);
+        if name.parse::<u64>().is_ok() {
+            errors.push(FieldError::invalid(at.clone(), name, "must not be a number"));
+        }
+        for key in [SLICE_SIZE, SLICE_REQUIRED, CONSTRAINTS] {
+            if self.get(key).is_some() {
+                errors.push(FieldError::forbidden(
+                    at.clone(),
+                    format!("may not be set when '{key}' is specified"),
+                ));
+            }
+        }
+        if self.get(REQUIRED).is_none() && self.get(PREFERRED).is_none() {
+            let detail = format!("may not be set when neither '{PREFERRED}' nor '{REQUIRED}' is specified");
+            errors.push(FieldError::forbidden(at, detail));
+        }
+    }
+
+    /// A slice of more pods than there are could never be filled.
+    fn slice_bound(&self, pods: i64, errors: &mut Vec<FieldError>) {
+        let outermost = self
+            .get(CONSTRAINTS)
+            .and_then(|text| parse_layers(text).ok())
+            .and_then(|layers| layers.first().map(|(_, size)| (CONSTRAINTS, *size)));
+        let plain = self
+            .get(SLICE_SIZE)
+            .and_then(|size| parse_int(size).ok())
+            .map(|size| (SLICE_SIZE, size));
+        if let Some((key, size)) = outermost.or(plain).filter(|(_, size)| *size > pods) {
+            let detail = format!("must not be greater than pod set count {pods}");
+            errors.push(FieldError::invalid(self.at(key), size, detail));
+        }
+    }
+}
+
+/// Level and size of each layer, coarsest first; absent fields are empty and zero.
+fn parse_layers(text: &str) -> Result<Vec<(String, i64)>, String> {
+    let layers: Vec<Option<Layer>> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    Ok(layers
+        .into_iter()
+        .map(Option::unwrap_or_default)
+        .map(|layer| (layer.topology, layer.size.into()))
+        .collect())
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Layer {
+    topology: String,
+    size: i32,
+}

@@ -1,0 +1,87 @@
+//! The fields of a Job that rules read.
+
+use serde_json::{Map, Value};
+
+use super::AdmissionSettings;
+use crate::api::names::{ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
+use crate::api::validation::{Cursor, FieldError, Gate};
+
+/// A Job as the rules see it. Labels and annotations are read by key, empty or not.
+#[derive(Debug)]
+pub(super) struct JobView<'a> {
+    pub(super) uid: &'a str,
+    pub(super) queue: Option<&'a str>,
+    pub(super) priority_class: Option<&'a str>,
+    pub(super) suspended: bool,
+    pub(super) managed_by: Option<&'a str>,
+    /// As defaulted: 1 when absent.
+    pub(super) parallelism: i64,
+    pub(super) completions: Option<i64>,
+    pub(super) indexed: bool,
+    labels: Option<&'a Map<String, Value>>,
+    annotations: Option<&'a Map<String, Value>>,
+    /// Annotations of the pod template.
+    pub(super) template_annotations: Option<&'a Map<String, Value>>,
+}
+
+impl<'a> JobView<'a> {
+    pub(super) fn read(root: &Cursor<'a>, errors: &mut Vec<FieldError>) -> Self {
+        let metadata = root.get("metadata", errors);
+        let labels = strings(&metadata.get("labels", errors), errors);
+        let annotations = strings(&metadata.get("annotations", errors), errors);
+        let spec = root.get("spec", errors);
+        let template = spec
+            .walk(&["template", "metadata"], errors)
+            .get("annotations", errors);
+        spec.walk(&["template", "spec"], errors)
+            .get("schedulingGates", errors)
+            .items(errors);
+        Self {
+            uid: metadata.get("uid", errors).text(errors).unwrap_or_default(),
+            queue: text(labels, QUEUE_NAME_LABEL),
+            priority_class: text(labels, PRIORITY_CLASS_LABEL),
+            suspended: spec.get("suspend", errors).flag(errors).unwrap_or(false),
+            managed_by: spec
+                .get("managedBy", errors)
+                .text(errors)
+                .filter(|name| !name.is_empty()),
+            parallelism: spec.get("parallelism", errors).int(errors).unwrap_or(1),
+            completions: spec.get("completions", errors).int(errors),
+            indexed: spec.get("completionMode", errors).text(errors) == Some("Indexed"),
+            labels,
+            annotations,
+            template_annotations: strings(&template, errors),
+        }
+    }
+
+    pub(super) fn label(&self, key: &str) -> Option<&'a str> {
+        text(self.labels, key)
+    }
+
+    pub(super) fn annotation(&self, key: &str) -> Option<&'a str> {
+        text(self.annotations, key)
+    }
+
+    /// Pods that run at once: never more than there are completions.
+    pub(super) fn pods(&self) -> i64 {
+        self.completions
+            .map_or(self.parallelism, |completions| completions.min(self.parallelism))
+    }
+
+    /// Whether the Job may be resized while it runs.
+    pub(super) fn elastic(&self, settings: &AdmissionSettings) -> bool {
+        settings.gates.on(Gate::ElasticJobsViaWorkloadSlices)
+            && self.annotation(ELASTIC_JOB_ANNOTATION) == Some("true")
+    }
+}
+
+pub(super) fn text<'a>(map: Option<&'a Map<String, Value>>, key: &str) -> Option<&'a str> {
+    map?.get(key)?.as_str()
+}
+
+fn strings<'a>(map: &Cursor<'a>, errors: &mut Vec<FieldError>) -> Option<&'a Map<String, Value>> {
+    for (_, value) in map.entries(errors) {
+        value.text(errors);
+    }
+    map.map(errors)
+}

@@ -1,0 +1,179 @@
+//! Feature gates: Kueue's names and defaults, and which of them this version can set.
+
+use super::Problems;
+use std::collections::BTreeMap;
+
+/// What this version can do with a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Support {
+    /// The feature is there; only its default is offered.
+    Built,
+    /// The feature is always there, in Kueue as well.
+    Locked,
+    /// The feature is not there.
+    Absent,
+}
+use Support::{Absent, Built, Locked};
+
+struct Gate {
+    name: &'static str,
+    default: bool,
+    support: Support,
+}
+
+const fn gate(name: &'static str, default: bool, support: Support) -> Gate {
+    Gate { name, default, support }
+}
+
+/// Gates as configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeatureGates(BTreeMap<String, bool>);
+
+impl FeatureGates {
+    /// Whether a gate is on; names that are not known are off.
+    pub fn enabled(&self, name: &str) -> bool {
+        self.0.get(name).copied().unwrap_or_else(|| GATES.iter().any(|g| g.name == name && g.default))
+    }
+}
+
+/// Judges the configured gates: unknown names and values that cannot be honoured are errors.
+pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems) -> FeatureGates {
+    for (name, value) in configured {
+        let path = format!("featureGates.{name}");
+        let Some(gate) = GATES.iter().find(|g| g.name == name) else {
+            problems.error(&path, "unknown feature gate");
+            continue;
+        };
+        match gate.support {
+            _ if *value == gate.default && gate.support == Absent && *value => {
+                problems.warn(&path, "the feature is not part of this version");
+            }
+            _ if *value == gate.default => {}
+            Locked => problems.error(&path, "this feature gate is locked to true"),
+            Absent if *value => problems.error(&path, "the feature is not part of this version"),
+            Absent => {}
+            Built => problems.error(&path, "this version has the feature at its default only"),
+        }
+    }
+    FeatureGates(configured.clone())
+}
+
+static GATES: &[Gate] = &[
+    gate("AdmissionFairSharing", true, Absent),
+    gate("AdmissionGatedBy", true, Built),
+    gate("AssignQueueLabelsForPods", true, Built),
+    gate("CleanupProvisioningRequestsOnEviction", true, Absent),
+    gate("ConcurrentAdmission", false, Absent),
+    gate("CustomMetricLabels", false, Absent),
+    gate("DeferRayServiceFinalizationForRedisCleanup", true, Absent),
+    gate("DisableWaitForPodsReady", false, Absent),
+    gate("ElasticJobsViaWorkloadSlices", true, Absent),
+    gate("ElasticJobsViaWorkloadSlicesWithTAS", false, Absent),
+    gate("FailureRecoveryPolicy", false, Absent),
+    gate("FairSharingPreemptWithinNominal", true, Absent),
+    gate("FairSharingPrioritizeNonBorrowing", true, Absent),
+    gate("FastQuotaReleaseInPodIntegration", false, Absent),
+    gate("FinishOrphanedWorkloads", true, Built),
+    gate("FlavorFungibility", true, Built),
+    gate("FlavorFungibilityPreserveScanProgress", true, Built),
+    gate("KueueDRAIntegration", true, Absent),
+    gate("KueueDRAIntegrationConsumableCapacity", false, Absent),
+    gate("KueueDRAIntegrationExtendedResource", true, Absent),
+    gate("KueueDRAIntegrationPartitionableDevices", true, Absent),
+    gate("KueueDRARejectWorkloadsWhenDRADisabled", true, Absent),
+    gate("LWSImmutableGroupSize", true, Absent),
+    gate("LocalQueueMetrics", true, Built),
+    gate("ManagedJobsNamespaceSelectorAlwaysRespected", true, Locked),
+    gate("MetricForWorkloadCreationLatency", true, Built),
+    gate("MetricsForCohorts", true, Built),
+    gate("MultiKueue", true, Absent),
+    gate("MultiKueueAdaptersForCustomJobs", true, Absent),
+    gate("MultiKueueClusterProfile", false, Absent),
+    gate("MultiKueueIncrementalDispatcherConfig", true, Absent),
+    gate("MultiKueueIncrementalDispatcherRespectConfigOrder", true, Absent),
+    gate("MultiKueueKubeConfigPathValidation", true, Absent),
+    gate("MultiKueueManagerQuotaAutomation", false, Absent),
+    gate("MultiKueueOrchestratedPreemption", false, Absent),
+    gate("MultiKueueRemoteSpecSync", true, Absent),
+    gate("PartialAdmission", true, Built),
+    gate("PodIntegrationValidateGroupOwner", true, Absent),
+    gate("PrioritizePreemptorWorkloads", false, Absent),
+    gate("PriorityBoost", false, Absent),
+    gate("PrioritySortingWithinCohort", true, Built),
+    gate("QuotaCheckStrategy", true, Built),
+    gate("ReclaimablePods", true, Built),
+    gate("RecomputeAssignmentUponPreemptionTargetsOverlap", true, Absent),
+    gate("RejectUpdatesToCQWithInvalidOnFlavors", false, Absent),
+    gate("RemoveFinalizersWithStrictPatch", true, Built),
+    gate("SchedulerLibraryIntegration", false, Absent),
+    gate("SchedulingEquivalenceHashing", true, Built),
+    gate("ShortWorkloadNames", false, Absent),
+    gate("SkipAncestorCheckForDeletedWorkloads", true, Built),
+    gate("SkipReassignmentForPodOwnedWorkloads", true, Absent),
+    gate("SparkApplicationIntegration", false, Absent),
+    gate("TASAssignmentsEncodingByHostnamePrefix", true, Absent),
+    gate("TASBalancedPlacement", false, Absent),
+    gate("TASCacheNodeMatchResults", true, Absent),
+    gate("TASCacheTopologyTree", true, Absent),
+    gate("TASCachingRemainingResources", true, Absent),
+    gate("TASFailedNodeReplacement", true, Absent),
+    gate("TASFailedNodeReplacementFailFast", true, Absent),
+    gate("TASHandleOverlappingFlavors", true, Absent),
+    gate("TASMultiLayerTopology", true, Absent),
+    gate("TASProfileMixed", true, Absent),
+    gate("TASRecomputeAssignmentWithinSchedulingCycle", true, Absent),
+    gate("TASReplaceNodeDueToNotReadyOverFixedTime", false, Absent),
+    gate("TASReplaceNodeOnNodeTaints", true, Absent),
+    gate("TASReplaceNodeOnPodTermination", true, Absent),
+    gate("TASRespectNodeAffinityPreferred", false, Absent),
+    gate("TASValidateWorkloadSliceSize", true, Absent),
+    gate("TLSOptions", true, Locked),
+    gate("TopologyAwareScheduling", true, Absent),
+    gate("UnadmittedWorkloadsExplicitStatus", false, Absent),
+    gate("UnadmittedWorkloadsObservability", true, Built),
+    gate("ValidateRayAndSparkJobUpdates", true, Absent),
+    gate("VectorizedResourceRequests", true, Absent),
+    gate("VisibilityOnDemand", true, Absent),
+    gate("WorkloadIdentifierAnnotations", true, Built),
+    gate("WorkloadPriorityClassDefaulting", true, Built),
+    gate("WorkloadRequestUseMergePatch", false, Absent),
+    gate("WorkloadValidateResourcesAreNonNegative", true, Built),
+    gate("WorkloadValidationForPodSetMetadata", true, Built),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eighty_names_in_order() {
+        assert_eq!(GATES.len(), 80);
+        assert!(GATES.windows(2).all(|pair| pair[0].name < pair[1].name));
+        assert_eq!(GATES.iter().filter(|g| g.support == Locked).count(), 2);
+        assert!(!FeatureGates::default().enabled("PriorityBoost"));
+        assert!(FeatureGates::default().enabled("PartialAdmission"));
+    }
+
+    #[test]
+    fn values_that_cannot_be_honoured() {
+        let table = [
+            ("PartialAdmission", true, 0, 0),
+            ("PartialAdmission", false, 1, 0),
+            ("TopologyAwareScheduling", true, 0, 1),
+            ("TopologyAwareScheduling", false, 0, 0),
+            ("ConcurrentAdmission", true, 1, 0),
+            ("ConcurrentAdmission", false, 0, 0),
+            ("TLSOptions", false, 1, 0),
+            ("NoSuchGate", false, 1, 0),
+        ];
+        for (name, value, errors, warnings) in table {
+            let mut problems = Problems::default();
+            check(&BTreeMap::from([(name.to_owned(), value)]), &mut problems);
+            assert_eq!(
+                (problems.errors.len(), problems.warnings.len()),
+                (errors, warnings),
+                "{name}={value}"
+            );
+        }
+    }
+}

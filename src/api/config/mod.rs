@@ -1,0 +1,129 @@
+//! `Configuration` of group `config.kueue.x-k8s.io`: the manager's file.
+//!
+//! A file that was written for Kueue either means the same here or is refused: an unknown field is an error with its path,
+//! and so is a known one whose feature is not part of this version where ignoring it would change a decision. What can be
+//! ignored without that is a warning. All errors are reported at once.
+
+mod duration;
+mod gates;
+mod shape;
+mod support;
+mod types;
+mod validate;
+
+pub use duration::Duration;
+pub use gates::FeatureGates;
+pub use types::*;
+
+use serde_json::Value;
+use std::fmt;
+
+/// The API version that is read.
+pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
+/// The framework of batch/v1 Jobs.
+pub const BATCH_JOB: &str = "batch/job";
+/// Label of every namespace with its name.
+const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// A configuration, and what of it has no effect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The configuration, defaults filled in.
+    pub configuration: Configuration,
+    /// Settings without effect in this version.
+    pub warnings: Vec<String>,
+}
+
+/// Why a configuration is refused: every reason, each with its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    reasons: Vec<String>,
+}
+
+impl ConfigError {
+    /// The reasons.
+    pub fn reasons(&self) -> &[String] {
+        &self.reasons
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reasons.join("; "))
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// What was found in a configuration.
+#[derive(Debug, Default)]
+struct Problems {
+    errors: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Problems {
+    fn error(&mut self, path: &str, text: &str) {
+        self.errors.push(if path.is_empty() { text.to_owned() } else { format!("{path}: {text}") });
+    }
+
+    fn warn(&mut self, path: &str, text: &str) {
+        self.warnings.push(format!("{path}: {text}"));
+    }
+
+    fn refuse_if_any(&self) -> Result<(), ConfigError> {
+        if self.errors.is_empty() { Ok(()) } else { Err(ConfigError { reasons: self.errors.clone() }) }
+    }
+}
+
+/// Reads a configuration file. An empty file means the defaults.
+pub fn parse(yaml: &str) -> Result<Loaded, ConfigError> {
+    let refuse = |text: String| ConfigError { reasons: vec![text] };
+    let mut document = match yaml.trim() {
+        "" => Value::Null,
+        text => serde_saphyr::from_str(text).map_err(|e| refuse(format!("not YAML: {e}")))?,
+    };
+    if document.is_null() {
+        document = serde_json::json!({ "apiVersion": API_VERSION, "kind": "Configuration" });
+    }
+    version(&document)?;
+    drop_nulls(&mut document);
+    let mut problems = Problems::default();
+    shape::check(&document, &mut problems);
+    problems.refuse_if_any()?;
+    let mut configuration: Configuration =
+        serde_json::from_value(document.clone()).map_err(|e| refuse(e.to_string()))?;
+    configuration.gates = gates::check(&configuration.feature_gates, &mut problems);
+    validate::check(&configuration, &mut problems);
+    support::check(&document, &configuration, &mut problems);
+    problems.refuse_if_any()?;
+    Ok(Loaded { configuration, warnings: problems.warnings })
+}
+
+fn version(document: &Value) -> Result<(), ConfigError> {
+    let text = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let reason = if version != API_VERSION {
+        format!("apiVersion: {version:?} is not supported; write the file as {API_VERSION}")
+    } else if kind != "Configuration" {
+        format!("kind: {kind:?} is not supported; it must be \"Configuration\"")
+    } else {
+        return Ok(());
+    };
+    Err(ConfigError { reasons: vec![reason] })
+}
+
+/// As in Go, a null is the same as an absent field.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Tables of files that load, with warnings, and of files that are refused, with reasons.
+
+use super::*;
+
+fn file(body: &str) -> String {
+    format!("apiVersion: {API_VERSION}\nkind: Configuration\n{body}\n")
+}
+
+#[test]
+fn an_empty_file_means_the_defaults() {
+    for text in ["", &file("")] {
+        let loaded = parse(text).unwrap();
+        let found = loaded.configuration;
+        assert_eq!(loaded.warnings, Vec::<String>::new());
+        assert_eq!(found.webhook.port, 9443);
+        assert_eq!(found.integrations.frameworks, [BATCH_JOB]);
+        assert_eq!(found.wait_for_pods_ready.timeout, Duration::from_secs(1800));
+        assert_eq!(found.wait_for_pods_ready.recovery(), Some(Duration::from_secs(1800)));
+        assert_eq!(found.leader_election.resource_name, "c1f6bfd2.kueue.x-k8s.io");
+        assert_eq!(found.controller.sync_timeout(), Duration::from_secs(120));
+        let selector = found.managed_namespaces("here").match_expressions.unwrap();
+        assert_eq!(selector[0].values.as_deref().unwrap(), ["kube-system", "here"]);
+    }
+}
+
+#[test]
+fn refused_with_path_and_reason() {
+    let table = [
+        ("nonsense: 1", "nonsense: unknown field"),
+        ("webhook: {prot: 1}", "webhook.prot: unknown field"),
+        ("metrics: {customLabels: [{nam: a}]}", "metrics.customLabels[0].nam: unknown field"),
+        ("webhook: {port: many}", "webhook.port: must be of type integer"),
+        ("waitForPodsReady: {timeout: 5}", "waitForPodsReady.timeout: must be of type string"),
+        (
+            "waitForPodsReady: {timeout: 5d}",
+            "waitForPodsReady.timeout: must be a duration such as 5m or 1h30m",
+        ),
+        ("waitForPodsReady: {timeout: 0s}", "waitForPodsReady.timeout: must be greater than 0"),
+        (
+            "waitForPodsReady: {recoveryTimeout: -1s}",
+            "waitForPodsReady.recoveryTimeout: must not be negative",
+        ),
+        ("waitForPodsReady: {blockAdmission: true}", "waitForPodsReady.blockAdmission: the feature"),
+        ("waitForPodsReady: {requeuingStrategy: {timestamp: Never}}", "must be one of Eviction, Creation"),
+        (
+            "waitForPodsReady: {requeuingStrategy: {backoffBaseSeconds: -1}}",
+            "backoffBaseSeconds: must not be negative",
+        ),
+        (
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare]}",
+            "fairSharing: the feature is not part",
+        ),
+        ("admissionFairSharing: {}", "admissionFairSharing: the feature is not part"),
+        ("resources: {deviceClassMappings: [{name: a}]}", "resources.deviceClassMappings: the feature"),
+        (
+            "resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a]}",
+            "resources.excludeResourcePrefixes: cannot be set",
+        ),
+        (
+            "resources: {transformations: [{input: a}, {input: a}]}",
+            "resources.transformations[1].input: must be unique",
+        ),
+        (
+            "integrations: {frameworks: [batch/jobs]}",
+            "integrations.frameworks[0]: unknown framework batch/jobs",
+        ),
+        ("integrations: {frameworks: [pod, pod]}", "integrations.frameworks[1]: pod is listed twice"),
+        (
+            "managedJobsNamespaceSelector: {}",
+            "managedJobsNamespaceSelector: must not match namespace kube-system",
+        ),
+        ("featureGates: {Wonder: true}", "featureGates.Wonder: unknown feature gate"),
+        ("featureGates: {ConcurrentAdmission: true}", "featureGates.ConcurrentAdmission: the feature"),
+        ("featureGates: {PartialAdmission: 1}", "featureGates.PartialAdmission: must be of type boolean"),
+        (
+            "leaderElection: {leaseDuration: 5s}",
+            "leaderElection.leaseDuration: must be greater than renewDeadline",
+        ),
+        ("tls: {minVersion: VersionTLS13, cipherSuites: [a]}", "tls.cipherSuites: cannot be set"),
+        ("visibilityServer: {bindPort: 0}", "visibilityServer.bindPort: must be between"),
+        ("internalCertManagement: {webhookServiceName: A_b}", "webhookServiceName: must be a DNS name"),
+        ("multiKueue: {incrementalDispatcherConfig: {}}", "multiKueue.incrementalDispatcherConfig: needs"),
+        ("metrics: {customLabels: [{name: 1a}]}", "customLabels[0].name: must match"),
+        ("metrics: {customLabels: [{name: a}, {name: a}]}", "customLabels[1].name: must be unique"),
+        (
+            "objectRetentionPolicies: {workloads: {afterFinished: -1s}}",
+            "objectRetentionPolicies.workloads.afterFinished: must not be negative",
+        ),
+    ];
+    for (body, reason) in table {
+        let error = parse(&file(body)).expect_err(body);
+        assert!(error.to_string().contains(reason), "{body}: {error}");
+    }
+}
+
+#[test]
+fn other_versions_are_refused_by_name() {
+    let old = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n";
+    let error = parse(old).unwrap_err().to_string();
+    assert!(error.contains("v1beta1") && error.contains(API_VERSION), "{error}");
+    assert!(parse("kind: Configuration").is_err());
+    assert!(parse("{").is_err());
+}
+
+#[test]
+fn ignored_with_a_warning() {
+    let table = [
+        ("multiKueue: {gcInterval: 2m}", "multiKueue"),
+        ("visibilityServer: {bindPort: 8083}", "visibilityServer"),
+        ("metrics: {customLabels: [{name: team}]}", "metrics.customLabels"),
+        ("integrations: {frameworks: [batch/job, pod]}", "integrations.frameworks[1]"),
+        ("integrations: {externalFrameworks: [Foo.v1.example.com]}", "integrations.externalFrameworks"),
+        ("controller: {groupKindConcurrency: {Job.batch: 5}}", "controller.groupKindConcurrency"),
+        ("featureGates: {MultiKueue: true}", "featureGates.MultiKueue"),
+    ];
+    for (body, path) in table {
+        let warnings = parse(&file(body)).expect(body).warnings;
+        assert!(warnings.len() == 1 && warnings[0].starts_with(path), "{body}: {warnings:?}");
+    }
+}
+
+#[test]
+fn values_are_read() {
+    let body = "manageJobsWithoutQueueName: true\nwebhook: null\nclientConnection: {qps: 50, burst: 100}\n\
+        waitForPodsReady: {timeout: 1h30m, recoveryTimeout: 0s}\n\
+        managedJobsNamespaceSelector: {matchLabels: {team: a}}\n\
+        resources: {transformations: [{input: a/b, strategy: Replace, outputs: {c/d: 5, e/f: 10Gi}}]}";
+    let found = parse(&file(body)).unwrap().configuration;
+    assert!(found.manage_jobs_without_queue_name);
+    assert_eq!(found.client_connection.burst, 100);
+    assert_eq!(found.wait_for_pods_ready.timeout, Duration::from_secs(5400));
+    assert_eq!(found.wait_for_pods_ready.recovery(), None);
+    assert_eq!(found.resources.transformations[0].strategy, TransformationStrategy::Replace);
+    assert_eq!(found.resources.transformations[0].outputs.len(), 2);
+}
+
+#[test]
+fn the_configuration_that_kueue_ships_loads() {
+    let body = "health: {healthProbeBindAddress: ':8081'}\nmetrics: {bindAddress: ':8443'}\n\
+        webhook: {port: 9443}\nleaderElection: {leaderElect: true, resourceName: c1f6bfd2.kueue.x-k8s.io}\n\
+        controller: {groupKindConcurrency: {Job.batch: 5, Pod: 5, Workload.kueue.x-k8s.io: 10, \
+        LocalQueue.kueue.x-k8s.io: 5, Cohort.kueue.x-k8s.io: 1, ClusterQueue.kueue.x-k8s.io: 5, \
+        ResourceFlavor.kueue.x-k8s.io: 1}}\nclientConnection: {qps: 300, burst: 500}\n\
+        integrations: {frameworks: [batch/job, kubeflow.org/mpijob, ray.io/rayjob, ray.io/raycluster, \
+        ray.io/rayservice, jobset.x-k8s.io/jobset, trainer.kubeflow.org/trainjob, \
+        workload.codeflare.dev/appwrapper, pod, deployment, statefulset, \
+        leaderworkerset.x-k8s.io/leaderworkerset]}";
+    let loaded = parse(&file(body)).unwrap();
+    assert_eq!(loaded.configuration.integrations.frameworks.len(), 12);
+    assert_eq!(loaded.warnings.len(), 12);
+}

@@ -1,0 +1,237 @@
+//! Rules on values, each with the path of what breaks it.
+
+use super::{Configuration, CustomLabel, Duration, NAMESPACE_NAME_LABEL, Problems, QuotaCheckStrategy};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use std::net::IpAddr;
+
+/// Reports every rule that a configuration breaks.
+pub(super) fn check(configuration: &Configuration, problems: &mut Problems) {
+    servers(configuration, problems);
+    elections(configuration, problems);
+    pods_ready(configuration, problems);
+    selector(configuration, problems);
+    resources(configuration, problems);
+    custom_labels(&configuration.metrics.custom_labels, problems);
+    multi_kueue(configuration, problems);
+    retention(configuration, problems);
+}
+
+fn servers(configuration: &Configuration, problems: &mut Problems) {
+    if configuration.webhook.port == 0 {
+        problems.error("webhook.port", "must be between 1 and 65535");
+    }
+    let visibility = &configuration.visibility_server;
+    if !(1..=65535).contains(&visibility.bind_port) {
+        problems.error("visibilityServer.bindPort", "must be between 1 and 65535");
+    }
+    if visibility.bind_address.parse::<IpAddr>().is_err() {
+        problems.error("visibilityServer.bindAddress", "must be an IP address");
+    }
+    if let Some(tls) = &configuration.tls {
+        if !["", "VersionTLS12", "VersionTLS13"].contains(&tls.min_version.as_str()) {
+            problems.error("tls.minVersion", "must be VersionTLS12 or VersionTLS13");
+        }
+        if tls.min_version == "VersionTLS13" && !tls.cipher_suites.is_empty() {
+            problems.error("tls.cipherSuites", "cannot be set with VersionTLS13");
+        }
+    }
+    let certificates = &configuration.internal_cert_management;
+    if certificates.enable {
+        let names = [
+            ("internalCertManagement.webhookServiceName", &certificates.webhook_service_name, false),
+            ("internalCertManagement.webhookSecretName", &certificates.webhook_secret_name, true),
+        ];
+        for (path, name, dots) in names {
+            if !is_dns_name(name, dots) {
+                problems.error(path, "must be a DNS name");
+            }
+        }
+    }
+}
+
+fn elections(configuration: &Configuration, problems: &mut Problems) {
+    let election = &configuration.leader_election;
+    if !election.leader_elect {
+        return;
+    }
+    if election.resource_lock != "leases" {
+        problems.error("leaderElection.resourceLock", "must be leases");
+    }
+    if election.retry_period <= Duration::default() {
+        problems.error("leaderElection.retryPeriod", "must be greater than 0");
+    }
+    if election.renew_deadline <= election.retry_period {
+        problems.error("leaderElection.renewDeadline", "must be greater than retryPeriod");
+    }
+    if election.lease_duration <= election.renew_deadline {
+        problems.error("leaderElection.leaseDuration", "must be greater than renewDeadline");
+    }
+}
+
+fn pods_ready(configuration: &Configuration, problems: &mut Problems) {
+    let section = &configuration.wait_for_pods_ready;
+    if section.timeout <= Duration::default() {
+        problems.error("waitForPodsReady.timeout", "must be greater than 0");
+    }
+    if section.recovery_timeout.is_some_and(|t| t < Duration::default()) {
+        problems.error("waitForPodsReady.recoveryTimeout", "must not be negative");
+    }
+    let strategy = &section.requeuing_strategy;
+    let numbers = [
+        ("backoffLimitCount", strategy.backoff_limit_count.unwrap_or(0)),
+        ("backoffBaseSeconds", strategy.backoff_base_seconds),
+        ("backoffMaxSeconds", strategy.backoff_max_seconds),
+    ];
+    for (name, number) in numbers {
+        if number < 0 {
+            problems.error(&format!("waitForPodsReady.requeuingStrategy.{name}"), "must not be negative");
+        }
+    }
+}
+
+/// The system's namespaces must stay out of reach; the manager's own is checked where it is known.
+fn selector(configuration: &Configuration, problems: &mut Problems) {
+    const PATH: &str = "managedJobsNamespaceSelector";
+    let Some(selector) = &configuration.managed_jobs_namespace_selector else {
+        return;
+    };
+    for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+        let values = requirement.values.as_ref().map_or(0, Vec::len);
+        let fits = match requirement.operator.as_str() {
+            "In" | "NotIn" => values > 0,
+            "Exists" | "DoesNotExist" => values == 0,
+            _ => false,
+        };
+        if !fits {
+            problems.error(
+                &format!("{PATH}.matchExpressions[{index}]"),
+                "operator and values do not go together",
+            );
+        }
+    }
+    let own = configuration.namespace.as_deref().unwrap_or("kueue-system");
+    for namespace in ["kube-system", own] {
+        if selects(selector, namespace) {
+            problems.error(PATH, &format!("must not match namespace {namespace}"));
+        }
+    }
+}
+
+/// Whether a selector takes in a namespace of which only the name label is known.
+fn selects(selector: &LabelSelector, namespace: &str) -> bool {
+    let value = |key: &str| (key == NAMESPACE_NAME_LABEL).then_some(namespace);
+    let labels = selector.match_labels.iter().flatten().all(|(k, v)| value(k) == Some(v.as_str()));
+    let requirements = selector.match_expressions.iter().flatten().all(|requirement| {
+        let found = value(&requirement.key);
+        let listed = found.is_some_and(|f| requirement.values.iter().flatten().any(|v| v == f));
+        match requirement.operator.as_str() {
+            "In" => listed,
+            "NotIn" => !listed,
+            "Exists" => found.is_some(),
+            _ => found.is_none(),
+        }
+    });
+    labels && requirements
+}
+
+fn resources(configuration: &Configuration, problems: &mut Problems) {
+    let resources = &configuration.resources;
+    let ignoring = resources.quota_check_strategy == QuotaCheckStrategy::IgnoreUndeclared;
+    if ignoring && !resources.exclude_resource_prefixes.is_empty() {
+        problems.error(
+            "resources.excludeResourcePrefixes",
+            "cannot be set with quotaCheckStrategy IgnoreUndeclared",
+        );
+    }
+    for (index, rule) in resources.transformations.iter().enumerate() {
+        let path = format!("resources.transformations[{index}]");
+        if rule.input.is_empty() {
+            problems.error(&format!("{path}.input"), "must be set");
+        }
+        if resources.transformations.iter().take(index).any(|earlier| earlier.input == rule.input) {
+            problems.error(&format!("{path}.input"), "must be unique");
+        }
+        for (output, amount) in &rule.outputs {
+            if !amount.is_string() && !amount.is_number() {
+                problems.error(&format!("{path}.outputs.{output}"), "must be a quantity");
+            }
+        }
+    }
+}
+
+fn custom_labels(labels: &[CustomLabel], problems: &mut Problems) {
+    const PATH: &str = "metrics.customLabels";
+    if labels.len() > 20 {
+        problems.error(PATH, "must have at most 20 entries");
+    }
+    for (index, label) in labels.iter().enumerate() {
+        let path = format!("{PATH}[{index}]");
+        let mut letters = label.name.chars();
+        let starts = letters.next().is_some_and(|c| c.is_ascii_alphabetic());
+        if !starts || !letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            problems.error(&format!("{path}.name"), "must match ^[a-zA-Z][a-zA-Z0-9_]*$");
+        }
+        if labels.iter().take(index).any(|earlier| earlier.name == label.name) {
+            problems.error(&format!("{path}.name"), "must be unique");
+        }
+        if !label.source_label_key.is_empty() && !label.source_annotation_key.is_empty() {
+            problems.error(&path, "sourceLabelKey and sourceAnnotationKey exclude each other");
+        }
+        let (most, least) = if label.source_kind == "Workload" { (12, 1) } else { (16, 0) };
+        if !(least..=most).contains(&label.tracked_values.len()) {
+            problems.error(&format!("{path}.trackedValues"), &format!("must have {least} to {most} entries"));
+        }
+        let same = labels.iter().take(index).filter(|l| l.source_kind == label.source_kind).count();
+        let limit = if label.source_kind == "Workload" { 2 } else { 6 };
+        if same >= limit {
+            problems.error(&format!("{path}.sourceKind"), &format!("must not occur more than {limit} times"));
+        }
+    }
+}
+
+fn multi_kueue(configuration: &Configuration, problems: &mut Problems) {
+    let Some(section) = &configuration.multi_kueue else {
+        return;
+    };
+    for (name, value) in
+        [("gcInterval", section.gc_interval), ("workerLostTimeout", section.worker_lost_timeout)]
+    {
+        if value < Duration::default() {
+            problems.error(&format!("multiKueue.{name}"), "must not be negative");
+        }
+    }
+    if let Some(dispatcher) = &section.incremental_dispatcher_config {
+        if section.dispatcher_name != "kueue.x-k8s.io/multikueue-dispatcher-incremental" {
+            problems.error("multiKueue.incrementalDispatcherConfig", "needs the incremental dispatcher");
+        }
+        if dispatcher.step_size < 1 {
+            problems.error("multiKueue.incrementalDispatcherConfig.stepSize", "must be at least 1");
+        }
+    }
+}
+
+fn retention(configuration: &Configuration, problems: &mut Problems) {
+    let policies = configuration.object_retention_policies.as_ref();
+    let Some(section) = policies.and_then(|p| p.workloads.as_ref()) else {
+        return;
+    };
+    let times = [
+        ("afterFinished", section.after_finished),
+        ("afterDeactivatedByKueue", section.after_deactivated_by_kueue),
+    ];
+    for (name, time) in times {
+        if time.is_some_and(|t| t < Duration::default()) {
+            problems.error(&format!("objectRetentionPolicies.workloads.{name}"), "must not be negative");
+        }
+    }
+}
+
+/// A DNS label, or a DNS subdomain where dots are allowed.
+fn is_dns_name(name: &str, dots: bool) -> bool {
+    let label = |part: &str| {
+        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        let inner = part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        part.len() <= 63 && inner && edge(part.chars().next()) && edge(part.chars().last())
+    };
+    if dots { name.len() <= 253 && name.split('.').all(label) } else { label(name) }
+}

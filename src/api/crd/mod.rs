@@ -1,0 +1,115 @@
+//! CustomResourceDefinitions of the group's eleven kinds, made from the Rust types.
+//!
+//! Names, types and descriptions come from the types themselves; what serde does not know (bounds, defaults, list keys,
+//! CEL rules) comes from `rules`. A rule that names a type or field that is not there is an error, so neither can drift.
+//! The files under `crds/` are this module's output, byte for byte; `SLUICE_WRITE=1 cargo test --test it crds` rewrites them.
+
+mod builtin;
+mod kinds;
+pub mod pod_template;
+mod rules;
+mod schema;
+
+use super::GROUP;
+use super::v1beta2::VERSION;
+use kinds::KindSpec;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// Why the definitions cannot be made; a defect of the tree, which a test finds.
+#[derive(Debug)]
+pub struct CrdError(String);
+
+impl fmt::Display for CrdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CrdError {}
+
+impl CrdError {
+    fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// All definitions as objects, each with its file name, in the order of the names.
+pub fn definitions() -> Result<Vec<(String, Value)>, CrdError> {
+    let rules = rules::all();
+    let template = pod_template::shipped()?;
+    let mut used = Vec::new();
+    let mut definitions = Vec::new();
+    for kind in kinds::KINDS {
+        let mut builder = schema::Builder::new((kind.schema)(), kind.kind, &rules, &template)?;
+        let mut schema = builder.root()?;
+        for path in kind.without {
+            schema::remove(&mut schema, path)?;
+        }
+        used.extend(builder.into_used());
+        definitions.push((file_name(kind), definition(kind, &schema)));
+    }
+    rules.check_used(&used)?;
+    Ok(definitions)
+}
+
+/// All definitions as YAML, each with its file name: the content of `crds/`, the kustomization included.
+pub fn all() -> Result<Vec<(String, String)>, CrdError> {
+    let mut files = Vec::new();
+    let mut listed = String::new();
+    for (name, definition) in definitions()? {
+        // Folded text would not keep the double spaces of rules.
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+        let body = serde_saphyr::to_string_with_options(&definition, options)
+            .map_err(|e| CrdError::new(format!("{name}: {e}")))?;
+        listed.push_str("- ");
+        listed.push_str(&name);
+        listed.push('\n');
+        files.push((name, format!("# Generated from src/api; do not edit.\n{body}")));
+    }
+    let kustomization = format!(
+        "# Generated from src/api; do not edit.\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{listed}"
+    );
+    files.push(("kustomization.yaml".to_owned(), kustomization));
+    Ok(files)
+}
+
+fn file_name(kind: &KindSpec) -> String {
+    format!("{GROUP}_{}.yaml", kind.plural)
+}
+
+fn definition(kind: &KindSpec, schema: &Value) -> Value {
+    let mut names = json!({
+        "kind": kind.kind,
+        "listKind": format!("{}List", kind.kind),
+        "plural": kind.plural,
+        "singular": kind.kind.to_ascii_lowercase(),
+    });
+    schema::set(&mut names, "shortNames", json!(kind.short_names));
+    let mut version = json!({ "name": VERSION, "served": true, "storage": true });
+    if !kind.columns.is_empty() {
+        schema::set(&mut version, "additionalPrinterColumns", kind.columns());
+    }
+    schema::set(&mut version, "schema", json!({ "openAPIV3Schema": schema }));
+    if !kind.selectable.is_empty() {
+        let fields: Vec<Value> = kind.selectable.iter().map(|path| json!({ "jsonPath": path })).collect();
+        schema::set(&mut version, "selectableFields", Value::Array(fields));
+    }
+    if kind.status {
+        schema::set(&mut version, "subresources", json!({ "status": {} }));
+    }
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{}.{GROUP}", kind.plural),
+            "labels": { "app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": "crd" },
+        },
+        "spec": {
+            "group": GROUP,
+            "names": names,
+            "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
+            "versions": [version],
+        },
+    })
+}

@@ -1,0 +1,158 @@
+//! What a schema must say beyond what the Rust types say: bounds, defaults, list keys, CEL rules, by type and field.
+//!
+//! Values are what Kueue's definitions enforce, so that both servers refuse the same objects.
+
+mod other;
+mod queue;
+mod workload;
+
+use super::CrdError;
+use super::schema::merge;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// Names of objects: a DNS subdomain.
+const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// Names of pod sets: a DNS label.
+const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
+/// Rules by Rust type.
+#[derive(Default)]
+pub(super) struct Rules(BTreeMap<&'static str, TypeRules>);
+
+/// Rules of one type.
+pub(super) struct TypeRules {
+    own: Value,
+    fields: BTreeMap<&'static str, Value>,
+}
+
+/// The rules of all types.
+pub(super) fn all() -> Rules {
+    let mut rules = Rules::default();
+    queue::add(&mut rules);
+    workload::add(&mut rules);
+    other::add(&mut rules);
+    rules
+}
+
+impl Rules {
+    pub(super) fn of_type(&self, name: &str) -> Option<&TypeRules> {
+        self.0.get(name)
+    }
+
+    /// The rules of a type, to add to.
+    fn of(&mut self, name: &'static str) -> &mut TypeRules {
+        self.0.entry(name).or_insert_with(|| TypeRules { own: json!({}), fields: BTreeMap::new() })
+    }
+
+    /// An error names rules that no type or field asked for.
+    pub(super) fn check_used(&self, used: &[String]) -> Result<(), CrdError> {
+        for (name, rules) in &self.0 {
+            let fields = rules.fields.keys().map(|field| format!("{name}.{field}"));
+            for wanted in fields.chain([(*name).to_owned()]) {
+                if !used.contains(&wanted) {
+                    return Err(CrdError::new(format!("a rule for {wanted}, which is not there")));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TypeRules {
+    pub(super) fn own(&self) -> &Value {
+        &self.own
+    }
+
+    pub(super) fn field_rule(&self, field: &str) -> Option<&Value> {
+        self.fields.get(field)
+    }
+
+    fn require(&mut self, fields: &[&str]) -> &mut Self {
+        merge(&mut self.own, &json!({ "required": fields }));
+        self
+    }
+
+    /// Adds to the schema of a field.
+    fn field(&mut self, name: &'static str, rule: Value) -> &mut Self {
+        match self.fields.entry(name) {
+            Entry::Vacant(free) => drop(free.insert(rule)),
+            Entry::Occupied(mut earlier) => merge(earlier.get_mut(), &rule),
+        }
+        self
+    }
+
+    /// CEL rules of the whole type, each with its message.
+    fn check(&mut self, rules: &[(&str, &str)]) -> &mut Self {
+        merge(&mut self.own, &checks(rules));
+        self
+    }
+}
+
+/// CEL rules, each with its message.
+fn checks(rules: &[(&str, &str)]) -> Value {
+    let rules: Vec<Value> =
+        rules.iter().map(|(rule, message)| json!({ "message": message, "rule": rule })).collect();
+    json!({ "x-kubernetes-validations": rules })
+}
+
+/// Two parts of a rule as one.
+fn both(mut rule: Value, other: &Value) -> Value {
+    merge(&mut rule, other);
+    rule
+}
+
+/// Name of an object.
+fn subdomain() -> Value {
+    json!({ "maxLength": 253, "pattern": SUBDOMAIN })
+}
+
+/// Name of a pod set.
+fn label() -> Value {
+    json!({ "maxLength": 63, "pattern": LABEL })
+}
+
+/// A list keyed by fields of its items.
+fn keyed(keys: &[&str], most: u32) -> Value {
+    json!({ "maxItems": most, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys })
+}
+
+/// A list that is written as a whole.
+fn atomic(most: u32) -> Value {
+    json!({ "maxItems": most, "x-kubernetes-list-type": "atomic" })
+}
+
+/// Conditions of a status.
+fn conditions() -> Value {
+    keyed(&["type"], 16)
+}
+
+const TAINT_EFFECTS: &str = "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'";
+
+/// Tolerations that the API server of pods would accept.
+fn tolerations() -> Value {
+    let rules = checks(&[
+        (
+            "self.all(x, !has(x.key) ? x.operator == 'Exists' : true)",
+            "operator must be Exists when 'key' is empty, which means 'match all values and all keys'",
+        ),
+        (
+            "self.all(x, has(x.tolerationSeconds) ? x.effect == 'NoExecute' : true)",
+            "effect must be 'NoExecute' when 'tolerationSeconds' is set",
+        ),
+        (
+            "self.all(x, !has(x.operator) || x.operator in ['Equal', 'Exists'])",
+            "supported toleration values: 'Equal'(default), 'Exists'",
+        ),
+        (
+            "self.all(x, has(x.operator) && x.operator == 'Exists' ? !has(x.value) : true)",
+            "a value must be empty when 'operator' is 'Exists'",
+        ),
+        (
+            "self.all(x, !has(x.effect) || x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",
+            TAINT_EFFECTS,
+        ),
+    ]);
+    both(atomic(8), &rules)
+}

@@ -1,0 +1,32 @@
+//! Label selectors: which labels they select.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+
+/// Whether the labels satisfy the selector; one with an operator that does not exist selects nothing.
+pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let exact = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .all(|(key, value)| labels.get(key) == Some(value));
+    exact
+        && selector
+            .match_expressions
+            .iter()
+            .flatten()
+            .all(|requirement| meets(requirement, labels))
+}
+
+fn meets(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
+    let value = labels.get(&requirement.key);
+    let listed = value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
+    match requirement.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        _ => false,
+    }
+}

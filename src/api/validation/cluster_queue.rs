@@ -1,0 +1,227 @@
+//! `ClusterQueue`s and Cohorts. Whether what they refer to exists is no rule: a queue without it is inactive.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::equality::equal;
+use super::quota::{Holder, fair_sharing, resource_groups};
+use super::syntax::check_selector;
+use super::{Cursor, FieldError, Gate, Gates};
+
+const FLAVORS_MAX: usize = 256;
+const RESOURCES_MAX: usize = 256;
+const COMBINATIONS_MAX: usize = 512;
+const MIGRATION_FLAVORS_MAX: usize = 16;
+
+/// Judges a new or changed Cohort. Cycles are allowed: they make the tree inactive.
+pub fn cohort(object: &Value) -> Vec<FieldError> {
+    let errors = &mut Vec::new();
+    let spec = Cursor::root(object).get("spec", errors);
+    fair_sharing(&spec, errors);
+    let parent = spec
+        .get("parentName", errors)
+        .text(errors)
+        .is_some_and(|name| !name.is_empty());
+    let groups = spec.get("resourceGroups", errors).items(errors);
+    resource_groups(&groups, Holder::Cohort, ("parent", parent), errors);
+    std::mem::take(errors)
+}
+
+/// Judges a new `ClusterQueue`, or a changed one with what it was.
+pub fn cluster_queue(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
+    let errors = &mut Vec::new();
+    let spec = Cursor::root(object).get("spec", errors);
+    let cohort = spec
+        .get("cohortName", errors)
+        .text(errors)
+        .is_some_and(|name| !name.is_empty());
+    let groups = spec.get("resourceGroups", errors).items(errors);
+    resource_groups(&groups, Holder::ClusterQueue, ("cohort", cohort), errors);
+    sizes(&spec, &groups, errors);
+    let selector = spec.get("namespaceSelector", errors);
+    check_selector(&selector, errors);
+    preemption(&spec, errors);
+    fungibility(&spec, errors);
+    fair_sharing(&spec, errors);
+    if gates.on(Gate::ConcurrentAdmission) {
+        migration(&spec, &groups, errors);
+    }
+    checks(&spec, old, gates, errors);
+    if let Some(old) = old {
+        let mut unread = Vec::new();
+        let was = Cursor::root(old).walk(&["spec", "concurrentAdmissionPolicy"], &mut unread);
+        let policy = spec.get("concurrentAdmissionPolicy", errors);
+        if !equal(policy.value, was.value) {
+            errors.push(FieldError::immutable(policy.path, policy.value.clone()));
+        }
+    }
+    std::mem::take(errors)
+}
+
+fn sizes(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Vec<FieldError>) {
+    let path = spec.sub("resourceGroups");
+    let (mut flavors, mut resources) = (0, 0);
+    for group in groups {
+        let own_flavors = group.get("flavors", errors).items(errors).len();
+        let own_resources = group.get("coveredResources", errors).items(errors).len();
+        let combinations = own_flavors.saturating_mul(own_resources);
+        if combinations > COMBINATIONS_MAX {
+            let detail = format!("must have at most {COMBINATIONS_MAX} combinations of flavor and resource");
+            errors.push(FieldError::invalid(group.path.clone(), combinations, detail));
+        }
+        flavors += own_flavors;
+        resources += own_resources;
+    }
+    if flavors > FLAVORS_MAX {
+        let detail = format!("must have at most {FLAVORS_MAX} flavors in all");
+        errors.push(FieldError::invalid(path.clone(), flavors, detail));
+    }
+    if resources > RESOURCES_MAX {
+        let detail = format!("must have at most {RESOURCES_MAX} covered resources in all");
+        errors.push(FieldError::invalid(path, resources, detail));
+    }
+}
+
+fn preemption(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
+    let preemption = spec.get("preemption", errors);
+    let reclaim = preemption
+        .get("reclaimWithinCohort", errors)
+        .text(errors)
+        .unwrap_or("Never");
+    let borrow = preemption
+        .get("borrowWithinCohort", errors)
+        .get("policy", errors)
+        .text(errors)
+        .unwrap_or("Never");
+    if matches!(reclaim, "Never" | "") && !matches!(borrow, "Never" | "") {
+        let detail = "reclaimWithinCohort=Never and borrowWithinCohort.policy!=Never contradict each other";
+        errors.push(FieldError::invalid(
+            preemption.path.clone(),
+            preemption.value.clone(),
+            detail,
+        ));
+    }
+}
+
+fn fungibility(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
+    const NEXT: &str = "TryNextFlavor";
+    let fungibility = spec.get("flavorFungibility", errors);
+    let preference = fungibility.get("preference", errors);
+    let Some(text) = preference.text(errors).filter(|text| !text.is_empty()) else {
+        return;
+    };
+    let borrow = fungibility.get("whenCanBorrow", errors).text(errors);
+    let preempt = fungibility
+        .get("whenCanPreempt", errors)
+        .text(errors)
+        .unwrap_or(NEXT);
+    if borrow != Some(NEXT) || preempt != NEXT {
+        let detail = "may be set only if whenCanBorrow and whenCanPreempt are both TryNextFlavor";
+        errors.push(FieldError::invalid(preference.path, text, detail));
+    }
+}
+
+fn migration(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Vec<FieldError>) {
+    let policy = spec.get("concurrentAdmissionPolicy", errors);
+    if !policy.exists() {
+        return;
+    }
+    if groups.len() != 1 {
+        let detail = "must be exactly one group with concurrentAdmissionPolicy";
+        errors.push(FieldError::invalid(
+            spec.sub("resourceGroups"),
+            groups.len(),
+            detail,
+        ));
+    }
+    let flavors = groups.first().map(|group| group.get("flavors", errors));
+    if let Some(flavors) = flavors {
+        let count = flavors.items(errors).len();
+        if count > MIGRATION_FLAVORS_MAX {
+            let detail =
+                format!("must be at most {MIGRATION_FLAVORS_MAX} flavors with concurrentAdmissionPolicy");
+            errors.push(FieldError::invalid(flavors.path, count, detail));
+        }
+    }
+    let migration = policy.get("migration", errors);
+    let constraints = migration.get("constraints", errors);
+    let mode = migration.get("mode", errors).text(errors).unwrap_or_default();
+    if constraints.exists() && !matches!(mode, "TryPreferredFlavors" | "") {
+        let detail = "may be set only with mode TryPreferredFlavors";
+        errors.push(FieldError::forbidden(constraints.path.clone(), detail));
+    }
+    let last = constraints.get("lastAcceptableFlavorName", errors);
+    if let Some(name) = last
+        .text(errors)
+        .filter(|name| !flavor_names(spec, &mut Vec::new()).contains(name))
+    {
+        errors.push(FieldError::invalid(
+            last.path,
+            name,
+            "must be a flavor of this queue",
+        ));
+    }
+    let strategy = spec.get("queueingStrategy", errors);
+    if strategy.text(errors) == Some("StrictFIFO") {
+        let detail = "must be BestEffortFIFO with concurrentAdmissionPolicy";
+        errors.push(FieldError::invalid(strategy.path, "StrictFIFO", detail));
+    }
+}
+
+fn flavor_names<'a>(spec: &Cursor<'a>, errors: &mut Vec<FieldError>) -> BTreeSet<&'a str> {
+    let mut names = BTreeSet::new();
+    for group in spec.get("resourceGroups", errors).items(errors) {
+        for flavor in group.get("flavors", errors).items(errors) {
+            names.extend(flavor.get("name", errors).text(errors));
+        }
+    }
+    names
+}
+
+/// Flavors that checks are for must be the queue's. A check that was wrong already may stay as it was while the flavors do.
+fn checks(spec: &Cursor<'_>, old: Option<&Value>, gates: &Gates, errors: &mut Vec<FieldError>) {
+    let flavors = flavor_names(spec, errors);
+    let mut unread = Vec::new();
+    let old_spec = old
+        .filter(|_| !gates.on(Gate::RejectUpdatesToCQWithInvalidOnFlavors))
+        .map(|old| Cursor::root(old).get("spec", &mut unread))
+        .filter(|old| flavor_names(old, &mut Vec::new()) == flavors);
+    let kept = old_spec
+        .map(|old| on_flavors(&old, &mut unread))
+        .unwrap_or_default();
+    for (name, listed) in on_flavors(spec, errors) {
+        let names = |all: &[Cursor<'_>]| -> BTreeSet<String> {
+            all.iter()
+                .filter_map(|one| one.value.as_str())
+                .map(str::to_owned)
+                .collect()
+        };
+        if kept
+            .iter()
+            .any(|(old_name, old)| *old_name == name && names(old) == names(&listed))
+        {
+            continue;
+        }
+        for flavor in listed {
+            if let Some(text) = flavor.text(errors).filter(|text| !flavors.contains(text)) {
+                errors.push(FieldError::not_supported(
+                    flavor.path,
+                    text,
+                    flavors.iter().copied(),
+                ));
+            }
+        }
+    }
+}
+
+fn on_flavors<'a>(spec: &Cursor<'a>, errors: &mut Vec<FieldError>) -> Vec<(&'a str, Vec<Cursor<'a>>)> {
+    let checks = spec
+        .walk(&["admissionChecksStrategy", "admissionChecks"], errors)
+        .items(errors);
+    let one = |check: &Cursor<'a>, errors: &mut Vec<FieldError>| {
+        let name = check.get("name", errors).text(errors).unwrap_or_default();
+        (name, check.get("onFlavors", errors).items(errors))
+    };
+    checks.iter().map(|check| one(check, errors)).collect()
+}

@@ -1,0 +1,49 @@
+//! `ResourceFlavor`s: labels, taints and tolerations must be such as nodes and pods can have.
+
+use serde_json::Value;
+
+use super::syntax::{check_label_name, check_labels, invalid_each, label_value};
+use super::{Cursor, FieldError};
+
+/// Judges a new or changed `ResourceFlavor`.
+pub fn resource_flavor(object: &Value) -> Vec<FieldError> {
+    let errors = &mut Vec::new();
+    let spec = Cursor::root(object).get("spec", errors);
+    let labels = spec.get("nodeLabels", errors);
+    check_labels(&labels, errors);
+    taints(&spec.get("nodeTaints", errors), errors);
+    tolerations(&spec.get("tolerations", errors), errors);
+    std::mem::take(errors)
+}
+
+fn taints(taints: &Cursor<'_>, errors: &mut Vec<FieldError>) {
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for taint in taints.items(errors) {
+        let key = taint.get("key", errors);
+        let name = key.text(errors).unwrap_or_default();
+        errors.extend(check_label_name(&key.path, name));
+        let value = taint.get("value", errors);
+        let text = value.text(errors).unwrap_or_default();
+        errors.extend(invalid_each(&value.path, text, label_value(text)));
+        let effect = taint.get("effect", errors).text(errors).unwrap_or_default();
+        if seen.contains(&(name, effect)) {
+            let detail = "taints must be unique by key and effect pair";
+            errors.push(FieldError::duplicate(
+                taint.path.clone(),
+                taint.value.clone(),
+                detail,
+            ));
+        }
+        seen.push((name, effect));
+    }
+}
+
+/// Checks the keys of tolerations; one without a key tolerates all.
+pub(super) fn tolerations(tolerations: &Cursor<'_>, errors: &mut Vec<FieldError>) {
+    for toleration in tolerations.items(errors) {
+        let key = toleration.get("key", errors);
+        if let Some(name) = key.text(errors).filter(|name| !name.is_empty()) {
+            errors.extend(check_label_name(&key.path, name));
+        }
+    }
+}

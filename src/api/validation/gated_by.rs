@@ -1,0 +1,77 @@
+//! The annotation that holds an object back until named gates are removed.
+
+use super::{Cursor, FieldError, key_path, syntax};
+use crate::api::names::ADMISSION_GATED_BY_ANNOTATION;
+
+const GATE_MAX: usize = 63;
+
+/// The annotation's path.
+pub fn path() -> String {
+    key_path("metadata.annotations", ADMISSION_GATED_BY_ANNOTATION)
+}
+
+/// The annotation of an object, if it has one.
+pub fn read<'a>(object: &Cursor<'a>, errors: &mut Vec<FieldError>) -> Option<&'a str> {
+    object
+        .walk(
+            &["metadata", "annotations", ADMISSION_GATED_BY_ANNOTATION],
+            errors,
+        )
+        .text(errors)
+}
+
+/// Checks the list of gates; an empty one holds nothing.
+pub fn check(gates: Option<&str>, errors: &mut Vec<FieldError>) {
+    let Some(text) = gates.filter(|text| !text.is_empty()) else {
+        return;
+    };
+    let mut seen: Vec<&str> = Vec::new();
+    for gate in text.split(',') {
+        if gate.is_empty() {
+            errors.push(FieldError::invalid(
+                path(),
+                text,
+                "cannot contain empty gate names",
+            ));
+            continue;
+        }
+        if seen.contains(&gate) {
+            errors.push(FieldError::invalid(
+                path(),
+                text,
+                format!("duplicate gate name: {gate}"),
+            ));
+            continue;
+        }
+        seen.push(gate);
+        if gate.len() > GATE_MAX {
+            errors.push(FieldError::too_long(path(), GATE_MAX));
+        }
+        errors.extend(syntax::invalid_each(
+            &path(),
+            gate,
+            syntax::domain_prefixed_path(gate),
+        ));
+    }
+}
+
+/// Checks a change: gates may go, none may come.
+pub fn check_update(gates: Option<&str>, old: Option<&str>, errors: &mut Vec<FieldError>) {
+    let Some(gates) = gates.filter(|text| !text.is_empty()) else {
+        return;
+    };
+    let Some(old) = old.filter(|text| !text.is_empty()) else {
+        errors.push(FieldError::forbidden(
+            path(),
+            "cannot add admission gate after creation",
+        ));
+        return;
+    };
+    let had: Vec<&str> = old.split(',').collect();
+    for gate in gates.split(',').filter(|gate| !had.contains(gate)) {
+        errors.push(FieldError::forbidden(
+            path(),
+            format!("cannot add the admission gate {gate:?} after creation"),
+        ));
+    }
+}

@@ -1,0 +1,24 @@
+//! Rules that schemas cannot say, by kind: each validator reads the raw object and returns every error it finds.
+//!
+//! Invariants: validators are total (a value of an unexpected type is an error that names its field), never look at
+//! anything but the objects given, and report an error's path and kind as the API server's own checks would.
+
+mod cluster_queue;
+mod cursor;
+mod equality;
+mod error;
+mod flavor;
+pub mod gated_by;
+mod gates;
+mod quota;
+pub mod syntax;
+mod workload;
+mod workload_status;
+mod workload_update;
+
+pub use cluster_queue::{cluster_queue, cohort};
+pub use cursor::{Cursor, child_path, key_path};
+pub use error::{ErrorKind, FieldError, aggregate};
+pub use flavor::resource_flavor;
+pub use gates::{Gate, Gates};
+pub use workload::workload;

@@ -1,0 +1,139 @@
+//! Resource groups and weights, as `ClusterQueue`s and Cohorts both have them.
+
+use super::syntax::qualified_name;
+use super::{Cursor, FieldError};
+use crate::resources::Quantity;
+
+/// Whose groups they are: what limits mean depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// A queue may not lend more than it has.
+    ClusterQueue,
+    /// A cohort may: its children add to what it has.
+    Cohort,
+}
+
+/// Reads a quantity, written as text or as a number.
+pub(super) fn quantity(at: &Cursor<'_>, errors: &mut Vec<FieldError>) -> Option<Quantity> {
+    if !at.exists() {
+        return None;
+    }
+    let text = match at.value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Number(number) => number.to_string(),
+        other => {
+            errors.push(FieldError::invalid(
+                at.path.clone(),
+                other.clone(),
+                "must be a quantity",
+            ));
+            return None;
+        }
+    };
+    match Quantity::parse(&text) {
+        Ok(quantity) => Some(quantity),
+        Err(error) => {
+            errors.push(FieldError::invalid(
+                at.path.clone(),
+                at.value.clone(),
+                error.to_string(),
+            ));
+            None
+        }
+    }
+}
+
+/// Checks the share's weight: not negative, and not so small that it counts as nothing.
+pub(super) fn fair_sharing(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
+    let sharing = spec.get("fairSharing", errors);
+    let Some(weight) = quantity(&sharing.get("weight", errors), errors) else {
+        return;
+    };
+    let least = Quantity::parse("1n").ok();
+    if weight.is_negative() {
+        errors.push(negative(&sharing.path, &weight));
+    } else if !weight.is_zero() && least.is_some_and(|least| weight <= least) {
+        let detail = "a weight other than 0 must be greater than 1n";
+        errors.push(FieldError::invalid(
+            sharing.path.clone(),
+            weight.to_string(),
+            detail,
+        ));
+    }
+}
+
+/// Checks all groups; `parent` names what limits on borrowing and lending need, and says whether it is there.
+pub(super) fn resource_groups(
+    groups: &[Cursor<'_>],
+    holder: Holder,
+    parent: (&str, bool),
+    errors: &mut Vec<FieldError>,
+) {
+    let mut resources: Vec<&str> = Vec::new();
+    let mut flavors: Vec<&str> = Vec::new();
+    for group in groups {
+        let mut covered: Vec<&str> = Vec::new();
+        for resource in group.get("coveredResources", errors).items(errors) {
+            let Some(name) = resource.text(errors) else {
+                continue;
+            };
+            for fault in qualified_name(name) {
+                errors.push(FieldError::invalid(resource.path.clone(), name, fault));
+            }
+            if resources.contains(&name) {
+                errors.push(FieldError::duplicate(resource.path.clone(), name, ""));
+            }
+            resources.push(name);
+            covered.push(name);
+        }
+        for flavor in group.get("flavors", errors).items(errors) {
+            let name = flavor.get("name", errors);
+            if let Some(text) = name.text(errors) {
+                if flavors.contains(&text) {
+                    errors.push(FieldError::duplicate(name.path.clone(), text, ""));
+                }
+                flavors.push(text);
+            }
+            for (k, resource) in flavor.get("resources", errors).items(errors).iter().enumerate() {
+                let name = resource.get("name", errors);
+                let text = name.text(errors).unwrap_or_default();
+                if covered.get(k) != Some(&text) {
+                    let detail = "must match the name in coveredResources";
+                    errors.push(FieldError::invalid(name.path.clone(), text, detail));
+                }
+                limits(resource, holder, parent, errors);
+            }
+        }
+    }
+}
+
+fn limits(resource: &Cursor<'_>, holder: Holder, parent: (&str, bool), errors: &mut Vec<FieldError>) {
+    let nominal = resource.get("nominalQuota", errors);
+    let quota = quantity(&nominal, errors);
+    if let Some(quota) = quota.as_ref().filter(|quota| quota.is_negative()) {
+        errors.push(negative(&nominal.path, quota));
+    }
+    for field in ["borrowingLimit", "lendingLimit"] {
+        let at = resource.get(field, errors);
+        let Some(limit) = quantity(&at, errors) else {
+            continue;
+        };
+        if limit.is_negative() {
+            errors.push(negative(&at.path, &limit));
+        }
+        let (name, present) = parent;
+        if !present {
+            let detail = format!("must be nil when {name} is empty");
+            errors.push(FieldError::invalid(at.path.clone(), limit.to_string(), detail));
+        }
+        let lent_out = field == "lendingLimit" && holder == Holder::ClusterQueue;
+        if lent_out && quota.as_ref().is_some_and(|quota| limit > *quota) {
+            let detail = "must be less than or equal to the nominalQuota";
+            errors.push(FieldError::invalid(at.path, limit.to_string(), detail));
+        }
+    }
+}
+
+pub(super) fn negative(path: &str, quantity: &Quantity) -> FieldError {
+    FieldError::invalid(path, quantity.to_string(), "must be greater than or equal to 0")
+}

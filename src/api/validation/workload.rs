@@ -1,0 +1,195 @@
+//! Workloads: what holds for every one that is stored, by its spec; status and changes stand beside.
+
+use serde_json::Value;
+
+use super::quota::{negative, quantity};
+use super::syntax::{check_annotations, check_conditions, check_labels, parse_int};
+use super::{Cursor, FieldError, Gate, Gates, gated_by, key_path, workload_status, workload_update};
+use crate::api::names::{ELASTIC_JOB_ANNOTATION, PODS_RESOURCE, PRIORITY_BOOST_ANNOTATION};
+
+/// A pod set as the rules see it.
+pub(super) struct PodSet<'a> {
+    pub(super) name: &'a str,
+    pub(super) count: i64,
+    pub(super) at: Cursor<'a>,
+}
+
+/// A Workload as the rules see it.
+pub(super) struct View<'a> {
+    pub(super) root: Cursor<'a>,
+    pub(super) status: Cursor<'a>,
+    pub(super) pod_sets: Vec<PodSet<'a>>,
+    /// Whether quota is reserved.
+    pub(super) reserved: bool,
+    /// Whether the Workload may be resized while it runs.
+    pub(super) elastic: bool,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn read(object: &'a Value, gates: &Gates, errors: &mut Vec<FieldError>) -> Self {
+        let root = Cursor::root(object);
+        let status = root.get("status", errors);
+        let mut pod_sets = Vec::new();
+        for at in root.walk(&["spec", "podSets"], errors).items(errors) {
+            let name = at.get("name", errors).text(errors).unwrap_or("main");
+            let count = at.get("count", errors).int(errors).unwrap_or(1);
+            pod_sets.push(PodSet { name, count, at });
+        }
+        let mut reserved = false;
+        for condition in status.get("conditions", errors).items(errors) {
+            let field = |name: &str| condition.value.get(name).and_then(Value::as_str);
+            reserved |= field("type") == Some("QuotaReserved") && field("status") == Some("True");
+        }
+        let annotations = root.walk(&["metadata", "annotations"], errors);
+        let elastic = gates.on(Gate::ElasticJobsViaWorkloadSlices)
+            && annotations.get(ELASTIC_JOB_ANNOTATION, errors).text(errors) == Some("true");
+        Self {
+            root,
+            status,
+            pod_sets,
+            reserved,
+            elastic,
+        }
+    }
+
+    pub(super) fn pod_set(&self, name: &str) -> Option<&PodSet<'a>> {
+        self.pod_sets.iter().find(|pod_set| pod_set.name == name)
+    }
+
+    pub(super) fn pod_set_names(&self) -> impl Iterator<Item = &'a str> + '_ {
+        self.pod_sets.iter().map(|pod_set| pod_set.name)
+    }
+}
+
+/// Judges a new Workload, or a changed one (its spec or its status) with what it was.
+pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let view = View::read(object, gates, &mut errors);
+    let mut unread = Vec::new();
+    let old = old.map(|old| View::read(old, gates, &mut unread));
+    for pod_set in &view.pod_sets {
+        template(&pod_set.at, gates, &mut errors);
+        topology(&pod_set.at, gates, &mut errors);
+    }
+    min_counts(&view, &mut errors);
+    workload_status::check(&view, old.as_ref(), &mut errors);
+    check_conditions(&view.status.get("conditions", &mut errors), &mut errors);
+    annotations(&view, gates, &mut errors);
+    if let Some(old) = &old {
+        workload_update::check(&view, old, gates, &mut errors);
+    }
+    errors
+}
+
+fn template(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+    let template = pod_set.get("template", errors);
+    if gates.on(Gate::WorkloadValidationForPodSetMetadata) {
+        let metadata = template.get("metadata", errors);
+        let labels = metadata.get("labels", errors);
+        check_labels(&labels, errors);
+        let annotations = metadata.get("annotations", errors);
+        check_annotations(&annotations, errors);
+    }
+    let spec = template.get("spec", errors);
+    resources(&spec, gates, errors);
+    for list in ["initContainers", "containers"] {
+        for container in spec.get(list, errors).items(errors) {
+            resources(&container, gates, errors);
+        }
+    }
+}
+
+fn resources(holder: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+    let resources = holder.get("resources", errors);
+    for list in ["requests", "limits"] {
+        for (name, at) in resources.get(list, errors).entries(errors) {
+            if name == PODS_RESOURCE {
+                let detail = "the key is reserved for internal kueue use";
+                errors.push(FieldError::invalid(at.path.clone(), name, detail));
+            }
+            let amount =
+                quantity(&at, errors).filter(|_| gates.on(Gate::WorkloadValidateResourcesAreNonNegative));
+            if let Some(amount) = amount.filter(|amount| amount.is_negative()) {
+                errors.push(negative(&at.path, &amount));
+            }
+        }
+    }
+}
+
+fn topology(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+    let request = pod_set.get("topologyRequest", errors);
+    let level = request.get("podSetSliceRequiredTopology", errors).text(errors);
+    let size = request.get("podSetSliceSize", errors);
+    let slice = size.int(errors);
+    if gates.on(Gate::TASValidateWorkloadSliceSize) {
+        match (level, slice) {
+            (Some(_), None) => {
+                let detail = "must be set when podSetSliceRequiredTopology is specified";
+                errors.push(FieldError::required(size.path.clone(), detail));
+            }
+            (None, Some(_)) => {
+                let detail = "may not be set when podSetSliceRequiredTopology is not specified";
+                errors.push(FieldError::forbidden(size.path.clone(), detail));
+            }
+            _ => {}
+        }
+        if let Some(number) = slice.filter(|number| *number <= 0) {
+            errors.push(FieldError::invalid(
+                size.path,
+                number,
+                "must be greater than or equal to 1",
+            ));
+        }
+    }
+    for constraint in request
+        .get("podsetSliceRequiredTopologyConstraints", errors)
+        .items(errors)
+    {
+        let size = constraint.get("size", errors);
+        if let Some(number) = size.int(errors).filter(|number| *number <= 0) {
+            errors.push(FieldError::invalid(
+                size.path,
+                number,
+                "must be greater than or equal to 1",
+            ));
+        }
+    }
+}
+
+fn min_counts(view: &View<'_>, errors: &mut Vec<FieldError>) {
+    let varying = view
+        .pod_sets
+        .iter()
+        .filter(|pod_set| pod_set.at.get("minCount", errors).int(errors).is_some())
+        .count();
+    if varying > 1 {
+        errors.push(FieldError::invalid(
+            "spec.podSets",
+            varying,
+            "at most one podSet can use minCount",
+        ));
+    }
+    if varying > 0 && view.elastic {
+        let detail = "minCount cannot be used by a workload that is resized while it runs";
+        errors.push(FieldError::invalid("spec.podSets", varying, detail));
+    }
+}
+
+fn annotations(view: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+    if gates.on(Gate::AdmissionGatedBy) {
+        let gated_by = gated_by::read(&view.root, errors);
+        gated_by::check(gated_by, errors);
+    }
+    if gates.on(Gate::PriorityBoost) {
+        let boost = view
+            .root
+            .walk(&["metadata", "annotations", PRIORITY_BOOST_ANNOTATION], errors)
+            .text(errors);
+        let path = key_path("metadata.annotations", PRIORITY_BOOST_ANNOTATION);
+        if let Some(text) =
+            boost.filter(|text| !parse_int(text).is_ok_and(|number| i32::try_from(number).is_ok()))
+        {
+            errors.push(FieldError::invalid(path, text, "must be a signed integer"));
+        }
+    }
+}

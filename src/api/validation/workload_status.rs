@@ -1,0 +1,103 @@
+//! Workload status: what an admission, reclaimable pods and checks may say about the pod sets.
+
+use serde_json::Value;
+
+use super::flavor::tolerations;
+use super::quota::quantity;
+use super::syntax::{check_annotations, check_labels};
+use super::workload::View;
+use super::{Cursor, FieldError, key_path};
+
+/// Rules that hold for every status, given what the Workload was if it is changed.
+pub(super) fn check(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldError>) {
+    if view.reserved {
+        admission(view, old, errors);
+    }
+    reclaimable(view, old, errors);
+    for check in view.status.get("admissionChecks", errors).items(errors) {
+        for update in check.get("podSetUpdates", errors).items(errors) {
+            pod_set_update(view, &update, errors);
+        }
+    }
+}
+
+fn admission(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldError>) {
+    let admission = view.status.get("admission", errors);
+    if !admission.exists() {
+        let already =
+            |old: &View<'_>| old.reserved && old.status.value.get("admission").is_none_or(Value::is_null);
+        if !old.is_some_and(already) {
+            errors.push(FieldError::required(
+                admission.path,
+                "must be set when quota is reserved",
+            ));
+        }
+        return;
+    }
+    for assignment in admission.get("podSetAssignments", errors).items(errors) {
+        let name = assignment.get("name", errors);
+        let text = name.text(errors).unwrap_or("main");
+        if view.pod_set(text).is_none() {
+            errors.push(FieldError::not_found(name.path, text));
+        }
+        let count = assignment.get("count", errors).int(errors).unwrap_or(0);
+        for (resource, at) in assignment.get("resourceUsage", errors).entries(errors) {
+            let Some(usage) = quantity(&at, errors).filter(|_| count > 0) else {
+                continue;
+            };
+            let units = if resource == "cpu" {
+                usage.milli()
+            } else {
+                usage.value()
+            };
+            if units % count != 0 {
+                let detail = format!("is not a multiple of {count}");
+                errors.push(FieldError::invalid(at.path, usage.to_string(), detail));
+            }
+        }
+    }
+}
+
+/// Name and count of each entry of a list of reclaimable pods.
+pub(super) fn reclaimable_pods<'a>(view: &View<'a>, errors: &mut Vec<FieldError>) -> Vec<(&'a str, i64)> {
+    let list = view.status.get("reclaimablePods", errors).items(errors);
+    let one = |entry: &Cursor<'a>, errors: &mut Vec<FieldError>| {
+        let name = entry.get("name", errors).text(errors).unwrap_or_default();
+        (name, entry.get("count", errors).int(errors).unwrap_or(0))
+    };
+    list.iter().map(|entry| one(entry, errors)).collect()
+}
+
+fn reclaimable(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldError>) {
+    let before = old
+        .map(|old| reclaimable_pods(old, &mut Vec::new()))
+        .unwrap_or_default();
+    for (name, count) in reclaimable_pods(view, errors) {
+        let path = key_path(&view.status.sub("reclaimablePods"), name);
+        match view.pod_set(name) {
+            None => errors.push(FieldError::not_supported(
+                format!("{path}.name"),
+                name,
+                view.pod_set_names(),
+            )),
+            Some(pod_set) if count > pod_set.count && !(view.elastic && before.contains(&(name, count))) => {
+                let detail = format!("should be less or equal to {}", pod_set.count);
+                errors.push(FieldError::invalid(format!("{path}.count"), count, detail));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn pod_set_update(view: &View<'_>, update: &Cursor<'_>, errors: &mut Vec<FieldError>) {
+    let name = update.get("name", errors);
+    let text = name.text(errors).unwrap_or_default();
+    if view.pod_set(text).is_none() {
+        errors.push(FieldError::not_supported(name.path, text, view.pod_set_names()));
+    }
+    tolerations(&update.get("tolerations", errors), errors);
+    check_annotations(&update.get("annotations", errors), errors);
+    for map in ["nodeSelector", "labels"] {
+        check_labels(&update.get(map, errors), errors);
+    }
+}

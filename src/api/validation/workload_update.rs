@@ -1,0 +1,159 @@
+//! Changes of a Workload: what may not move once quota is reserved, and what may only move one way.
+
+use serde_json::Value;
+
+use super::equality::equal;
+use super::workload::View;
+use super::workload_status::reclaimable_pods;
+use super::{Cursor, FieldError, Gate, Gates, gated_by, key_path};
+use crate::api::names::SLICE_REPLACEMENT_FOR_ANNOTATION;
+
+/// Rules for a change. The old object passed its own rules when it was stored, or slipped past them.
+pub(super) fn check(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+    if old.reserved {
+        pod_sets(view, old, gates, errors);
+    }
+    if old.reserved && view.reserved {
+        reclaimable(view, old, errors);
+    }
+    admission(view, old, gates, errors);
+    checks(view, old, errors);
+    cluster_name(view, old, gates, errors);
+    if gates.on(Gate::AdmissionGatedBy) {
+        let was = gated_by::read(&old.root, &mut Vec::new());
+        let is = gated_by::read(&view.root, errors);
+        gated_by::check_update(is, was, errors);
+    }
+}
+
+fn pod_sets(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+    if view.pod_sets.len() != old.pod_sets.len() {
+        let pod_sets = view.root.walk(&["spec", "podSets"], errors);
+        errors.push(FieldError::immutable(pod_sets.path, pod_sets.value.clone()));
+        return;
+    }
+    for (i, (is, was)) in view.pod_sets.iter().zip(&old.pod_sets).enumerate() {
+        let shrunk = gates.on(Gate::ElasticJobsViaWorkloadSlices) && is.count < was.count;
+        let mut before = was.at.value.clone();
+        if let Some(before) = before.as_object_mut() {
+            let count = if shrunk { is.count } else { was.count };
+            before.insert("count".to_owned(), Value::from(count));
+            before.insert("name".to_owned(), Value::from(was.name));
+        }
+        let mut after = is.at.value.clone();
+        if let Some(after) = after.as_object_mut() {
+            after.insert("count".to_owned(), Value::from(is.count));
+            after.insert("name".to_owned(), Value::from(is.name));
+        }
+        if !equal(&after, &before) {
+            errors.push(FieldError::immutable(
+                format!("spec.podSets.{i}"),
+                is.at.value.clone(),
+            ));
+        }
+    }
+}
+
+/// Pods given back stay given back, except where an elastic Workload has shrunk below what was admitted.
+fn reclaimable(view: &View<'_>, old: &View<'_>, errors: &mut Vec<FieldError>) {
+    let before = reclaimable_pods(old, &mut Vec::new());
+    let after = reclaimable_pods(view, &mut Vec::new());
+    for (name, count) in before {
+        if view.elastic && has_shrunk(view, name) {
+            continue;
+        }
+        let path = key_path(&view.status.sub("reclaimablePods"), name);
+        match after.iter().find(|(other, _)| *other == name) {
+            None => errors.push(FieldError::required(path, "cannot be removed")),
+            Some((_, now)) if *now < count => {
+                let detail = format!("cannot be less than {count}");
+                errors.push(FieldError::invalid(format!("{path}.count"), *now, detail));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn has_shrunk(view: &View<'_>, name: &str) -> bool {
+    let mut unread = Vec::new();
+    let assignments = view
+        .status
+        .walk(&["admission", "podSetAssignments"], &mut unread)
+        .items(&mut unread);
+    let admitted = assignments
+        .iter()
+        .find(|assignment| assignment.value.get("name").and_then(Value::as_str) == Some(name))
+        .and_then(|assignment| assignment.value.get("count")?.as_i64());
+    match (view.pod_set(name), admitted) {
+        (Some(pod_set), Some(admitted)) => pod_set.count < admitted,
+        _ => false,
+    }
+}
+
+/// An admission is replaced by none, never by another; where its pods go may be filled in.
+fn admission(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+    let is = view.status.get("admission", errors);
+    let was = old.status.value.get("admission").unwrap_or(&Value::Null);
+    if !is.exists() || was.is_null() {
+        return;
+    }
+    let same = if gates.on(Gate::TopologyAwareScheduling) {
+        equal(&without_placement(is.value), &without_placement(was))
+    } else {
+        equal(is.value, was)
+    };
+    if !same {
+        errors.push(FieldError::immutable(is.path, is.value.clone()));
+    }
+}
+
+fn without_placement(admission: &Value) -> Value {
+    let mut bare = admission.clone();
+    let assignments = bare.get_mut("podSetAssignments").and_then(Value::as_array_mut);
+    for assignment in assignments.into_iter().flatten().filter_map(Value::as_object_mut) {
+        assignment.shift_remove("topologyAssignment");
+        assignment.shift_remove("delayedTopologyRequest");
+    }
+    bare
+}
+
+/// What a check told the pods to have stands while the check is ready.
+fn checks(view: &View<'_>, old: &View<'_>, errors: &mut Vec<FieldError>) {
+    let mut unread = Vec::new();
+    let before = old.status.get("admissionChecks", &mut unread).items(&mut unread);
+    let field = |check: &Cursor<'_>, name: &str| check.value.get(name).cloned().unwrap_or(Value::Null);
+    let ready = |check: &Cursor<'_>| check.value.get("state").and_then(Value::as_str) == Some("Ready");
+    for check in view.status.get("admissionChecks", errors).items(errors) {
+        let was = before
+            .iter()
+            .find(|was| field(was, "name") == field(&check, "name"));
+        let Some(was) = was.filter(|was| ready(was) && ready(&check)) else {
+            continue;
+        };
+        let updates = field(&check, "podSetUpdates");
+        if !equal(&updates, &field(was, "podSetUpdates")) {
+            errors.push(FieldError::immutable(check.sub("podSetUpdates"), updates));
+        }
+    }
+}
+
+/// A cluster is chosen among the nominated ones, unless the Workload replaces one that ran there already.
+fn cluster_name(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+    let at = view.status.get("clusterName", errors);
+    let Some(name) = at.text(errors) else { return };
+    let mut unread = Vec::new();
+    if old.status.get("clusterName", &mut unread).exists() {
+        return;
+    }
+    let annotations = view.root.walk(&["metadata", "annotations"], errors);
+    let replaces = gates.on(Gate::ElasticJobsViaWorkloadSlices)
+        && annotations.get(SLICE_REPLACEMENT_FOR_ANNOTATION, errors).exists();
+    let nominated = old
+        .status
+        .get("nominatedClusterNames", &mut unread)
+        .items(&mut unread);
+    if !replaces && !nominated.iter().any(|one| one.value.as_str() == Some(name)) {
+        let detail = "when setting clusterName it must be one of the nominatedClusterNames";
+        errors.push(FieldError::invalid(at.path, name, detail));
+    }
+}

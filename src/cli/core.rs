@@ -1,0 +1,119 @@
+//! The core task: the only owner of the state.
+//!
+//! Invariants: the one place where the state's clock is read; effects leave in the order in which the state gave them;
+//! nothing here waits for the network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::kube::queue::Task;
+use crate::state::{Delta, Effect, Event, Snapshot, State};
+use crate::view::counters::Counters;
+use crate::view::metrics::Role;
+
+/// Deltas taken in before effects go out and readers see the result.
+const BATCH: usize = 256;
+/// Least time between two snapshots while deltas keep coming.
+const PUBLISH: Duration = Duration::from_millis(20);
+/// Least time between two ticks.
+const TICK: Duration = Duration::from_millis(5);
+
+/// What the core task works with.
+pub(super) struct Core {
+    pub(super) state: State,
+    pub(super) deltas: mpsc::Receiver<Delta>,
+    pub(super) tasks: mpsc::UnboundedSender<Task>,
+    pub(super) events: mpsc::UnboundedSender<Event>,
+    pub(super) published: Arc<ArcSwap<Snapshot>>,
+    pub(super) leading: watch::Receiver<Option<i32>>,
+    pub(super) synced: watch::Sender<bool>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) stop: watch::Receiver<bool>,
+    /// The role while leading.
+    pub(super) role: Role,
+}
+
+impl Core {
+    /// Runs on a thread of its own: a long step holds up nobody else. The receiver fires when it ends.
+    pub(super) fn start(self) -> std::io::Result<oneshot::Receiver<()>> {
+        let (ended, end) = oneshot::channel();
+        let runtime = tokio::runtime::Handle::current();
+        std::thread::Builder::new()
+            .name("core".to_owned())
+            .spawn(move || {
+                runtime.block_on(self.run());
+                // The receiver is gone only when the process ends.
+                let _ = ended.send(());
+            })?;
+        Ok(end)
+    }
+
+    async fn run(mut self) {
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut shown = Instant::now();
+        let mut stale = false;
+        loop {
+            let due = self.due();
+            let publish = shown + PUBLISH;
+            tokio::select! {
+                biased;
+                _ = self.stop.wait_for(|stop| *stop) => return,
+                changed = self.leading.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let leading = self.leading.borrow_and_update().is_some();
+                    batch.push(Delta::Leading(leading));
+                }
+                () = tokio::time::sleep_until(publish), if stale => {}
+                () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => batch.push(Delta::Tick),
+                count = self.deltas.recv_many(&mut batch, BATCH) => {
+                    if count == 0 {
+                        return;
+                    }
+                }
+            }
+            stale |= !batch.is_empty();
+            for delta in batch.drain(..) {
+                let effects = self.state.apply(delta, Timestamp::now());
+                for effect in effects {
+                    self.carry_out(effect);
+                }
+            }
+            if stale && Instant::now() >= publish {
+                self.published.store(self.state.snapshot());
+                shown = Instant::now();
+                stale = false;
+                // Told after the first snapshot that has everything.
+                if self.state.synced() {
+                    self.synced
+                        .send_if_modified(|synced| !std::mem::replace(synced, true));
+                }
+            }
+        }
+    }
+
+    fn due(&self) -> Option<Duration> {
+        let due = self.state.next_due()?;
+        Some(
+            Duration::try_from(due.duration_since(Timestamp::now()))
+                .unwrap_or_default()
+                .max(TICK),
+        )
+    }
+
+    /// Receivers end only with the process.
+    fn carry_out(&self, effect: Effect) {
+        match effect {
+            Effect::Write(write) => drop(self.tasks.send(Task::Write(write))),
+            Effect::Refetch { kind, key } => drop(self.tasks.send(Task::Refetch { kind, key })),
+            Effect::Event(event) => drop(self.events.send(event)),
+            Effect::Observe(observation) => self.counters.observe(&observation, self.role),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Structured logs on standard error.
+
+use tracing_subscriber::EnvFilter;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// The libraries below log every refused call at their own level; what matters of it is logged here.
+const QUIET: &str = "tower_http=off,kube_client=warn,kube_runtime=warn,hyper=warn,h2=warn,rustls=warn";
+
+pub(super) fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(format!("{QUIET},{level}"))?;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    let result = match format {
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .try_init(),
+        LogFormat::Text => lines.with_ansi(false).try_init(),
+    };
+    result.map_err(|error| anyhow::anyhow!("logs: {error}"))
+}

@@ -1,0 +1,378 @@
+//! `sluice manager`: puts the parts together, runs them, takes them down.
+//!
+//! Every replica watches and serves; the fence and the core's `Leading` let one of them write. Order of the end: stop
+//! acting and give the lease back, serve on for a moment, drain, exit 0. An end that nobody asked for is exit 1.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::args::ManagerArgs;
+use super::core::Core;
+use super::settings::{self, Settings};
+use super::supervise::{Supervised, asked_to_stop};
+use super::{address, logs};
+use crate::admission::{self, Context as ReviewContext};
+use crate::kube::certificates::{self, Serving};
+use crate::kube::client::Clients;
+use crate::kube::events;
+use crate::kube::execute::{Executor, OnCall};
+use crate::kube::lease::{self, Fence};
+use crate::kube::queue::Task;
+use crate::kube::watch::{WatchBoard, follow};
+use crate::server::accept::{Limits, Listener};
+use crate::server::health::{self, Obstacles};
+use crate::server::metrics::{self, Gatekeeper, Render};
+use crate::server::tls;
+use crate::server::webhooks::{self, Review};
+use crate::state::{Delta, Event, Kind, Snapshot, State, Verb, WriteOutcome};
+use crate::view::counters::Counters;
+use crate::view::metrics::Role;
+
+/// Deltas on their way to the core: watches wait when it is full.
+const DELTAS: usize = 4096;
+
+pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
+    logs::start(args.log_format, &args.log_level)?;
+    let settings = settings::load(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("runtime")?;
+    let result = runtime.block_on(run(&settings));
+    if let Err(error) = &result {
+        tracing::error!(error = format!("{error:#}"), "the end");
+    }
+    // What still runs is a task that was cut off already.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    result
+}
+
+/// What the parts share.
+struct Shared {
+    clients: Clients,
+    fence: Fence,
+    board: WatchBoard,
+    serving: Arc<Serving>,
+    published: Arc<ArcSwap<Snapshot>>,
+    counters: Arc<Counters>,
+    synced: watch::Receiver<bool>,
+    leading: watch::Receiver<Option<i32>>,
+    role: Role,
+    stop_acting: watch::Receiver<bool>,
+    stop_serving: watch::Receiver<bool>,
+}
+
+/// Ends of channels that one part each takes.
+struct Ends {
+    deltas: (mpsc::Sender<Delta>, mpsc::Receiver<Delta>),
+    tasks: (mpsc::UnboundedSender<Task>, mpsc::UnboundedReceiver<Task>),
+    events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
+    synced: watch::Sender<bool>,
+    leading: watch::Sender<Option<i32>>,
+}
+
+async fn run(settings: &Settings) -> anyhow::Result<()> {
+    let clients = Clients::connect(settings.args.kubeconfig.as_deref(), settings.timeouts()).await?;
+    let (act, stop_acting) = watch::channel(false);
+    let (serve, stop_serving) = watch::channel(false);
+    let (synced_sender, synced) = watch::channel(false);
+    let (leading_sender, leading) = watch::channel(None);
+    let elects = settings.configuration.leader_election.leader_elect;
+    let state = State::new(settings.core());
+    let shared = Shared {
+        clients,
+        fence: Fence::default(),
+        board: WatchBoard::new(&Kind::all()),
+        serving: Arc::new(Serving::default()),
+        published: Arc::new(ArcSwap::new(state.snapshot())),
+        counters: Arc::new(Counters::new(
+            settings.configuration.metrics.local_queue_metrics.enable,
+        )),
+        synced,
+        leading,
+        role: if elects { Role::Leader } else { Role::Standalone },
+        stop_acting,
+        stop_serving,
+    };
+    let ends = Ends {
+        deltas: mpsc::channel(DELTAS),
+        tasks: mpsc::unbounded_channel(),
+        events: mpsc::unbounded_channel(),
+        synced: synced_sender,
+        leading: leading_sender,
+    };
+    let mut servers = listeners(settings, &shared).await?;
+    let mut workers = Supervised::default();
+    start_workers(settings, &shared, ends, state, &mut workers)?;
+    let asked = tokio::select! {
+        error = workers.first_end() => Err(error),
+        error = servers.first_end() => Err(error),
+        signal = asked_to_stop() => signal,
+    };
+    shared.fence.shut();
+    act.send_replace(true);
+    let asked = match asked {
+        Ok(signal) => signal,
+        Err(error) => {
+            // The lease is given back where it is still held; nothing else is waited for.
+            workers.all_ended(Duration::from_secs(1)).await;
+            return Err(error);
+        }
+    };
+    tracing::info!(signal = asked, "stopping");
+    let args = &settings.args;
+    let began = tokio::time::Instant::now();
+    let left = || args.shutdown_timeout.saturating_sub(began.elapsed());
+    tokio::time::sleep(args.shutdown_delay.min(left())).await;
+    serve.send_replace(true);
+    servers.all_ended(left()).await;
+    workers.all_ended(left().min(Duration::from_secs(5))).await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn start_workers(
+    settings: &Settings,
+    shared: &Shared,
+    ends: Ends,
+    state: State,
+    workers: &mut Supervised,
+) -> anyhow::Result<()> {
+    let (deltas, received) = ends.deltas;
+    for kind in Kind::all() {
+        let watch = follow(
+            shared.clients.watch.clone(),
+            kind,
+            settings.watch(),
+            shared.board.clone(),
+            deltas.clone(),
+        );
+        workers.start("watch", until(shared.stop_acting.clone(), watch));
+    }
+    let counters = Arc::clone(&shared.counters);
+    let on_call: OnCall =
+        Arc::new(move |verb, outcome| counters.wrote(verb_word(verb), outcome_word(outcome)));
+    let executor = Executor {
+        caller: shared.clients.call.clone(),
+        settings: settings.executor(),
+        fence: shared.fence.clone(),
+        deltas,
+        on_call,
+    };
+    let tasks = ends.tasks.1;
+    workers.start("executor", async move {
+        executor.run(tasks).await;
+        Ok(())
+    });
+    let counters = Arc::clone(&shared.counters);
+    let dropped: events::OnDropped = Arc::new(move |number| counters.dropped_events(number));
+    let emitter = events::run(
+        shared.clients.call.clone(),
+        settings.events(),
+        shared.fence.clone(),
+        dropped,
+        ends.events.1,
+    );
+    workers.start("events", until(shared.stop_acting.clone(), emitter));
+    let certificates = certificates::run(
+        shared.clients.watch.clone(),
+        shared.clients.call.clone(),
+        settings.certificates(),
+        settings.watch(),
+        Arc::clone(&shared.serving),
+    );
+    workers.start("certificates", until(shared.stop_serving.clone(), certificates));
+    workers.start("lease", lead(settings.lease()?, shared, ends.leading));
+    let core = Core {
+        state,
+        deltas: received,
+        tasks: ends.tasks.0,
+        events: ends.events.0,
+        published: Arc::clone(&shared.published),
+        leading: shared.leading.clone(),
+        synced: ends.synced,
+        counters: Arc::clone(&shared.counters),
+        stop: shared.stop_acting.clone(),
+        role: shared.role,
+    };
+    let end = core.start().context("core")?;
+    workers.start("core", ended(end));
+    Ok(())
+}
+
+async fn ended(end: oneshot::Receiver<()>) -> anyhow::Result<()> {
+    end.await.context("panicked")
+}
+
+/// Runs a task until it is told to stop.
+async fn until(mut stop: watch::Receiver<bool>, task: impl Future<Output = ()>) -> anyhow::Result<()> {
+    tokio::select! {
+        () = task => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+    Ok(())
+}
+
+/// Competes for the lease once everything has been listed: a replica that knows nothing must not hold up others.
+fn lead(
+    lease: Option<lease::LeaseSettings>,
+    shared: &Shared,
+    leading: watch::Sender<Option<i32>>,
+) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
+    let (caller, fence) = (shared.clients.lease.clone(), shared.fence.clone());
+    let (mut synced, mut stop) = (shared.synced.clone(), shared.stop_acting.clone());
+    async move {
+        tokio::select! {
+            ready = synced.wait_for(|synced| *synced) => { ready.context("the core ended")?; }
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        }
+        let Some(lease) = lease else {
+            fence.open_forever();
+            leading.send_replace(Some(0));
+            // The error says that the sender is gone: stopped as well.
+            let _ = stop.wait_for(|stop| *stop).await;
+            return Ok(());
+        };
+        lease::compete(caller, lease, fence, leading, stop).await?;
+        Ok(())
+    }
+}
+
+async fn listeners(settings: &Settings, shared: &Shared) -> anyhow::Result<Supervised> {
+    let (args, configuration) = (&settings.args, &settings.configuration);
+    let limits = Limits {
+        drain: args.shutdown_timeout,
+        ..Limits::default()
+    };
+    let tls = tls::config(Arc::clone(&shared.serving));
+    let webhook = format!("{}:{}", configuration.webhook.host, configuration.webhook.port);
+    let webhook = args.webhook_bind_address.clone().unwrap_or(webhook);
+    let health = &configuration.health.health_probe_bind_address;
+    let health = args.health_bind_address.as_ref().unwrap_or(health);
+    let metrics_at = &configuration.metrics.bind_address;
+    let metrics_at = args.metrics_bind_address.as_ref().unwrap_or(metrics_at);
+    let mut servers = Supervised::default();
+    if let Some(at) = address::parse("webhook address", &webhook).await? {
+        let router = webhooks::router(reviewer(settings, shared));
+        let listener = Listener::bind("webhooks", at, Some(Arc::clone(&tls)), router, limits).await;
+        serve(
+            &mut servers,
+            "webhooks",
+            listener.with_context(|| format!("webhooks: {webhook}"))?,
+            shared,
+        );
+    }
+    if let Some(at) = address::parse("health address", health).await? {
+        let names = &configuration.health;
+        let router = health::router(
+            &names.readiness_endpoint_name,
+            &names.liveness_endpoint_name,
+            readiness(shared),
+            liveness(),
+        );
+        let listener = Listener::bind("health", at, None, router, limits).await;
+        serve(
+            &mut servers,
+            "health",
+            listener.with_context(|| format!("health: {health}"))?,
+            shared,
+        );
+    }
+    if let Some(at) = address::parse("metrics address", metrics_at).await? {
+        let guard = (!args.metrics_insecure).then(|| Gatekeeper::new(shared.clients.call.clone()));
+        let tls = (!args.metrics_insecure).then_some(tls);
+        let router = metrics::router(renderer(shared), guard);
+        let listener = Listener::bind("metrics", at, tls, router, limits).await;
+        serve(
+            &mut servers,
+            "metrics",
+            listener.with_context(|| format!("metrics: {metrics_at}"))?,
+            shared,
+        );
+    }
+    Ok(servers)
+}
+
+fn serve(servers: &mut Supervised, name: &'static str, listener: Listener, shared: &Shared) {
+    let stop = shared.stop_serving.clone();
+    servers.start(name, async move {
+        listener.run(stop).await;
+        Ok(())
+    });
+}
+
+fn reviewer(settings: &Settings, shared: &Shared) -> Review {
+    let (published, settings) = (Arc::clone(&shared.published), settings.admission());
+    Arc::new(move |path, request| {
+        let snapshot = published.load();
+        admission::review(
+            path,
+            request,
+            &ReviewContext {
+                objects: &**snapshot,
+                settings: &settings,
+            },
+        )
+    })
+}
+
+/// Ready is who can answer webhooks: leadership does not matter.
+fn readiness(shared: &Shared) -> Obstacles {
+    let (serving, board) = (Arc::clone(&shared.serving), shared.board.clone());
+    let (synced, stop) = (shared.synced.clone(), shared.stop_acting.clone());
+    Arc::new(move || {
+        let mut obstacles = Vec::new();
+        if *stop.borrow() {
+            obstacles.push("stopping".to_owned());
+        }
+        if serving.key().is_none() {
+            obstacles.push("no serving certificate yet".to_owned());
+        } else if !serving.verified() {
+            obstacles.push("the webhooks' bundles do not accept the serving certificate".to_owned());
+        }
+        let unsynced = board.unsynced();
+        if !unsynced.is_empty() {
+            obstacles.push(format!("not listed yet: {}", unsynced.join(", ")));
+        } else if !*synced.borrow() {
+            obstacles.push("lists not taken in yet".to_owned());
+        }
+        obstacles
+    })
+}
+
+/// The process ends by itself when a part ends: who answers is alive.
+fn liveness() -> Obstacles {
+    Arc::new(Vec::new)
+}
+
+fn renderer(shared: &Shared) -> Render {
+    let counters = Arc::clone(&shared.counters);
+    Arc::new(move || {
+        let mut text = counters.render().unwrap_or_default();
+        text.push_str("# EOF\n");
+        text
+    })
+}
+
+fn verb_word(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Create => "create",
+        Verb::Apply => "apply",
+        Verb::Merge => "merge",
+        Verb::Delete => "delete",
+    }
+}
+
+fn outcome_word(outcome: &WriteOutcome) -> &'static str {
+    match outcome {
+        WriteOutcome::Done(_) => "done",
+        WriteOutcome::Conflict => "conflict",
+        WriteOutcome::NotFound => "not_found",
+        WriteOutcome::Rejected { .. } => "rejected",
+        WriteOutcome::Unavailable { .. } => "unavailable",
+    }
+}

@@ -1,0 +1,67 @@
+//! The command line: the manager, the definitions, the version.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the shell reads clocks, starts tasks and waits"
+)]
+
+mod address;
+mod args;
+mod core;
+mod crds;
+mod logs;
+mod manager;
+mod settings;
+mod supervise;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Kueue-compatible quota scheduler for Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "sluice", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the controller and its webhooks.
+    Manager(Box<args::ManagerArgs>),
+    /// Print the custom resource definitions, or write one file for each.
+    Crds(crds::CrdsArgs),
+    /// Print the version.
+    Version,
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    // First of all: the TLS stack asks for the provider at its first use, and its absence shows at run time only.
+    if rustls::crypto::ring::default_provider()
+        .install_default()
+        .is_err()
+    {
+        say(&"a cryptography provider is installed already");
+        return ExitCode::FAILURE;
+    }
+    let result = match Cli::parse().command {
+        Command::Manager(args) => manager::start(*args),
+        Command::Crds(args) => crds::run(&args),
+        Command::Version => crds::print(&format!("sluice {}\n", env!("CARGO_PKG_VERSION"))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format_args!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells why the program ends. Logs may not be set up yet.
+fn say(what: &dyn std::fmt::Display) {
+    use std::io::Write;
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(std::io::stderr(), "sluice: {what}");
+}

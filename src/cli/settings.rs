@@ -1,0 +1,220 @@
+//! From the configuration and the arguments to the settings of each part.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+use super::args::ManagerArgs;
+use crate::admission::AdmissionSettings;
+use crate::api::config::{self, Configuration};
+use crate::kube::certificates::{CertificateSettings, Mode};
+use crate::kube::client::Timeouts;
+use crate::kube::events::EventSettings;
+use crate::kube::execute::ExecutorSettings;
+use crate::kube::lease::LeaseSettings;
+use crate::kube::watch::WatchSettings;
+use crate::lifecycle::{certificates, lease};
+use crate::state;
+
+/// Where a pod finds its namespace.
+const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+const DEFAULT_NAMESPACE: &str = "kueue-system";
+
+/// Everything that is settled before the first connection.
+pub(super) struct Settings {
+    pub(super) args: ManagerArgs,
+    pub(super) configuration: Configuration,
+    pub(super) namespace: String,
+    pub(super) identity: String,
+}
+
+/// Reads the configuration; every reason against it is in the error.
+pub(super) fn load(args: ManagerArgs) -> anyhow::Result<Settings> {
+    let text = match &args.config {
+        Some(path) => {
+            std::fs::read_to_string(path).with_context(|| format!("--config {}", path.display()))?
+        }
+        None => String::new(),
+    };
+    let text = match &args.feature_gates {
+        Some(gates) => with_gates(&text, gates)?,
+        None => text,
+    };
+    let loaded = config::parse(&text).context("configuration")?;
+    for warning in &loaded.warnings {
+        tracing::warn!(warning, "configuration");
+    }
+    let configuration = loaded.configuration;
+    let namespace = args
+        .namespace
+        .clone()
+        .or_else(|| configuration.namespace.clone())
+        .or_else(|| {
+            std::fs::read_to_string(POD_NAMESPACE)
+                .ok()
+                .map(|text| text.trim().to_owned())
+        })
+        .filter(|namespace| !namespace.is_empty())
+        .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    let identity = args.identity.clone().unwrap_or_else(identity);
+    Ok(Settings {
+        args,
+        configuration,
+        namespace,
+        identity,
+    })
+}
+
+/// The configuration with the gates of the command line.
+fn with_gates(text: &str, gates: &str) -> anyhow::Result<String> {
+    let mut document: Value = match text.trim() {
+        "" => json!({"apiVersion": config::API_VERSION, "kind": "Configuration"}),
+        text => serde_saphyr::from_str(text).context("configuration: not YAML")?,
+    };
+    let mut parsed = BTreeMap::new();
+    for gate in gates.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
+        let Some((name, value)) = gate.split_once('=') else {
+            bail!("--feature-gates: {gate:?} must be NAME=true or NAME=false");
+        };
+        let value: bool = value
+            .trim()
+            .parse()
+            .with_context(|| format!("--feature-gates: {gate:?}"))?;
+        parsed.insert(name.trim().to_owned(), value);
+    }
+    if let Value::Object(fields) = &mut document {
+        let named = fields
+            .get("featureGates")
+            .and_then(Value::as_object)
+            .is_some_and(|gates| !gates.is_empty());
+        if named && !parsed.is_empty() {
+            bail!("feature gates are given by --feature-gates and by the configuration's featureGates");
+        }
+        fields.insert("featureGates".into(), json!(parsed));
+    }
+    serde_saphyr::to_string(&document).context("configuration")
+}
+
+/// A name that no other replica has, not even this one after a restart.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+    let host = host.trim();
+    let host = if host.is_empty() { "sluice" } else { host };
+    let now = jiff::Timestamp::now().as_microsecond();
+    format!("{host}_{}-{now:x}", std::process::id())
+}
+
+impl Settings {
+    pub(super) fn core(&self) -> state::Settings {
+        state::Settings::default()
+    }
+
+    pub(super) fn admission(&self) -> AdmissionSettings {
+        AdmissionSettings {
+            manage_jobs_without_queue_name: self.configuration.manage_jobs_without_queue_name,
+            managed_namespaces: self.configuration.managed_namespaces(&self.namespace),
+        }
+    }
+
+    pub(super) fn timeouts(&self) -> Timeouts {
+        Timeouts {
+            call: self.args.call_timeout,
+            lease: self.args.lease_call_timeout,
+        }
+    }
+
+    pub(super) fn watch(&self) -> WatchSettings {
+        WatchSettings {
+            page_size: self.args.page_size.max(1),
+            timeout: self.args.watch_timeout.max(Duration::from_secs(1)),
+            ..WatchSettings::default()
+        }
+    }
+
+    pub(super) fn executor(&self) -> ExecutorSettings {
+        ExecutorSettings {
+            concurrency: self.args.write_concurrency,
+            background_rate: self.args.queue_status_writes_per_second,
+            ..ExecutorSettings::default()
+        }
+    }
+
+    pub(super) fn events(&self) -> EventSettings {
+        EventSettings {
+            rate: self.args.events_per_second,
+            burst: self.args.events_per_second * 2.0,
+            queue: 8192,
+            window: Duration::from_secs(600),
+            controller: "kueue.x-k8s.io/sluice".to_owned(),
+            instance: self.identity.clone(),
+        }
+    }
+
+    /// Nothing where there is no election.
+    pub(super) fn lease(&self) -> anyhow::Result<Option<LeaseSettings>> {
+        let election = &self.configuration.leader_election;
+        if !election.leader_elect {
+            return Ok(None);
+        }
+        let settings = lease::Settings {
+            identity: self.identity.clone(),
+            lease_duration: length("leaderElection.leaseDuration", election.lease_duration)?,
+            renew_deadline: length("leaderElection.renewDeadline", election.renew_deadline)?,
+            retry_period: length("leaderElection.retryPeriod", election.retry_period)?,
+        };
+        if settings.lease_duration <= settings.renew_deadline {
+            bail!("leaderElection: leaseDuration must be greater than renewDeadline");
+        }
+        if settings.renew_deadline <= settings.retry_period {
+            bail!("leaderElection: renewDeadline must be greater than retryPeriod");
+        }
+        let namespace = &election.resource_namespace;
+        let namespace = if namespace.is_empty() {
+            &self.namespace
+        } else {
+            namespace
+        };
+        Ok(Some(LeaseSettings {
+            namespace: namespace.clone(),
+            name: election.resource_name.clone(),
+            election: settings,
+        }))
+    }
+
+    pub(super) fn certificates(&self) -> CertificateSettings {
+        let args = &self.args;
+        let internal = &self.configuration.internal_cert_management;
+        let service = format!("{}.{}.svc", internal.webhook_service_name, self.namespace);
+        let mut names = vec![service.clone(), format!("{service}.cluster.local")];
+        names.extend(args.webhook_san.iter().cloned());
+        let secret = &internal.webhook_secret_name;
+        CertificateSettings {
+            namespace: self.namespace.clone(),
+            serving_secret: secret.clone(),
+            authority_secret: args
+                .authority_secret
+                .clone()
+                .unwrap_or_else(|| format!("{secret}-ca")),
+            mutating: args.mutating_webhook_configuration.clone(),
+            validating: args.validating_webhook_configuration.clone(),
+            names,
+            mode: if internal.enable {
+                Mode::SelfManaged
+            } else {
+                Mode::External
+            },
+            rotation: certificates::Settings {
+                authority_lifetime: args.authority_lifetime,
+                leaf_lifetime: args.certificate_lifetime,
+                overlap: args.certificate_overlap,
+                retirement: args.certificate_retirement,
+            },
+        }
+    }
+}
+
+fn length(what: &str, duration: config::Duration) -> anyhow::Result<Duration> {
+    Duration::try_from(duration.signed()).with_context(|| format!("{what} must not be negative"))
+}

@@ -1,0 +1,52 @@
+//! Tasks of the process: one that ends early ends all.
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+/// Tasks with names.
+#[derive(Default)]
+pub(super) struct Supervised(JoinSet<(&'static str, anyhow::Result<()>)>);
+
+impl Supervised {
+    /// Starts a task.
+    pub(super) fn start(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
+        self.0.spawn(async move { (name, task.await) });
+    }
+
+    /// Waits until one ends, which none should.
+    pub(super) async fn first_end(&mut self) -> anyhow::Error {
+        match self.0.join_next().await {
+            None => anyhow!("no task is left"),
+            Some(Err(error)) => anyhow!("a task failed: {error}"),
+            Some(Ok((name, Ok(())))) => anyhow!("{name} ended"),
+            Some(Ok((name, Err(error)))) => error.context(name),
+        }
+    }
+
+    /// Waits until all have ended; those that are left after the time are cut off.
+    pub(super) async fn all_ended(mut self, within: Duration) {
+        let all = async { while self.0.join_next().await.is_some() {} };
+        if tokio::time::timeout(within, all).await.is_err() {
+            tracing::warn!(left = self.0.len(), "tasks cut off");
+            self.0.shutdown().await;
+        }
+    }
+}
+
+/// Waits for SIGINT or SIGTERM.
+pub(super) async fn asked_to_stop() -> anyhow::Result<&'static str> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => Ok("SIGINT"),
+        _ = terminate.recv() => Ok("SIGTERM"),
+    }
+}

@@ -1,0 +1,260 @@
+//! batch/v1 Job: one pod set, `main`.
+
+use super::read::{self, malformed};
+use super::shape::pod_set_shape;
+use super::template::{TemplateInfo, template_patch};
+use super::topology::{parse_bool, topology_request};
+use super::view::{Finished, Gvk, JobStatus, JobView, PodSetInfo, PodSetView};
+use super::workload::clean_template;
+use super::{JobError, JobKind, JobPatch};
+use crate::api::names;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The kind.
+#[derive(Debug)]
+pub(super) struct BatchJob;
+
+const MAIN: &str = "main";
+const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// Labels that the server puts on the template of each Job; they belong to the Job, not to the pod set.
+const SERVER_LABELS: [&str; 4] = [
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+    "controller-uid",
+    "job-name",
+];
+
+impl JobKind for BatchJob {
+    fn gvk(&self) -> Gvk {
+        Gvk {
+            group: "batch",
+            version: "v1",
+            kind: "Job",
+            plural: "jobs",
+        }
+    }
+
+    fn framework(&self) -> &'static str {
+        "batch/job"
+    }
+
+    fn decode(&self, job: &Value) -> Result<JobView, JobError> {
+        let counts = Counts::read(job)?;
+        let pod_set = pod_set(job, &counts)?;
+        let template = job.pointer("/spec/template");
+        let view = PodSetView {
+            name: Arc::from(MAIN),
+            count: counts.pods(),
+            min_count: counts.min,
+            shape: pod_set_shape(&pod_set),
+            template: without_server_labels(TemplateInfo::read(template)?),
+        };
+        let status = status(job, &counts)?;
+        Ok(JobView {
+            managed_by: read::string(job, "/spec/managedBy")?.map(str::to_owned),
+            suspended: read::boolean(job, "/spec/suspend")?.unwrap_or(false),
+            completions_follow: counts.completions_follow,
+            pod_sets: vec![view],
+            reclaimable: counts.reclaimable(job, &status)?,
+            status,
+            ..read::common(job)?
+        })
+    }
+
+    fn pod_sets(&self, job: &Value) -> Result<Vec<Value>, JobError> {
+        Ok(vec![pod_set(job, &Counts::read(job)?)?])
+    }
+
+    fn run_patch(&self, view: &JobView, infos: &[PodSetInfo]) -> Result<Vec<JobPatch>, JobError> {
+        if !view.suspended {
+            return Ok(Vec::new());
+        }
+        let (set, info) = only(view, infos)?;
+        let mut wanted = set.template.clone();
+        wanted.merge(&without_server_labels(info.template.clone()))?;
+        let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
+        wanted.merge(&TemplateInfo {
+            labels: label,
+            ..TemplateInfo::default()
+        })?;
+        let mut spec = Map::from_iter([("suspend".to_owned(), Value::Bool(false))]);
+        if let Some(patch) = template_patch(&set.template, &wanted) {
+            spec.insert("template".to_owned(), patch);
+        }
+        spec.extend(count_patch(view, set, info.count));
+        Ok(clear_start(view)
+            .into_iter()
+            .chain([JobPatch {
+                status: false,
+                body: json!({ "spec": spec }),
+            }])
+            .collect())
+    }
+
+    fn stop_patches(&self, view: &JobView, original: &[PodSetInfo]) -> Vec<JobPatch> {
+        if !view.suspended {
+            return vec![JobPatch {
+                status: false,
+                body: json!({ "spec": { "suspend": true } }),
+            }];
+        }
+        if let Some(patch) = clear_start(view) {
+            return vec![patch];
+        }
+        restore(view, original).into_iter().collect()
+    }
+}
+
+/// The template of a Job that has started is fixed until its start time is gone.
+fn clear_start(view: &JobView) -> Option<JobPatch> {
+    view.status.started.then(|| JobPatch {
+        status: true,
+        body: json!({ "status": { "startTime": null } }),
+    })
+}
+
+/// Only a template that a start has marked is restored: another is the user's own, edited while it waits.
+fn restore(view: &JobView, original: &[PodSetInfo]) -> Option<JobPatch> {
+    let (set, info) = only(view, original).ok()?;
+    let before = without_server_labels(info.template.clone());
+    if !set.template.labels.contains_key(names::POD_SET_LABEL)
+        || before.labels.contains_key(names::POD_SET_LABEL)
+    {
+        return None;
+    }
+    let mut spec = count_patch(view, set, info.count);
+    if let Some(patch) = template_patch(&set.template, &before) {
+        spec.insert("template".to_owned(), patch);
+    }
+    Some(JobPatch {
+        status: false,
+        body: json!({ "spec": spec }),
+    })
+}
+
+/// Partial admission changes the parallelism, and with it the completions of a Job that wants them equal.
+fn count_patch(view: &JobView, set: &PodSetView, count: i32) -> Map<String, Value> {
+    let mut spec = Map::new();
+    if set.min_count.is_some() && set.count != count {
+        spec.insert("parallelism".to_owned(), json!(count));
+        if view.completions_follow {
+            spec.insert("completions".to_owned(), json!(count));
+        }
+    }
+    spec
+}
+
+fn only<'a>(
+    view: &'a JobView,
+    infos: &'a [PodSetInfo],
+) -> Result<(&'a PodSetView, &'a PodSetInfo), JobError> {
+    let missing = |name: &str| JobError::PodSetMismatch {
+        name: name.to_owned(),
+    };
+    if let Some(other) = infos.iter().find(|info| &*info.name != MAIN) {
+        return Err(missing(&other.name));
+    }
+    let set = view.pod_sets.first().ok_or_else(|| missing(MAIN))?;
+    Ok((set, infos.first().ok_or_else(|| missing(MAIN))?))
+}
+
+fn without_server_labels(mut template: TemplateInfo) -> TemplateInfo {
+    template
+        .labels
+        .retain(|key, _| !SERVER_LABELS.contains(&key.as_str()));
+    template
+}
+
+/// How many pods a Job asks for.
+struct Counts {
+    parallelism: i32,
+    completions: Option<i32>,
+    min: Option<i32>,
+    completions_follow: bool,
+}
+
+impl Counts {
+    fn read(job: &Value) -> Result<Self, JobError> {
+        let annotations = read::string_map(job, "/metadata/annotations")?;
+        let min = annotations
+            .get(names::JOB_MIN_PARALLELISM_ANNOTATION)
+            .and_then(|text| text.parse().ok());
+        let follow = annotations.get(names::JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION);
+        let mut counts = Self {
+            parallelism: read::count(job, "/spec/parallelism")?.unwrap_or(1),
+            completions: read::count(job, "/spec/completions")?,
+            min: None,
+            completions_follow: follow.and_then(|text| parse_bool(text)).unwrap_or(false),
+        };
+        counts.min = min.filter(|min| (1..=counts.pods()).contains(min));
+        Ok(counts)
+    }
+
+    /// Pods that can run at once.
+    fn pods(&self) -> i32 {
+        self.completions
+            .map_or(self.parallelism, |completions| completions.min(self.parallelism))
+    }
+
+    /// Pods beyond the completions that are still to come; a pod that still runs is never among them.
+    fn reclaimable(&self, job: &Value, status: &JobStatus) -> Result<Vec<(Arc<str>, i32)>, JobError> {
+        let Some(completions) = self.completions else {
+            return Ok(Vec::new());
+        };
+        let active = read::count(job, "/status/active")?.unwrap_or(0);
+        let remaining = completions.saturating_sub(status.succeeded).max(active).max(0);
+        let spare = self.pods().saturating_sub(remaining);
+        if self.parallelism == 1 || status.succeeded == 0 || spare <= 0 {
+            return Ok(Vec::new());
+        }
+        Ok(vec![(Arc::from(MAIN), spare)])
+    }
+}
+
+fn status(job: &Value, counts: &Counts) -> Result<JobStatus, JobError> {
+    let number = |pointer: &str| Ok::<_, JobError>(read::count(job, pointer)?.unwrap_or(0));
+    let (ready, succeeded) = (number("/status/ready")?, number("/status/succeeded")?);
+    let complete = read::true_condition(job, "Complete")?.map(|message| (true, message));
+    let failed = read::true_condition(job, "Failed")?.map(|message| (false, message));
+    Ok(JobStatus {
+        active_pods: number("/status/active")?.saturating_add(number("/status/terminating")?),
+        ready_pods: ready,
+        succeeded,
+        started: read::string(job, "/status/startTime")?.is_some(),
+        suspended_condition: read::true_condition(job, "Suspended")?.is_some(),
+        finished: complete.or(failed).map(|(success, message)| Finished {
+            success,
+            message: message.to_owned(),
+        }),
+        pods_ready: ready.saturating_add(succeeded) >= counts.pods(),
+    })
+}
+
+fn pod_set(job: &Value, counts: &Counts) -> Result<Value, JobError> {
+    let raw = job
+        .pointer("/spec/template")
+        .filter(|template| template.is_object());
+    let raw = raw.ok_or_else(|| malformed("/spec/template", "is required"))?;
+    let annotations = read::string_map(raw, "/metadata/annotations")?;
+    let mut template = clean_template(raw);
+    if let Some(labels) = template
+        .pointer_mut("/metadata/labels")
+        .and_then(Value::as_object_mut)
+    {
+        labels.retain(|key, _| !SERVER_LABELS.contains(&key.as_str()));
+    }
+    let mut set = Map::from_iter([
+        ("name".to_owned(), json!(MAIN)),
+        ("template".to_owned(), template),
+        ("count".to_owned(), json!(counts.pods())),
+    ]);
+    if let Some(min) = counts.min {
+        set.insert("minCount".to_owned(), json!(min));
+    }
+    if let Some(request) = topology_request(&annotations, COMPLETION_INDEX)? {
+        set.insert("topologyRequest".to_owned(), request);
+    }
+    Ok(Value::Object(set))
+}

@@ -1,0 +1,184 @@
+//! Reading raw objects: absent and null are the same, a wrong type is an error that names the field.
+
+use super::JobError;
+use super::template::TemplateInfo;
+use super::view::{JobStatus, JobView, Owner};
+use crate::api::{ObjectKey, names};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Toleration;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// An error at a JSON pointer, told as a field path.
+pub(super) fn malformed(pointer: &str, problem: impl Into<String>) -> JobError {
+    JobError::Malformed {
+        path: pointer.trim_start_matches('/').replace('/', "."),
+        problem: problem.into(),
+    }
+}
+
+fn present<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
+    value.pointer(pointer).filter(|value| !value.is_null())
+}
+
+fn typed<'a, T>(
+    value: &'a Value,
+    pointer: &str,
+    what: &str,
+    as_type: impl Fn(&'a Value) -> Option<T>,
+) -> Result<Option<T>, JobError> {
+    let Some(found) = present(value, pointer) else {
+        return Ok(None);
+    };
+    as_type(found)
+        .map(Some)
+        .ok_or_else(|| malformed(pointer, format!("must be {what}")))
+}
+
+/// A string.
+pub(super) fn string<'a>(value: &'a Value, pointer: &str) -> Result<Option<&'a str>, JobError> {
+    typed(value, pointer, "a string", Value::as_str)
+}
+
+/// A 32-bit integer.
+pub(super) fn int(value: &Value, pointer: &str) -> Result<Option<i32>, JobError> {
+    typed(value, pointer, "an int32", |value| {
+        i32::try_from(value.as_i64()?).ok()
+    })
+}
+
+/// An integer that is a number of things.
+pub(super) fn count(value: &Value, pointer: &str) -> Result<Option<i32>, JobError> {
+    typed(value, pointer, "an int32 of at least 0", |value| {
+        i32::try_from(value.as_i64()?).ok().filter(|number| *number >= 0)
+    })
+}
+
+/// A truth value.
+pub(super) fn boolean(value: &Value, pointer: &str) -> Result<Option<bool>, JobError> {
+    typed(value, pointer, "a boolean", Value::as_bool)
+}
+
+/// A list; empty when absent.
+pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> Result<&'a [Value], JobError> {
+    Ok(typed(value, pointer, "a list", |value| {
+        value.as_array().map(Vec::as_slice)
+    })?
+    .unwrap_or_default())
+}
+
+/// A map of strings; empty when absent.
+pub(super) fn string_map(value: &Value, pointer: &str) -> Result<BTreeMap<String, String>, JobError> {
+    let pairs = |value: &Value| -> Option<BTreeMap<String, String>> {
+        let fields = value.as_object()?;
+        fields
+            .iter()
+            .map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect()
+    };
+    Ok(typed(value, pointer, "a map of strings", pairs)?.unwrap_or_default())
+}
+
+impl TemplateInfo {
+    /// What a raw pod template carries.
+    pub fn read(template: Option<&Value>) -> Result<Self, JobError> {
+        let Some(template) = template else {
+            return Ok(Self::default());
+        };
+        let tolerations = list(template, "/spec/tolerations")?.iter().map(toleration);
+        let gates = list(template, "/spec/schedulingGates")?.iter().map(|gate| {
+            string(gate, "/name")?
+                .map(str::to_owned)
+                .ok_or_else(|| malformed("/spec/schedulingGates", "needs a name"))
+        });
+        Ok(Self {
+            labels: string_map(template, "/metadata/labels")?,
+            annotations: string_map(template, "/metadata/annotations")?,
+            node_selector: string_map(template, "/spec/nodeSelector")?,
+            tolerations: tolerations.collect::<Result<_, _>>()?,
+            scheduling_gates: gates.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn toleration(raw: &Value) -> Result<Toleration, JobError> {
+    serde_json::from_value(raw.clone()).map_err(|error| malformed("/spec/tolerations", error.to_string()))
+}
+
+/// The part of a view that every kind has in common; the rest is left empty.
+pub(super) fn common(job: &Value) -> Result<JobView, JobError> {
+    let required = |pointer: &str| string(job, pointer)?.ok_or_else(|| malformed(pointer, "is required"));
+    let labels = string_map(job, "/metadata/labels")?;
+    let annotations = string_map(job, "/metadata/annotations")?;
+    let label = |key: &str| labels.get(key).filter(|value| !value.is_empty());
+    let annotation = |key: &str| annotations.get(key).filter(|value| !value.is_empty());
+    let arc = |value: &String| Arc::<str>::from(value.as_str());
+    let seconds = label(names::MAX_EXEC_TIME_LABEL).and_then(|text| text.parse::<i32>().ok());
+    let passed = annotations
+        .iter()
+        .filter(|(key, _)| key.starts_with(names::PROVISIONING_REQUEST_PREFIX));
+    Ok(JobView {
+        key: ObjectKey::new(
+            string(job, "/metadata/namespace")?.unwrap_or_default(),
+            required("/metadata/name")?,
+        ),
+        uid: Arc::from(required("/metadata/uid")?),
+        resource_version: string(job, "/metadata/resourceVersion")?
+            .unwrap_or_default()
+            .to_owned(),
+        generation: typed(job, "/metadata/generation", "an int64", Value::as_i64)?.unwrap_or(0),
+        created: time(job, "/metadata/creationTimestamp")?.unwrap_or(Timestamp::UNIX_EPOCH),
+        deleting: present(job, "/metadata/deletionTimestamp").is_some(),
+        queue_name: label(names::QUEUE_NAME_LABEL).map(arc),
+        priority_class: label(names::PRIORITY_CLASS_LABEL).map(arc),
+        prebuilt_workload: annotation(names::PREBUILT_WORKLOAD)
+            .or_else(|| label(names::PREBUILT_WORKLOAD))
+            .map(arc),
+        max_exec_seconds: seconds.filter(|seconds| *seconds > 0),
+        gated_by: annotation(names::ADMISSION_GATED_BY_ANNOTATION).cloned(),
+        annotations_to_copy: passed.map(|(key, value)| (key.clone(), value.clone())).collect(),
+        controller: controller(job)?,
+        managed_by: None,
+        suspended: false,
+        completions_follow: false,
+        pod_sets: Vec::new(),
+        status: JobStatus::default(),
+        reclaimable: Vec::new(),
+    })
+}
+
+fn time(value: &Value, pointer: &str) -> Result<Option<Timestamp>, JobError> {
+    let Some(text) = string(value, pointer)? else {
+        return Ok(None);
+    };
+    text.parse()
+        .map(Some)
+        .map_err(|_| malformed(pointer, "must be an RFC 3339 time"))
+}
+
+fn controller(job: &Value) -> Result<Option<Owner>, JobError> {
+    for owner in list(job, "/metadata/ownerReferences")? {
+        if boolean(owner, "/controller")? != Some(true) {
+            continue;
+        }
+        let field = |pointer: &str| Ok::<_, JobError>(string(owner, pointer)?.unwrap_or_default().to_owned());
+        return Ok(Some(Owner {
+            api_version: field("/apiVersion")?,
+            kind: field("/kind")?,
+            name: field("/name")?,
+            uid: field("/uid")?,
+        }));
+    }
+    Ok(None)
+}
+
+/// The status of a condition is True: its message.
+pub(super) fn true_condition<'a>(job: &'a Value, type_: &str) -> Result<Option<&'a str>, JobError> {
+    for condition in list(job, "/status/conditions")? {
+        if string(condition, "/type")? == Some(type_) && string(condition, "/status")? == Some("True") {
+            return Ok(Some(string(condition, "/message")?.unwrap_or_default()));
+        }
+    }
+    Ok(None)
+}

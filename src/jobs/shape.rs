@@ -1,0 +1,102 @@
+//! Fingerprint of a pod set's template: equal for a job's pod set and the copy that its Workload stores.
+//!
+//! Left out is what a start changes (metadata, node selector, tolerations, scheduling gates), what the server may drop
+//! (nulls, empty collections, fields that it does not know) and how a quantity is spelt.
+
+use super::workload::keep_last_env;
+use crate::resources::Quantity;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// Fingerprint of a pod set without its counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shape(u128);
+
+/// Fields of a pod spec that a start may change.
+const INJECTED: [&str; 3] = ["nodeSelector", "tolerations", "schedulingGates"];
+/// Maps from resource name to quantity.
+const QUANTITY_MAPS: [&str; 4] = ["requests", "limits", "overhead", "capacity"];
+/// Fields that are a quantity.
+const QUANTITIES: [&str; 2] = ["sizeLimit", "divisor"];
+
+/// The fingerprint of an entry of `spec.podSets`.
+pub fn pod_set_shape(pod_set: &Value) -> Shape {
+    let field = |name: &str| pod_set.get(name).cloned().unwrap_or(Value::Null);
+    let parts = [
+        field("name"),
+        field("topologyRequest"),
+        pod_spec(pod_set.get("template")),
+    ];
+    let mut hash = Sha256::new();
+    for part in &parts {
+        hash.update(canonical(None, part).to_string());
+        hash.update([0]);
+    }
+    let digest: [u8; 32] = hash.finalize().into();
+    let head = digest.first_chunk().copied().unwrap_or_default();
+    Shape(u128::from_be_bytes(head))
+}
+
+/// The pod spec with the fields that the types know; as it stands when they cannot hold it.
+fn pod_spec(template: Option<&Value>) -> Value {
+    let mut template = template.cloned().unwrap_or(Value::Null);
+    keep_last_env(&mut template);
+    let typed = serde_json::from_value::<PodTemplateSpec>(template.clone());
+    let known = typed
+        .ok()
+        .and_then(|typed| serde_json::to_value(typed).ok())
+        .unwrap_or(template);
+    let mut spec = known.get("spec").cloned().unwrap_or(Value::Null);
+    if let Some(fields) = spec.as_object_mut() {
+        for name in INJECTED {
+            fields.remove(name);
+        }
+    }
+    spec
+}
+
+/// Keys in order, nulls and empty collections dropped, quantities in canonical text.
+fn canonical(key: Option<&str>, value: &Value) -> Value {
+    match value {
+        Value::Object(fields) if key.is_some_and(|key| QUANTITY_MAPS.contains(&key)) => {
+            ordered(fields.iter().map(|(name, value)| (name, quantity_text(value))))
+        }
+        Value::Object(fields) => ordered(
+            fields
+                .iter()
+                .map(|(name, value)| (name, canonical(Some(name), value))),
+        ),
+        Value::Array(items) => Value::Array(items.iter().map(|item| canonical(None, item)).collect()),
+        scalar if key.is_some_and(|key| QUANTITIES.contains(&key)) => quantity_text(scalar),
+        scalar => scalar.clone(),
+    }
+}
+
+fn ordered<'a>(fields: impl Iterator<Item = (&'a String, Value)>) -> Value {
+    let kept: BTreeMap<&String, Value> = fields.filter(|(_, value)| !is_empty(value)).collect();
+    Value::Object(
+        kept.into_iter()
+            .map(|(name, value)| (name.clone(), value))
+            .collect::<Map<_, _>>(),
+    )
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+fn quantity_text(value: &Value) -> Value {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        other => return other.clone(),
+    };
+    Quantity::parse(&text).map_or_else(|_| value.clone(), |quantity| Value::String(quantity.canonical()))
+}

@@ -1,0 +1,163 @@
+//! The part of a pod template that admission adds to, and its way into and out of a job.
+
+use k8s_openapi::api::core::v1::Toleration;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What admission may add to a pod template.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TemplateInfo {
+    /// Labels of the pods.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the pods.
+    pub annotations: BTreeMap<String, String>,
+    /// Node labels that the pods require.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pods tolerate.
+    pub tolerations: Vec<Toleration>,
+    /// Gates that hold the pods back.
+    pub scheduling_gates: Vec<String>,
+}
+
+/// Two values are wanted for one key. Waiting does not help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// `label`, `annotation` or `nodeSelector`.
+    pub field: &'static str,
+    /// The key.
+    pub key: String,
+    /// The value that stands.
+    pub have: String,
+    /// The value that was to be set.
+    pub want: String,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {:?} is {:?} and cannot become {:?}",
+            self.field, self.key, self.have, self.want
+        )
+    }
+}
+
+impl TemplateInfo {
+    /// Adds what `other` carries. A key that stands with another value is a conflict, and then nothing is added.
+    pub fn merge(&mut self, other: &Self) -> Result<(), Conflict> {
+        disjoint("label", &self.labels, &other.labels)?;
+        disjoint("annotation", &self.annotations, &other.annotations)?;
+        disjoint("nodeSelector", &self.node_selector, &other.node_selector)?;
+        add_all(&mut self.labels, &other.labels);
+        add_all(&mut self.annotations, &other.annotations);
+        add_all(&mut self.node_selector, &other.node_selector);
+        add_missing(&mut self.tolerations, &other.tolerations);
+        add_missing(&mut self.scheduling_gates, &other.scheduling_gates);
+        Ok(())
+    }
+}
+
+fn disjoint(
+    field: &'static str,
+    have: &BTreeMap<String, String>,
+    want: &BTreeMap<String, String>,
+) -> Result<(), Conflict> {
+    for (key, value) in want {
+        if let Some(standing) = have.get(key).filter(|standing| *standing != value) {
+            return Err(Conflict {
+                field,
+                key: key.clone(),
+                have: standing.clone(),
+                want: value.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn add_all(to: &mut BTreeMap<String, String>, from: &BTreeMap<String, String>) {
+    to.extend(from.iter().map(|(key, value)| (key.clone(), value.clone())));
+}
+
+fn add_missing<T: Clone + PartialEq>(to: &mut Vec<T>, from: &[T]) {
+    for item in from {
+        if !to.contains(item) {
+            to.push(item.clone());
+        }
+    }
+}
+
+/// The merge patch of a pod template that turns `from` into `to`; nothing when they are equal.
+pub(super) fn template_patch(from: &TemplateInfo, to: &TemplateInfo) -> Option<Value> {
+    let mut metadata = Map::new();
+    put(&mut metadata, "labels", map_patch(&from.labels, &to.labels));
+    put(
+        &mut metadata,
+        "annotations",
+        map_patch(&from.annotations, &to.annotations),
+    );
+    let mut spec = Map::new();
+    put(
+        &mut spec,
+        "nodeSelector",
+        map_patch(&from.node_selector, &to.node_selector),
+    );
+    if from.tolerations != to.tolerations {
+        put(&mut spec, "tolerations", Some(list(&to.tolerations)));
+    }
+    if from.scheduling_gates != to.scheduling_gates {
+        let gates: Vec<Value> = to
+            .scheduling_gates
+            .iter()
+            .map(|name| json!({ "name": name }))
+            .collect();
+        put(&mut spec, "schedulingGates", Some(list(&gates)));
+    }
+    let mut patch = Map::new();
+    put(
+        &mut patch,
+        "metadata",
+        (!metadata.is_empty()).then_some(Value::Object(metadata)),
+    );
+    put(
+        &mut patch,
+        "spec",
+        (!spec.is_empty()).then_some(Value::Object(spec)),
+    );
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+fn put(fields: &mut Map<String, Value>, name: &str, value: Option<Value>) {
+    if let Some(value) = value {
+        fields.insert(name.to_owned(), value);
+    }
+}
+
+/// A list as a merge patch wants it: whole, and gone when empty.
+fn list<T: serde::Serialize>(items: &[T]) -> Value {
+    if items.is_empty() {
+        Value::Null
+    } else {
+        serde_json::to_value(items).unwrap_or(Value::Null)
+    }
+}
+
+/// A key that goes is null; a map that becomes empty goes as a whole.
+fn map_patch(from: &BTreeMap<String, String>, to: &BTreeMap<String, String>) -> Option<Value> {
+    if from == to {
+        return None;
+    }
+    if to.is_empty() {
+        return Some(Value::Null);
+    }
+    let gone = from
+        .keys()
+        .filter(|key| !to.contains_key(*key))
+        .map(|key| (key.clone(), Value::Null));
+    let set = to.iter().filter(|(key, value)| from.get(*key) != Some(*value));
+    Some(Value::Object(
+        gone.chain(set.map(|(key, value)| (key.clone(), Value::String(value.clone()))))
+            .collect(),
+    ))
+}

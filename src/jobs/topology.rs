@@ -1,0 +1,62 @@
+//! The topology request that annotations of a pod template make.
+
+use super::JobError;
+use super::read::malformed;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
+const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
+const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
+const SLICE_REQUIRED: &str = "kueue.x-k8s.io/podset-slice-required-topology";
+const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
+const SLICE_CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
+const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
+
+/// The `topologyRequest` of a pod set, when its annotations ask for one.
+pub(super) fn topology_request(
+    annotations: &BTreeMap<String, String>,
+    pod_index_label: &str,
+) -> Result<Option<Value>, JobError> {
+    let wrong = |key: &str, problem: &str| malformed(&format!("annotation {key}").replace('/', "~"), problem);
+    let mut request = Map::new();
+    if let Some(level) = annotations.get(REQUIRED) {
+        request.insert("required".to_owned(), json!(level));
+    } else if let Some(level) = annotations.get(PREFERRED) {
+        request.insert("preferred".to_owned(), json!(level));
+    } else if let Some(text) = annotations.get(UNCONSTRAINED) {
+        let on = parse_bool(text).ok_or_else(|| wrong(UNCONSTRAINED, "must be a boolean"))?;
+        request.insert("unconstrained".to_owned(), json!(on));
+    }
+    if let Some(text) = annotations.get(SLICE_CONSTRAINTS) {
+        let layers: Vec<Value> =
+            serde_json::from_str(text).map_err(|_| wrong(SLICE_CONSTRAINTS, "must be a JSON array"))?;
+        request.insert(
+            "podsetSliceRequiredTopologyConstraints".to_owned(),
+            Value::Array(layers),
+        );
+    } else if let Some(level) = annotations.get(SLICE_REQUIRED) {
+        request.insert("podSetSliceRequiredTopology".to_owned(), json!(level));
+        if let Some(text) = annotations.get(SLICE_SIZE) {
+            let size: i32 = text.parse().map_err(|_| wrong(SLICE_SIZE, "must be an int32"))?;
+            request.insert("podSetSliceSize".to_owned(), json!(size));
+        }
+    }
+    if request.is_empty() {
+        return Ok(None);
+    }
+    request.insert("podIndexLabel".to_owned(), json!(pod_index_label));
+    if let Some(group) = annotations.get(GROUP) {
+        request.insert("podSetGroupName".to_owned(), json!(group));
+    }
+    Ok(Some(Value::Object(request)))
+}
+
+/// The spellings of a boolean that Go reads.
+pub(super) fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}

@@ -1,0 +1,185 @@
+//! The Workload that stands for a job: its name and the object to create.
+
+use super::priority::Priority;
+use super::read;
+use super::template::TemplateInfo;
+use super::view::{JobView, PodSetInfo};
+use super::{JobError, JobKind};
+use crate::api::{self, names};
+use serde_json::{Map, Value, json};
+use sha1::{Digest, Sha1};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Longest name of a Workload.
+const MAX_NAME: usize = 253;
+/// Hex digits that end a Workload's name.
+const HASH_DIGITS: usize = 5;
+
+/// What a Workload needs beside its job.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkloadRequest<'a> {
+    /// Name of the Workload.
+    pub name: &'a str,
+    /// Its LocalQueue.
+    pub queue_name: Option<&'a str>,
+    /// Labels that pass from the job to the Workload.
+    pub label_keys_to_copy: &'a [String],
+    /// Its priority.
+    pub priority: &'a Priority,
+}
+
+/// Name of the Workload of a job: `<lower kind>-<name>-<hash>`, cut in the middle when too long. `extra` tells apart
+/// several Workloads of one job.
+pub fn workload_name(group: &str, kind: &str, name: &str, uid: &str, extra: Option<&str>) -> String {
+    let mut identity = [kind, group, name, uid].join("\n");
+    if let Some(extra) = extra {
+        identity.push('\n');
+        identity.push_str(extra);
+    }
+    let mut hash = String::new();
+    for byte in Sha1::digest(identity.as_bytes())
+        .iter()
+        .take(HASH_DIGITS.div_ceil(2))
+    {
+        // Writing to a String cannot fail.
+        let _ = write!(hash, "{byte:02x}");
+    }
+    hash.truncate(HASH_DIGITS);
+    let mut prefix = format!("{}-{name}", kind.to_lowercase());
+    let longest = MAX_NAME - HASH_DIGITS - 1;
+    while prefix.len() > longest {
+        prefix.pop();
+    }
+    format!("{prefix}-{hash}")
+}
+
+/// The Workload to create for a job.
+pub fn workload_body(
+    kind: &dyn JobKind,
+    job: &Value,
+    view: &JobView,
+    request: &WorkloadRequest<'_>,
+) -> Result<Value, JobError> {
+    let gvk = kind.gvk();
+    let owner = json!({
+        "apiVersion": gvk.api_version(), "kind": gvk.kind, "name": &*view.key.name, "uid": &*view.uid,
+        "controller": true, "blockOwnerDeletion": true,
+    });
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), json!(request.name));
+    metadata.insert("namespace".to_owned(), json!(&*view.key.namespace));
+    metadata.insert(
+        "labels".to_owned(),
+        labels(job, view, request.label_keys_to_copy)?,
+    );
+    let annotations = annotations(view);
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), Value::Object(annotations));
+    }
+    metadata.insert("ownerReferences".to_owned(), json!([owner]));
+    metadata.insert("finalizers".to_owned(), json!([names::RESOURCE_IN_USE_FINALIZER]));
+
+    let mut spec = Map::new();
+    if let Some(queue) = request.queue_name {
+        spec.insert("queueName".to_owned(), json!(queue));
+    }
+    spec.insert("podSets".to_owned(), Value::Array(kind.pod_sets(job)?));
+    spec.insert("priority".to_owned(), json!(request.priority.value));
+    if let Some(class) = &request.priority.class {
+        let class = json!({ "group": class.group, "kind": class.kind, "name": class.name });
+        spec.insert("priorityClassRef".to_owned(), class);
+    }
+    if let Some(seconds) = view.max_exec_seconds {
+        spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(seconds));
+    }
+    spec.insert("active".to_owned(), Value::Bool(true));
+    Ok(json!({
+        "apiVersion": format!("{}/v1beta2", api::GROUP), "kind": "Workload",
+        "metadata": metadata, "spec": spec,
+    }))
+}
+
+fn labels(job: &Value, view: &JobView, keys: &[String]) -> Result<Value, JobError> {
+    let of_job = read::string_map(job, "/metadata/labels")?;
+    let copied = keys
+        .iter()
+        .filter_map(|key| Some((key.clone(), json!(of_job.get(key)?))));
+    let mut labels: Map<String, Value> = copied.collect();
+    labels.insert(names::JOB_UID_LABEL.to_owned(), json!(&*view.uid));
+    Ok(Value::Object(labels))
+}
+
+fn annotations(view: &JobView) -> Map<String, Value> {
+    let copied = view
+        .annotations_to_copy
+        .iter()
+        .map(|(key, value)| (key.clone(), json!(value)));
+    let gated = view
+        .gated_by
+        .iter()
+        .map(|gates| (names::ADMISSION_GATED_BY_ANNOTATION.to_owned(), json!(gates)));
+    copied.chain(gated).collect()
+}
+
+/// Names, counts and templates of the pod sets that a Workload stores: what its job was before it was started.
+pub fn pod_set_infos(pod_sets: &[Value]) -> Result<Vec<PodSetInfo>, JobError> {
+    let info = |set: &Value| {
+        let name = read::string(set, "/name")?.unwrap_or("main");
+        let count = read::int(set, "/count")?.unwrap_or(1);
+        Ok(PodSetInfo {
+            name: Arc::from(name),
+            count,
+            template: TemplateInfo::read(set.get("template"))?,
+        })
+    };
+    pod_sets.iter().map(info).collect()
+}
+
+/// A raw template as a Workload takes it: nothing null, and of several variables with one name the last.
+pub(super) fn clean_template(template: &Value) -> Value {
+    let mut template = without_nulls(template);
+    keep_last_env(&mut template);
+    template
+}
+
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(name, value)| (name.clone(), without_nulls(value)))
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
+        other => other.clone(),
+    }
+}
+
+/// Of several environment variables with one name the last one counts, and the Workload's schema takes only one.
+pub(super) fn keep_last_env(template: &mut Value) {
+    for list in ["/spec/initContainers", "/spec/containers"] {
+        let Some(containers) = template.pointer_mut(list).and_then(Value::as_array_mut) else {
+            continue;
+        };
+        for container in containers {
+            if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
+                keep_last(env);
+            }
+        }
+    }
+}
+
+fn keep_last(env: &mut Vec<Value>) {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut kept: Vec<Value> = Vec::with_capacity(env.len());
+    for variable in env.drain(..).rev() {
+        let name = variable.get("name").and_then(Value::as_str).map(str::to_owned);
+        if name.is_none_or(|name| seen.insert(name)) {
+            kept.push(variable);
+        }
+    }
+    kept.reverse();
+    *env = kept;
+}

@@ -1,0 +1,237 @@
+//! Clients of the API server, and one call with a timeout.
+//!
+//! Three clients: one for watches (the library's retry stays on), one for calls and one for the lease, both without
+//! retry, so that a call never outlives its timeout and the caller decides about the next try.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ::kube::config::{KubeConfigOptions, Kubeconfig};
+use ::kube::{Client, Config};
+use http::Request;
+use http::header::CONTENT_TYPE;
+use serde_json::Value;
+
+use crate::api::ObjectKey;
+use crate::state::Resource;
+
+/// Why a client could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The kubeconfig cannot be used.
+    #[error("kubeconfig: {0}")]
+    Kubeconfig(#[from] ::kube::config::KubeconfigError),
+    /// No kubeconfig was given and this is not a pod.
+    #[error("in-cluster configuration: {0}; give --kubeconfig outside a cluster")]
+    InCluster(#[from] ::kube::config::InClusterError),
+    /// TLS or address settings cannot be used.
+    #[error("client: {0}")]
+    Client(#[from] ::kube::Error),
+}
+
+/// Why a call gave no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The server answered with an error.
+    #[error("{code} {reason}: {message}")]
+    Status {
+        /// HTTP status.
+        code: u16,
+        /// Machine-readable reason.
+        reason: String,
+        /// The server's words.
+        message: String,
+    },
+    /// No answer within the timeout.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The connection failed or the answer cannot be read.
+    #[error("{0}")]
+    Transport(String),
+    /// The request cannot be built.
+    #[error("bad request: {0}")]
+    Request(String),
+}
+
+impl CallError {
+    /// The HTTP status, where the server gave one.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Status { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+}
+
+impl From<::kube::Error> for CallError {
+    fn from(error: ::kube::Error) -> Self {
+        match error {
+            ::kube::Error::Api(status) => Self::Status {
+                code: status.code,
+                reason: status.reason.clone(),
+                message: status.message.clone(),
+            },
+            other => Self::Transport(describe(&other)),
+        }
+    }
+}
+
+/// An error with all its causes: the outermost message alone rarely says what happened.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+/// The clients of this process.
+#[derive(Clone)]
+pub struct Clients {
+    /// For watches.
+    pub watch: Client,
+    /// For single calls.
+    pub call: Caller,
+    /// For the lease: a connection of its own, so that a burst of writes does not delay renewals.
+    pub lease: Caller,
+}
+
+impl Clients {
+    /// Clients from a kubeconfig, or from the pod's service account.
+    pub async fn connect(kubeconfig: Option<&Path>, timeouts: Timeouts) -> Result<Self, ClientError> {
+        let config = match kubeconfig {
+            Some(path) => {
+                let file = Kubeconfig::read_from(path)?;
+                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+            }
+            None => Config::incluster()?,
+        };
+        let mut single = config.clone();
+        single.default_retry = false;
+        single.connect_timeout = Some(timeouts.call);
+        Ok(Self {
+            watch: Client::try_from(config)?,
+            call: Caller {
+                client: Client::try_from(single.clone())?,
+                timeout: timeouts.call,
+            },
+            lease: Caller {
+                client: Client::try_from(single)?,
+                timeout: timeouts.lease,
+            },
+        })
+    }
+}
+
+/// Timeouts of single calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// Reads and writes.
+    pub call: Duration,
+    /// Lease renewals.
+    pub lease: Duration,
+}
+
+/// Makes single calls, each within a timeout.
+#[derive(Clone)]
+pub struct Caller {
+    client: Client,
+    timeout: Duration,
+}
+
+impl Caller {
+    /// A caller on a given client.
+    pub fn new(client: Client, timeout: Duration) -> Self {
+        Self { client, timeout }
+    }
+
+    /// One call. An answer that is no JSON counts as a transport error.
+    pub async fn call(
+        &self,
+        verb: http::Method,
+        path: &str,
+        kind: Content,
+        body: Option<&Value>,
+    ) -> Result<Value, CallError> {
+        let bytes = match body {
+            Some(value) => {
+                serde_json::to_vec(value).map_err(|error| CallError::Request(error.to_string()))?
+            }
+            None => Vec::new(),
+        };
+        let mut request = Request::builder().method(verb).uri(path);
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, kind.media_type());
+        }
+        let request = request
+            .body(bytes)
+            .map_err(|error| CallError::Request(error.to_string()))?;
+        match tokio::time::timeout(self.timeout, self.client.request::<Value>(request)).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(CallError::Timeout(self.timeout)),
+        }
+    }
+
+    /// GET.
+    pub async fn get(&self, path: &str) -> Result<Value, CallError> {
+        self.call(http::Method::GET, path, Content::Json, None).await
+    }
+
+    /// POST.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
+        self.call(http::Method::POST, path, Content::Json, Some(body))
+            .await
+    }
+
+    /// PUT.
+    pub async fn put(&self, path: &str, body: &Value) -> Result<Value, CallError> {
+        self.call(http::Method::PUT, path, Content::Json, Some(body))
+            .await
+    }
+}
+
+/// What a request's body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// An object.
+    Json,
+    /// A merge patch.
+    Merge,
+    /// A server-side apply.
+    Apply,
+}
+
+impl Content {
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Merge => "application/merge-patch+json",
+            Self::Apply => "application/apply-patch+yaml",
+        }
+    }
+}
+
+/// URL path of a kind's collection in a namespace.
+pub fn collection_path(resource: &Resource, namespace: &str) -> String {
+    let base = if resource.group.is_empty() {
+        format!("/api/{}", resource.version)
+    } else {
+        format!("/apis/{}/{}", resource.group, resource.version)
+    };
+    if resource.namespaced {
+        format!("{base}/namespaces/{namespace}/{}", resource.plural)
+    } else {
+        format!("{base}/{}", resource.plural)
+    }
+}
+
+/// URL path of an object.
+pub fn object_path(resource: &Resource, key: &ObjectKey) -> String {
+    format!("{}/{}", collection_path(resource, &key.namespace), key.name)
+}

@@ -1,0 +1,222 @@
+//! Events about objects: best effort, within a budget of their own.
+//!
+//! Invariants: the same thing about the same object (reason and note) within a window is one Event with a count; the
+//! queue is bounded, and what does not fit or cannot be written is dropped and counted, never waited for.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+
+use super::budget::Budget;
+use super::client::{CallError, Caller, Content};
+use super::lease::Fence;
+use super::watch::api_version;
+use crate::state::Event;
+
+/// Limits of the API server.
+const NOTE_BYTES: usize = 1024;
+const NAME_BYTES: usize = 200;
+
+/// How events are written.
+#[derive(Clone, Debug)]
+pub struct EventSettings {
+    /// Events per second.
+    pub rate: f64,
+    /// Events in a burst.
+    pub burst: f64,
+    /// Events that wait.
+    pub queue: usize,
+    /// Within it the same event is counted instead of written again.
+    pub window: Duration,
+    /// Who reports.
+    pub controller: String,
+    /// Which replica.
+    pub instance: String,
+}
+
+/// Told how many events were dropped.
+pub type OnDropped = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// What makes two events the same.
+type Sameness = (String, String, String, String);
+
+#[derive(Clone, Debug)]
+struct Known {
+    path: String,
+    first: Duration,
+    count: u32,
+}
+
+/// Events on their way.
+struct Desk {
+    waiting: VecDeque<(Event, Timestamp)>,
+    known: BTreeMap<Sameness, Known>,
+    settings: EventSettings,
+}
+
+/// Writes events until the channel closes.
+pub async fn run(
+    caller: Caller,
+    settings: EventSettings,
+    fence: Fence,
+    dropped: OnDropped,
+    mut events: mpsc::UnboundedReceiver<Event>,
+) {
+    let mut budget = Budget::new(settings.rate, settings.burst, fence.now());
+    let mut desk = Desk {
+        waiting: VecDeque::new(),
+        known: BTreeMap::new(),
+        settings,
+    };
+    loop {
+        let ready = !desk.waiting.is_empty();
+        let pause = if ready { budget.wait() } else { Duration::ZERO };
+        tokio::select! {
+            biased;
+            event = events.recv() => match event {
+                Some(event) if desk.waiting.len() < desk.settings.queue => {
+                    desk.waiting.push_back((event, Timestamp::now()));
+                    continue;
+                }
+                Some(_) => {
+                    dropped(1);
+                    continue;
+                }
+                None => return,
+            },
+            () = tokio::time::sleep(pause), if ready => {}
+        }
+        if !budget.take(fence.now()) {
+            continue;
+        }
+        let Some((event, at)) = desk.waiting.pop_front() else {
+            continue;
+        };
+        if !fence.open() {
+            continue;
+        }
+        if let Err(error) = desk.send(&caller, &event, at, fence.now()).await {
+            tracing::debug!(reason = event.reason, %error, "event dropped");
+            dropped(1);
+        }
+    }
+}
+
+impl Desk {
+    async fn send(
+        &mut self,
+        caller: &Caller,
+        event: &Event,
+        at: Timestamp,
+        now: Duration,
+    ) -> Result<(), CallError> {
+        let window = self.settings.window;
+        self.known
+            .retain(|_, known| now.saturating_sub(known.first) < window);
+        let same = (
+            event.uid.clone(),
+            event.key.to_string(),
+            event.reason.clone(),
+            event.note.clone(),
+        );
+        if let Some(known) = self.known.get_mut(&same) {
+            known.count = known.count.saturating_add(1);
+            let series = json!({"series": {"count": known.count, "lastObservedTime": micro(at)}});
+            return caller
+                .call(http::Method::PATCH, &known.path, Content::Merge, Some(&series))
+                .await
+                .map(|_| ());
+        }
+        let namespace = namespace(event);
+        let name = name(event, at);
+        let collection = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+        caller
+            .post(&collection, &self.body(event, namespace, &name, at))
+            .await?;
+        let path = format!("{collection}/{name}");
+        if self.known.len() < self.settings.queue {
+            self.known.insert(
+                same,
+                Known {
+                    path,
+                    first: now,
+                    count: 1,
+                },
+            );
+        }
+        Ok(())
+    }
+
+    fn body(&self, event: &Event, namespace: &str, name: &str, at: Timestamp) -> Value {
+        let resource = event.kind.resource();
+        json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"namespace": namespace, "name": name},
+            "eventTime": micro(at),
+            "type": if event.warning { "Warning" } else { "Normal" },
+            "reason": event.reason,
+            "action": event.reason,
+            "note": cut(&event.note, NOTE_BYTES),
+            "reportingController": self.settings.controller,
+            "reportingInstance": cut(&self.settings.instance, 128),
+            "regarding": {
+                "apiVersion": api_version(resource),
+                "kind": resource.kind,
+                "namespace": &*event.key.namespace,
+                "name": &*event.key.name,
+                "uid": event.uid,
+            },
+        })
+    }
+}
+
+/// Events about cluster-scoped objects live in `default`, where `kubectl describe` looks for them.
+fn namespace(event: &Event) -> &str {
+    if event.key.namespace.is_empty() {
+        "default"
+    } else {
+        &event.key.namespace
+    }
+}
+
+/// The same event at the same time has the same name: a repeated POST is a conflict, not a second event.
+fn name(event: &Event, at: Timestamp) -> String {
+    let mut digest = Sha256::new();
+    for part in [
+        event.uid.as_str(),
+        event.kind.resource().kind,
+        &event.reason,
+        &event.note,
+    ] {
+        digest.update(part.as_bytes());
+        digest.update([0]);
+    }
+    digest.update(at.as_microsecond().to_be_bytes());
+    let hash: String = digest
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let base = cut(&event.key.name, NAME_BYTES).trim_end_matches(['.', '-']);
+    format!("{base}.{hash}")
+}
+
+fn micro(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+/// At most this many bytes, whole characters.
+fn cut(text: &str, bytes: usize) -> &str {
+    let mut end = bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    text.get(..end).unwrap_or_default()
+}

@@ -1,0 +1,202 @@
+//! The effect executor: writes what the core decided.
+//!
+//! Invariants: one call per object at a time; nothing is sent while this replica may not act (checked right before
+//! each call); nothing is sent twice, the core decides again on what is fed back; background writes share one budget,
+//! oldest first, and only the latest of an object is sent: one that a newer replaced gets no answer. Before a conflict
+//! is told, the newest object is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::client::{CallError, Caller, Content, collection_path, object_path};
+use super::lease::Fence;
+use super::queue::{Next, Target, Task, WriteQueue};
+use super::watch::{jitter, strip};
+use crate::api::{ObjectKey, names};
+use crate::state::{Delta, Kind, Verb, Write, WriteOutcome, WriteResult};
+
+/// How the executor runs.
+#[derive(Clone, Copy, Debug)]
+pub struct ExecutorSettings {
+    /// Calls at a time.
+    pub concurrency: usize,
+    /// Background writes per second.
+    pub background_rate: f64,
+    /// Pause before a call is answered as unavailable: the core's next try comes after it.
+    pub pause: Duration,
+}
+
+impl Default for ExecutorSettings {
+    fn default() -> Self {
+        Self {
+            concurrency: 16,
+            background_rate: 30.0,
+            pause: Duration::from_millis(500),
+        }
+    }
+}
+
+/// Told about each call that was made.
+pub type OnCall = Arc<dyn Fn(Verb, &WriteOutcome) + Send + Sync>;
+
+/// What the executor needs.
+pub struct Executor {
+    /// Makes the calls.
+    pub caller: Caller,
+    /// How to run.
+    pub settings: ExecutorSettings,
+    /// Whether this replica may act.
+    pub fence: Fence,
+    /// Where results go.
+    pub deltas: mpsc::Sender<Delta>,
+    /// Counts calls.
+    pub on_call: OnCall,
+}
+
+impl Executor {
+    /// Runs until the channel of tasks is closed; then lets the calls under way finish.
+    pub async fn run(self, mut tasks: mpsc::UnboundedReceiver<Task>) {
+        let executor = Arc::new(self);
+        let fence = &executor.fence;
+        let mut queue = WriteQueue::new(executor.settings.background_rate, fence.now());
+        let mut running = JoinSet::new();
+        let mut open = true;
+        while open || !running.is_empty() {
+            let mut wait = None;
+            while open && running.len() < executor.settings.concurrency.max(1) {
+                match queue.next(fence.now()) {
+                    Next::Start(task) => {
+                        running.spawn(Arc::clone(&executor).perform(task));
+                    }
+                    Next::Wait(time) => {
+                        wait = Some(time);
+                        break;
+                    }
+                    Next::Idle => break,
+                }
+            }
+            tokio::select! {
+                task = tasks.recv(), if open => match task {
+                    Some(task) => queue.push(task),
+                    None => open = false,
+                },
+                Some(done) = running.join_next() => match done {
+                    Ok(target) => queue.finished(&target),
+                    Err(error) => std::panic::resume_unwind(error.into_panic()),
+                },
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+            }
+        }
+    }
+
+    async fn perform(self: Arc<Self>, task: Task) -> Target {
+        let target = task.target();
+        if !self.fence.open() {
+            return target;
+        }
+        let deltas = match task {
+            Task::Write(write) => self.write(write).await,
+            Task::Refetch { kind, key } => self.fetch(kind, &key).await.ok().into_iter().collect(),
+        };
+        for delta in deltas {
+            // Nobody listens any more: the process is about to end.
+            if self.deltas.send(delta).await.is_err() {
+                break;
+            }
+        }
+        target
+    }
+
+    async fn write(&self, write: Write) -> Vec<Delta> {
+        let outcome = outcome(self.send(&write).await);
+        (self.on_call)(write.verb, &outcome);
+        let mut deltas = Vec::new();
+        match &outcome {
+            WriteOutcome::Done(_) | WriteOutcome::NotFound | WriteOutcome::Rejected { .. } => {}
+            WriteOutcome::Conflict => deltas.extend(self.fetch(write.kind, &write.key).await.ok()),
+            WriteOutcome::Unavailable { message } => {
+                tracing::warn!(kind = write.kind.resource().kind, key = %write.key, message, "write unanswered");
+                tokio::time::sleep(jitter(self.settings.pause)).await;
+                deltas.extend(self.fetch(write.kind, &write.key).await.ok());
+            }
+        }
+        deltas.push(Delta::Written(WriteResult {
+            id: write.id,
+            kind: write.kind,
+            key: write.key,
+            outcome,
+        }));
+        deltas
+    }
+
+    async fn send(&self, write: &Write) -> Result<Value, CallError> {
+        let resource = write.kind.resource();
+        let manager = names::FIELD_MANAGER;
+        let object = object_path(resource, &write.key);
+        let object = write
+            .subresource
+            .map_or(object.clone(), |subresource| format!("{object}/{subresource}"));
+        let (method, path, content) = match write.verb {
+            Verb::Create => {
+                let collection = collection_path(resource, &write.key.namespace);
+                (
+                    Method::POST,
+                    format!("{collection}?fieldManager={manager}"),
+                    Content::Json,
+                )
+            }
+            Verb::Apply => (
+                Method::PATCH,
+                format!("{object}?fieldManager={manager}&force=true"),
+                Content::Apply,
+            ),
+            Verb::Merge => (
+                Method::PATCH,
+                format!("{object}?fieldManager={manager}"),
+                Content::Merge,
+            ),
+            Verb::Delete => (Method::DELETE, object, Content::Json),
+        };
+        self.caller.call(method, &path, content, Some(&write.body)).await
+    }
+
+    /// The object as it is now, or that it is gone.
+    async fn fetch(&self, kind: Kind, key: &ObjectKey) -> Result<Delta, CallError> {
+        match self.caller.get(&object_path(kind.resource(), key)).await {
+            Ok(object) => Ok(Delta::Applied {
+                kind,
+                object: strip(object),
+            }),
+            Err(error) if error.code() == Some(404) => Ok(Delta::Deleted {
+                kind,
+                key: key.clone(),
+                uid: String::new(),
+            }),
+            Err(error) => {
+                tracing::warn!(kind = kind.resource().kind, %key, %error, "read");
+                Err(error)
+            }
+        }
+    }
+}
+
+fn outcome(answer: Result<Value, CallError>) -> WriteOutcome {
+    match answer {
+        Ok(object) => WriteOutcome::Done(strip(object)),
+        Err(CallError::Status { code, message, .. }) => match code {
+            404 | 410 => WriteOutcome::NotFound,
+            409 => WriteOutcome::Conflict,
+            408 | 429 | 500.. => WriteOutcome::Unavailable { message },
+            _ => WriteOutcome::Rejected { code, message },
+        },
+        Err(CallError::Request(message)) => WriteOutcome::Rejected { code: 400, message },
+        Err(error @ (CallError::Timeout(_) | CallError::Transport(_))) => WriteOutcome::Unavailable {
+            message: error.to_string(),
+        },
+    }
+}

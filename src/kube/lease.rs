@@ -1,0 +1,248 @@
+//! Shell of the lease state machine: reads and writes the Lease and opens or shuts the fence.
+//!
+//! Invariant: the fence is open only while the state machine says that this replica leads, and it shuts by itself at
+//! the deadline, whether or not this task gets to run (a paused process that continues finds it shut).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::client::{CallError, Caller};
+use super::watch::jitter;
+use crate::lifecycle::lease::{Action, Answer, Elector, Record, Settings};
+
+/// Until when this replica may act, by a monotonic clock. Shared by all who act.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    origin: Instant,
+    until: Arc<AtomicU64>,
+}
+
+impl Default for Fence {
+    fn default() -> Self {
+        Self {
+            origin: Instant::now(),
+            until: Arc::new(AtomicU64::new(0)),
+        }
+    }
+}
+
+impl Fence {
+    /// Time since the process began.
+    pub fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// Whether this replica may act now.
+    pub fn open(&self) -> bool {
+        nanos(self.now()) < self.until.load(Ordering::Acquire)
+    }
+
+    /// Opens for good: there is no election.
+    pub fn open_forever(&self) {
+        self.until.store(u64::MAX, Ordering::Release);
+    }
+
+    /// Shuts for good.
+    pub fn shut(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+
+    fn open_until(&self, until: Duration) {
+        self.until.store(nanos(until), Ordering::Release);
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Where the Lease is and how this replica competes.
+#[derive(Clone, Debug)]
+pub struct LeaseSettings {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Identity and durations.
+    pub election: Settings,
+}
+
+/// Why the election ended.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// The deadline passed without a renewal, or another took over.
+    #[error("lease {namespace}/{name} lost")]
+    Lost {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+}
+
+/// Competes until `stop`; then gives the lease back. The epoch goes to `leading` when it is won.
+pub async fn compete(
+    caller: Caller,
+    settings: LeaseSettings,
+    fence: Fence,
+    leading: watch::Sender<Option<i32>>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), LeaseError> {
+    let mut elector = Elector::new(settings.election.clone());
+    let mut acquired = String::new();
+    while !*stop.borrow() {
+        let now = fence.now();
+        let outcome = match elector.next(now) {
+            Action::Lost => None,
+            Action::Wait(until) => {
+                let pause = until.saturating_sub(now);
+                tokio::select! {
+                    () = tokio::time::sleep(pause + jitter(pause / 10)) => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+                Some(None)
+            }
+            Action::Read => Some(Some(read(&caller, &settings).await)),
+            Action::Write(record) => {
+                let wall = wall();
+                if elector.leading(now).is_none() {
+                    acquired.clone_from(&wall);
+                }
+                Some(Some(write(&caller, &settings, record, &acquired, &wall).await))
+            }
+        };
+        let Some(answer) = outcome else {
+            fence.shut();
+            leading.send_replace(None);
+            return Err(LeaseError::Lost {
+                namespace: settings.namespace,
+                name: settings.name,
+            });
+        };
+        if let Some(answer) = answer {
+            elector.answered(answer, now, fence.now());
+        }
+        match (elector.leading(fence.now()), elector.acts_until()) {
+            (Some(epoch), Some(until)) => {
+                fence.open_until(until);
+                leading.send_if_modified(|known| {
+                    let new = *known != Some(epoch);
+                    *known = Some(epoch);
+                    new
+                });
+            }
+            _ => fence.shut(),
+        }
+    }
+    fence.shut();
+    if let Some(record) = elector.release()
+        && matches!(
+            write(&caller, &settings, record, &acquired, &wall()).await,
+            Answer::Written(_)
+        )
+    {
+        tracing::info!("lease released");
+    }
+    Ok(())
+}
+
+/// The wall clock as a Lease shows it.
+fn wall() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+fn collection(settings: &LeaseSettings) -> String {
+    format!(
+        "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+        settings.namespace
+    )
+}
+
+async fn read(caller: &Caller, settings: &LeaseSettings) -> Answer {
+    match caller
+        .get(&format!("{}/{}", collection(settings), settings.name))
+        .await
+    {
+        Ok(lease) => Answer::Found(decode(&lease)),
+        Err(error) if error.code() == Some(404) => Answer::Absent,
+        Err(error) => failed(settings, &error),
+    }
+}
+
+async fn write(
+    caller: &Caller,
+    settings: &LeaseSettings,
+    record: Record,
+    acquired: &str,
+    renewed: &str,
+) -> Answer {
+    let collection = collection(settings);
+    let body = encode(settings, &record, acquired, renewed);
+    let answer = if record.resource_version.is_some() {
+        caller
+            .put(&format!("{collection}/{}", settings.name), &body)
+            .await
+    } else {
+        caller.post(&collection, &body).await
+    };
+    match answer {
+        Ok(lease) => Answer::Written(decode(&lease)),
+        Err(error) if matches!(error.code(), Some(404 | 409)) => Answer::Conflict,
+        Err(error) => failed(settings, &error),
+    }
+}
+
+fn failed(settings: &LeaseSettings, error: &CallError) -> Answer {
+    tracing::warn!(namespace = settings.namespace, name = settings.name, %error, "lease");
+    Answer::Failed
+}
+
+fn decode(lease: &Value) -> Record {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let number = |value: &Value| {
+        value
+            .as_i64()
+            .and_then(|number| i32::try_from(number).ok())
+            .unwrap_or(0)
+    };
+    let spec = |field: &str| {
+        lease
+            .pointer(&format!("/spec/{field}"))
+            .cloned()
+            .unwrap_or_default()
+    };
+    Record {
+        holder: text(&spec("holderIdentity")),
+        duration_secs: number(&spec("leaseDurationSeconds")),
+        transitions: number(&spec("leaseTransitions")),
+        renewed: text(&spec("renewTime")),
+        resource_version: lease
+            .pointer("/metadata/resourceVersion")
+            .and_then(Value::as_str)
+            .map(str::to_owned),
+    }
+}
+
+fn encode(settings: &LeaseSettings, record: &Record, acquired: &str, renewed: &str) -> Value {
+    let mut metadata = json!({"namespace": settings.namespace, "name": settings.name});
+    if let (Some(version), Value::Object(fields)) = (&record.resource_version, &mut metadata) {
+        fields.insert("resourceVersion".into(), version.as_str().into());
+    }
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": metadata,
+        "spec": {
+            "holderIdentity": record.holder,
+            "leaseDurationSeconds": record.duration_secs,
+            "leaseTransitions": record.transitions,
+            "acquireTime": acquired,
+            "renewTime": renewed,
+        },
+    })
+}

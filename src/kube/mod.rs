@@ -1,0 +1,18 @@
+//! Talking to the API server: client, watches, effect executor, events, lease, certificates.
+//!
+//! Invariants: every call that is not a watch has a timeout; nothing here decides about workloads; what is lost by a
+//! failure is repaired by the next list, never by memory.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the shell reads clocks and starts tasks"
+)]
+
+pub mod budget;
+pub mod certificates;
+pub mod client;
+pub mod events;
+pub mod execute;
+pub mod lease;
+pub mod pki;
+pub mod queue;
+pub mod watch;

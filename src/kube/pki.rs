@@ -1,0 +1,258 @@
+//! Making and reading certificates.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::RootCertStore;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::sign::CertifiedKey;
+use sha2::{Digest, Sha256};
+
+use crate::lifecycle::certificates::{Authority, Fingerprint, Leaf};
+
+/// Validity begins this much before it is made, or a tenth of the lifetime if that is less: clocks differ.
+const BACKDATE: Duration = Duration::from_secs(300);
+
+/// Why a certificate cannot be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// Making it failed.
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    /// A part of the Secret cannot be read.
+    #[error("{part}: {problem}")]
+    Unreadable {
+        /// Key in the Secret.
+        part: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// It is not valid at this time.
+    #[error("not valid now: from {from} until {until}")]
+    Expired {
+        /// Start.
+        from: Timestamp,
+        /// End.
+        until: Timestamp,
+    },
+    /// No provider of cryptography has been installed.
+    #[error("no cryptography provider installed")]
+    NoProvider,
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// A certificate that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// As PEM.
+    pub pem: String,
+    /// What the state machine knows of it.
+    pub authority: Authority,
+    der: CertificateDer<'static>,
+}
+
+/// A new self-signed authority.
+pub fn new_authority(now: Timestamp, lifetime: Duration) -> Result<Pair, PkiError> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    // The name carries the time: a verifier tells two authorities with the same name apart only by trying both.
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("sluice-ca-{}", now.as_millisecond()));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    validity(&mut params, now, lifetime);
+    let certificate = params.self_signed(&key)?;
+    Ok(Pair {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    })
+}
+
+/// A new serving certificate. It does not outlive its authority.
+pub fn new_leaf(
+    authority: &Pair,
+    until: Timestamp,
+    names: &[String],
+    now: Timestamp,
+    lifetime: Duration,
+) -> Result<Pair, PkiError> {
+    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(names.to_vec())?;
+    let common = names
+        .first()
+        .map(|name| name.chars().take(64).collect::<String>())
+        .unwrap_or_default();
+    params.distinguished_name.push(DnType::CommonName, common);
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+    validity(&mut params, now, lifetime.min(left));
+    let certificate = params.signed_by(&key, &issuer)?;
+    Ok(Pair {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    })
+}
+
+fn validity(params: &mut CertificateParams, now: Timestamp, lifetime: Duration) {
+    let now = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(BACKDATE.min(lifetime / 10));
+    params.not_after = epoch + now.saturating_add(lifetime);
+}
+
+/// The certificates in a PEM text; what cannot be read is left out.
+pub fn certificates(pem: &[u8]) -> Vec<Certificate> {
+    CertificateDer::pem_slice_iter(pem)
+        .filter_map(|der| read(der.ok()?))
+        .collect()
+}
+
+fn read(der: CertificateDer<'static>) -> Option<Certificate> {
+    let (from, until) = period(&der)?;
+    let authority = Authority {
+        fingerprint: fingerprint(&der),
+        from,
+        until,
+    };
+    Some(Certificate {
+        pem: to_pem(&der),
+        authority,
+        der,
+    })
+}
+
+fn period(der: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;
+    let validity = parsed.validity();
+    let from = Timestamp::from_second(validity.not_before.timestamp()).ok()?;
+    Some((from, Timestamp::from_second(validity.not_after.timestamp()).ok()?))
+}
+
+fn fingerprint(der: &CertificateDer<'_>) -> Fingerprint {
+    let digest = Sha256::digest(der);
+    digest
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<String>()
+        .into()
+}
+
+/// Base64 in lines of 64, between the markers.
+fn to_pem(der: &CertificateDer<'_>) -> String {
+    let text = serde_json::to_value(k8s_openapi::ByteString(der.to_vec())).unwrap_or_default();
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    for (at, letter) in text.as_str().unwrap_or_default().chars().enumerate() {
+        if at > 0 && at % 64 == 0 {
+            pem.push('\n');
+        }
+        pem.push(letter);
+    }
+    pem.push_str("\n-----END CERTIFICATE-----\n");
+    pem
+}
+
+/// A serving certificate that can be served.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// For the TLS stack.
+    pub key: Arc<CertifiedKey>,
+    /// For the state machine.
+    pub leaf: Leaf,
+    /// The certificate of its issuer, where the Secret has it.
+    pub issuer: Option<Certificate>,
+}
+
+/// Reads the parts of a serving Secret. The key must fit, the time must be right, the issuer must have signed it.
+pub fn load(
+    chain: &[u8],
+    key: &[u8],
+    issuer: Option<&[u8]>,
+    names: &[String],
+    now: Timestamp,
+) -> Result<Loaded, PkiError> {
+    let unreadable = |part, problem: String| PkiError::Unreadable { part, problem };
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+        .collect::<Result<_, _>>()
+        .map_err(|error| unreadable("tls.crt", error.to_string()))?;
+    let first = chain
+        .first()
+        .cloned()
+        .ok_or_else(|| unreadable("tls.crt", "no certificate".into()))?;
+    let (from, until) = period(&first).ok_or_else(|| unreadable("tls.crt", "no X.509 certificate".into()))?;
+    let secret =
+        PrivateKeyDer::from_pem_slice(key).map_err(|error| unreadable("tls.key", error.to_string()))?;
+    let provider = CryptoProvider::get_default().ok_or(PkiError::NoProvider)?;
+    let key = CertifiedKey::from_der(chain, secret, provider)
+        .map_err(|error| unreadable("tls.key", error.to_string()))?;
+    if now < from || now >= until {
+        return Err(PkiError::Expired { from, until });
+    }
+    let signer = issuer
+        .map(certificates)
+        .into_iter()
+        .flatten()
+        .find(|candidate| verifies(std::slice::from_ref(candidate), &key, None, now));
+    if issuer.is_some() && signer.is_none() {
+        return Err(unreadable("ca.crt", "did not sign tls.crt".into()));
+    }
+    let leaf = Leaf {
+        issuer: signer
+            .as_ref()
+            .map(|signer| signer.authority.fingerprint.clone())
+            .unwrap_or_default(),
+        from,
+        until,
+        names_complete: names.iter().all(|name| bears(&first, name)),
+    };
+    Ok(Loaded {
+        key: Arc::new(key),
+        leaf,
+        issuer: signer,
+    })
+}
+
+fn bears(leaf: &CertificateDer<'_>, name: &str) -> bool {
+    let (Ok(parsed), Ok(name)) = (ParsedCertificate::try_from(leaf), ServerName::try_from(name)) else {
+        return false;
+    };
+    verify_server_name(&parsed, &name).is_ok()
+}
+
+/// Whether a client that trusts these authorities accepts this certificate (under this name, if given).
+pub fn verifies(bundle: &[Certificate], key: &CertifiedKey, name: Option<&str>, now: Timestamp) -> bool {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(bundle.iter().map(|certificate| certificate.der.clone()));
+    let (Some((leaf, intermediates)), Some(provider)) =
+        (key.cert.split_first(), CryptoProvider::get_default())
+    else {
+        return false;
+    };
+    let Ok(parsed) = ParsedCertificate::try_from(leaf) else {
+        return false;
+    };
+    let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0)));
+    let algorithms = provider.signature_verification_algorithms.all;
+    verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, time, algorithms).is_ok()
+        && name.is_none_or(|name| bears(leaf, name))
+}

@@ -1,0 +1,187 @@
+//! Order of the executor's tasks: one per object at a time, foreground first, background within a budget.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::budget::Budget;
+use crate::api::ObjectKey;
+use crate::state::{Kind, Write};
+
+/// The object that a task is about.
+pub type Target = (Kind, ObjectKey);
+
+/// Something for the executor to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Task {
+    /// Change an object.
+    Write(Write),
+    /// Read an object.
+    Refetch {
+        /// Its kind.
+        kind: Kind,
+        /// Its key.
+        key: ObjectKey,
+    },
+}
+
+impl Task {
+    /// The object.
+    pub fn target(&self) -> Target {
+        match self {
+            Self::Write(write) => (write.kind, write.key.clone()),
+            Self::Refetch { kind, key } => (*kind, key.clone()),
+        }
+    }
+}
+
+/// What can be started.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// This one now.
+    Start(Task),
+    /// One after this time.
+    Wait(Duration),
+    /// None.
+    Idle,
+}
+
+/// Tasks that wait.
+#[derive(Debug)]
+pub struct WriteQueue {
+    foreground: VecDeque<Task>,
+    background: BTreeMap<u64, Write>,
+    /// Places in `background`: a newer write of an object takes the older one's place.
+    places: BTreeMap<Target, u64>,
+    /// Tasks of objects with a call under way.
+    held: BTreeMap<Target, VecDeque<Task>>,
+    busy: BTreeSet<Target>,
+    sequence: u64,
+    budget: Budget,
+}
+
+impl WriteQueue {
+    /// An empty queue with a budget for background writes.
+    pub fn new(background_rate: f64, now: Duration) -> Self {
+        Self {
+            foreground: VecDeque::new(),
+            background: BTreeMap::new(),
+            places: BTreeMap::new(),
+            held: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            sequence: 0,
+            budget: Budget::new(background_rate, background_rate.max(1.0), now),
+        }
+    }
+
+    /// Adds a task.
+    pub fn push(&mut self, task: Task) {
+        match task {
+            Task::Write(write) if write.background => {
+                let target = (write.kind, write.key.clone());
+                let place = *self.places.entry(target).or_insert_with(|| {
+                    self.sequence = self.sequence.wrapping_add(1);
+                    self.sequence
+                });
+                self.background.insert(place, write);
+            }
+            task => self.foreground.push_back(task),
+        }
+    }
+
+    /// The next task whose object is free.
+    pub fn next(&mut self, now: Duration) -> Next {
+        while let Some(task) = self.foreground.pop_front() {
+            let target = task.target();
+            if self.busy.insert(target.clone()) {
+                return Next::Start(task);
+            }
+            self.held.entry(target).or_default().push_back(task);
+        }
+        let free = self
+            .background
+            .iter()
+            .find(|(_, write)| !self.busy.contains(&(write.kind, write.key.clone())));
+        let Some(place) = free.map(|(place, _)| *place) else {
+            return Next::Idle;
+        };
+        if !self.budget.take(now) {
+            return Next::Wait(self.budget.wait());
+        }
+        let Some(write) = self.background.remove(&place) else {
+            return Next::Idle;
+        };
+        let task = Task::Write(write);
+        self.places.remove(&task.target());
+        self.busy.insert(task.target());
+        Next::Start(task)
+    }
+
+    /// The call on this object is over.
+    pub fn finished(&mut self, target: &Target) {
+        self.busy.remove(target);
+        for task in self.held.remove(target).into_iter().flatten().rev() {
+            self.foreground.push_front(task);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Verb;
+
+    fn write(id: u64, name: &str, background: bool) -> Task {
+        Task::Write(Write {
+            id,
+            kind: Kind::Workload,
+            key: ObjectKey::new("ns", name),
+            verb: Verb::Merge,
+            subresource: None,
+            body: serde_json::Value::Null,
+            background,
+        })
+    }
+
+    fn id(next: Next) -> Option<u64> {
+        match next {
+            Next::Start(Task::Write(write)) => Some(write.id),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn one_object_at_a_time_in_order() {
+        let mut queue = WriteQueue::new(30.0, Duration::ZERO);
+        for (number, name) in [(1, "a"), (2, "a"), (3, "b"), (4, "a")] {
+            queue.push(write(number, name, false));
+        }
+        assert_eq!(id(queue.next(Duration::ZERO)), Some(1));
+        assert_eq!(id(queue.next(Duration::ZERO)), Some(3));
+        assert_eq!(queue.next(Duration::ZERO), Next::Idle);
+        let target = (Kind::Workload, ObjectKey::new("ns", "a"));
+        queue.finished(&target);
+        assert_eq!(id(queue.next(Duration::ZERO)), Some(2));
+        queue.finished(&target);
+        assert_eq!(id(queue.next(Duration::ZERO)), Some(4));
+    }
+
+    #[test]
+    fn background_is_oldest_first_and_latest_wins() {
+        let mut queue = WriteQueue::new(1.0, Duration::ZERO);
+        for (number, name) in [(1, "a"), (2, "b"), (3, "a")] {
+            queue.push(write(number, name, true));
+        }
+        queue.push(write(9, "c", false));
+        assert_eq!(id(queue.next(Duration::ZERO)), Some(9), "foreground first");
+        assert_eq!(
+            id(queue.next(Duration::ZERO)),
+            Some(3),
+            "the place of 1, the content of 3"
+        );
+        let Next::Wait(wait) = queue.next(Duration::ZERO) else {
+            panic!("budget is spent")
+        };
+        assert_eq!(id(queue.next(wait)), Some(2));
+        assert_eq!(queue.next(wait), Next::Idle);
+    }
+}

@@ -1,0 +1,294 @@
+//! One watch per kind, as deltas for the core.
+//!
+//! Invariants: a list is told as Restarted, Applied…, Synced, so that what it lacks is deleted by absence; an error is
+//! a value that is counted and waited out, never the end; a task that ends is an error of the caller. Objects lose
+//! their managed fields and the last-applied annotation before anyone sees them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ::kube::api::DynamicObject;
+use ::kube::core::{ApiResource, GroupVersionKind};
+use ::kube::runtime::watcher::{self, Event, watcher};
+use ::kube::{Api, Client};
+use futures::{StreamExt, TryStreamExt};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::api::ObjectKey;
+use crate::state::{Delta, Kind, Resource};
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// How watches run.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchSettings {
+    /// Objects per page of a list.
+    pub page_size: u32,
+    /// A watch is asked to end after this long: the bound on a silent stall.
+    pub timeout: Duration,
+    /// First pause after an error.
+    pub backoff: Duration,
+    /// Longest pause after errors in a row.
+    pub backoff_limit: Duration,
+}
+
+impl Default for WatchSettings {
+    fn default() -> Self {
+        Self {
+            page_size: 500,
+            timeout: Duration::from_secs(60),
+            backoff: Duration::from_millis(200),
+            backoff_limit: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What is known of one watch.
+#[derive(Debug, Default)]
+pub struct WatchHealth {
+    synced: AtomicBool,
+    absent: AtomicBool,
+    errors: AtomicU64,
+}
+
+impl WatchHealth {
+    /// Whether a whole list has been told.
+    pub fn synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Whether the API server does not serve the kind.
+    pub fn absent(&self) -> bool {
+        self.absent.load(Ordering::Acquire)
+    }
+
+    /// Errors so far.
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+}
+
+/// What is known of every watch.
+#[derive(Clone, Debug)]
+pub struct WatchBoard(Arc<BTreeMap<Kind, WatchHealth>>);
+
+impl WatchBoard {
+    /// A board for these kinds.
+    pub fn new(kinds: &[Kind]) -> Self {
+        Self(Arc::new(
+            kinds.iter().map(|kind| (*kind, WatchHealth::default())).collect(),
+        ))
+    }
+
+    /// Every kind with its health.
+    pub fn iter(&self) -> impl Iterator<Item = (&Kind, &WatchHealth)> {
+        self.0.iter()
+    }
+
+    /// Kinds that are not synced yet.
+    pub fn unsynced(&self) -> Vec<&'static str> {
+        self.iter()
+            .filter(|(_, health)| !health.synced())
+            .map(|(kind, _)| kind.resource().plural)
+            .collect()
+    }
+}
+
+/// Follows one kind for ever; ends only when nobody listens any more.
+pub async fn follow(
+    client: Client,
+    kind: Kind,
+    settings: WatchSettings,
+    board: WatchBoard,
+    deltas: mpsc::Sender<Delta>,
+) {
+    let unlisted = WatchHealth::default();
+    let health = board.0.get(&kind).unwrap_or(&unlisted);
+    let resource = kind.resource();
+    let api: Api<DynamicObject> = Api::all_with(client, &api_resource(resource));
+    let config = watcher::Config::default()
+        .page_size(settings.page_size)
+        .timeout(u32::try_from(settings.timeout.as_secs()).unwrap_or(60));
+    let mut stream = watcher(api, config).boxed();
+    let mut failures = 0_u32;
+    loop {
+        match stream.try_next().await {
+            Ok(Some(event)) => {
+                failures = 0;
+                health.absent.store(false, Ordering::Release);
+                let synced = matches!(event, Event::InitDone);
+                if deltas.send(delta(kind, resource, event)).await.is_err() {
+                    return;
+                }
+                if synced {
+                    health.synced.store(true, Ordering::Release);
+                    tracing::debug!(kind = resource.kind, "listed");
+                }
+            }
+            Ok(None) => return,
+            Err(error) => {
+                health.errors.fetch_add(1, Ordering::Relaxed);
+                if is_absent(&error) {
+                    if !health.absent.swap(true, Ordering::AcqRel) {
+                        tracing::warn!(
+                            kind = resource.kind,
+                            group = resource.group,
+                            "not served by the API server; waiting for its definition"
+                        );
+                    }
+                    if may_be_absent(kind) && !health.synced() && tell_absent(kind, &deltas).await.is_err() {
+                        return;
+                    }
+                    if may_be_absent(kind) {
+                        health.synced.store(true, Ordering::Release);
+                    }
+                } else {
+                    tracing::warn!(kind = resource.kind, %error, "watch");
+                }
+                failures = failures.saturating_add(1);
+                tokio::time::sleep(pause(&settings, failures)).await;
+            }
+        }
+    }
+}
+
+/// Job kinds belong to others: their absence is an empty list.
+fn may_be_absent(kind: Kind) -> bool {
+    matches!(kind, Kind::Job(_))
+}
+
+async fn tell_absent(kind: Kind, deltas: &mpsc::Sender<Delta>) -> Result<(), mpsc::error::SendError<Delta>> {
+    deltas.send(Delta::Restarted { kind }).await?;
+    deltas.send(Delta::Synced { kind }).await
+}
+
+/// Doubling pauses, spread so that watches that failed together do not come back together.
+fn pause(settings: &WatchSettings, failures: u32) -> Duration {
+    let factor = 2_u32.saturating_pow(failures.saturating_sub(1).min(16));
+    jitter(
+        settings
+            .backoff
+            .saturating_mul(factor)
+            .min(settings.backoff_limit),
+    )
+}
+
+/// A duration between the half and the whole.
+pub(crate) fn jitter(duration: Duration) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let random = RandomState::new().hash_one(0_u8) % 1024;
+    let half = duration / 2;
+    half + half.mul_f64(f64::from(u16::try_from(random).unwrap_or(0)) / 1024.0)
+}
+
+fn is_absent(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(::kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(::kube::Error::Api(status)) => status.code == 404,
+        _ => false,
+    }
+}
+
+fn api_resource(resource: &Resource) -> ApiResource {
+    let kind = GroupVersionKind::gvk(resource.group, resource.version, resource.kind);
+    ApiResource::from_gvk_with_plural(&kind, resource.plural)
+}
+
+fn delta(kind: Kind, resource: &Resource, event: Event<DynamicObject>) -> Delta {
+    match event {
+        Event::Init => Delta::Restarted { kind },
+        Event::InitDone => Delta::Synced { kind },
+        Event::Apply(object) | Event::InitApply(object) => Delta::Applied {
+            kind,
+            object: to_value(resource, object),
+        },
+        Event::Delete(object) => Delta::Deleted {
+            kind,
+            key: ObjectKey::new(
+                object.metadata.namespace.as_deref().unwrap_or_default(),
+                object.metadata.name.as_deref().unwrap_or_default(),
+            ),
+            uid: object.metadata.uid.unwrap_or_default(),
+        },
+    }
+}
+
+fn to_value(resource: &Resource, mut object: DynamicObject) -> Value {
+    object.metadata.managed_fields = None;
+    if let Some(annotations) = &mut object.metadata.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+    let metadata = serde_json::to_value(object.metadata).unwrap_or_default();
+    let mut value = object.data;
+    if let Value::Object(fields) = &mut value {
+        let version = api_version(resource);
+        fields.insert("apiVersion".into(), version.into());
+        fields.insert("kind".into(), resource.kind.into());
+        fields.insert("metadata".into(), metadata);
+    }
+    value
+}
+
+/// `group/version`, or the version alone for core.
+pub fn api_version(resource: &Resource) -> String {
+    if resource.group.is_empty() {
+        resource.version.to_owned()
+    } else {
+        format!("{}/{}", resource.group, resource.version)
+    }
+}
+
+/// Takes off what no reader needs.
+pub fn strip(mut object: Value) -> Value {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.remove("managedFields");
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            annotations.remove(LAST_APPLIED);
+        }
+    }
+    object
+}
+
+/// Follows the object of one name: its latest state, or its absence, under a tag of the caller's.
+pub async fn follow_one<T: Clone>(
+    api: Api<DynamicObject>,
+    name: String,
+    settings: WatchSettings,
+    seen: mpsc::Sender<(T, Option<DynamicObject>)>,
+    tag: T,
+) {
+    let config = watcher::Config::default()
+        .fields(&format!("metadata.name={name}"))
+        .timeout(u32::try_from(settings.timeout.as_secs()).unwrap_or(60));
+    let mut stream = watcher(api, config).boxed();
+    let mut failures = 0_u32;
+    let mut listed = None;
+    while let Some(item) = stream.next().await {
+        let state = match item {
+            Ok(Event::Init) => {
+                listed = None;
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                listed = Some(object);
+                continue;
+            }
+            Ok(Event::InitDone) => listed.take(),
+            Ok(Event::Apply(object)) => Some(object),
+            Ok(Event::Delete(_)) => None,
+            Err(error) => {
+                tracing::warn!(name, %error, "watch");
+                failures = failures.saturating_add(1);
+                tokio::time::sleep(pause(&settings, failures)).await;
+                continue;
+            }
+        };
+        failures = 0;
+        if seen.send((tag.clone(), state)).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Rotation of the self-managed serving certificate, as a function of what is observed.
+//!
+//! The webhook bundles and the serving certificate reach the API server at different moments, so one step changes
+//! either the bundles or the leaf, never both, and between them there is an overlap in which both answers are right.
+//! Invariants: no step takes the issuer of the valid serving leaf out of a bundle; a leaf that replaces a valid one comes from an
+//! authority that every bundle has carried for the overlap; bundles shrink only when the leaf has served for the
+//! retirement time. Any replica may run this: the same observation gives the same step, and Secrets are written with
+//! create-only or resourceVersion.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// Digest of a certificate.
+pub type Fingerprint = Arc<str>;
+
+/// Durations of the rotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long an authority is valid.
+    pub authority_lifetime: Duration,
+    /// How long a serving certificate is valid.
+    pub leaf_lifetime: Duration,
+    /// How long every bundle carries a new authority before a leaf comes from it.
+    pub overlap: Duration,
+    /// How long a new leaf serves before the old authority leaves the bundles.
+    pub retirement: Duration,
+}
+
+/// A certificate authority as observed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    /// Digest of its certificate.
+    pub fingerprint: Fingerprint,
+    /// Start of validity.
+    pub from: Timestamp,
+    /// End of validity.
+    pub until: Timestamp,
+}
+
+/// The serving certificate as observed; absent when it cannot be served (unreadable, key mismatch).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// Digest of the authority that signed it.
+    pub issuer: Fingerprint,
+    /// When it was made.
+    pub from: Timestamp,
+    /// End of validity.
+    pub until: Timestamp,
+    /// Whether it bears all names wanted now.
+    pub names_complete: bool,
+}
+
+/// All that a step depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The authority that signs.
+    pub current: Option<Authority>,
+    /// The one before, kept in bundles.
+    pub previous: Option<Authority>,
+    /// The certificate in the serving Secret.
+    pub leaf: Option<Leaf>,
+    /// What each target's bundle carries.
+    pub bundles: Vec<BTreeSet<Fingerprint>>,
+    /// Since when every bundle was seen to carry the current authority.
+    pub published_since: Option<Timestamp>,
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Make an authority; the current one, where there is one, becomes the previous.
+    NewAuthority,
+    /// Write exactly these authorities to every target's bundle.
+    Publish(BTreeSet<Fingerprint>),
+    /// Make a serving certificate from the current authority.
+    NewLeaf,
+    /// Forget the previous authority.
+    DropPrevious,
+    /// Nothing before then.
+    Wait(Timestamp),
+}
+
+/// The next step.
+pub fn step(observed: &Observed, settings: &Settings, now: Timestamp) -> Step {
+    let Some(current) = observed
+        .current
+        .as_ref()
+        .filter(|authority| authority.until > now)
+    else {
+        return Step::NewAuthority;
+    };
+    let leaf = observed.leaf.as_ref().filter(|leaf| leaf.until > now);
+    let wanted = wanted_bundle(observed, current, leaf, now);
+    if observed.bundles.iter().any(|bundle| !wanted.is_subset(bundle)) {
+        // What is there already stays: shrinking is a step of its own.
+        let present = observed.bundles.iter().flatten().cloned();
+        return Step::Publish(wanted.iter().cloned().chain(present).collect());
+    }
+    let Some(leaf) = leaf else {
+        return Step::NewLeaf;
+    };
+    let mut wake = leaf_due(leaf, settings);
+    if leaf.issuer != current.fingerprint || !leaf.names_complete || wake <= now {
+        let ready = published(observed, now)
+            .saturating_add(signed(settings.overlap))
+            .unwrap_or(Timestamp::MAX);
+        if ready <= now {
+            return Step::NewLeaf;
+        }
+        return Step::Wait(ready.min(leaf.until));
+    }
+    let retired = leaf
+        .from
+        .saturating_add(signed(settings.retirement))
+        .unwrap_or(Timestamp::MAX);
+    let shrinkable = observed.previous.is_some() || observed.bundles.iter().any(|bundle| *bundle != wanted);
+    if shrinkable {
+        if retired <= now {
+            return if observed.previous.is_some() {
+                Step::DropPrevious
+            } else {
+                Step::Publish(wanted)
+            };
+        }
+        wake = wake.min(retired);
+    }
+    if observed.previous.is_none() {
+        let due = before_end(current.from, current.until, 4);
+        if due <= now {
+            return Step::NewAuthority;
+        }
+        wake = wake.min(due);
+    }
+    Step::Wait(wake)
+}
+
+/// The authorities that every bundle must carry: the one that signs, the one before, and the one behind the leaf in use.
+fn wanted_bundle(
+    observed: &Observed,
+    current: &Authority,
+    leaf: Option<&Leaf>,
+    now: Timestamp,
+) -> BTreeSet<Fingerprint> {
+    let previous = observed
+        .previous
+        .as_ref()
+        .filter(|authority| authority.until > now);
+    let mut wanted = BTreeSet::from([current.fingerprint.clone()]);
+    wanted.extend(previous.map(|authority| authority.fingerprint.clone()));
+    wanted.extend(leaf.map(|leaf| leaf.issuer.clone()));
+    wanted
+}
+
+fn published(observed: &Observed, now: Timestamp) -> Timestamp {
+    observed.published_since.unwrap_or(now)
+}
+
+/// A leaf is replaced when less than a third of its life is left.
+fn leaf_due(leaf: &Leaf, settings: &Settings) -> Timestamp {
+    let life = signed(settings.leaf_lifetime).min(leaf.until.duration_since(leaf.from));
+    leaf.until.saturating_sub(life / 3).unwrap_or(leaf.until)
+}
+
+/// The moment at which one part of `parts` of a life is left.
+fn before_end(from: Timestamp, until: Timestamp, parts: i32) -> Timestamp {
+    until
+        .saturating_sub(until.duration_since(from) / parts)
+        .unwrap_or(until)
+}
+
+fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}

@@ -1,0 +1,121 @@
+//! Admission checks of a workload: the list that applies, and what their states ask for.
+
+use super::conditions::stored;
+use crate::api::v1beta2::{
+    Admission, AdmissionCheckState, CheckState, ClusterQueueSpec, DelayedTopologyRequestState, WorkloadStatus,
+};
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+
+/// What the states of the checks ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Nothing.
+    None,
+    /// Give the reservation back and queue again.
+    Retry(String),
+    /// Deactivate the workload.
+    Reject(String),
+}
+
+/// Whether every listed check is ready; true for an empty list.
+pub fn all_ready(status: &WorkloadStatus) -> bool {
+    status.admission_checks.iter().all(|c| c.state == CheckState::Ready)
+}
+
+/// Whether a pod set still waits for its topology.
+pub fn awaits_topology(admission: &Admission) -> bool {
+    admission.pod_set_assignments.iter().any(|a| {
+        a.delayed_topology_request == Some(DelayedTopologyRequestState::Pending)
+            && a.topology_assignment.is_none()
+    })
+}
+
+/// Names of the checks that apply: with an admission those of its flavors, without one those of all flavors.
+pub fn applicable(queue: &ClusterQueueSpec, admission: Option<&Admission>) -> Vec<String> {
+    let Some(strategy) = &queue.admission_checks_strategy else {
+        return Vec::new();
+    };
+    let all: BTreeSet<&str> =
+        queue.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.name.as_str())).collect();
+    let assigned: Option<BTreeSet<&str>> = admission
+        .map(|a| a.pod_set_assignments.iter().flat_map(|p| p.flavors.values().map(String::as_str)).collect());
+    let mut names: Vec<String> = strategy
+        .admission_checks
+        .iter()
+        .filter(|rule| {
+            let on: BTreeSet<&str> = rule.on_flavors.iter().map(String::as_str).collect();
+            match &assigned {
+                _ if on.is_empty() => true,
+                Some(given) => given.iter().any(|f| on.contains(f)),
+                None => all.is_subset(&on),
+            }
+        })
+        .map(|rule| rule.name.clone())
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Brings the list of states in line with the checks that apply: new ones are pending, others go.
+pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
+    let known = std::mem::take(&mut status.admission_checks);
+    status.admission_checks = names
+        .iter()
+        .map(|name| {
+            known.iter().find(|c| &c.name == name).cloned().unwrap_or_else(|| AdmissionCheckState {
+                name: name.clone(),
+                state: CheckState::Pending,
+                last_transition_time: stored(now),
+                message: String::new(),
+                requeue_after_seconds: None,
+                retry_count: None,
+                pod_set_updates: Vec::new(),
+            })
+        })
+        .collect();
+}
+
+/// What the states ask for; a rejection goes before a retry.
+pub fn demand(status: &WorkloadStatus) -> Demand {
+    let said = |wanted: CheckState| {
+        let names: Vec<&str> =
+            status.admission_checks.iter().filter(|c| c.state == wanted).map(|c| c.name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    if let Some(names) = said(CheckState::Rejected) {
+        return Demand::Reject(format!("Admission check(s): {names}, were rejected"));
+    }
+    said(CheckState::Retry).map_or(Demand::None, |names| {
+        Demand::Retry(format!("Evicted due to AdmissionCheck(s) in Retry state: {names}"))
+    })
+}
+
+/// The latest time before which a check that asked for a retry wants the workload not to be queued.
+pub fn retry_at(status: &WorkloadStatus) -> Option<Timestamp> {
+    status
+        .admission_checks
+        .iter()
+        .filter(|c| c.state == CheckState::Retry)
+        .filter_map(|c| {
+            let wait = super::backoff::seconds(c.requeue_after_seconds?);
+            Some(super::backoff::after(c.last_transition_time.0, wait))
+        })
+        .max()
+}
+
+/// Sets the states back after an eviction; only checks that asked for a retry count it.
+pub fn reset(status: &mut WorkloadStatus, now: Timestamp) {
+    for check in &mut status.admission_checks {
+        if check.state == CheckState::Pending {
+            continue;
+        }
+        check.retry_count =
+            (check.state == CheckState::Retry).then(|| check.retry_count.unwrap_or(0).saturating_add(1));
+        check.message = format!("Reset to Pending after eviction. Previously: {:?}", check.state);
+        check.state = CheckState::Pending;
+        check.pod_set_updates.clear();
+        check.last_transition_time = stored(now);
+    }
+}

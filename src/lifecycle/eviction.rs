@@ -1,0 +1,122 @@
+//! Eviction in two steps: first the condition, then, when nothing runs any more, the quota.
+
+use super::reservation::{set, unreserve};
+use super::{checks, conditions, pods_ready};
+use crate::api::reason::{ConditionType, PendingReason};
+use crate::api::v1beta2::{EvictionCount, GatePosition, WorkloadStatus};
+use jiff::Timestamp;
+
+/// Why a workload is evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Reason of the Evicted condition without what is behind it, as metrics count it.
+    pub reason: &'static str,
+    /// What is behind it, or empty.
+    pub underlying: String,
+    /// A sentence.
+    pub message: String,
+}
+
+impl Cause {
+    /// A cause with nothing behind it.
+    pub fn plain(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, underlying: String::new(), message: message.into() }
+    }
+
+    /// Reason of the condition: a deactivation names what is behind it there, a timeout does not.
+    pub fn condition_reason(&self) -> String {
+        if self.reason == DEACTIVATED && !self.underlying.is_empty() {
+            format!("{DEACTIVATED}DueTo{}", self.underlying)
+        } else {
+            self.reason.to_owned()
+        }
+    }
+
+    /// Reason of the event.
+    pub fn event_reason(&self) -> String {
+        if self.underlying.is_empty() {
+            format!("EvictedDueTo{}", self.reason)
+        } else {
+            format!("EvictedDueTo{}DueTo{}", self.reason, self.underlying)
+        }
+    }
+}
+
+/// `spec.active` is false.
+pub const DEACTIVATED: &str = "Deactivated";
+/// An admission check asked for a retry.
+pub const ADMISSION_CHECK: &str = "AdmissionCheck";
+/// Pods were not ready in time.
+pub const PODS_READY_TIMEOUT: &str = "PodsReadyTimeout";
+/// The ClusterQueue drains.
+pub const CLUSTER_QUEUE_STOPPED: &str = "ClusterQueueStopped";
+/// The LocalQueue drains.
+pub const LOCAL_QUEUE_STOPPED: &str = "LocalQueueStopped";
+/// Others need the room.
+pub const PREEMPTED: &str = "Preempted";
+/// Nodes have failed.
+pub const NODE_FAILURES: &str = "NodeFailures";
+
+/// First step: the workload must stop. The reservation stays.
+pub fn evict(status: &mut WorkloadStatus, cause: &Cause, generation: i64, now: Timestamp) {
+    let reason = cause.condition_reason();
+    set(status, ConditionType::Evicted, true, &reason, &cause.message, generation, now);
+    status.cluster_name = None;
+    status.nominated_cluster_names.clear();
+    status.unhealthy_nodes.clear();
+    checks::reset(status, now);
+    if conditions::is_true(status, ConditionType::BlockedOnPreemptionGates) {
+        set(status, ConditionType::BlockedOnPreemptionGates, false, &reason, &cause.message, generation, now);
+    }
+    for gate in &mut status.preemption_gates {
+        if gate.position != GatePosition::Closed {
+            gate.position = GatePosition::Closed;
+            gate.last_transition_time = conditions::stored(now);
+        }
+    }
+    count(status, cause);
+}
+
+/// Second step: nothing runs any more; the quota returns and the workload may be queued again, or not.
+pub fn release(
+    status: &mut WorkloadStatus,
+    active: bool,
+    pods_ready_kept: bool,
+    generation: i64,
+    now: Timestamp,
+) {
+    let (reason, message) = conditions::find(status, ConditionType::Evicted)
+        .map_or_else(Default::default, |c| (c.reason.clone(), c.message.clone()));
+    let pending = if active { PendingReason::PendingEvaluation } else { PendingReason::Deactivated };
+    unreserve(status, pending, &message, generation, now);
+    let again = reason == PREEMPTED || reason == NODE_FAILURES;
+    set(status, ConditionType::Requeued, again, &reason, &message, generation, now);
+    if pods_ready_kept {
+        pods_ready::reset(status, generation, now);
+    }
+}
+
+/// Evictions so far for the same reason and cause.
+pub fn counted(status: &WorkloadStatus, cause: &Cause) -> i32 {
+    status.scheduling_stats.as_ref().map_or(0, |s| {
+        s.evictions
+            .iter()
+            .find(|e| e.reason == cause.reason && e.underlying_cause == cause.underlying)
+            .map_or(0, |e| e.count)
+    })
+}
+
+fn count(status: &mut WorkloadStatus, cause: &Cause) {
+    let evictions = &mut status.scheduling_stats.get_or_insert_default().evictions;
+    let found =
+        evictions.iter_mut().find(|e| e.reason == cause.reason && e.underlying_cause == cause.underlying);
+    if let Some(entry) = found {
+        entry.count = entry.count.saturating_add(1);
+    } else {
+        evictions.push(EvictionCount {
+            reason: cause.reason.to_owned(),
+            underlying_cause: cause.underlying.clone(),
+            count: 1,
+        });
+    }
+}

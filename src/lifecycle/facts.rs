@@ -1,0 +1,164 @@
+//! What the life cycle of a Workload is decided on, and what it decides.
+
+use super::eviction::Cause;
+use super::pods_ready;
+use crate::api::reason::PendingReason;
+use crate::api::v1beta2::{PodSetRequest, StopPolicy, WorkloadStatus};
+use jiff::{SignedDuration, Timestamp};
+
+/// What a Workload says of itself.
+#[derive(Clone, Debug)]
+pub struct Subject<'a> {
+    /// Generation of the spec.
+    pub generation: i64,
+    /// `spec.active`.
+    pub active: bool,
+    /// Whether deletion was asked for.
+    pub deleting: bool,
+    /// Whether our finalizer is on it.
+    pub finalizer: bool,
+    /// Whether it was made for a job (label with the job's UID).
+    pub made_for_job: bool,
+    /// Gates of the annotation that holds it back, or none.
+    pub gated: bool,
+    /// `spec.maximumExecutionTimeSeconds`.
+    pub max_execution_seconds: Option<i32>,
+    /// Its status.
+    pub status: &'a WorkloadStatus,
+}
+
+/// Whose Workload it is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Owner {
+    /// Nobody's: it is scheduled for its own sake.
+    Nobody,
+    /// A job that the core follows and that exists.
+    Job(JobFacts),
+    /// A job that the core follows, but that is gone.
+    Gone,
+    /// An object of a kind that another controller looks after.
+    Foreign,
+}
+
+/// What a job says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobFacts {
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// Whether it is suspended, its template is as before the start, and no pod of it is left.
+    pub stopped: bool,
+    /// Whether it has ended: whether well, and its message.
+    pub finished: Option<(bool, String)>,
+    /// Whether all its pods are ready or have succeeded.
+    pub pods_ready: bool,
+    /// Pods that will not run again.
+    pub reclaimable: Vec<(String, i32)>,
+    /// The job no longer matches the Workload that it had named itself.
+    pub out_of_sync: bool,
+    /// A start is impossible for good: why.
+    pub start_failed: Option<String>,
+}
+
+/// A queue on the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueueFact {
+    /// It is there and admits.
+    Open,
+    /// It is stopped.
+    Stopped(StopPolicy),
+    /// It is there, but inactive: why.
+    Inactive(String),
+    /// It is not there, or being deleted.
+    Missing,
+}
+
+/// Facts around a Workload.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// Names of LocalQueue and ClusterQueue, for messages.
+    pub queues: (&'a str, &'a str),
+    /// The LocalQueue.
+    pub local_queue: QueueFact,
+    /// The ClusterQueue.
+    pub cluster_queue: QueueFact,
+    /// Whose it is.
+    pub owner: Owner,
+    /// Checks that apply.
+    pub checks: Vec<String>,
+    /// Why the requests or limits can never be admitted as they are, or none.
+    pub misconfigured: Option<String>,
+    /// The scheduler's verdict on it, if it is queued.
+    pub verdict: Option<(PendingReason, String)>,
+    /// Effective requests, to be shown while pending.
+    pub requests: Vec<PodSetRequest>,
+}
+
+/// Settings of the life cycle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Limits on readiness; none turns the PodsReady condition off.
+    pub pods_ready: Option<pods_ready::Limits>,
+    /// How long finished Workloads are kept; for ever when absent.
+    pub retain_finished: Option<SignedDuration>,
+    /// How long jobs of Workloads that were deactivated are kept; for ever when absent.
+    pub retain_deactivated: Option<SignedDuration>,
+}
+
+/// One write, or none.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing to write.
+    Rest,
+    /// Write this status.
+    Status(Box<WorkloadStatus>),
+    /// Set `spec.active` to false.
+    Deactivate,
+    /// Take our finalizer off.
+    RemoveFinalizer,
+    /// Delete it: it was kept long enough.
+    Delete,
+}
+
+/// Something to be told when the write has landed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// It was evicted while it held quota; whether for the first time for that cause.
+    Evicted(Cause, bool),
+    /// It has finished: after so long admitted.
+    Finished(String, SignedDuration),
+    /// All checks are ready.
+    Admitted,
+    /// It waits, and why.
+    Pending(PendingReason, String),
+    /// Pods are ready for the first time in this admission.
+    PodsReady,
+    /// A check was rejected.
+    CheckRejected(String),
+    /// It ran too long.
+    ExecutionTimeExceeded,
+    /// It was held back by an annotation.
+    Gated,
+}
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The write.
+    pub step: Step,
+    /// To be told when it has landed.
+    pub notices: Vec<Notice>,
+    /// When to look again at the latest.
+    pub due: Option<Timestamp>,
+    /// Whether it belongs in the queue now.
+    pub queueable: bool,
+}
+
+impl Plan {
+    pub(super) fn rest() -> Self {
+        Self { step: Step::Rest, notices: Vec::new(), due: None, queueable: false }
+    }
+
+    pub(super) fn only(step: Step) -> Self {
+        Self { step, ..Self::rest() }
+    }
+}

@@ -1,0 +1,271 @@
+//! Who leads: the state machine of a replica that competes for one Lease.
+//!
+//! Invariants: at most one replica is inside its own deadline at any time. A holder counts from the moment at which it
+//! *sent* its last confirmed renewal; a candidate counts from the moment at which it *received* a change of the record,
+//! by its own monotonic clock, and never reads the holder's clock. Every write carries the resourceVersion that was
+//! read. Safe while `renew_deadline < lease_duration` by more than the clocks' rates differ.
+
+use std::time::Duration;
+
+/// Time since some fixed origin of this process, by a clock that never goes back.
+pub type Moment = Duration;
+
+/// Durations and identity of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Unique among all candidates.
+    pub identity: String,
+    /// How long others wait after the last change that they saw.
+    pub lease_duration: Duration,
+    /// How long a holder acts after the last renewal that it knows of.
+    pub renew_deadline: Duration,
+    /// Pause between tries.
+    pub retry_period: Duration,
+}
+
+/// What a Lease says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Holder's identity; empty when released.
+    pub holder: String,
+    /// Seconds that others wait.
+    pub duration_secs: i32,
+    /// Number of changes of holder.
+    pub transitions: i32,
+    /// The holder's wall clock at its last renewal: shown to people, compared for equality only.
+    pub renewed: String,
+    /// resourceVersion; absent in a record that shall be created.
+    pub resource_version: Option<String>,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// GET the Lease.
+    Read,
+    /// PUT the Lease with this content, or POST it where it has no resourceVersion. `renewed` is for the shell to fill.
+    Write(Record),
+    /// Nothing until then.
+    Wait(Moment),
+    /// The deadline passed without a renewal: stop acting, for good.
+    Lost,
+}
+
+/// What came of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The Lease as read.
+    Found(Record),
+    /// There is none.
+    Absent,
+    /// The Lease as written.
+    Written(Record),
+    /// Somebody else wrote first.
+    Conflict,
+    /// No usable answer; a write may have landed or not.
+    Failed,
+}
+
+/// A candidate.
+#[derive(Clone, Debug)]
+pub struct Elector {
+    settings: Settings,
+    seen: Knowledge,
+    standing: Standing,
+    next: Moment,
+}
+
+#[derive(Clone, Debug)]
+enum Knowledge {
+    /// The next thing to do is to read.
+    Nothing,
+    Absent,
+    Record {
+        record: Record,
+        since: Moment,
+        fresh: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Candidate,
+    Holder { renewed: Moment, epoch: i32 },
+    Lost,
+}
+
+impl Elector {
+    /// A candidate that knows nothing.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            seen: Knowledge::Nothing,
+            standing: Standing::Candidate,
+            next: Moment::ZERO,
+        }
+    }
+
+    /// The epoch of this replica's leadership, while it is inside its deadline.
+    pub fn leading(&self, now: Moment) -> Option<i32> {
+        match self.standing {
+            Standing::Holder { renewed, epoch } if now < self.deadline(renewed) => Some(epoch),
+            _ => None,
+        }
+    }
+
+    /// Until when this replica may act.
+    pub fn acts_until(&self) -> Option<Moment> {
+        match self.standing {
+            Standing::Holder { renewed, .. } => Some(self.deadline(renewed)),
+            _ => None,
+        }
+    }
+
+    /// What to do at this moment.
+    pub fn next(&mut self, now: Moment) -> Action {
+        if let Standing::Holder { renewed, .. } = self.standing
+            && now >= self.deadline(renewed)
+        {
+            self.standing = Standing::Lost;
+        }
+        if self.standing == Standing::Lost {
+            return Action::Lost;
+        }
+        if now < self.next {
+            return Action::Wait(self.acts_until().map_or(self.next, |until| until.min(self.next)));
+        }
+        match &self.seen {
+            Knowledge::Nothing => Action::Read,
+            Knowledge::Absent => Action::Write(self.claim(0, None)),
+            Knowledge::Record { record, since, fresh } => {
+                let own = record.holder == self.settings.identity;
+                if !*fresh {
+                    Action::Read
+                } else if own {
+                    Action::Write(self.claim(record.transitions, record.resource_version.clone()))
+                } else if record.holder.is_empty() || now >= self.expiry(record, *since) {
+                    let transitions = record.transitions.saturating_add(1);
+                    Action::Write(self.claim(transitions, record.resource_version.clone()))
+                } else {
+                    Action::Read
+                }
+            }
+        }
+    }
+
+    /// Takes in the answer to an action that was sent at `sent` and answered at `now`.
+    pub fn answered(&mut self, answer: Answer, sent: Moment, now: Moment) {
+        match answer {
+            Answer::Found(record) => {
+                let foreign = record.holder != self.settings.identity;
+                if foreign && matches!(self.standing, Standing::Holder { .. }) {
+                    self.standing = Standing::Lost;
+                }
+                let takeable = record.holder.is_empty() || record.holder == self.settings.identity;
+                self.see(record, now);
+                let expired = matches!(&self.seen, Knowledge::Record { record, since, .. }
+                    if now >= self.expiry(record, *since));
+                self.next = if takeable || expired { now } else { self.later(now) };
+            }
+            Answer::Absent => {
+                self.seen = Knowledge::Absent;
+                self.next = now;
+            }
+            Answer::Written(record) => {
+                let epoch = record.transitions;
+                self.see(record, now);
+                // A change of epoch within one leadership cannot happen; the first one counts.
+                let epoch = if let Standing::Holder { epoch, .. } = self.standing {
+                    epoch
+                } else {
+                    epoch
+                };
+                if self.standing != Standing::Lost {
+                    self.standing = Standing::Holder { renewed: sent, epoch };
+                }
+                self.next = self.later(now);
+            }
+            Answer::Conflict => {
+                self.unsure();
+                self.next = now;
+            }
+            Answer::Failed => {
+                self.unsure();
+                self.next = self.later(now);
+            }
+        }
+        // A record that was read long ago is no ground for a write.
+        if let Knowledge::Record { fresh, .. } = &mut self.seen
+            && self.next > now
+        {
+            *fresh = matches!(self.standing, Standing::Holder { .. }) && *fresh;
+        }
+    }
+
+    /// The record that gives the lease back, for a holder that stops; it leads no more.
+    pub fn release(&mut self) -> Option<Record> {
+        let held = matches!(self.standing, Standing::Holder { .. });
+        self.standing = Standing::Lost;
+        match &self.seen {
+            Knowledge::Record { record, .. } if held && record.holder == self.settings.identity => {
+                Some(Record {
+                    holder: String::new(),
+                    duration_secs: 1,
+                    renewed: String::new(),
+                    ..record.clone()
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn deadline(&self, renewed: Moment) -> Moment {
+        renewed.saturating_add(self.settings.renew_deadline)
+    }
+
+    /// When a foreign record may be taken over: never sooner than our own duration says.
+    fn expiry(&self, record: &Record, since: Moment) -> Moment {
+        let stated = Duration::from_secs(u64::try_from(record.duration_secs).unwrap_or(0));
+        since.saturating_add(stated.max(self.settings.lease_duration))
+    }
+
+    fn later(&self, now: Moment) -> Moment {
+        now.saturating_add(self.settings.retry_period)
+    }
+
+    fn claim(&self, transitions: i32, resource_version: Option<String>) -> Record {
+        let mut secs = self.settings.lease_duration.as_secs();
+        if self.settings.lease_duration.subsec_nanos() > 0 {
+            secs = secs.saturating_add(1);
+        }
+        Record {
+            holder: self.settings.identity.clone(),
+            duration_secs: i32::try_from(secs.max(1)).unwrap_or(i32::MAX),
+            transitions,
+            renewed: String::new(),
+            resource_version,
+        }
+    }
+
+    fn see(&mut self, record: Record, now: Moment) {
+        let since = match &self.seen {
+            Knowledge::Record {
+                record: known, since, ..
+            } if known.resource_version == record.resource_version => *since,
+            _ => now,
+        };
+        self.seen = Knowledge::Record {
+            record,
+            since,
+            fresh: true,
+        };
+    }
+
+    /// After a failure the record may be old: read before writing, but keep since when it was seen unchanged.
+    fn unsure(&mut self) {
+        match &mut self.seen {
+            Knowledge::Record { fresh, .. } => *fresh = false,
+            other => *other = Knowledge::Nothing,
+        }
+    }
+}

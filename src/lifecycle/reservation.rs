@@ -1,0 +1,86 @@
+//! Taking and giving back a reservation.
+
+use super::backoff;
+use super::conditions::{self, Statement};
+use crate::api::reason::{ConditionType, PendingReason};
+use crate::api::v1beta2::{Admission, WorkloadStatus};
+use jiff::Timestamp;
+
+/// Whether the workload holds quota: reserved and not finished. Being deactivated or evicted does not end that.
+pub fn holds_quota(status: &WorkloadStatus) -> bool {
+    conditions::is_true(status, ConditionType::QuotaReserved)
+        && !conditions::is_true(status, ConditionType::Finished)
+        && status.admission.is_some()
+}
+
+/// Records a reservation: the conditions of an earlier eviction are closed, and their words kept.
+pub fn reserve(status: &mut WorkloadStatus, admission: Admission, generation: i64, now: Timestamp) {
+    let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
+    set(status, ConditionType::QuotaReserved, true, "QuotaReserved", &message, generation, now);
+    for kind in [ConditionType::Evicted, ConditionType::Preempted, ConditionType::BlockedOnPreemptionGates] {
+        if conditions::is_true(status, kind) {
+            let earlier = conditions::find(status, kind).map(|c| c.message.clone()).unwrap_or_default();
+            set(status, kind, false, "QuotaReserved", &format!("Previously: {earlier}"), generation, now);
+        }
+    }
+    status.admission = Some(admission);
+    status.resource_requests.clear();
+}
+
+/// Gives the reservation back, or keeps saying why there is none.
+pub fn unreserve(
+    status: &mut WorkloadStatus,
+    reason: PendingReason,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    set(status, ConditionType::QuotaReserved, false, reason.as_str(), message, generation, now);
+    status.admission = None;
+    sync_admitted(status, generation, now);
+}
+
+/// Brings `Admitted` in line with the reservation and the checks. Time spent admitted is added up when it ends.
+pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
+    let was = conditions::since(status, ConditionType::Admitted);
+    let reserved = conditions::is_true(status, ConditionType::QuotaReserved);
+    if reserved && was.is_some() {
+        return;
+    }
+    let checks_ready = super::checks::all_ready(status);
+    let topology_pending = status.admission.as_ref().is_some_and(super::checks::awaits_topology);
+    if reserved && checks_ready && !topology_pending {
+        set(status, ConditionType::Admitted, true, "Admitted", "The workload is admitted", generation, now);
+        return;
+    }
+    let known = conditions::find(status, ConditionType::Admitted).is_some();
+    if !reserved && !known {
+        return;
+    }
+    if let Some(start) = was {
+        let seconds = i32::try_from(backoff::elapsed(start, now).as_secs()).unwrap_or(i32::MAX);
+        let earlier = status.accumulated_past_execution_time_seconds.unwrap_or(0);
+        status.accumulated_past_execution_time_seconds = Some(earlier.saturating_add(seconds));
+    }
+    let (reason, message) = if !reserved {
+        ("NoReservation", "The workload has no reservation")
+    } else if checks_ready {
+        ("PendingDelayedTopologyRequests", "There are pending delayed topology requests")
+    } else {
+        ("UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
+    };
+    set(status, ConditionType::Admitted, false, reason, message, generation, now);
+}
+
+/// Shorthand for a statement made of parts.
+pub(super) fn set(
+    status: &mut WorkloadStatus,
+    kind: ConditionType,
+    holds: bool,
+    reason: &str,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    conditions::set(status, &Statement { kind, holds, reason, message }, generation, now);
+}

@@ -1,0 +1,463 @@
+//! The next step of one Workload, decided on its newest state and the facts around it.
+//!
+//! One function, `plan`, holds the order of precedence. Each plan is at most one write; the write's result, or any event,
+//! leads to the next plan. What is not decided here: whether quota fits (scheduler) and how a job is started or stopped (jobs).
+
+use super::checks::{self, Demand};
+use super::eviction::{self, Cause};
+use super::pods_ready::{self, Late, Timer};
+use super::reservation::{self, set};
+use super::{backoff, conditions};
+use crate::api::reason::{ConditionType, PendingReason};
+use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
+use jiff::{SignedDuration, Timestamp};
+
+pub use super::facts::{
+    Facts, JobFacts, Notice, Owner, Plan, QueueFact, Settings, Step, Subject,
+};
+
+/// Reasons that hold only as long as what they name stands in the way.
+const OBSTACLES: [PendingReason; 4] = [
+    PendingReason::Suspended,
+    PendingReason::Misconfigured,
+    PendingReason::Deactivated,
+    PendingReason::AdmissionGated,
+];
+/// What is said when an obstacle is gone and the scheduler has not judged yet.
+const EVALUATION: &str = "The workload is waiting to be evaluated";
+
+/// A status under way to the next one.
+struct Draft<'a> {
+    subject: &'a Subject<'a>,
+    status: WorkloadStatus,
+    notices: Vec<Notice>,
+    due: Option<Timestamp>,
+    now: Timestamp,
+}
+
+/// Decides the next step.
+pub fn plan(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Timestamp) -> Plan {
+    if let Some(plan) = ending(subject, facts, settings, now) {
+        return plan;
+    }
+    let mut draft = Draft { subject, status: subject.status.clone(), notices: Vec::new(), due: None, now };
+    if let Some(reason) = finish_reason(subject, facts) {
+        draft.finish(reason.0, &reason.1);
+        return draft.plan(false);
+    }
+    if subject.deleting {
+        return Plan::rest();
+    }
+    if subject.active && conditions::is_true(&draft.status, ConditionType::DeactivationTarget) {
+        return Plan::only(Step::Deactivate);
+    }
+    draft.observe_job(facts, settings);
+    if subject.active {
+        draft.requeue(facts);
+    } else {
+        draft.deactivate();
+    }
+    let queueable = if conditions::is_true(&draft.status, ConditionType::QuotaReserved) {
+        draft.reserved(facts, settings);
+        false
+    } else {
+        draft.pending(facts)
+    };
+    draft.plan(queueable)
+}
+
+/// Steps of a Workload that is over or goes away.
+fn ending(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Timestamp) -> Option<Plan> {
+    let finished = conditions::since(subject.status, ConditionType::Finished);
+    if subject.deleting {
+        let runs = match &facts.owner {
+            Owner::Job(job) => finished.is_none() && job.finished.is_none() && !job.deleting && !job.stopped,
+            Owner::Foreign => finished.is_none() && reservation::holds_quota(subject.status),
+            Owner::Nobody | Owner::Gone => false,
+        };
+        if !runs {
+            let step = if subject.finalizer { Step::RemoveFinalizer } else { Step::Rest };
+            return Some(Plan::only(step));
+        }
+    }
+    let since = finished?;
+    if subject.finalizer {
+        return Some(Plan::only(Step::RemoveFinalizer));
+    }
+    let mut plan = Plan::rest();
+    if let Some(keep) = settings.retain_finished {
+        let end = backoff::after(since, keep);
+        if now >= end && !subject.deleting {
+            plan.step = Step::Delete;
+        } else {
+            plan.due = Some(end);
+        }
+    }
+    Some(plan)
+}
+
+/// Why the Workload is finished, if it is.
+fn finish_reason(subject: &Subject<'_>, facts: &Facts<'_>) -> Option<(&'static str, String)> {
+    match &facts.owner {
+        Owner::Nobody if subject.made_for_job => {
+            Some(("OwnerNotFound", "The workload's owner no longer exists".to_owned()))
+        }
+        Owner::Job(job) => match (&job.finished, &job.start_failed) {
+            (Some((success, message)), _) => {
+                Some((if *success { "Succeeded" } else { "Failed" }, message.clone()))
+            }
+            (None, Some(message)) => Some(("FailedToStart", message.clone())),
+            (None, None) if job.out_of_sync => {
+                Some(("OutOfSync", "The prebuilt workload is out of sync with its user job".to_owned()))
+            }
+            (None, None) => None,
+        },
+        Owner::Nobody | Owner::Gone | Owner::Foreign => None,
+    }
+}
+
+impl Draft<'_> {
+    fn plan(self, queueable: bool) -> Plan {
+        let step = if self.status == *self.subject.status {
+            Step::Rest
+        } else {
+            Step::Status(Box::new(self.status))
+        };
+        let notices = if step == Step::Rest { Vec::new() } else { self.notices };
+        Plan { step, notices, due: self.due, queueable }
+    }
+
+    fn set(&mut self, kind: ConditionType, holds: bool, reason: &str, message: &str) {
+        set(&mut self.status, kind, holds, reason, message, self.subject.generation, self.now);
+    }
+
+    fn wake_at(&mut self, time: Timestamp) {
+        self.due = Some(self.due.map_or(time, |due| due.min(time)));
+    }
+
+    fn finish(&mut self, reason: &str, message: &str) {
+        let ran = conditions::since(&self.status, ConditionType::Admitted)
+            .map_or(SignedDuration::ZERO, |start| backoff::elapsed(start, self.now));
+        self.set(ConditionType::Finished, true, reason, message);
+        self.notices.push(Notice::Finished(message.to_owned(), ran));
+    }
+
+    fn evict(&mut self, cause: Cause) {
+        let held = reservation::holds_quota(&self.status);
+        let first = eviction::counted(&self.status, &cause) == 0;
+        eviction::evict(&mut self.status, &cause, self.subject.generation, self.now);
+        if held {
+            self.notices.push(Notice::Evicted(cause, first));
+        }
+    }
+
+    /// Takes over what the job says of its pods, in the same write as whatever else changes.
+    fn observe_job(&mut self, facts: &Facts<'_>, settings: &Settings) {
+        let Owner::Job(job) = &facts.owner else { return };
+        if !conditions::is_true(&self.status, ConditionType::Admitted)
+            || conditions::is_true(&self.status, ConditionType::Evicted)
+        {
+            return;
+        }
+        if settings.pods_ready.is_some() {
+            let before = conditions::is_true(&self.status, ConditionType::PodsReady);
+            pods_ready::observe(&mut self.status, job.pods_ready, self.subject.generation, self.now);
+            let started = conditions::reason(&self.status, ConditionType::PodsReady) == "Started";
+            if !before && started {
+                self.notices.push(Notice::PodsReady);
+            }
+        }
+        for (name, count) in &job.reclaimable {
+            match self.status.reclaimable_pods.iter_mut().find(|r| &r.name == name) {
+                Some(entry) => entry.count = entry.count.max(*count),
+                None => {
+                    self.status.reclaimable_pods.push(ReclaimablePod { name: name.clone(), count: *count })
+                }
+            }
+        }
+    }
+
+    /// Lets an evicted workload back into the queue when what held it back is over.
+    fn requeue(&mut self, facts: &Facts<'_>) {
+        let at = self.status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref()).map(|t| t.0);
+        let waits = at.filter(|at| *at > self.now);
+        if let Some(at) = waits {
+            self.wake_at(at);
+        }
+        if conditions::is_true(&self.status, ConditionType::QuotaReserved) {
+            return;
+        }
+        if let Some(state) = self.status.requeue_state.as_mut().filter(|_| at.is_some() && waits.is_none()) {
+            state.requeue_at = None;
+        }
+        if !conditions::is_false(&self.status, ConditionType::Requeued) {
+            return;
+        }
+        let reason = conditions::reason(&self.status, ConditionType::Requeued).to_owned();
+        let again = match reason.as_str() {
+            eviction::CLUSTER_QUEUE_STOPPED => (facts.cluster_queue == QueueFact::Open)
+                .then_some(("ClusterQueueRestarted", "The ClusterQueue was restarted after being stopped")),
+            eviction::LOCAL_QUEUE_STOPPED => (facts.local_queue == QueueFact::Open)
+                .then_some(("LocalQueueRestarted", "The LocalQueue was restarted after being stopped")),
+            eviction::PODS_READY_TIMEOUT | eviction::ADMISSION_CHECK => {
+                waits.is_none().then_some(("BackoffFinished", "The workload backoff was finished"))
+            }
+            other if other.starts_with(eviction::DEACTIVATED) => {
+                Some(("Reactivated", "The workload was reactivated"))
+            }
+            _ => None,
+        };
+        if let Some((reason, message)) = again {
+            self.set(ConditionType::Requeued, true, reason, message);
+        }
+    }
+
+    /// `spec.active` is false: evicts once, and keeps the workload out of the queue.
+    fn deactivate(&mut self) {
+        if !conditions::is_true(&self.status, ConditionType::Evicted)
+            || !conditions::reason(&self.status, ConditionType::Evicted).starts_with(eviction::DEACTIVATED)
+        {
+            let target = conditions::find(&self.status, ConditionType::DeactivationTarget)
+                .filter(|c| c.status == "True");
+            let cause = match target {
+                Some(c) => Cause {
+                    reason: eviction::DEACTIVATED,
+                    underlying: c.reason.clone(),
+                    message: format!("The workload is deactivated due to {}", c.message),
+                },
+                None => Cause::plain(eviction::DEACTIVATED, "The workload is deactivated"),
+            };
+            self.evict(cause);
+            conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
+        }
+        self.status.requeue_state = None;
+    }
+
+    /// Steps of a workload that holds a reservation.
+    fn reserved(&mut self, facts: &Facts<'_>, settings: &Settings) {
+        if conditions::is_true(&self.status, ConditionType::Evicted) {
+            self.release(facts, settings);
+            return;
+        }
+        checks::sync(&mut self.status, &facts.checks, self.now);
+        if self.demanded_by_checks() || self.stopped_by_queues(facts) {
+            return;
+        }
+        let admitted = conditions::is_true(&self.status, ConditionType::Admitted);
+        reservation::sync_admitted(&mut self.status, self.subject.generation, self.now);
+        if !admitted && conditions::is_true(&self.status, ConditionType::Admitted) {
+            self.notices.push(Notice::Admitted);
+            if settings.pods_ready.is_some() {
+                pods_ready::observe(&mut self.status, false, self.subject.generation, self.now);
+            }
+        }
+        if let Some(limits) = &settings.pods_ready {
+            self.time_pods(limits);
+        }
+        self.time_execution();
+    }
+
+    /// Second step of an eviction: the quota returns when nothing runs.
+    fn release(&mut self, facts: &Facts<'_>, settings: &Settings) {
+        let idle = match &facts.owner {
+            Owner::Nobody | Owner::Gone => true,
+            Owner::Job(job) => job.stopped,
+            Owner::Foreign => false,
+        };
+        if idle {
+            let ready = settings.pods_ready.is_some();
+            eviction::release(
+                &mut self.status,
+                self.subject.active,
+                ready,
+                self.subject.generation,
+                self.now,
+            );
+            self.status.reclaimable_pods.clear();
+        }
+    }
+
+    fn demanded_by_checks(&mut self) -> bool {
+        match checks::demand(&self.status) {
+            Demand::None => false,
+            Demand::Reject(message) => {
+                self.set(ConditionType::DeactivationTarget, true, eviction::ADMISSION_CHECK, &message);
+                self.notices.push(Notice::CheckRejected(message));
+                true
+            }
+            Demand::Retry(message) => {
+                if let Some(at) = checks::retry_at(&self.status) {
+                    let state = self.status.requeue_state.get_or_insert_default();
+                    if state.requeue_at.as_ref().is_none_or(|t| t.0 < at) {
+                        state.requeue_at = Some(conditions::stored(at));
+                    }
+                }
+                self.evict(Cause::plain(eviction::ADMISSION_CHECK, message));
+                true
+            }
+        }
+    }
+
+    /// A stopped queue takes the reservation from those that have not started; a draining one evicts the others.
+    fn stopped_by_queues(&mut self, facts: &Facts<'_>) -> bool {
+        let admitted = conditions::is_true(&self.status, ConditionType::Admitted);
+        let (local, cluster) = facts.queues;
+        let fates = [
+            (&facts.local_queue, "LocalQueue", local, eviction::LOCAL_QUEUE_STOPPED),
+            (&facts.cluster_queue, "ClusterQueue", cluster, eviction::CLUSTER_QUEUE_STOPPED),
+        ];
+        for (fact, kind, name, reason) in fates {
+            match fact {
+                QueueFact::Stopped(StopPolicy::HoldAndDrain) if admitted => {
+                    self.evict(Cause::plain(reason, format!("The {kind} is stopped")));
+                    return true;
+                }
+                QueueFact::Stopped(_) if !admitted => {
+                    let message = format!("{kind} {name} is stopped");
+                    self.unreserve(PendingReason::Suspended, &message);
+                    return true;
+                }
+                QueueFact::Missing if !admitted => {
+                    let message = format!("{kind} {name} is terminating or missing");
+                    self.unreserve(PendingReason::Misconfigured, &message);
+                    return true;
+                }
+                QueueFact::Open | QueueFact::Stopped(_) | QueueFact::Inactive(_) | QueueFact::Missing => {}
+            }
+        }
+        false
+    }
+
+    fn unreserve(&mut self, reason: PendingReason, message: &str) {
+        reservation::unreserve(&mut self.status, reason, message, self.subject.generation, self.now);
+        self.notices.push(Notice::Pending(reason, message.to_owned()));
+    }
+
+    fn time_pods(&mut self, limits: &pods_ready::Limits) {
+        let late = match pods_ready::timer(&self.status, limits, self.now) {
+            Timer::Off => return,
+            Timer::At(time) => return self.wake_at(time),
+            Timer::Late(late) => late,
+        };
+        let count = self.status.requeue_state.as_ref().and_then(|s| s.count).unwrap_or(0).saturating_add(1);
+        if limits.requeues.is_some_and(|most| count > most) {
+            let message = "exceeding the maximum number of re-queuing retries";
+            self.set(ConditionType::DeactivationTarget, true, "RequeuingLimitExceeded", message);
+            return;
+        }
+        let failures = u32::try_from(count).unwrap_or(u32::MAX);
+        let wait = backoff::exponential(limits.backoff_base, limits.backoff_max, failures);
+        let state = self.status.requeue_state.get_or_insert_default();
+        state.count = Some(count);
+        state.requeue_at = Some(conditions::stored(backoff::after(self.now, wait)));
+        let message = match late {
+            Late::Start => "Exceeded the PodsReady timeout",
+            Late::Recovery => "Exceeded the PodsReady recovery timeout",
+        };
+        self.evict(Cause {
+            reason: eviction::PODS_READY_TIMEOUT,
+            underlying: late.as_str().to_owned(),
+            message: message.to_owned(),
+        });
+    }
+
+    fn time_execution(&mut self) {
+        let Some(limit) = self.subject.max_execution_seconds else {
+            return;
+        };
+        if conditions::is_true(&self.status, ConditionType::Evicted) {
+            return;
+        }
+        let Some(start) = conditions::since(&self.status, ConditionType::Admitted) else {
+            return;
+        };
+        let past = self.status.accumulated_past_execution_time_seconds.unwrap_or(0);
+        let end = backoff::after(start, backoff::seconds(limit.saturating_sub(past)));
+        if self.now < end {
+            self.wake_at(end);
+            return;
+        }
+        self.status.accumulated_past_execution_time_seconds = None;
+        let message = "exceeding the maximum execution time";
+        self.set(ConditionType::DeactivationTarget, true, "MaximumExecutionTimeExceeded", message);
+        self.notices.push(Notice::ExecutionTimeExceeded);
+    }
+
+    /// Says why a workload without a reservation waits. Returns whether it belongs in the queue.
+    fn pending(&mut self, facts: &Facts<'_>) -> bool {
+        let waits = conditions::is_false(&self.status, ConditionType::Requeued)
+            || self
+                .status
+                .requeue_state
+                .as_ref()
+                .is_some_and(|s| s.requeue_at.as_ref().is_some_and(|t| t.0 > self.now));
+        let on_hold = conditions::is_false(&self.status, ConditionType::QuotaReserved)
+            && conditions::reason(&self.status, ConditionType::QuotaReserved)
+                == PendingReason::OnHold.as_str();
+        let obstacle = self.obstacle(facts);
+        let gone = matches!(facts.local_queue, QueueFact::Missing | QueueFact::Stopped(_))
+            || facts.cluster_queue == QueueFact::Missing
+            || facts.misconfigured.is_some();
+        let queueable = self.subject.active && !self.subject.gated && !waits && !on_hold && !gone;
+        if on_hold && self.subject.active {
+            return false;
+        }
+        let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
+        let said = obstacle
+            .or_else(|| facts.verdict.clone().filter(|_| queueable))
+            .or_else(|| (known && self.says_obstacle()).then(|| (PendingReason::PendingEvaluation, EVALUATION.to_owned())));
+        let Some((reason, message)) = said else {
+            return queueable;
+        };
+        let before = conditions::find(&self.status, ConditionType::QuotaReserved)
+            .map(|c| (c.reason.clone(), c.message.clone()));
+        self.set(ConditionType::QuotaReserved, false, reason.as_str(), &message);
+        if before != Some((reason.as_str().to_owned(), message.clone())) {
+            self.status.resource_requests.clone_from(&facts.requests);
+            self.notices.push(Notice::Pending(reason, message));
+        }
+        queueable
+    }
+
+    /// Whether the reason that stands is an obstacle, which is gone by now.
+    fn says_obstacle(&self) -> bool {
+        let reason = conditions::reason(&self.status, ConditionType::QuotaReserved);
+        OBSTACLES.iter().any(|obstacle| obstacle.as_str() == reason)
+    }
+
+    /// What keeps the workload from being judged by the scheduler at all.
+    fn obstacle(&self, facts: &Facts<'_>) -> Option<(PendingReason, String)> {
+        if !self.subject.active {
+            return Some((PendingReason::Deactivated, "The workload is deactivated".to_owned()));
+        }
+        let (local, cluster) = facts.queues;
+        let suspended = |m: String| Some((PendingReason::Suspended, m));
+        let misconfigured = |m: String| Some((PendingReason::Misconfigured, m));
+        match (&facts.local_queue, &facts.cluster_queue) {
+            (QueueFact::Missing, _) => return misconfigured(format!("LocalQueue {local} doesn't exist")),
+            (QueueFact::Stopped(_) | QueueFact::Inactive(_), _) => {
+                return suspended(format!("LocalQueue {local} is inactive"));
+            }
+            (QueueFact::Open, QueueFact::Missing) => {
+                return misconfigured(format!("ClusterQueue {cluster} doesn't exist"));
+            }
+            (QueueFact::Open, QueueFact::Stopped(_)) => {
+                return suspended(format!("ClusterQueue {cluster} is stopped"));
+            }
+            (QueueFact::Open, QueueFact::Inactive(why)) => {
+                return suspended(format!("ClusterQueue {cluster} is inactive: {why}"));
+            }
+            (QueueFact::Open, QueueFact::Open) => {}
+        }
+        if let Some(message) = &facts.misconfigured {
+            return misconfigured(message.clone());
+        }
+        if self.subject.gated {
+            return Some((
+                PendingReason::AdmissionGated,
+                "The workload is held back by admission gates".to_owned(),
+            ));
+        }
+        None
+    }
+}

@@ -1,0 +1,308 @@
+//! The pending workloads of one ClusterQueue, in classes of workloads that are judged alike.
+//!
+//! Within a class only the first workload is ever judged; what is found for it holds for all. A class leaves the set of
+//! heads while it is parked. In a StrictFIFO queue the first head of all classes, parked or not, is the only one.
+
+use super::{OrderKey, Verdict, Workload};
+use crate::api::v1beta2::QueueingStrategy;
+use crate::quota::FlavorResource;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Handle of a class within its queue; never used again for another class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClassId(u64);
+
+/// What makes workloads alike: same place of origin, same priority, same pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ClassKey {
+    pub(super) namespace: Arc<str>,
+    pub(super) local_queue: Arc<str>,
+    pub(super) priority: i64,
+    pub(super) shape: [u8; 32],
+}
+
+/// Where the search over flavors goes on in the next cycle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Index of the flavor last tried, by pod set and resource.
+    pub tried: BTreeMap<(Arc<str>, Arc<str>), usize>,
+    /// The cycle that set it.
+    pub cycle: u64,
+    /// Generation of the queue's quota at that time.
+    pub generation: u64,
+}
+
+/// What a blocked head of a StrictFIFO queue keeps others from taking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What it asks for.
+    pub usage: BTreeMap<FlavorResource, i128>,
+    /// Height of the smallest subtree that could give it; 0 without borrowing.
+    pub borrows: u32,
+}
+
+/// Why and how long a class is parked.
+#[derive(Clone, Debug)]
+pub struct Parked {
+    /// Whether the class is passed over even in a StrictFIFO queue.
+    pub aside: bool,
+    /// What it keeps from others while it is the head of a StrictFIFO queue.
+    pub claim: Option<Claim>,
+    /// What wakes it.
+    pub waits: super::Waits,
+}
+
+#[derive(Debug)]
+pub(super) struct Class {
+    pub(super) key: ClassKey,
+    pub(super) members: BTreeMap<OrderKey, Workload>,
+    pub(super) parked: Option<Parked>,
+    pub(super) verdict: Option<Arc<Verdict>>,
+    pub(super) cursor: Option<Cursor>,
+}
+
+impl Class {
+    fn first(&self) -> Option<&OrderKey> {
+        self.members.keys().next()
+    }
+}
+
+/// How many workloads wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PendingCounts {
+    /// To be judged at the queue's next turns.
+    pub active: usize,
+    /// Parked until something changes.
+    pub inadmissible: usize,
+}
+
+impl PendingCounts {
+    /// All of them.
+    pub const fn total(self) -> usize {
+        self.active.saturating_add(self.inadmissible)
+    }
+}
+
+/// The first workload of a class, to be judged.
+#[derive(Clone, Debug)]
+pub struct Head<'a> {
+    /// Its class.
+    pub class: ClassId,
+    /// The workload.
+    pub workload: &'a Workload,
+    /// Where its search over flavors goes on.
+    pub cursor: Option<&'a Cursor>,
+    /// Its claim, if it is a blocked head of a StrictFIFO queue.
+    pub claim: Option<&'a Claim>,
+}
+
+/// Pending workloads of one ClusterQueue.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    strategy: QueueingStrategy,
+    next: u64,
+    by_key: BTreeMap<ClassKey, ClassId>,
+    pub(super) classes: BTreeMap<ClassId, Class>,
+    /// First members of the classes that are not parked.
+    active: BTreeSet<(OrderKey, ClassId)>,
+    /// First members of all classes that can block a StrictFIFO queue.
+    all: BTreeSet<(OrderKey, ClassId)>,
+    pub(super) counts: PendingCounts,
+    pub(super) local: BTreeMap<(Arc<str>, Arc<str>), PendingCounts>,
+}
+
+/// Place of a pending workload.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) queue: Arc<str>,
+    pub(super) class: ClassId,
+    pub(super) order: OrderKey,
+}
+
+impl Pending {
+    pub(super) fn set_strategy(&mut self, strategy: QueueingStrategy) {
+        self.strategy = strategy;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// The next to be judged.
+    pub(super) fn head(&self) -> Option<Head<'_>> {
+        let class = match self.strategy {
+            QueueingStrategy::BestEffortFIFO => &self.active.first()?.1,
+            QueueingStrategy::StrictFIFO => {
+                let first = &self.all.first()?.1;
+                self.classes.get(first).filter(|class| class.parked.is_none())?;
+                first
+            }
+        };
+        self.head_of(*class)
+    }
+
+    /// The blocked head of a StrictFIFO queue with its claim.
+    pub(super) fn claimant(&self) -> Option<Head<'_>> {
+        let class = &self
+            .all
+            .first()
+            .filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?
+            .1;
+        self.head_of(*class).filter(|head| head.claim.is_some())
+    }
+
+    fn head_of(&self, id: ClassId) -> Option<Head<'_>> {
+        let class = self.classes.get(&id)?;
+        let claim = class.parked.as_ref().and_then(|parked| parked.claim.as_ref());
+        let workload = class.members.values().next()?;
+        Some(Head {
+            class: id,
+            workload,
+            cursor: class.cursor.as_ref(),
+            claim,
+        })
+    }
+
+    /// Adds a workload to its class and answers with the class.
+    pub(super) fn insert(&mut self, key: ClassKey, workload: Workload) -> ClassId {
+        let order = OrderKey::of(&workload);
+        let id = self.by_key.get(&key).copied().unwrap_or_else(|| {
+            self.next += 1;
+            ClassId(self.next)
+        });
+        self.unlist(id);
+        let class = self.classes.entry(id).or_insert_with(|| {
+            self.by_key.insert(key.clone(), id);
+            Class {
+                key,
+                members: BTreeMap::new(),
+                parked: None,
+                verdict: None,
+                cursor: None,
+            }
+        });
+        class.members.insert(order, workload);
+        self.list(id);
+        id
+    }
+
+    /// Removes a workload; answers with what a class that is now gone was parked by.
+    pub(super) fn remove(&mut self, place: &Place) -> Option<Parked> {
+        self.unlist(place.class);
+        let class = self.classes.get_mut(&place.class)?;
+        if class.first() == Some(&place.order) {
+            class.cursor = None;
+        }
+        class.members.remove(&place.order);
+        if class.members.is_empty() {
+            let class = self.classes.remove(&place.class)?;
+            self.by_key.remove(&class.key);
+            return class.parked;
+        }
+        self.list(place.class);
+        None
+    }
+
+    /// Applies a change to a class with the indexes kept in step.
+    pub(super) fn update<T>(&mut self, id: ClassId, change: impl FnOnce(&mut Class) -> T) -> Option<T> {
+        self.unlist(id);
+        let answer = self.classes.get_mut(&id).map(change);
+        self.list(id);
+        answer
+    }
+
+    fn list(&mut self, id: ClassId) {
+        let Some(class) = self.classes.get(&id) else {
+            return;
+        };
+        let Some(first) = class.first().cloned() else {
+            return;
+        };
+        if class.parked.as_ref().is_none_or(|parked| !parked.aside) {
+            self.all.insert((first.clone(), id));
+        }
+        if class.parked.is_none() {
+            self.active.insert((first, id));
+        }
+        self.count(id, usize::saturating_add);
+    }
+
+    fn unlist(&mut self, id: ClassId) {
+        let Some(first) = self.classes.get(&id).and_then(Class::first).cloned() else {
+            return;
+        };
+        let entry = (first, id);
+        self.all.remove(&entry);
+        self.active.remove(&entry);
+        self.count(id, usize::saturating_sub);
+    }
+
+    fn count(&mut self, id: ClassId, apply: impl Fn(usize, usize) -> usize) {
+        let Some(class) = self.classes.get(&id) else {
+            return;
+        };
+        let name = (
+            Arc::clone(&class.key.namespace),
+            Arc::clone(&class.key.local_queue),
+        );
+        let local = self.local.entry(name.clone()).or_default();
+        for counts in [&mut self.counts, &mut *local] {
+            let side = if class.parked.is_some() {
+                &mut counts.inadmissible
+            } else {
+                &mut counts.active
+            };
+            *side = apply(*side, class.members.len());
+        }
+        if *local == PendingCounts::default() {
+            self.local.remove(&name);
+        }
+    }
+
+    /// All workloads in order.
+    pub(super) fn in_order(&self) -> Vec<&Workload> {
+        let mut all: Vec<(&OrderKey, &Workload)> =
+            self.classes.values().flat_map(|class| &class.members).collect();
+        all.sort_by(|a, b| a.0.cmp(b.0));
+        all.into_iter().map(|(_, workload)| workload).collect()
+    }
+
+    /// How many come before a place.
+    pub(super) fn ahead_of(&self, order: &OrderKey) -> usize {
+        self.classes
+            .values()
+            .map(|class| class.members.range(..order).count())
+            .sum()
+    }
+
+    /// Parked classes of a namespace, or all.
+    pub(super) fn parked_ids(&self, namespace: Option<&str>) -> Vec<ClassId> {
+        let of =
+            |class: &Class| class.parked.is_some() && namespace.is_none_or(|ns| *class.key.namespace == *ns);
+        self.classes
+            .iter()
+            .filter(|(_, class)| of(class))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// Up to `limit` members of a class that come after a place.
+    pub(super) fn members_from(&self, id: ClassId, from: Option<&OrderKey>, limit: usize) -> Vec<OrderKey> {
+        let Some(class) = self.classes.get(&id) else {
+            return Vec::new();
+        };
+        let start = from.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        class
+            .members
+            .range((start, std::ops::Bound::Unbounded))
+            .take(limit)
+            .map(|(o, _)| o.clone())
+            .collect()
+    }
+
+    /// The workload at a place.
+    pub(super) fn workload(&self, place: &Place) -> Option<&Workload> {
+        self.classes.get(&place.class)?.members.get(&place.order)
+    }
+}

@@ -1,0 +1,305 @@
+//! The pending workloads of all ClusterQueues, with what wakes them.
+
+use super::pending::{ClassId, ClassKey, Head, Parked, Pending, PendingCounts, Place};
+use super::shape::shape;
+use super::waits::WaitIndex;
+use super::{Cursor, OrderKey, Verdict, Workload};
+use crate::api::ObjectKey;
+use crate::api::v1beta2::QueueingStrategy;
+use crate::quota::{FlavorResource, NodeRef};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Workloads whose message changed without being judged themselves.
+#[derive(Debug)]
+struct News {
+    queue: Arc<str>,
+    class: ClassId,
+    after: Option<OrderKey>,
+    only: Option<OrderKey>,
+}
+
+/// Pending workloads of all ClusterQueues.
+#[derive(Debug, Default)]
+pub struct Queues {
+    queues: BTreeMap<Arc<str>, Pending>,
+    places: BTreeMap<ObjectKey, Place>,
+    waits: WaitIndex,
+    /// Queues that may have heads taken: configured and active.
+    open: BTreeSet<Arc<str>>,
+    /// Open queues with a head to be judged.
+    ready: BTreeSet<Arc<str>>,
+    /// The claiming head of each queue that has one.
+    claims: BTreeMap<Arc<str>, (ClassId, OrderKey)>,
+    news: VecDeque<News>,
+}
+
+impl Queues {
+    /// Opens a queue with its strategy, or closes it. What waits in a closed queue stays.
+    pub fn configure(&mut self, queue: &str, open: Option<QueueingStrategy>) {
+        let name: Arc<str> = Arc::from(queue);
+        if let Some(strategy) = open {
+            self.queues
+                .entry(Arc::clone(&name))
+                .or_default()
+                .set_strategy(strategy);
+            self.open.insert(Arc::clone(&name));
+        } else {
+            self.open.remove(&name);
+        }
+        self.refresh(&name);
+    }
+
+    /// Inserts or replaces; a workload that joins a parked class waits with it.
+    pub fn insert(&mut self, workload: Workload) {
+        let class_key = ClassKey {
+            namespace: Arc::clone(&workload.key.namespace),
+            local_queue: Arc::clone(&workload.local_queue),
+            priority: workload.priority,
+            shape: shape(&workload.pod_sets),
+        };
+        let (queue, order) = (Arc::clone(&workload.cluster_queue), OrderKey::of(&workload));
+        let key = workload.key.clone();
+        if let Some(place) = self.places.get(&key) {
+            let pending = self.queues.get(&place.queue);
+            let class = pending.and_then(|pending| pending.classes.get(&place.class));
+            if place.queue == queue
+                && place.order == order
+                && class.is_some_and(|class| class.key == class_key)
+            {
+                return;
+            }
+            self.remove(&key);
+        }
+        let pending = self.queues.entry(Arc::clone(&queue)).or_default();
+        let class = pending.insert(class_key, workload);
+        if pending
+            .classes
+            .get(&class)
+            .is_some_and(|class| class.parked.is_some())
+        {
+            let only = Some(order.clone());
+            self.news.push_back(News {
+                queue: Arc::clone(&queue),
+                class,
+                after: None,
+                only,
+            });
+        }
+        self.places.insert(
+            key,
+            Place {
+                queue: Arc::clone(&queue),
+                class,
+                order,
+            },
+        );
+        self.refresh(&queue);
+    }
+
+    /// Takes a workload out.
+    pub fn remove(&mut self, key: &ObjectKey) -> Option<()> {
+        let place = self.places.remove(key)?;
+        let pending = self.queues.get_mut(&place.queue)?;
+        if let Some(parked) = pending.remove(&place) {
+            self.waits.remove(&place.queue, place.class, &parked.waits);
+        }
+        if pending.is_empty() && !self.open.contains(&place.queue) {
+            self.queues.remove(&place.queue);
+        }
+        self.refresh(&place.queue);
+        Some(())
+    }
+
+    /// Parks a class with the verdict of its head.
+    pub fn park(&mut self, queue: &Arc<str>, class: ClassId, verdict: Arc<Verdict>, parked: Parked) {
+        self.waits.add(queue, class, &parked.waits);
+        let Some(pending) = self.queues.get_mut(queue) else {
+            return;
+        };
+        let changed = pending.update(class, |class| {
+            let told = class.verdict.replace(Arc::clone(&verdict));
+            class.parked = Some(parked);
+            class.cursor = None;
+            told.is_none_or(|told| told.reason != verdict.reason || told.to_string() != verdict.to_string())
+        });
+        let first = pending.members_from(class, None, 1).pop();
+        if changed == Some(true) {
+            self.news.push_back(News {
+                queue: Arc::clone(queue),
+                class,
+                after: first,
+                only: None,
+            });
+        }
+        self.refresh(queue);
+    }
+
+    /// Keeps a class active, with the place where its search goes on.
+    pub fn keep(&mut self, queue: &str, class: ClassId, cursor: Option<Cursor>) {
+        if let Some(class) = self
+            .queues
+            .get_mut(queue)
+            .and_then(|pending| pending.classes.get_mut(&class))
+        {
+            class.cursor = cursor;
+        }
+    }
+
+    /// Usage of a flavor and resource changed in a tree: wakes those whose need is met now.
+    pub fn usage_changed(
+        &mut self,
+        tree: &NodeRef,
+        pair: &FlavorResource,
+        freed: bool,
+        available: impl Fn(&str) -> i128,
+    ) {
+        let spot = (tree.clone(), pair.clone());
+        let mut woken = self.waits.any(&spot);
+        if freed {
+            woken.extend(self.waits.met(&spot, available));
+        }
+        self.wake(woken);
+    }
+
+    /// Configuration changed: wakes all parked classes of a queue, or those of one namespace.
+    pub fn config_changed(&mut self, queue: &str, namespace: Option<&str>) {
+        let Some((name, pending)) = self.queues.get_key_value(queue) else {
+            return;
+        };
+        let name = Arc::clone(name);
+        let ids = pending.parked_ids(namespace);
+        self.wake(ids.into_iter().map(|id| (Arc::clone(&name), id)).collect());
+    }
+
+    fn wake(&mut self, classes: Vec<(Arc<str>, ClassId)>) {
+        for (queue, class) in classes {
+            let Some(pending) = self.queues.get_mut(&queue) else {
+                continue;
+            };
+            if let Some(parked) = pending.update(class, |class| class.parked.take()).flatten() {
+                self.waits.remove(&queue, class, &parked.waits);
+                self.refresh(&queue);
+            }
+        }
+    }
+
+    /// Keeps `ready` and `claims` in step with a queue; a claim that ends wakes those that it kept out.
+    fn refresh(&mut self, queue: &Arc<str>) {
+        let pending = self.queues.get(queue).filter(|_| self.open.contains(queue));
+        if pending.is_some_and(|pending| pending.head().is_some()) {
+            self.ready.insert(Arc::clone(queue));
+        } else {
+            self.ready.remove(queue);
+        }
+        let claimant = pending.and_then(Pending::claimant);
+        let claim = claimant.map(|head| (head.class, OrderKey::of(head.workload)));
+        let before = match &claim {
+            Some(claim) => self.claims.insert(Arc::clone(queue), claim.clone()),
+            None => self.claims.remove(queue),
+        };
+        if before.is_some() && before != claim {
+            let kept = self.waits.kept_by(queue);
+            self.wake(kept);
+        }
+    }
+
+    /// Names of the queues that have a head to be judged.
+    pub fn ready(&self) -> &BTreeSet<Arc<str>> {
+        &self.ready
+    }
+
+    /// Names of the queues whose blocked head has a claim.
+    pub fn claimants(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.claims.keys()
+    }
+
+    /// The workload of a queue to be judged next.
+    pub fn head(&self, queue: &str) -> Option<Head<'_>> {
+        self.queues.get(queue)?.head()
+    }
+
+    /// The blocked head of a StrictFIFO queue that has a claim.
+    pub fn claimant(&self, queue: &str) -> Option<Head<'_>> {
+        self.queues.get(queue)?.claimant()
+    }
+
+    /// The pending workload.
+    pub fn workload(&self, key: &ObjectKey) -> Option<&Workload> {
+        let place = self.places.get(key)?;
+        self.queues.get(&place.queue)?.workload(place)
+    }
+
+    /// What was last found for the workload's class.
+    pub fn verdict(&self, key: &ObjectKey) -> Option<&Arc<Verdict>> {
+        let place = self.places.get(key)?;
+        self.queues
+            .get(&place.queue)?
+            .classes
+            .get(&place.class)?
+            .verdict
+            .as_ref()
+    }
+
+    /// Up to `limit` workloads whose message changed without being judged themselves.
+    pub fn take_news(&mut self, limit: usize) -> Vec<ObjectKey> {
+        let mut keys = Vec::new();
+        while let Some(mut news) = self.news.pop_front() {
+            let Some(pending) = self.queues.get(&news.queue) else {
+                continue;
+            };
+            if let Some(only) = news.only {
+                let here = |place: &Place| place.class == news.class && place.queue == news.queue;
+                keys.extend(
+                    self.places
+                        .get(&only.key)
+                        .filter(|p| here(p))
+                        .map(|_| only.key.clone()),
+                );
+            } else {
+                let members = pending.members_from(news.class, news.after.as_ref(), limit - keys.len());
+                if let Some(last) = members.last() {
+                    news.after = Some(last.clone());
+                    keys.extend(members.into_iter().map(|order| order.key));
+                    self.news.push_front(news);
+                }
+            }
+            if keys.len() >= limit {
+                break;
+            }
+        }
+        keys
+    }
+
+    /// Pending workloads of a ClusterQueue by state.
+    pub fn counts(&self, queue: &str) -> PendingCounts {
+        self.queues
+            .get(queue)
+            .map(|pending| pending.counts)
+            .unwrap_or_default()
+    }
+
+    /// Pending workloads of a LocalQueue by state.
+    pub fn local_counts(&self, namespace: &str, local_queue: &str) -> PendingCounts {
+        let name = (Arc::from(namespace), Arc::from(local_queue));
+        let all = self
+            .queues
+            .values()
+            .filter_map(|pending| pending.local.get(&name));
+        all.fold(PendingCounts::default(), |sum, counts| PendingCounts {
+            active: sum.active + counts.active,
+            inadmissible: sum.inadmissible + counts.inadmissible,
+        })
+    }
+
+    /// Pending workloads of a ClusterQueue in order.
+    pub fn in_order(&self, queue: &str) -> Vec<&Workload> {
+        self.queues.get(queue).map(Pending::in_order).unwrap_or_default()
+    }
+
+    /// How many workloads of the same ClusterQueue come first.
+    pub fn ahead_of(&self, key: &ObjectKey) -> Option<usize> {
+        let place = self.places.get(key)?;
+        Some(self.queues.get(&place.queue)?.ahead_of(&place.order))
+    }
+}

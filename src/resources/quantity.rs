@@ -1,0 +1,509 @@
+//! Exact quantities that read, print, round, and overflow as Kubernetes' own do.
+//!
+//! A quantity is `number × 10^scale` and a family of suffixes. Short ones stay in a machine integer, others in decimal
+//! limbs. Which of the two holds is visible: it decides how `value` and `milli` behave where the result does not fit.
+//! Invariants: parsing is total; order and equality are by value; anything finer than a nano is rounded away from 0.
+
+use super::natural::Natural;
+use super::quantity_text::{Parts, split};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A quantity.
+#[derive(Clone, Debug)]
+pub struct Quantity {
+    number: Number,
+    format: Format,
+    /// The text that was read, where that is how it is printed.
+    text: Option<Box<str>>,
+}
+
+/// Family of suffixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// `12e6`
+    Exponent,
+    /// `12Mi`
+    Binary,
+    /// `12M`
+    Decimal,
+}
+
+/// `value × 10^scale`
+#[derive(Clone, Debug)]
+enum Number {
+    Short { value: i64, scale: i32 },
+    Wide(Wide),
+}
+
+#[derive(Clone, Debug)]
+struct Wide {
+    negative: bool,
+    digits: Natural,
+    scale: i32,
+}
+
+/// Why a text is not a quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuantityError {
+    /// It is not a number with a suffix.
+    Format,
+    /// It has no digits.
+    Digits,
+    /// The suffix is not known.
+    Suffix,
+    /// More digits, or a greater exponent, than any amount can have.
+    TooLarge,
+}
+
+impl fmt::Display for QuantityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Format => "not a number with an optional suffix",
+            Self::Digits => "no digits",
+            Self::Suffix => "unknown suffix",
+            Self::TooLarge => "too many digits or too great an exponent",
+        })
+    }
+}
+
+impl std::error::Error for QuantityError {}
+
+/// Scale of the finest part.
+const NANO: i32 = -9;
+/// Digits that surely fit a machine integer.
+const SHORT_DIGITS: usize = 18;
+/// Longest text and greatest exponent: beyond, only memory would be spent.
+const LONGEST: usize = 1024;
+
+impl Quantity {
+    /// Zero.
+    pub const ZERO: Self = Self {
+        number: Number::Short { value: 0, scale: 0 },
+        format: Format::Decimal,
+        text: None,
+    };
+
+    /// Reads a quantity as Kubernetes does; a sign, a dot or a suffix alone is 0.
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
+        if text.len() > LONGEST {
+            return Err(QuantityError::TooLarge);
+        }
+        let parts = split(text)?;
+        if let Some(short) = Self::parse_short(text, &parts) {
+            return Ok(short);
+        }
+        Self::parse_wide(&parts)
+    }
+
+    fn parse_short(text: &str, parts: &Parts<'_>) -> Option<Self> {
+        let digits = parts.whole.len().max(1) + parts.fraction.len();
+        let exponent = usize::try_from(parts.exponent).unwrap_or(0);
+        let (room, factor, scale) = if parts.format == Format::Binary {
+            // 2^10 takes three digits.
+            let taken = parts.whole.len().max(1) + exponent / 10 * 3 + 1;
+            (
+                taken <= 15 && parts.fraction.is_empty(),
+                1_i64 << exponent.min(62),
+                0,
+            )
+        } else {
+            (digits <= SHORT_DIGITS, 1, parts.exponent)
+        };
+        let scale = scale.checked_sub(i32::try_from(parts.fraction.len()).ok()?)?;
+        if !room || scale < NANO {
+            return None;
+        }
+        let shifted = format!(
+            "{}{}",
+            if parts.whole.is_empty() { "0" } else { parts.whole },
+            parts.fraction
+        );
+        let plain: i64 = shifted.parse().ok()?;
+        let value = plain.checked_mul(factor)?;
+        let keep = if parts.format == Format::Binary {
+            plain & 7 != 0
+        } else {
+            scale % 3 == 0 && !shifted.ends_with("000") && !shifted.starts_with('0')
+        };
+        let value = if parts.negative { -value } else { value };
+        Some(Self {
+            number: Number::Short { value, scale },
+            format: parts.format,
+            text: keep.then(|| Box::from(text)),
+        })
+    }
+
+    fn parse_wide(parts: &Parts<'_>) -> Result<Self, QuantityError> {
+        if parts.zeros == 0 && parts.whole.is_empty() && parts.fraction.is_empty() {
+            return Err(QuantityError::Digits);
+        }
+        let mut digits = Natural::from_digits(format!("{}{}", parts.whole, parts.fraction).as_bytes());
+        let places = i32::try_from(parts.fraction.len()).map_err(|_| QuantityError::TooLarge)?;
+        let mut format = parts.format;
+        let mut scale = if format == Format::Binary {
+            digits = (0..parts.exponent / 10).fold(digits, |digits, _| digits.times(1024));
+            -places
+        } else {
+            parts.exponent.saturating_sub(places)
+        };
+        if !digits.is_zero() {
+            digits = rescaled(&digits, scale, NANO);
+            scale = NANO;
+        }
+        if format == Format::Binary {
+            let most = Natural::from_u64(i64::MAX.unsigned_abs());
+            if digits > most.shifted_up(9) {
+                (digits, scale) = (most, 0);
+            } else if !digits.is_zero() && digits < Natural::from_u64(1_000_000_000) {
+                format = Format::Decimal;
+            }
+        }
+        let negative = parts.negative && !digits.is_zero();
+        Ok(Self {
+            number: Number::Wide(Wide {
+                negative,
+                digits,
+                scale,
+            }),
+            format,
+            text: None,
+        })
+    }
+
+    /// `value × 10^scale` in the binary family or the decimal one.
+    pub(super) const fn of_units(value: i64, scale: i32, binary: bool) -> Self {
+        let format = if binary { Format::Binary } else { Format::Decimal };
+        Self {
+            number: Number::Short { value, scale },
+            format,
+            text: None,
+        }
+    }
+
+    /// Below 0.
+    pub fn is_negative(&self) -> bool {
+        self.sign() < 0
+    }
+
+    /// Equal to 0.
+    pub fn is_zero(&self) -> bool {
+        self.sign() == 0
+    }
+
+    /// -1, 0 or 1.
+    pub fn sign(&self) -> i32 {
+        match &self.number {
+            Number::Short { value, .. } => i32::from(*value > 0) - i32::from(*value < 0),
+            Number::Wide(wide) if wide.digits.is_zero() => 0,
+            Number::Wide(wide) => {
+                if wide.negative {
+                    -1
+                } else {
+                    1
+                }
+            }
+        }
+    }
+
+    /// Whole units as Kubernetes gives them: rounded up, and wrong where they do not fit.
+    pub fn value(&self) -> i64 {
+        self.go_scaled(0)
+    }
+
+    /// Thousandths as Kubernetes gives them: rounded up, and wrong where they do not fit.
+    pub fn milli(&self) -> i64 {
+        self.go_scaled(-3)
+    }
+
+    /// Units of `10^scale`, rounded away from 0; the nearest integer there is where they do not fit.
+    pub fn saturating(&self, scale: i32) -> i64 {
+        if let Number::Short { value, scale: have } = &self.number {
+            if let Some(exact) = scaled_short(*value, *have, scale) {
+                return exact;
+            }
+        }
+        let wide = self.wide();
+        let magnitude = rescaled(&wide.digits, wide.scale, scale)
+            .to_u64()
+            .and_then(|value| i64::try_from(value).ok());
+        match (magnitude, wide.negative) {
+            (Some(value), false) => value,
+            (Some(value), true) => -value,
+            (None, false) => i64::MAX,
+            (None, true) => i64::MIN,
+        }
+    }
+
+    fn go_scaled(&self, scale: i32) -> i64 {
+        match &self.number {
+            Number::Short { value, scale: have } => scaled_short(*value, *have, scale).unwrap_or_else(|| {
+                // Factors that Kubernetes multiplies in one step wrap; the others end in 0.
+                let places = have.saturating_sub(scale);
+                if matches!(places, 1..=3 | 6 | 9) {
+                    value.wrapping_mul(10_i64.wrapping_pow(places.unsigned_abs()))
+                } else {
+                    0
+                }
+            }),
+            Number::Wide(wide) => wide.scaled(scale),
+        }
+    }
+
+    /// The sum, in the family of the first that is not 0.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let format = if self.is_zero() { other.format } else { self.format };
+        let number = match (&self.number, &other.number) {
+            (Number::Short { value: a, scale: sa }, Number::Short { value: b, scale: sb }) => {
+                add_short(*a, *sa, *b, *sb)
+            }
+            _ => None,
+        };
+        let number = number.unwrap_or_else(|| Number::Wide(self.wide().plus(&other.wide())));
+        Self {
+            number,
+            format,
+            text: None,
+        }
+    }
+
+    /// The difference, in the family of the first that is not 0.
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Self {
+        let number = match &other.number {
+            Number::Short { value, scale } if *value != i64::MIN => Number::Short {
+                value: -value,
+                scale: *scale,
+            },
+            _ => {
+                let wide = other.wide();
+                Number::Wide(Wide {
+                    negative: !wide.negative,
+                    ..wide
+                })
+            }
+        };
+        self.plus(&Self {
+            number,
+            format: other.format,
+            text: None,
+        })
+    }
+
+    /// So many times this.
+    #[must_use]
+    pub fn times(&self, factor: i64) -> Self {
+        let wide = self.wide();
+        let digits = wide.digits.product(&Natural::from_u64(factor.unsigned_abs()));
+        let negative = wide.negative != (factor < 0) && !digits.is_zero();
+        Self {
+            number: Number::Wide(Wide {
+                negative,
+                digits,
+                scale: wide.scale,
+            }),
+            format: self.format,
+            text: None,
+        }
+    }
+
+    fn wide(&self) -> Wide {
+        match &self.number {
+            Number::Short { value, scale } => Wide {
+                negative: *value < 0,
+                digits: Natural::from_u64(value.unsigned_abs()),
+                scale: *scale,
+            },
+            Number::Wide(wide) => wide.clone(),
+        }
+    }
+
+    /// The shortest text of its family, whatever text was read.
+    pub fn canonical(&self) -> String {
+        let wide = self.wide();
+        if wide.digits.is_zero() {
+            return "0".to_owned();
+        }
+        let sign = if wide.negative { "-" } else { "" };
+        let whole = (self.format == Format::Binary).then(|| wide.whole()).flatten();
+        if let Some(whole) = whole.filter(|whole| *whole >= Natural::from_u64(1024)) {
+            let (number, times) = whole.without_factor(1024, BINARY_SUFFIXES.len() - 1);
+            return format!("{sign}{number}{}", BINARY_SUFFIXES.get(times).unwrap_or(&""));
+        }
+        let (number, times) = wide.digits.without_factor(10, usize::MAX);
+        let exponent = wide
+            .scale
+            .saturating_add(i32::try_from(times).unwrap_or(i32::MAX));
+        let mut aligned = exponent.div_euclid(3) * 3;
+        if self.format != Format::Exponent {
+            aligned = aligned.min(18);
+        }
+        let number = number.shifted_up(usize::try_from(exponent - aligned).unwrap_or(0));
+        if self.format == Format::Exponent {
+            return if aligned == 0 {
+                format!("{sign}{number}")
+            } else {
+                format!("{sign}{number}e{aligned}")
+            };
+        }
+        let place = usize::try_from((aligned - NANO) / 3).unwrap_or(0);
+        format!("{sign}{number}{}", DECIMAL_SUFFIXES.get(place).unwrap_or(&""))
+    }
+}
+
+const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+
+/// The digits at another scale, rounded up.
+fn rescaled(digits: &Natural, from: i32, to: i32) -> Natural {
+    let places = from.saturating_sub(to);
+    let distance = usize::try_from(places.unsigned_abs()).unwrap_or(usize::MAX);
+    if places >= 0 {
+        digits.shifted_up(distance)
+    } else {
+        digits.shifted_down_up(distance)
+    }
+}
+
+/// A short number at another scale, rounded away from 0; nothing where it does not fit.
+fn scaled_short(value: i64, from: i32, to: i32) -> Option<i64> {
+    let power = |places: i32| 10_i64.checked_pow(places.unsigned_abs());
+    if value == 0 || from == to {
+        return Some(value);
+    }
+    if from > to {
+        return value.checked_mul(power(from.checked_sub(to)?)?);
+    }
+    let Some(divisor) = power(to.checked_sub(from)?) else {
+        return Some(value.signum());
+    };
+    let quotient = value / divisor;
+    if value % divisor == 0 {
+        Some(quotient)
+    } else {
+        quotient.checked_add(value.signum())
+    }
+}
+
+fn add_short(a: i64, a_scale: i32, b: i64, b_scale: i32) -> Option<Number> {
+    if b == 0 {
+        return Some(Number::Short {
+            value: a,
+            scale: a_scale,
+        });
+    }
+    if a == 0 {
+        return Some(Number::Short {
+            value: b,
+            scale: b_scale,
+        });
+    }
+    let scale = a_scale.min(b_scale);
+    let value = scaled_short(a, a_scale, scale)?.checked_add(scaled_short(b, b_scale, scale)?)?;
+    Some(Number::Short { value, scale })
+}
+
+impl Wide {
+    /// The whole number that this is, if it is one.
+    fn whole(&self) -> Option<Natural> {
+        match usize::try_from(self.scale) {
+            Ok(places) => Some(self.digits.shifted_up(places)),
+            Err(_) => {
+                let (whole, lossy) = self
+                    .digits
+                    .shifted_down(usize::try_from(self.scale.unsigned_abs()).ok()?);
+                (!lossy).then_some(whole)
+            }
+        }
+    }
+
+    fn plus(&self, other: &Self) -> Self {
+        let scale = self.scale.min(other.scale);
+        let (a, b) = (
+            rescaled(&self.digits, self.scale, scale),
+            rescaled(&other.digits, other.scale, scale),
+        );
+        let (negative, digits) = if self.negative == other.negative {
+            (self.negative, a.plus(&b))
+        } else {
+            (if a < b { other.negative } else { self.negative }, a.distance(&b))
+        };
+        Self {
+            negative: negative && !digits.is_zero(),
+            digits,
+            scale,
+        }
+    }
+
+    /// 64 bits of two's complement, the rest cut off.
+    fn low(&self) -> i64 {
+        let low = self.digits.low_64().cast_signed();
+        if self.negative { low.wrapping_neg() } else { low }
+    }
+
+    /// Units of `10^scale` as Kubernetes computes them: negative numbers and those of more than 63 bits go wrong alike.
+    fn scaled(&self, scale: i32) -> i64 {
+        let places = scale.saturating_sub(self.scale);
+        if places <= 0 {
+            return self
+                .low()
+                .wrapping_mul(10_i64.wrapping_pow(places.unsigned_abs()));
+        }
+        let short = self.negative || self.digits < Natural::from_u64(i64::MAX.unsigned_abs());
+        match 10_i64.checked_pow(places.unsigned_abs()) {
+            Some(divisor) if short => {
+                let low = self.low();
+                (low / divisor).wrapping_add(i64::from(low % divisor != 0))
+            }
+            _ => rescaled(&self.digits, self.scale, scale).low_64().cast_signed(),
+        }
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.sign().cmp(&other.sign()).then_with(|| {
+            let (a, b) = (self.wide(), other.wide());
+            let scale = a.scale.min(b.scale);
+            let magnitude = rescaled(&a.digits, a.scale, scale).cmp(&rescaled(&b.digits, b.scale, scale));
+            if a.negative {
+                magnitude.reverse()
+            } else {
+                magnitude
+            }
+        })
+    }
+}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Quantity {}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.text {
+            Some(text) => f.write_str(text),
+            None => f.write_str(&self.canonical()),
+        }
+    }
+}
+
+impl TryFrom<&ApiQuantity> for Quantity {
+    type Error = QuantityError;
+
+    fn try_from(quantity: &ApiQuantity) -> Result<Self, QuantityError> {
+        Self::parse(quantity.0.trim())
+    }
+}

@@ -1,0 +1,27 @@
+//! Who is admitted, with which flavors, and why everyone else waits.
+//!
+//! `Engine` is the one door: configuration, pending workloads and held quota go in, `cycle` answers with decisions. A
+//! cycle takes one head of every ClusterQueue, assigns flavors against the quota as it stands, orders the heads, and
+//! admits each that still fits; what is admitted is charged at once, before anybody has confirmed it.
+//!
+//! Invariants: judging has no side effects, charging happens once all have agreed (I5); the same state gives the same
+//! decisions (I10); a cycle judges each head once, and nothing that one head does ends the turn of another; every pending
+//! workload has a verdict (I25).
+//! Preemption gets its own folder here, with one file per rule; until then a workload that would need it waits for quota.
+
+mod assign;
+mod config;
+mod cycle;
+mod engine;
+mod fit;
+mod ledger;
+mod matching;
+mod report;
+
+pub use crate::queue::{Blocker, BlockerKind, PendingCounts, PodSet, Verdict, Workload};
+pub use crate::quota::{FlavorResource, NodeRef};
+pub use config::{
+    Assignment, Charge, ClusterQueue, Cohort, Decision, EngineSettings, Flavor, Inactive, Outcome,
+    PodSetAssignment, Undeclared,
+};
+pub use engine::Engine;

@@ -1,0 +1,103 @@
+//! What the engine answers to status, metrics, visibility and users.
+
+use super::config::Charge;
+use super::engine::Engine;
+use crate::api::ObjectKey;
+use crate::queue::{PendingCounts, Verdict, Workload};
+use crate::quota::{FlavorResource, NodeRef, NodeUsage};
+use crate::resources::Amount;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Engine {
+    /// Why the workload waits; none if it is not pending or has not been judged yet.
+    pub fn verdict(&self, key: &ObjectKey) -> Option<&Verdict> {
+        let queue = &self.pending.workload(key)?.cluster_queue;
+        self.closed
+            .get(queue)
+            .or_else(|| self.pending.verdict(key).map(|verdict| &**verdict))
+    }
+
+    /// Up to `limit` workloads that wait for the same reason as a head that was judged, or that joined it later; each is
+    /// told once per change of the message. They need a condition beside those of the decisions of `cycle`.
+    pub fn take_explained(&mut self, limit: usize) -> Vec<ObjectKey> {
+        self.pending.take_news(limit)
+    }
+
+    /// The pending workload.
+    pub fn workload(&self, key: &ObjectKey) -> Option<&Workload> {
+        self.pending.workload(key)
+    }
+
+    /// What the workload holds.
+    pub fn charge_of(&self, key: &ObjectKey) -> Option<&Charge> {
+        self.holders.get(key)
+    }
+
+    /// All that hold quota.
+    pub fn charges(&self) -> impl Iterator<Item = (&ObjectKey, &Charge)> {
+        self.holders.iter()
+    }
+
+    /// Limits, subtree quota and usage (reserved) of a node, with `borrowed` of each.
+    pub fn usage(&self, node: &NodeRef) -> BTreeMap<FlavorResource, NodeUsage> {
+        self.tree.usage(node)
+    }
+
+    /// What a ClusterQueue could take now; nothing if it is unknown or below a cycle.
+    pub fn available(&self, cluster_queue: &str, pair: &FlavorResource) -> Amount {
+        let path = self.tree.path(cluster_queue, pair);
+        path.map_or(Amount::ZERO, |path| Amount::from_wide(path.available().max(0)))
+    }
+
+    /// What workloads of a LocalQueue hold.
+    pub fn local_usage(&self, namespace: &str, local_queue: &str) -> BTreeMap<FlavorResource, Amount> {
+        let held = self.holders.local(namespace, local_queue);
+        let usage = held.into_iter().flat_map(|held| &held.usage);
+        usage
+            .map(|(pair, amount)| (pair.clone(), Amount::from_wide(*amount)))
+            .collect()
+    }
+
+    /// Number of workloads that hold quota of a ClusterQueue.
+    pub fn reserving(&self, cluster_queue: &str) -> usize {
+        self.holders.count(cluster_queue)
+    }
+
+    /// Number of workloads of a LocalQueue that hold quota.
+    pub fn local_reserving(&self, namespace: &str, local_queue: &str) -> usize {
+        self.holders
+            .local(namespace, local_queue)
+            .map_or(0, |held| held.workloads)
+    }
+
+    /// Pending workloads of a ClusterQueue.
+    pub fn pending(&self, cluster_queue: &str) -> PendingCounts {
+        self.pending.counts(cluster_queue)
+    }
+
+    /// Pending workloads of a LocalQueue.
+    pub fn local_pending(&self, namespace: &str, local_queue: &str) -> PendingCounts {
+        self.pending.local_counts(namespace, local_queue)
+    }
+
+    /// Pending workloads of a ClusterQueue in order.
+    pub fn pending_in_order(&self, cluster_queue: &str) -> Vec<&Workload> {
+        self.pending.in_order(cluster_queue)
+    }
+
+    /// How many are ahead of the workload in its ClusterQueue.
+    pub fn ahead_of(&self, key: &ObjectKey) -> Option<usize> {
+        self.pending.ahead_of(key)
+    }
+
+    /// All nodes of the tree with their parents, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeRef, Option<&NodeRef>)> {
+        self.tree.nodes()
+    }
+
+    /// The configured ClusterQueues by name.
+    pub fn cluster_queues(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.queues.keys()
+    }
+}

@@ -1,0 +1,49 @@
+//! Liveness and readiness.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::StatusCode;
+
+/// What stands between this replica and readiness, in words; empty when it is ready.
+pub type Obstacles = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
+/// `/livez`, and liveness and readiness under the configured names.
+pub fn router(readiness: &str, liveness: &str, ready: Obstacles, alive: Obstacles) -> Router {
+    let ready = get(move || answer(ready.clone()));
+    let live = get(move || answer(alive.clone()));
+    let mut paths: Vec<(String, _)> = Vec::new();
+    for (path, route) in [
+        (slashed(readiness), &ready),
+        (slashed(liveness), &live),
+        ("/readyz".to_owned(), &ready),
+        ("/livez".to_owned(), &live),
+        ("/healthz".to_owned(), &live),
+    ] {
+        if paths.iter().all(|(known, _)| *known != path) {
+            paths.push((path, route.clone()));
+        }
+    }
+    paths
+        .into_iter()
+        .fold(Router::new(), |router, (path, route)| router.route(&path, route))
+}
+
+fn slashed(name: &str) -> String {
+    format!("/{}", name.trim_start_matches('/'))
+}
+
+async fn answer(obstacles: Obstacles) -> Response {
+    let obstacles = obstacles();
+    if obstacles.is_empty() {
+        (StatusCode::OK, "ok").into_response()
+    } else {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("not ready: {}\n", obstacles.join("; ")),
+        )
+            .into_response()
+    }
+}

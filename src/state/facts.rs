@@ -1,0 +1,260 @@
+//! The facts around a Workload, gathered for its life cycle.
+
+use super::State;
+use super::decode::amount_of;
+use super::records::{Effective, WorkloadRecord};
+use crate::api::ObjectKey;
+use crate::api::names;
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::{PodSetRequest, StopPolicy};
+use crate::jobs::{JobView, KINDS, kind_of};
+use crate::lifecycle::workload::{Facts, JobFacts, Owner, QueueFact, Subject};
+use crate::lifecycle::{checks, conditions, reservation};
+use crate::quota::FlavorResource;
+use crate::resources::{self, Amount, Requests, amounts, apply_overhead, limit_range, pod_quantities};
+use crate::scheduler::{Charge, PodSet};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl State {
+    /// What the Workload says of itself.
+    pub(super) fn subject(record: &WorkloadRecord) -> Subject<'_> {
+        Subject {
+            generation: record.meta.generation,
+            active: record.active,
+            deleting: record.meta.deleting,
+            finalizer: record.meta.has_finalizer(),
+            made_for_job: record.job_uid.is_some(),
+            gated: record.gated,
+            max_execution_seconds: record.max_execution_seconds,
+            status: &record.status,
+        }
+    }
+
+    /// Everything around it that its life cycle depends on.
+    pub(super) fn facts<'a>(&'a self, key: &ObjectKey, record: &'a WorkloadRecord) -> Facts<'a> {
+        let local = record.queue_name.as_deref().unwrap_or_default();
+        let cluster = self.cluster_queue_name(record).unwrap_or_default();
+        let queue = self.cluster_queues.get(cluster);
+        let admission = record.status.admission.as_ref();
+        Facts {
+            queues: (local, cluster),
+            local_queue: self.local_queue_fact(record),
+            cluster_queue: self.cluster_queue_fact(cluster),
+            owner: self.owner(record),
+            checks: queue.map(|q| checks::applicable(&q.object.spec, admission)).unwrap_or_default(),
+            misconfigured: record.effective.misconfigured.clone(),
+            verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
+            requests: shown_requests(&record.effective),
+        }
+    }
+
+    /// The ClusterQueue that holds its reservation, or else that its LocalQueue leads to.
+    pub(super) fn cluster_queue_name<'a>(&'a self, record: &'a WorkloadRecord) -> Option<&'a str> {
+        match &record.status.admission {
+            Some(admission) if conditions::is_true(&record.status, ConditionType::QuotaReserved) => {
+                Some(&admission.cluster_queue)
+            }
+            _ => self.local_queues.get(&record.local_queue()?)?.object.spec.cluster_queue.as_deref(),
+        }
+    }
+
+    fn local_queue_fact(&self, record: &WorkloadRecord) -> QueueFact {
+        let Some(queue) = record.local_queue().and_then(|key| self.local_queues.get(&key)) else {
+            return QueueFact::Missing;
+        };
+        match queue.object.spec.stop_policy.unwrap_or_default() {
+            _ if queue.meta.deleting => QueueFact::Missing,
+            StopPolicy::None => QueueFact::Open,
+            stopped => QueueFact::Stopped(stopped),
+        }
+    }
+
+    fn cluster_queue_fact(&self, name: &str) -> QueueFact {
+        let Some(queue) = self.cluster_queues.get(name) else {
+            return QueueFact::Missing;
+        };
+        match queue.object.spec.stop_policy.unwrap_or_default() {
+            _ if queue.meta.deleting => QueueFact::Missing,
+            StopPolicy::None => self
+                .engine
+                .inactive_reason(name)
+                .map_or(QueueFact::Open, |inactive| QueueFact::Inactive(inactive.message.to_string())),
+            stopped => QueueFact::Stopped(stopped),
+        }
+    }
+
+    fn owner(&self, record: &WorkloadRecord) -> Owner {
+        let Some(owner) = &record.owner else {
+            return Owner::Nobody;
+        };
+        if kind_of(owner.group(), &owner.kind).is_none() {
+            return Owner::Foreign;
+        }
+        self.job_by_uid
+            .get(&owner.uid)
+            .and_then(|id| self.jobs.get(id))
+            .map_or(Owner::Gone, |job| Owner::Job(self.job_facts(record, job)))
+    }
+
+    fn job_facts(&self, record: &WorkloadRecord, job: &JobView) -> JobFacts {
+        let kind = self.job_by_uid.get(&job.uid).and_then(|(index, _)| KINDS.get(*index));
+        let restored = kind.is_some_and(|k| k.stop_patches(job, &record.originals).is_empty());
+        let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
+        let started = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
+        let start_failed = started
+            .then(|| self.start_patches(record, job).err())
+            .flatten()
+            .filter(|_| finished.is_none() && !conditions::is_true(&record.status, ConditionType::Evicted));
+        JobFacts {
+            deleting: job.deleting,
+            stopped: job.suspended && job.status.active_pods == 0 && restored,
+            finished,
+            pods_ready: job.status.pods_ready && !job.suspended,
+            reclaimable: if job.suspended {
+                Vec::new()
+            } else {
+                job.reclaimable
+                    .iter()
+                    .filter(|(_, n)| *n > 0)
+                    .map(|(name, n)| (name.to_string(), *n))
+                    .collect()
+            },
+            out_of_sync: job.prebuilt_workload.is_some()
+                && job.suspended
+                && !super::job_start::matches(record, job),
+            start_failed: start_failed.map(|e| e.to_string()),
+        }
+    }
+
+    /// Requests of a Workload after defaults, limits, overhead and transformations.
+    pub(super) fn effective(&self, record: &WorkloadRecord) -> Effective {
+        let limits = self.limits.get(&record.meta.key.namespace);
+        let mut pod_sets = Vec::new();
+        let mut problems = Vec::new();
+        for (at, set) in record.pod_sets.iter().enumerate() {
+            let mut spec = (*set.spec).clone();
+            apply_overhead(&mut spec, |class| self.runtime_classes.get(class).cloned());
+            let path = format!("podSets[{at}].template.spec");
+            if let Some(limits) = limits {
+                limits.apply(&mut spec);
+                problems.extend(limits.check(&spec, &path));
+            }
+            problems.extend(limit_range::requests_above_limits(&spec, &path));
+            pod_sets.push(PodSet {
+                name: set.name.clone(),
+                count: set.count,
+                min_count: set.min_count,
+                requests: amounts(&self.settings.transform.apply(pod_quantities(&spec))),
+                node_selector: Arc::new(spec.node_selector.clone().unwrap_or_default()),
+                required_affinity: required_affinity(&spec),
+                tolerations: spec.tolerations.unwrap_or_default(),
+                group: set.topology.as_ref().and_then(|t| t.pod_set_group_name.as_deref()).map(Arc::from),
+            });
+        }
+        let misconfigured = (!problems.is_empty()).then(|| problems.join("; "));
+        Effective { pod_sets: Some(Arc::from(pod_sets)), misconfigured }
+    }
+
+    /// What a Workload holds, from its admission; pods that will not run again give back their part.
+    pub(super) fn charge(record: &WorkloadRecord) -> Option<Charge> {
+        if !reservation::holds_quota(&record.status) {
+            return None;
+        }
+        let admission = record.status.admission.as_ref()?;
+        let mut usage: BTreeMap<FlavorResource, Amount> = BTreeMap::new();
+        for set in &admission.pod_set_assignments {
+            let count = set
+                .count
+                .or_else(|| record.pod_sets.iter().find(|p| *p.name == *set.name).map(|p| p.count))
+                .unwrap_or(0);
+            let gone =
+                record.status.reclaimable_pods.iter().find(|r| r.name == set.name).map_or(0, |r| r.count);
+            let left = count.saturating_sub(gone).max(0);
+            for (resource, flavor) in &set.flavors {
+                let Some(total) = set.resource_usage.get(resource) else {
+                    continue;
+                };
+                let amount = scaled(amount_of(resource, total), left, count);
+                let cell = FlavorResource {
+                    flavor: Arc::from(flavor.as_str()),
+                    resource: Arc::from(resource.as_str()),
+                };
+                let entry = usage.entry(cell).or_insert(Amount::ZERO);
+                *entry = entry.plus(amount);
+            }
+        }
+        Some(Charge {
+            cluster_queue: Arc::from(admission.cluster_queue.as_str()),
+            usage,
+            uid: record.meta.uid.clone(),
+            local_queue: record.queue_name.clone().unwrap_or_else(|| Arc::from("")),
+            priority: i64::from(record.priority),
+            reserved_at: conditions::since(&record.status, ConditionType::QuotaReserved),
+            evicted: conditions::is_true(&record.status, ConditionType::Evicted),
+        })
+    }
+
+    /// The time that counts for its place in the queue.
+    pub(super) fn queued_since(&self, record: &WorkloadRecord) -> Timestamp {
+        let evicted = conditions::since(&record.status, ConditionType::Evicted);
+        match (evicted, conditions::reason(&record.status, ConditionType::Evicted)) {
+            (Some(at), "PodsReadyTimeout") if !self.settings.requeue_by_creation => at,
+            (Some(at), "AdmissionCheck") => at,
+            _ => record.meta.created,
+        }
+    }
+
+    /// Whether the namespace is one whose jobs are managed.
+    pub(super) fn manages_namespace(&self, namespace: &str) -> bool {
+        let labels = self.namespaces.get(namespace);
+        labels.is_some_and(|labels| crate::api::selector::matches(&self.settings.managed_namespaces, labels))
+    }
+
+    /// Whether a job is ours to look after.
+    pub(super) fn manages(&self, job: &JobView) -> bool {
+        let foreign = job.managed_by.as_deref().is_some_and(|by| by != "kubernetes.io/job-controller");
+        let named = job.queue_name.is_some() || self.settings.manage_jobs_without_queue_name;
+        named
+            && (!foreign || job.managed_by.as_deref() == Some(names::MULTIKUEUE_CONTROLLER))
+            && self.manages_namespace(&job.key.namespace)
+    }
+}
+
+/// The part of a total that is left when `left` of `count` pods count.
+fn scaled(total: Amount, left: i32, count: i32) -> Amount {
+    if left >= count || count <= 0 {
+        return total;
+    }
+    let exact = i128::from(total.get()) * i128::from(left) / i128::from(count);
+    i64::try_from(exact).map_or(total, Amount::new)
+}
+
+fn required_affinity(spec: &PodSpec) -> Vec<k8s_openapi::api::core::v1::NodeSelectorTerm> {
+    spec.affinity
+        .as_ref()
+        .and_then(|a| a.node_affinity.as_ref())
+        .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())
+        .map(|s| s.node_selector_terms.clone())
+        .unwrap_or_default()
+}
+
+/// Totals by pod set, as `status.resourceRequests` shows them.
+fn shown_requests(effective: &Effective) -> Vec<PodSetRequest> {
+    let Some(pod_sets) = &effective.pod_sets else {
+        return Vec::new();
+    };
+    let total = |requests: &Requests, count: i32| {
+        requests
+            .iter()
+            .map(|(r, a)| (r.to_string(), Quantity(resources::quantity_text(r, a.times(i64::from(count))))))
+            .collect()
+    };
+    pod_sets
+        .iter()
+        .map(|set| PodSetRequest { name: set.name.to_string(), resources: total(&set.requests, set.count) })
+        .collect()
+}

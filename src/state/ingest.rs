@@ -1,0 +1,470 @@
+//! Taking objects in: each replaces what was known of it, and marks what may need a step because of it.
+
+use super::decode::groups_of;
+use super::interface::{Effect, Event, Kind};
+use super::records::{
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, WorkloadRecord,
+};
+use super::{Item, State};
+use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2;
+use crate::jobs::{JobView, KINDS};
+use crate::lifecycle::conditions;
+use crate::resources::limit_range::LimitRangeSummary;
+use crate::scheduler::{Cohort, Flavor};
+use k8s_openapi::api::core::v1::{LimitRange, Namespace};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Whether version `new` is older than version `known` of the same object: an echo that a write has overtaken.
+fn is_older(new: &str, known: &str) -> bool {
+    matches!((new.parse::<u64>(), known.parse::<u64>()), (Ok(new), Ok(known)) if new < known)
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+impl State {
+    /// Takes an object in. One that cannot be read counts as absent, with an event that says so.
+    pub(super) fn ingest(&mut self, kind: Kind, object: &Value) {
+        let key = ObjectKey::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        if let Some(seen) = self.relisting.get_mut(&kind) {
+            seen.insert(key.clone());
+        }
+        let version = text(object, "/metadata/resourceVersion");
+        let uid = text(object, "/metadata/uid");
+        if self.known(kind, &key).is_some_and(|(u, v)| *u == *uid && is_older(version, v)) {
+            return;
+        }
+        if let Err(problem) = self.take(kind, &key, object) {
+            self.remove(kind, &key, None);
+            self.tell_unreadable(kind, key, uid, &problem);
+        } else {
+            self.told.remove(&(kind, key));
+        }
+    }
+
+    /// UID and version that are known of an object whose writes can overtake its watch.
+    fn known(&self, kind: Kind, key: &ObjectKey) -> Option<(&str, &str)> {
+        let meta = match kind {
+            Kind::Workload => &self.workloads.get(key)?.meta,
+            Kind::ClusterQueue => &self.cluster_queues.get(&key.name)?.meta,
+            Kind::LocalQueue => &self.local_queues.get(key)?.meta,
+            Kind::ResourceFlavor => &self.flavors.get(&key.name)?.meta,
+            Kind::AdmissionCheck => &self.checks.get(&key.name)?.meta,
+            Kind::Topology => self.topologies.get(&key.name)?,
+            Kind::Job(index) => {
+                let job = self.jobs.get(&(index, key.clone()))?;
+                return Some((&job.uid, &job.resource_version));
+            }
+            _ => return None,
+        };
+        Some((&meta.uid, &meta.resource_version))
+    }
+
+    fn tell_unreadable(&mut self, kind: Kind, key: ObjectKey, uid: &str, problem: &str) {
+        let note = format!("{} cannot be read: {problem}", kind.resource().kind);
+        if self.told.insert((kind, key.clone()), note.clone()).as_deref() == Some(note.as_str())
+            || !self.leading
+        {
+            return;
+        }
+        let event =
+            Event { kind, key, uid: uid.to_owned(), warning: true, reason: "Unreadable".to_owned(), note };
+        self.effects.push(Effect::Event(event));
+    }
+
+    fn take(&mut self, kind: Kind, key: &ObjectKey, object: &Value) -> Result<(), String> {
+        let name = &key.name;
+        match kind {
+            Kind::Namespace => self.take_namespace(&read::<Namespace>(object)?.metadata),
+            Kind::LimitRange => {
+                self.limit_ranges.insert(key.clone(), read::<LimitRange>(object)?);
+                self.limits_changed(&key.namespace);
+            }
+            Kind::RuntimeClass => {
+                let overhead =
+                    read::<RuntimeClass>(object)?.overhead.and_then(|o| o.pod_fixed).unwrap_or_default();
+                if self.runtime_classes.insert(name.clone(), overhead).is_none() {
+                    self.requests_changed(None);
+                }
+            }
+            Kind::PriorityClass => {
+                let class = read::<PriorityClass>(object)?;
+                self.priority_classes
+                    .insert(name.clone(), (class.value, class.global_default.unwrap_or(false)));
+            }
+            Kind::WorkloadPriorityClass => {
+                let value = read::<v1beta2::WorkloadPriorityClass>(object)?.value;
+                if self.workload_priority_classes.insert(name.clone(), value) != Some(value) {
+                    self.priorities_changed(name);
+                }
+                self.published.config_changed();
+            }
+            Kind::ResourceFlavor => self.take_flavor(read(object)?),
+            Kind::Topology => {
+                let topology: v1beta2::Topology = read(object)?;
+                self.topologies.insert(name.clone(), Meta::of(&topology.metadata));
+                self.dirty.insert(Item::Topology(name.clone()));
+                self.all_cluster_queues_changed();
+            }
+            Kind::AdmissionCheck => self.take_check(read(object)?),
+            Kind::Cohort => self.take_cohort(read(object)?),
+            Kind::ClusterQueue => self.take_cluster_queue(read(object)?),
+            Kind::LocalQueue => self.take_local_queue(read(object)?),
+            Kind::Workload => self.take_workload(key, object)?,
+            Kind::Job(index) => {
+                let decoder = KINDS.get(index).ok_or("unknown job kind")?;
+                let view = decoder.decode(object).map_err(|e| e.to_string())?;
+                self.raw_job = Some(((index, key.clone()), object.clone()));
+                self.take_job(index, view);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_namespace(&mut self, meta: &ObjectMeta) {
+        let name: Arc<str> = Arc::from(meta.name.as_deref().unwrap_or_default());
+        let labels = meta.labels.clone().unwrap_or_default();
+        if self.namespaces.get(&name).is_some_and(|known| **known == labels) {
+            return;
+        }
+        self.engine.set_namespace(&name, Some(labels.clone()));
+        self.namespaces.insert(name.clone(), Arc::new(labels));
+        let jobs = self.jobs.keys().filter(|(_, key)| key.namespace == name).cloned();
+        self.dirty.extend(jobs.map(|(kind, key)| Item::Job(kind, key)));
+        self.published.config_changed();
+    }
+
+    fn take_flavor(&mut self, object: v1beta2::ResourceFlavor) {
+        let meta = Meta::of(&object.metadata);
+        let name = meta.key.name.clone();
+        let changed = self.flavors.get(&name).is_none_or(|known| known.object.spec != object.spec);
+        if changed {
+            let spec = &object.spec;
+            self.engine.set_flavor(
+                &name,
+                Some(Flavor {
+                    node_labels: spec.node_labels.clone(),
+                    node_taints: spec.node_taints.clone(),
+                    tolerations: spec.tolerations.clone(),
+                    topology_name: spec.topology_name.as_deref().map(Arc::from),
+                }),
+            );
+        }
+        let fresh = self.flavors.insert(name.clone(), FlavorRecord { meta, object }).is_none();
+        self.dirty.insert(Item::Flavor(name));
+        if fresh || changed {
+            self.all_cluster_queues_changed();
+        }
+    }
+
+    fn take_check(&mut self, object: v1beta2::AdmissionCheck) {
+        let meta = Meta::of(&object.metadata);
+        let name = meta.key.name.clone();
+        self.checks.insert(name.clone(), CheckRecord { meta, object });
+        self.dirty.insert(Item::Check(name));
+        self.all_cluster_queues_changed();
+    }
+
+    fn take_cohort(&mut self, object: v1beta2::Cohort) {
+        let name: Arc<str> = Arc::from(object.metadata.name.as_deref().unwrap_or_default());
+        if self.cohorts.get(&name).is_some_and(|known| known.object.spec == object.spec) {
+            return;
+        }
+        let spec = &object.spec;
+        self.engine.set_cohort(
+            &name,
+            Some(Cohort {
+                parent: spec.parent_name.as_deref().map(Arc::from),
+                groups: groups_of(&spec.resource_groups),
+            }),
+        );
+        self.cohorts.insert(name, CohortRecord { object });
+        self.all_cluster_queues_changed();
+    }
+
+    fn take_cluster_queue(&mut self, object: v1beta2::ClusterQueue) {
+        let meta = Meta::of(&object.metadata);
+        let name = meta.key.name.clone();
+        let before =
+            self.cluster_queues.insert(name.clone(), ClusterQueueRecord { meta: meta.clone(), object });
+        let after = self.cluster_queues.get(&name).map(|r| &r.object.spec);
+        let changed =
+            before.as_ref().is_none_or(|b| Some(&b.object.spec) != after || b.meta.deleting != meta.deleting);
+        self.dirty.insert(Item::ClusterQueue(name.clone()));
+        if changed {
+            self.configure_cluster_queue(&name);
+            self.cluster_queue_changed(&name);
+            self.references_changed();
+            self.published.config_changed();
+        }
+    }
+
+    fn take_local_queue(&mut self, object: v1beta2::LocalQueue) {
+        let meta = Meta::of(&object.metadata);
+        let key = meta.key.clone();
+        if let Some(cluster_queue) = object.spec.cluster_queue.as_deref() {
+            self.queues_by_cluster_queue.entry(Arc::from(cluster_queue)).or_default().insert(key.clone());
+        }
+        let deleting = meta.deleting;
+        let spec = object.spec.clone();
+        let before = self.local_queues.insert(key.clone(), LocalQueueRecord { meta, object });
+        self.dirty.insert(Item::LocalQueue(key.clone()));
+        if before.is_none_or(|b| b.object.spec != spec || b.meta.deleting != deleting) {
+            self.local_queue_changed(&key);
+            self.published.config_changed();
+        }
+    }
+
+    fn take_workload(&mut self, key: &ObjectKey, object: &Value) -> Result<(), String> {
+        let mut record = WorkloadRecord::decode(object, &mut self.pod_specs)?;
+        if conditions::is_true(&record.status, ConditionType::Finished) {
+            record.pod_sets = Vec::new();
+            record.originals = Vec::new();
+        } else {
+            record.effective = self.effective(&record);
+        }
+        self.unindex_workload(key);
+        if let Some(owner) = &record.owner {
+            self.workloads_by_owner.entry(owner.uid.clone()).or_default().insert(key.clone());
+        }
+        let finished = conditions::is_true(&record.status, ConditionType::Finished);
+        if let Some(queue) = record.local_queue().filter(|_| !finished) {
+            self.workloads_by_queue.entry(queue).or_default().insert(key.clone());
+        }
+        let owner = record.owner.as_ref().map(|o| o.uid.clone());
+        self.workloads.insert(key.clone(), record);
+        self.workload_changed(key, owner.as_ref());
+        Ok(())
+    }
+
+    fn take_job(&mut self, kind: usize, view: JobView) {
+        let id = (kind, view.key.clone());
+        if let Some(before) = self.jobs.get(&id).filter(|before| before.uid != view.uid) {
+            let uid = before.uid.clone();
+            self.job_by_uid.remove(&uid);
+            self.owner_changed(&uid);
+        }
+        self.job_by_uid.insert(view.uid.clone(), id.clone());
+        let uid = view.uid.clone();
+        self.published.job(kind, &view);
+        self.jobs.insert(id.clone(), view);
+        self.dirty.insert(Item::Job(id.0, id.1));
+        self.owner_changed(&uid);
+    }
+
+    /// An object is gone. With a UID, only the object with that UID.
+    pub(super) fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
+        let other = |uid: &str| self.known(kind, key).is_some_and(|(known, _)| known != uid);
+        if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {
+            return;
+        }
+        self.told.remove(&(kind, key.clone()));
+        let name = &key.name;
+        match kind {
+            Kind::Namespace => {
+                self.namespaces.remove(name);
+                self.engine.set_namespace(name, None);
+                self.published.config_changed();
+            }
+            Kind::LimitRange => {
+                if self.limit_ranges.remove(key).is_some() {
+                    self.limits_changed(&key.namespace);
+                }
+            }
+            Kind::RuntimeClass => {
+                if self.runtime_classes.remove(name).is_some() {
+                    self.requests_changed(None);
+                }
+            }
+            Kind::PriorityClass => {
+                self.priority_classes.remove(name);
+            }
+            Kind::WorkloadPriorityClass => {
+                self.workload_priority_classes.remove(name);
+                self.published.config_changed();
+            }
+            Kind::ResourceFlavor => {
+                if self.flavors.remove(name).is_some() {
+                    self.engine.set_flavor(name, None);
+                    self.all_cluster_queues_changed();
+                }
+            }
+            Kind::Topology => {
+                self.topologies.remove(name);
+                self.all_cluster_queues_changed();
+            }
+            Kind::AdmissionCheck => {
+                self.checks.remove(name);
+                self.all_cluster_queues_changed();
+            }
+            Kind::Cohort => {
+                if self.cohorts.remove(name).is_some() {
+                    self.engine.set_cohort(name, None);
+                    self.all_cluster_queues_changed();
+                }
+            }
+            Kind::ClusterQueue => self.remove_cluster_queue(name),
+            Kind::LocalQueue => self.remove_local_queue(key),
+            Kind::Workload => self.remove_workload(key),
+            Kind::Job(index) => self.remove_job(index, key),
+        }
+        self.writes.succeed(kind, key);
+    }
+
+    fn remove_cluster_queue(&mut self, name: &Arc<str>) {
+        if self.cluster_queues.remove(name).is_some() {
+            self.engine.set_cluster_queue(name, None);
+            self.cluster_queue_changed(name);
+            self.references_changed();
+            self.published.config_changed();
+        }
+    }
+
+    fn remove_local_queue(&mut self, key: &ObjectKey) {
+        if let Some(record) = self.local_queues.remove(key) {
+            let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
+            take_from(&mut self.queues_by_cluster_queue, &target, key);
+            self.local_queue_changed(key);
+            self.published.config_changed();
+        }
+    }
+
+    fn remove_workload(&mut self, key: &ObjectKey) {
+        self.touch_queues_of(key);
+        self.unindex_workload(key);
+        let record = self.workloads.remove(key);
+        self.assumed.remove(key);
+        self.engine.release(key);
+        self.engine.forget(key);
+        self.workload_changed(key, record.and_then(|r| r.owner).map(|o| o.uid).as_ref());
+    }
+
+    fn remove_job(&mut self, kind: usize, key: &ObjectKey) {
+        if let Some(view) = self.jobs.remove(&(kind, key.clone())) {
+            self.job_by_uid.remove(&view.uid);
+            self.published.forget_job(kind, key);
+            self.owner_changed(&view.uid);
+        }
+    }
+
+    fn unindex_workload(&mut self, key: &ObjectKey) {
+        let Some(record) = self.workloads.get(key) else {
+            return;
+        };
+        let owner = record.owner.as_ref().map(|o| o.uid.clone());
+        let queue = record.local_queue();
+        if let Some(uid) = owner {
+            take_from(&mut self.workloads_by_owner, &uid, key);
+        }
+        if let Some(queue) = queue {
+            take_from(&mut self.workloads_by_queue, &queue, key);
+        }
+    }
+
+    /// Marks a Workload, its job, and its queues.
+    pub(super) fn workload_changed(&mut self, key: &ObjectKey, owner: Option<&Arc<str>>) {
+        self.dirty.insert(Item::Workload(key.clone()));
+        if let Some((kind, job)) = owner.and_then(|uid| self.job_by_uid.get(uid)) {
+            self.dirty.insert(Item::Job(*kind, job.clone()));
+        }
+    }
+
+    fn owner_changed(&mut self, uid: &Arc<str>) {
+        if let Some(keys) = self.workloads_by_owner.get(uid) {
+            self.dirty.extend(keys.iter().cloned().map(Item::Workload));
+        }
+    }
+
+    fn local_queue_changed(&mut self, key: &ObjectKey) {
+        self.dirty.insert(Item::LocalQueue(key.clone()));
+        if let Some(keys) = self.workloads_by_queue.get(key) {
+            self.dirty.extend(keys.iter().cloned().map(Item::Workload));
+        }
+    }
+
+    pub(super) fn cluster_queue_changed(&mut self, name: &Arc<str>) {
+        self.dirty.insert(Item::ClusterQueue(name.clone()));
+        for key in self.queues_by_cluster_queue.get(name).cloned().unwrap_or_default() {
+            self.local_queue_changed(&key);
+        }
+    }
+
+    /// Flavors, checks and topologies look again whether a ClusterQueue still refers to them.
+    fn references_changed(&mut self) {
+        let flavors =
+            self.flavors.values().filter(|r| r.meta.deleting).map(|r| Item::Flavor(r.meta.key.name.clone()));
+        let checks =
+            self.checks.values().filter(|r| r.meta.deleting).map(|r| Item::Check(r.meta.key.name.clone()));
+        self.dirty.extend(flavors.chain(checks).collect::<Vec<_>>());
+    }
+
+    /// Something that makes ClusterQueues active or not has changed: only those that change wake their workloads.
+    fn all_cluster_queues_changed(&mut self) {
+        for name in self.cluster_queues.keys().cloned().collect::<Vec<_>>() {
+            if self.configure_cluster_queue(&name) {
+                self.cluster_queue_changed(&name);
+            }
+        }
+        self.references_changed();
+    }
+
+    fn limits_changed(&mut self, namespace: &Arc<str>) {
+        let start = ObjectKey { namespace: namespace.clone(), name: Arc::from("") };
+        let ranges = self.limit_ranges.range(start..).take_while(|(key, _)| key.namespace == *namespace);
+        let summary = LimitRangeSummary::new(ranges.map(|(_, range)| range));
+        self.limits.insert(namespace.clone(), summary);
+        self.requests_changed(Some(namespace));
+    }
+
+    /// LimitRanges of a namespace or runtime classes have changed.
+    fn requests_changed(&mut self, namespace: Option<&Arc<str>>) {
+        let keys: Vec<ObjectKey> = self
+            .workloads
+            .keys()
+            .filter(|k| namespace.is_none_or(|ns| k.namespace == *ns))
+            .cloned()
+            .collect();
+        for key in keys {
+            let Some(record) = self.workloads.get(&key) else {
+                continue;
+            };
+            let effective = self.effective(record);
+            if let Some(record) = self.workloads.get_mut(&key) {
+                record.effective = effective;
+            }
+            self.dirty.insert(Item::Workload(key));
+        }
+    }
+
+    fn priorities_changed(&mut self, class: &str) {
+        let jobs = self.jobs.iter().filter(|(_, view)| view.priority_class.as_deref() == Some(class));
+        self.dirty.extend(jobs.map(|((kind, key), _)| Item::Job(*kind, key.clone())).collect::<Vec<_>>());
+        let workloads = self.workloads.iter().filter(|(_, r)| {
+            r.priority_class.as_ref().is_some_and(|c| c.kind == "WorkloadPriorityClass" && c.name == class)
+        });
+        self.dirty.extend(workloads.map(|(key, _)| Item::Workload(key.clone())).collect::<Vec<_>>());
+    }
+}
+
+/// Takes a key out of an index; an entry without keys goes.
+fn take_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, entry: &K, key: &ObjectKey) {
+    if let Some(keys) = index.get_mut(entry) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(entry);
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
+    T::deserialize(object).map_err(|e| e.to_string())
+}

@@ -1,0 +1,233 @@
+//! What passes between the core and the shell: deltas in, effects out. Values only.
+
+use crate::api::ObjectKey;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Something that happened, in the order in which the shell learnt of it.
+#[derive(Clone, Debug)]
+pub enum Delta {
+    /// An object as the server has it, from a watch, a list or a GET.
+    Applied {
+        /// Kind of the object.
+        kind: Kind,
+        /// The object, without managed fields.
+        object: Value,
+    },
+    /// An object is gone.
+    Deleted {
+        /// Kind of the object.
+        kind: Kind,
+        /// Its key.
+        key: ObjectKey,
+        /// Its UID: another object of the same name is not touched.
+        uid: String,
+    },
+    /// A watch lists from the start: what is not applied before the next `Synced` is gone.
+    Restarted {
+        /// Kind that is listed.
+        kind: Kind,
+    },
+    /// The list is complete.
+    Synced {
+        /// Kind that was listed.
+        kind: Kind,
+    },
+    /// A write has ended.
+    Written(WriteResult),
+    /// Whether this replica may write.
+    Leading(bool),
+    /// Time has passed.
+    Tick,
+}
+
+/// Kinds that the core follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// v1 Namespace.
+    Namespace,
+    /// v1 LimitRange.
+    LimitRange,
+    /// node.k8s.io/v1 RuntimeClass.
+    RuntimeClass,
+    /// scheduling.k8s.io/v1 PriorityClass.
+    PriorityClass,
+    /// ResourceFlavor.
+    ResourceFlavor,
+    /// Topology.
+    Topology,
+    /// AdmissionCheck.
+    AdmissionCheck,
+    /// WorkloadPriorityClass.
+    WorkloadPriorityClass,
+    /// Cohort.
+    Cohort,
+    /// ClusterQueue.
+    ClusterQueue,
+    /// LocalQueue.
+    LocalQueue,
+    /// Workload.
+    Workload,
+    /// A job kind, by its index in `jobs::KINDS`.
+    Job(usize),
+}
+
+/// How a kind is addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// API group, empty for the core group.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Plural name in paths.
+    pub plural: &'static str,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+}
+
+/// What the shell shall do.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Write to the API server and report the result.
+    Write(Write),
+    /// Record an event, best effort.
+    Event(Event),
+    /// Read an object and feed it back as `Applied`, or `Deleted` when it is not there.
+    Refetch {
+        /// Kind of the object.
+        kind: Kind,
+        /// Its key.
+        key: ObjectKey,
+    },
+    /// Count something for the metrics.
+    Observe(Observation),
+}
+
+/// One write. The core has at most one under way for each object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// Number of the write, never used twice by one process.
+    pub id: u64,
+    /// Kind of the object.
+    pub kind: Kind,
+    /// Its key.
+    pub key: ObjectKey,
+    /// What to do.
+    pub verb: Verb,
+    /// `status`, or the object itself.
+    pub subresource: Option<&'static str>,
+    /// Body. Updates carry `metadata.resourceVersion`; deletes are DeleteOptions with preconditions.
+    pub body: Value,
+    /// Status of queues: sent within a shared budget, the latest of an object wins.
+    pub background: bool,
+}
+
+/// How a write is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// POST.
+    Create,
+    /// Server-side apply, forced, by our field manager.
+    Apply,
+    /// JSON merge patch by our field manager.
+    Merge,
+    /// DELETE.
+    Delete,
+}
+
+/// How a write ended.
+#[derive(Clone, Debug)]
+pub struct WriteResult {
+    /// Number of the write.
+    pub id: u64,
+    /// Kind of the object.
+    pub kind: Kind,
+    /// Its key.
+    pub key: ObjectKey,
+    /// The end.
+    pub outcome: WriteOutcome,
+}
+
+/// End of a write.
+#[derive(Clone, Debug)]
+pub enum WriteOutcome {
+    /// It landed; this is the object now (of a delete, what the server answered).
+    Done(Value),
+    /// The object was not the one that the write was decided on, or (create) exists. The newest object was fed back before.
+    Conflict,
+    /// The object is gone.
+    NotFound,
+    /// The server refused the content.
+    Rejected {
+        /// HTTP status code.
+        code: u16,
+        /// The server's words.
+        message: String,
+    },
+    /// Not known whether it landed. The newest object was fed back before.
+    Unavailable {
+        /// What went wrong.
+        message: String,
+    },
+}
+
+/// An event about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Kind of the object that the event is about.
+    pub kind: Kind,
+    /// Its key.
+    pub key: ObjectKey,
+    /// Its UID.
+    pub uid: String,
+    /// Whether it is a warning.
+    pub warning: bool,
+    /// Reason, one word.
+    pub reason: String,
+    /// A sentence.
+    pub note: String,
+}
+
+/// Something that counters and histograms count; gauges are computed from the snapshot instead.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Observation {
+    /// Quota was reserved and the write has landed.
+    QuotaReserved(Labels, Duration),
+    /// The workload was admitted and the write has landed.
+    Admitted(Labels, Duration),
+    /// Pods were ready, so long after the admission; the second duration counts from creation.
+    PodsReady(Labels, Duration, Duration),
+    /// The workload was evicted while it held quota.
+    Evicted {
+        /// Queue and priority class.
+        labels: Labels,
+        /// Reason of the Evicted condition.
+        reason: String,
+        /// What was behind it, or empty.
+        underlying_cause: String,
+        /// Whether this is the workload's first eviction for that reason and cause.
+        first: bool,
+    },
+    /// The workload has finished; the duration is its time admitted.
+    Finished(Labels, Duration),
+    /// Cycles were run: time is measured by the shell; the flag says whether something was admitted.
+    Attempt {
+        /// Whether something was admitted.
+        admitted: bool,
+    },
+}
+
+/// Labels shared by the counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Labels {
+    /// ClusterQueue.
+    pub cluster_queue: String,
+    /// LocalQueue with namespace.
+    pub local_queue: String,
+    /// Namespace of the LocalQueue.
+    pub namespace: String,
+    /// Name of the priority class, or empty.
+    pub priority_class: String,
+}

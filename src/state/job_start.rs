@@ -1,0 +1,112 @@
+//! What a job is given when it starts, and whether that is still what it asks for.
+
+use super::State;
+use super::records::WorkloadRecord;
+use crate::api::names;
+use crate::jobs::{JobError, JobPatch, JobView, KINDS, PodSetInfo, TemplateInfo};
+use std::sync::Arc;
+
+/// Longest name that fits a label value as a DNS label.
+const LABEL_LIMIT: usize = 63;
+
+impl State {
+    /// Patches that start a job with what its Workload was granted.
+    pub(super) fn start_patches(
+        &self,
+        record: &WorkloadRecord,
+        view: &JobView,
+    ) -> Result<Vec<JobPatch>, JobError> {
+        let Some(admission) = &record.status.admission else {
+            return Ok(Vec::new());
+        };
+        let Some((index, _)) = self.job_by_uid.get(&view.uid) else {
+            return Ok(Vec::new());
+        };
+        let Some(kind) = KINDS.get(*index) else {
+            return Ok(Vec::new());
+        };
+        let mut infos = Vec::new();
+        for assignment in &admission.pod_set_assignments {
+            let mut template = TemplateInfo::default();
+            template.labels.insert(names::POD_SET_LABEL.to_owned(), assignment.name.clone());
+            if is_label(&admission.cluster_queue) {
+                template
+                    .labels
+                    .insert(names::CLUSTER_QUEUE_LABEL.to_owned(), admission.cluster_queue.clone());
+            }
+            if let Some(queue) = record.queue_name.as_deref().filter(|q| is_label(q)) {
+                template.labels.insert(names::LOCAL_QUEUE_LABEL.to_owned(), queue.to_owned());
+            }
+            template
+                .annotations
+                .insert(names::WORKLOAD_ANNOTATION.to_owned(), record.meta.key.name.to_string());
+            let mut flavors: Vec<&String> = assignment.flavors.values().collect();
+            flavors.sort();
+            flavors.dedup();
+            for name in flavors {
+                // A flavor that is gone is waited for: its finalizer makes that rare.
+                let Some(flavor) = self.flavors.get(name.as_str()) else {
+                    return Ok(Vec::new());
+                };
+                template.merge(&TemplateInfo {
+                    node_selector: flavor.object.spec.node_labels.clone(),
+                    tolerations: flavor.object.spec.tolerations.clone(),
+                    ..TemplateInfo::default()
+                })?;
+            }
+            for update in record.status.admission_checks.iter().flat_map(|c| &c.pod_set_updates) {
+                if update.name == assignment.name {
+                    template.merge(&TemplateInfo {
+                        labels: update.labels.clone(),
+                        annotations: update.annotations.clone(),
+                        node_selector: update.node_selector.clone(),
+                        tolerations: update.tolerations.clone(),
+                        scheduling_gates: Vec::new(),
+                    })?;
+                }
+            }
+            let count = assignment.count.or_else(|| count_of(record, &assignment.name)).unwrap_or(0);
+            infos.push(PodSetInfo { name: Arc::from(assignment.name.as_str()), count, template });
+        }
+        kind.run_patch(view, &infos)
+    }
+}
+
+/// Whether what was granted is what the job asks for: a job whose size was changed while it runs starts over.
+pub(super) fn grants(record: &WorkloadRecord, view: &JobView) -> bool {
+    if view.suspended {
+        return true;
+    }
+    let Some(admission) = &record.status.admission else {
+        return false;
+    };
+    view.pod_sets.iter().all(|set| {
+        admission
+            .pod_set_assignments
+            .iter()
+            .any(|a| *a.name == *set.name && a.count.is_none_or(|n| n == set.count))
+    })
+}
+
+/// Whether the Workload asks for what the job asks for.
+pub(super) fn matches(record: &WorkloadRecord, view: &JobView) -> bool {
+    record.pod_sets.len() == view.pod_sets.len()
+        && record.pod_sets.iter().zip(&view.pod_sets).zip(&record.originals).all(
+            |((have, want), original)| {
+                have.name == want.name
+                    && have.count == want.count
+                    && have.min_count == want.min_count
+                    && have.shape == want.shape
+                    && original.template == want.template
+            },
+        )
+}
+
+fn count_of(record: &WorkloadRecord, name: &str) -> Option<i32> {
+    record.pod_sets.iter().find(|p| *p.name == *name).map(|p| p.count)
+}
+
+fn is_label(name: &str) -> bool {
+    !name.is_empty() && name.len() <= LABEL_LIMIT && !name.contains('.')
+}
+

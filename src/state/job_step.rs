@@ -1,0 +1,427 @@
+//! Writes on jobs, and the Workloads made for them.
+//!
+//! A job runs only while its Workload is admitted and not evicted. What started it is undone exactly when it stops, and
+//! its Workload releases its quota only after that.
+
+use super::job_start::{grants, matches};
+use super::interface::{Effect, Event, Kind, Verb};
+use super::records::WorkloadRecord;
+use super::workload_step::delete_options;
+use super::{Item, State};
+use crate::api::reason::ConditionType;
+use crate::api::{ObjectKey, names};
+use crate::jobs::{
+    JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, Priority, PriorityLookup, WorkloadRequest, workload_body, workload_name,
+};
+use crate::lifecycle::{conditions, reservation};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+impl State {
+    /// Sends the next write of a job or of its Workload's spec, if there is one.
+    pub(super) fn step_job(&mut self, index: usize, key: &ObjectKey, now: Timestamp) {
+        let (Some(view), Some(kind)) = (self.jobs.get(&(index, key.clone())), KINDS.get(index)) else {
+            return;
+        };
+        if view.deleting {
+            return;
+        }
+        let view = view.clone();
+        match self.workload_of(index, &view) {
+            Some(workload) => self.step_job_with(index, *kind, &view, &workload, now),
+            None if view.status.finished.is_some() || !self.manages(&view) => {}
+            None if self.managed_ancestor(&view) => self.hold_child(index, &view),
+            None => self.step_job_without(index, *kind, &view, now),
+        }
+    }
+
+    /// Key of the Workload of a job: the one that it names, or the one that it owns.
+    fn workload_of(&self, index: usize, view: &JobView) -> Option<ObjectKey> {
+        if let Some(name) = &view.prebuilt_workload {
+            let key = ObjectKey { namespace: view.key.namespace.clone(), name: name.clone() };
+            let owner = self.workloads.get(&key)?.owner.as_ref()?;
+            return (owner.uid == view.uid).then_some(key);
+        }
+        let own = own_workload_key(index, view);
+        let keys = self.workloads_by_owner.get(&view.uid)?;
+        if keys.contains(&own) { Some(own) } else { keys.first().cloned() }
+    }
+
+    /// The controller of the job is a job of ours that is held itself: the child has no Workload.
+    fn managed_ancestor(&self, view: &JobView) -> bool {
+        let mut controller = view.controller.clone();
+        let mut steps = 0_u8;
+        while let Some(owner) = controller.take() {
+            let Some(parent) = self.job_by_uid.get(owner.uid.as_str()).and_then(|id| self.jobs.get(id))
+            else {
+                return false;
+            };
+            if self.manages(parent) {
+                return true;
+            }
+            steps = steps.saturating_add(1);
+            if steps > 10 {
+                return false;
+            }
+            controller.clone_from(&parent.controller);
+        }
+        false
+    }
+
+    /// A child runs while the Workload of its ancestor is admitted.
+    fn hold_child(&mut self, index: usize, view: &JobView) {
+        let mut owner = view.controller.clone();
+        let mut admitted = false;
+        while let Some(parent) = owner.as_ref().and_then(|o| self.job_by_uid.get(o.uid.as_str())) {
+            let Some(parent_view) = self.jobs.get(parent) else {
+                break;
+            };
+            admitted |= self
+                .workload_of(parent.0, parent_view)
+                .and_then(|key| self.workloads.get(&key))
+                .is_some_and(runs);
+            owner.clone_from(&parent_view.controller);
+            if admitted {
+                break;
+            }
+        }
+        if !admitted && !view.suspended {
+            self.patch_job(
+                index,
+                view,
+                &JobPatch { status: false, body: json!({"spec": {"suspend": true}}) },
+                Vec::new(),
+            );
+        }
+    }
+
+    /// A job that has no Workload yet: it must rest, then one is made.
+    fn step_job_without(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, now: Timestamp) {
+        if let Some(patch) = kind.stop_patches(view, &[]).first() {
+            let stopped = (!view.suspended).then(|| {
+                job_event(index, view, false, "Stopped", "Missing Workload; unable to restore pod templates")
+            });
+            self.patch_job(index, view, patch, stopped.into_iter().collect());
+            return;
+        }
+        if view.status.active_pods > 0 {
+            return;
+        }
+        if let Some(name) = view.prebuilt_workload.clone() {
+            let key = ObjectKey { namespace: view.key.namespace.clone(), name };
+            self.adopt(index, view, &key, now);
+            return;
+        }
+        let key = own_workload_key(index, view);
+        if self.workloads.contains_key(&key) {
+            let note = format!("Workload {key} exists and belongs to another object");
+            self.tell_once(index, view, "WorkloadNameConflict", &note);
+            return;
+        }
+        if !self.writes.may_write(Kind::Workload, &key, now) {
+            if let Some(until) = self.writes.waits_until(Kind::Workload, &key) {
+                self.timers.wake(Item::Job(index, view.key.clone()), until);
+            }
+            return;
+        }
+        let Some(job) = self.raw(index, view) else { return };
+        match self.compose(kind, &job, view, &key) {
+            Ok(body) => {
+                let note = format!("Created Workload: {key}");
+                let tell = vec![job_event(index, view, false, "CreatedWorkload", &note)];
+                self.send_plain(Kind::Workload, &key, Verb::Create, None, body, tell);
+            }
+            Err(Refusal::Class(MissingClass::WorkloadClass(name))) => {
+                let note = format!("WorkloadPriorityClass {name} not found");
+                self.tell_once(index, view, "WorkloadPriorityClassNotFound", &note);
+            }
+            Err(Refusal::Class(MissingClass::PodClass(name))) => {
+                self.tell_once(index, view, "ErrWorkloadCompose", &format!("PriorityClass {name} not found"));
+            }
+            Err(Refusal::Job(error)) => self.tell_once(index, view, "ErrWorkloadCompose", &error.to_string()),
+        }
+    }
+
+    /// The raw job, if it came with this delta; else it is fetched and this step comes again with it.
+    fn raw(&mut self, index: usize, view: &JobView) -> Option<Value> {
+        match &self.raw_job {
+            Some(((i, key), job)) if *i == index && *key == view.key => Some(job.clone()),
+            _ => {
+                self.effects.push(Effect::Refetch { kind: Kind::Job(index), key: view.key.clone() });
+                None
+            }
+        }
+    }
+
+    fn compose(
+        &self,
+        kind: &dyn JobKind,
+        job: &Value,
+        view: &JobView,
+        key: &ObjectKey,
+    ) -> Result<Value, Refusal> {
+        let pod_sets = kind.pod_sets(job).map_err(Refusal::Job)?;
+        let priority = Priority::resolve(view, &pod_sets, self).map_err(Refusal::Class)?;
+        let request = WorkloadRequest {
+            name: &key.name,
+            queue_name: view.queue_name.as_deref(),
+            label_keys_to_copy: &self.settings.label_keys_to_copy,
+            priority: &priority,
+        };
+        workload_body(kind, job, view, &request).map_err(Refusal::Job)
+    }
+
+    /// A Workload that the job names becomes its own, unless it has an owner.
+    fn adopt(&mut self, index: usize, view: &JobView, key: &ObjectKey, now: Timestamp) {
+        let Some(record) = self.workloads.get(key) else {
+            self.tell_once(index, view, "PrebuiltWorkloadNotFound", &format!("Workload {key} doesn't exist"));
+            return;
+        };
+        if record.owner.is_some() {
+            self.tell_once(
+                index,
+                view,
+                "WorkloadNameConflict",
+                &format!("Workload {key} belongs to another object"),
+            );
+            return;
+        }
+        if record.meta.deleting || !self.writes.may_write(Kind::Workload, key, now) {
+            return;
+        }
+        let resource = Kind::Job(index).resource();
+        let owner = json!({
+            "apiVersion": resource.api_version(), "kind": resource.kind, "name": view.key.name, "uid": view.uid,
+            "controller": true, "blockOwnerDeletion": true,
+        });
+        let mut finalizers = record.meta.finalizers.clone();
+        if !record.meta.has_finalizer() {
+            finalizers.push(names::RESOURCE_IN_USE_FINALIZER.to_owned());
+        }
+        let body = json!({"metadata": {
+            "resourceVersion": record.meta.resource_version, "ownerReferences": [owner], "finalizers": finalizers,
+            "labels": {names::JOB_UID_LABEL: view.uid},
+        }});
+        self.send_plain(Kind::Workload, key, Verb::Merge, None, body, Vec::new());
+    }
+
+    /// A job with its Workload.
+    fn step_job_with(
+        &mut self,
+        index: usize,
+        kind: &dyn JobKind,
+        view: &JobView,
+        key: &ObjectKey,
+        now: Timestamp,
+    ) {
+        let Some(record) = self.workloads.get(key).cloned() else {
+            return;
+        };
+        if view.status.finished.is_some() {
+            return;
+        }
+        let finished = conditions::is_true(&record.status, ConditionType::Finished);
+        let reserved = reservation::holds_quota(&record.status);
+        if runs(&record) && grants(&record, view) {
+            if view.suspended {
+                self.start(index, view, &record);
+            }
+            return;
+        }
+        if !view.suspended || (reserved && !runs_later(&record)) {
+            self.stop(index, kind, view, &record);
+            return;
+        }
+        if !finished && !record.meta.deleting {
+            self.sync_workload(index, kind, view, &record, now);
+        }
+    }
+
+    fn start(&mut self, index: usize, view: &JobView, record: &WorkloadRecord) {
+        // A start that contradicts the template finishes the Workload; its life cycle says so.
+        let Ok(patches) = self.start_patches(record, view) else {
+            return;
+        };
+        let Some(patch) = patches.first() else { return };
+        let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.clone()).unwrap_or_default();
+        let tell =
+            vec![job_event(index, view, false, "Started", &format!("Admitted by clusterQueue {queue}"))];
+        self.patch_job(index, view, patch, tell);
+    }
+
+    fn stop(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, record: &WorkloadRecord) {
+        let Some(patch) = kind.stop_patches(view, &record.originals).into_iter().next() else {
+            if !runs(record) {
+                return;
+            }
+            // Admitted, stopped, and not what was asked for: the Workload is made again.
+            let key = record.meta.key.clone();
+            if !record.meta.deleting {
+                let body = delete_options(&record.meta);
+                self.send_plain(Kind::Workload, &key, Verb::Delete, None, body, Vec::new());
+            }
+            return;
+        };
+        let why = conditions::find(&record.status, ConditionType::Evicted)
+            .filter(|c| c.status == "True")
+            .map_or_else(|| "Not admitted by cluster queue".to_owned(), |c| c.message.clone());
+        let tell = (!view.suspended).then(|| job_event(index, view, false, "Stopped", &why));
+        self.patch_job(index, view, &patch, tell.into_iter().collect());
+    }
+
+    /// Brings the spec of a Workload in line with its suspended job.
+    fn sync_workload(
+        &mut self,
+        index: usize,
+        kind: &dyn JobKind,
+        view: &JobView,
+        record: &WorkloadRecord,
+        now: Timestamp,
+    ) {
+        let key = &record.meta.key;
+        if !self.writes.may_write(Kind::Workload, key, now) {
+            return;
+        }
+        let reserved = conditions::is_true(&record.status, ConditionType::QuotaReserved);
+        let mut spec = Map::new();
+        let mut tell = Vec::new();
+        if view.prebuilt_workload.is_none() && !matches(record, view) {
+            if reserved || self.assumed.contains_key(key) {
+                if reserved {
+                    let body = delete_options(&record.meta);
+                    self.send_plain(Kind::Workload, key, Verb::Delete, None, body, Vec::new());
+                }
+                return;
+            }
+            let Some(job) = self.raw(index, view) else { return };
+            match kind.pod_sets(&job) {
+                Ok(pod_sets) => {
+                    spec.insert("podSets".to_owned(), Value::Array(pod_sets));
+                    let note = format!("Updated not matching Workload for suspended job: {key}");
+                    tell.push(job_event(index, view, false, "UpdatedWorkload", &note));
+                }
+                Err(error) => return self.tell_once(index, view, "ErrWorkloadCompose", &error.to_string()),
+            }
+        }
+        self.sync_fields(view, record, reserved, &mut spec);
+        let mut body = json!({"metadata": {"resourceVersion": record.meta.resource_version}});
+        let gates_changed = record.gated_by != view.gated_by && record.gated;
+        if spec.is_empty() && !gates_changed {
+            return;
+        }
+        if let Some(metadata) =
+            body.get_mut("metadata").and_then(Value::as_object_mut).filter(|_| gates_changed)
+        {
+            let annotations = json!({names::ADMISSION_GATED_BY_ANNOTATION: view.gated_by});
+            metadata.insert("annotations".to_owned(), annotations);
+        }
+        if let Some(body) = body.as_object_mut() {
+            body.insert("spec".to_owned(), Value::Object(spec));
+        }
+        self.send_plain(Kind::Workload, key, Verb::Merge, None, body, tell);
+    }
+
+    /// Queue, priority class and execution time follow the job's labels where the Workload's state allows it.
+    fn sync_fields(
+        &self,
+        view: &JobView,
+        record: &WorkloadRecord,
+        reserved: bool,
+        spec: &mut Map<String, Value>,
+    ) {
+        if !reserved && record.queue_name.as_deref() != view.queue_name.as_deref() {
+            spec.insert("queueName".to_owned(), json!(view.queue_name));
+        }
+        let class = record
+            .priority_class
+            .as_ref()
+            .filter(|c| c.kind == "WorkloadPriorityClass")
+            .map(|c| c.name.as_str());
+        if let Some(name) = view.priority_class.as_deref().filter(|name| class != Some(*name)) {
+            let allowed = !reserved || class.is_some();
+            if let Some(value) = self.workload_priority_classes.get(name).filter(|_| allowed) {
+                spec.insert("priority".to_owned(), json!(value));
+                let group = crate::api::GROUP;
+                let class = json!({"group": group, "kind": "WorkloadPriorityClass", "name": name});
+                spec.insert("priorityClassRef".to_owned(), class);
+            }
+        }
+        let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
+        if !admitted && record.max_execution_seconds != view.max_exec_seconds {
+            spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(view.max_exec_seconds));
+        }
+    }
+
+    fn patch_job(&mut self, index: usize, view: &JobView, patch: &JobPatch, tell: Vec<Effect>) {
+        let mut body = patch.body.clone();
+        if let Some(fields) = body.as_object_mut() {
+            let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+            if let Some(metadata) = metadata.as_object_mut() {
+                metadata.insert("resourceVersion".to_owned(), json!(view.resource_version));
+            }
+        }
+        let subresource = patch.status.then_some("status");
+        self.send_plain(Kind::Job(index), &view.key, Verb::Merge, subresource, body, tell);
+    }
+
+    fn tell_once(&mut self, index: usize, view: &JobView, reason: &str, note: &str) {
+        let id = (Kind::Job(index), view.key.clone());
+        if self.told.insert(id, note.to_owned()).as_deref() != Some(note) {
+            self.effects.push(job_event(index, view, true, reason, note));
+        }
+    }
+}
+
+fn own_workload_key(index: usize, view: &JobView) -> ObjectKey {
+    let gvk = Kind::Job(index).resource();
+    ObjectKey::new(&view.key.namespace, &workload_name(gvk.group, gvk.kind, &view.key.name, &view.uid, None))
+}
+
+/// Why no Workload can be made for a job.
+enum Refusal {
+    Job(JobError),
+    Class(MissingClass),
+}
+
+impl PriorityLookup for State {
+    fn workload_class(&self, name: &str) -> Option<i32> {
+        self.workload_priority_classes.get(name).copied()
+    }
+
+    fn pod_class(&self, name: &str) -> Option<i32> {
+        self.priority_classes.get(name).map(|(value, _)| *value)
+    }
+
+    fn default_pod_class(&self) -> Option<(String, i32)> {
+        let classes = self.priority_classes.iter().filter(|(_, (_, default))| *default);
+        classes.map(|(name, (value, _))| (name.to_string(), *value)).min_by_key(|(_, value)| *value)
+    }
+}
+
+/// Whether the job may run now.
+fn runs(record: &WorkloadRecord) -> bool {
+    conditions::is_true(&record.status, ConditionType::Admitted)
+        && !conditions::is_true(&record.status, ConditionType::Evicted)
+        && !conditions::is_true(&record.status, ConditionType::Finished)
+        && !record.meta.deleting
+        && record.active
+}
+
+/// Whether the reservation stands and only the admission is missing.
+fn runs_later(record: &WorkloadRecord) -> bool {
+    reservation::holds_quota(&record.status)
+        && !conditions::is_true(&record.status, ConditionType::Evicted)
+        && !conditions::is_true(&record.status, ConditionType::Admitted)
+        && !record.meta.deleting
+}
+
+fn job_event(index: usize, view: &JobView, warning: bool, reason: &str, note: &str) -> Effect {
+    Effect::Event(Event {
+        kind: Kind::Job(index),
+        key: view.key.clone(),
+        uid: view.uid.to_string(),
+        warning,
+        reason: reason.to_owned(),
+        note: note.to_owned(),
+    })
+}

@@ -1,0 +1,258 @@
+//! The state of the core: what the objects say, what was decided and not yet confirmed, and what is to be done next.
+//!
+//! One owner calls `apply` with one delta after the other and carries out the effects. Invariants:
+//! - the ledger follows from reservations alone: what objects say, plus decisions whose write is under way (I1);
+//! - at most one write per object is under way, and it carries the resourceVersion that it was decided on (I12);
+//! - an object that cannot be read, and a write that fails, concern that object alone (I23);
+//! - before all lists are complete nothing is decided, and without leadership nothing is written (I16, I17).
+
+mod assumed;
+mod decode;
+mod facts;
+mod ingest;
+mod interface;
+mod job_start;
+mod job_step;
+mod queue_status;
+mod queues;
+mod records;
+mod schedule;
+mod settings;
+mod snapshot;
+mod timers;
+mod workload_step;
+mod writes;
+
+pub use interface::{
+    Delta, Effect, Event, Kind, Labels, Observation, Resource, Verb, Write, WriteOutcome, WriteResult,
+};
+pub use settings::Settings;
+pub use snapshot::{QueueView, Snapshot};
+
+use crate::api::ObjectKey;
+use crate::jobs::JobView;
+use crate::resources::limit_range::LimitRangeSummary;
+use crate::scheduler::{self, Engine};
+use assumed::Assumed;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::LimitRange;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use records::{
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, PodSpecs, WorkloadRecord,
+};
+use serde_json::Value;
+use snapshot::Published;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use timers::Timers;
+use writes::Writes;
+
+/// Something that may need a step.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Item {
+    /// A ClusterQueue: finalizer and status.
+    ClusterQueue(Arc<str>),
+    /// A LocalQueue: status.
+    LocalQueue(ObjectKey),
+    /// A ResourceFlavor: finalizer.
+    Flavor(Arc<str>),
+    /// An AdmissionCheck: finalizer.
+    Check(Arc<str>),
+    /// A Topology: finalizer.
+    Topology(Arc<str>),
+    /// A job, by kind.
+    Job(usize, ObjectKey),
+    /// A Workload.
+    Workload(ObjectKey),
+}
+
+/// The core.
+pub struct State {
+    settings: Settings,
+    leading: bool,
+    /// Kinds whose first list is complete.
+    listed: BTreeSet<Kind>,
+    /// Keys seen since a list was started.
+    relisting: BTreeMap<Kind, BTreeSet<ObjectKey>>,
+    namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
+    limit_ranges: BTreeMap<ObjectKey, LimitRange>,
+    /// The LimitRanges of each namespace as one.
+    limits: BTreeMap<Arc<str>, LimitRangeSummary>,
+    /// Overhead of pods by RuntimeClass.
+    runtime_classes: BTreeMap<Arc<str>, BTreeMap<String, Quantity>>,
+    priority_classes: BTreeMap<Arc<str>, (i32, bool)>,
+    workload_priority_classes: BTreeMap<Arc<str>, i32>,
+    topologies: BTreeMap<Arc<str>, records::Meta>,
+    flavors: BTreeMap<Arc<str>, FlavorRecord>,
+    checks: BTreeMap<Arc<str>, CheckRecord>,
+    cohorts: BTreeMap<Arc<str>, CohortRecord>,
+    cluster_queues: BTreeMap<Arc<str>, ClusterQueueRecord>,
+    local_queues: BTreeMap<ObjectKey, LocalQueueRecord>,
+    workloads: BTreeMap<ObjectKey, WorkloadRecord>,
+    jobs: BTreeMap<(usize, ObjectKey), JobView>,
+    /// Jobs by UID.
+    job_by_uid: BTreeMap<Arc<str>, (usize, ObjectKey)>,
+    /// Workloads by the UID of their owner.
+    workloads_by_owner: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// Workloads that are not finished, by LocalQueue.
+    workloads_by_queue: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// LocalQueues by ClusterQueue.
+    queues_by_cluster_queue: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    pod_specs: PodSpecs,
+    engine: Engine,
+    /// ClusterQueues as the scheduler has them.
+    configured: BTreeMap<Arc<str>, scheduler::ClusterQueue>,
+    tallies: queue_status::Tallies,
+    assumed: BTreeMap<ObjectKey, Assumed>,
+    /// Raw jobs of the delta at hand: a Workload is made from the object itself.
+    raw_job: Option<((usize, ObjectKey), Value)>,
+    dirty: BTreeSet<Item>,
+    timers: Timers<Item>,
+    writes: Writes,
+    queue_clock: queue_status::Clock,
+    published: Published,
+    effects: Vec<Effect>,
+    /// What was already told of objects that stay as they are, so that it is told once.
+    told: BTreeMap<(Kind, ObjectKey), String>,
+}
+
+impl State {
+    /// An empty state.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            engine: Engine::new(settings.engine),
+            settings,
+            leading: false,
+            listed: BTreeSet::new(),
+            relisting: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
+            limit_ranges: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            runtime_classes: BTreeMap::new(),
+            priority_classes: BTreeMap::new(),
+            workload_priority_classes: BTreeMap::new(),
+            topologies: BTreeMap::new(),
+            flavors: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            cohorts: BTreeMap::new(),
+            cluster_queues: BTreeMap::new(),
+            local_queues: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            job_by_uid: BTreeMap::new(),
+            workloads_by_owner: BTreeMap::new(),
+            workloads_by_queue: BTreeMap::new(),
+            queues_by_cluster_queue: BTreeMap::new(),
+            pod_specs: PodSpecs::default(),
+            configured: BTreeMap::new(),
+            tallies: queue_status::Tallies::default(),
+            assumed: BTreeMap::new(),
+            raw_job: None,
+            dirty: BTreeSet::new(),
+            timers: Timers::default(),
+            writes: Writes::default(),
+            queue_clock: queue_status::Clock::default(),
+            published: Published::default(),
+            effects: Vec::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in one delta and says what to do. Total: bad input ends in an event on the object that it came with.
+    pub fn apply(&mut self, delta: Delta, now: Timestamp) -> Vec<Effect> {
+        match delta {
+            Delta::Applied { kind, object } => self.ingest(kind, &object),
+            Delta::Deleted { kind, key, uid } => self.remove(kind, &key, Some(&uid)),
+            Delta::Restarted { kind } => {
+                self.relisting.insert(kind, BTreeSet::new());
+            }
+            Delta::Synced { kind } => self.finish_list(kind),
+            Delta::Written(result) => self.take_result(&result, now),
+            Delta::Leading(leading) => self.lead(leading),
+            Delta::Tick => {}
+        }
+        self.settle(now);
+        self.raw_job = None;
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When `Tick` is wanted at the latest.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        if self.leading { self.timers.next() } else { None }
+    }
+
+    /// Whether the first lists of all kinds are complete.
+    pub fn synced(&self) -> bool {
+        Kind::all().iter().all(|kind| self.listed.contains(kind))
+    }
+
+    /// Whether this replica may write.
+    pub fn leading(&self) -> bool {
+        self.leading
+    }
+
+    /// Starts or stops acting. A new leader looks at everything once; a deposed one forgets what it had assumed.
+    fn lead(&mut self, leading: bool) {
+        self.leading = leading;
+        self.writes.clear();
+        for key in std::mem::take(&mut self.assumed).into_keys() {
+            self.engine.release(&key);
+            self.dirty.insert(Item::Workload(key));
+        }
+        if leading {
+            self.dirty.extend(self.everything());
+        }
+    }
+
+    fn everything(&self) -> Vec<Item> {
+        let cluster_queues = self.cluster_queues.keys().cloned().map(Item::ClusterQueue);
+        let local_queues = self.local_queues.keys().cloned().map(Item::LocalQueue);
+        let flavors = self.flavors.keys().cloned().map(Item::Flavor);
+        let checks = self.checks.keys().cloned().map(Item::Check);
+        let topologies = self.topologies.keys().cloned().map(Item::Topology);
+        let jobs = self.jobs.keys().cloned().map(|(kind, key)| Item::Job(kind, key));
+        let workloads = self.workloads.keys().cloned().map(Item::Workload);
+        cluster_queues
+            .chain(local_queues)
+            .chain(flavors)
+            .chain(checks)
+            .chain(topologies)
+            .chain(jobs)
+            .chain(workloads)
+            .collect()
+    }
+
+    /// Objects that a complete list did not hold are gone.
+    fn finish_list(&mut self, kind: Kind) {
+        if let Some(seen) = self.relisting.remove(&kind) {
+            for key in self.keys(kind) {
+                if !seen.contains(&key) {
+                    self.remove(kind, &key, None);
+                }
+            }
+        }
+        self.listed.insert(kind);
+    }
+
+    /// Keys of the objects of a kind.
+    fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
+        let names = |names: Vec<Arc<str>>| names.iter().map(|name| ObjectKey::cluster(name)).collect();
+        match kind {
+            Kind::Namespace => names(self.namespaces.keys().cloned().collect()),
+            Kind::LimitRange => self.limit_ranges.keys().cloned().collect(),
+            Kind::RuntimeClass => names(self.runtime_classes.keys().cloned().collect()),
+            Kind::PriorityClass => names(self.priority_classes.keys().cloned().collect()),
+            Kind::ResourceFlavor => names(self.flavors.keys().cloned().collect()),
+            Kind::Topology => names(self.topologies.keys().cloned().collect()),
+            Kind::AdmissionCheck => names(self.checks.keys().cloned().collect()),
+            Kind::WorkloadPriorityClass => names(self.workload_priority_classes.keys().cloned().collect()),
+            Kind::Cohort => names(self.cohorts.keys().cloned().collect()),
+            Kind::ClusterQueue => names(self.cluster_queues.keys().cloned().collect()),
+            Kind::LocalQueue => self.local_queues.keys().cloned().collect(),
+            Kind::Workload => self.workloads.keys().cloned().collect(),
+            Kind::Job(index) => {
+                self.jobs.keys().filter(|(i, _)| *i == index).map(|(_, key)| key.clone()).collect()
+            }
+        }
+    }
+}

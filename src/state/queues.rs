@@ -1,0 +1,164 @@
+//! ClusterQueues and what they refer to: whether they can admit, and finalizers of what is in use.
+
+use super::State;
+use super::decode::groups_of;
+use super::interface::{Kind, Verb};
+use super::records::{ClusterQueueRecord, Meta};
+use super::workload_step::without_finalizer;
+use crate::api::names;
+use crate::api::v1beta2::StopPolicy;
+use crate::scheduler::{ClusterQueue, Inactive};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl State {
+    /// Hands a ClusterQueue to the scheduler as it is now. Returns whether anything changed for it.
+    pub(super) fn configure_cluster_queue(&mut self, name: &Arc<str>) -> bool {
+        let Some(record) = self.cluster_queues.get(name) else {
+            return self.configured.remove(name).is_some();
+        };
+        let spec = &record.object.spec;
+        let queue = ClusterQueue {
+            cohort: spec.cohort_name.as_deref().map(Arc::from),
+            strategy: spec.queueing_strategy,
+            groups: groups_of(&spec.resource_groups),
+            namespace_selector: spec.namespace_selector.clone(),
+            fungibility: spec.flavor_fungibility.clone().unwrap_or_default(),
+            preemption: spec.preemption.clone().unwrap_or_default(),
+            inactive: self.obstacle_of(record),
+        };
+        if self.configured.get(name) == Some(&queue) {
+            return false;
+        }
+        self.engine.set_cluster_queue(name, Some(queue.clone()));
+        self.configured.insert(name.clone(), queue);
+        true
+    }
+
+    /// Why a ClusterQueue cannot admit: the first reason gives the word, the message names all.
+    fn obstacle_of(&self, record: &ClusterQueueRecord) -> Option<Inactive> {
+        if record.meta.deleting {
+            return Some(inactive("Terminating", "Can't admit new workloads; clusterQueue is terminating"));
+        }
+        let spec = &record.object.spec;
+        let mut found: Vec<(&str, String)> = Vec::new();
+        if spec.stop_policy.unwrap_or_default() != StopPolicy::None {
+            found.push(("Stopped", "is stopped".to_owned()));
+        }
+        let flavors: BTreeSet<&str> =
+            spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.name.as_str())).collect();
+        let missing: Vec<&str> = flavors.iter().copied().filter(|f| !self.flavors.contains_key(*f)).collect();
+        if !missing.is_empty() {
+            found.push((
+                "FlavorNotFound",
+                format!("references missing ResourceFlavor(s): {}", missing.join(", ")),
+            ));
+        }
+        let checks: Vec<&str> = spec
+            .admission_checks_strategy
+            .iter()
+            .flat_map(|s| s.admission_checks.iter().map(|c| c.name.as_str()))
+            .collect();
+        let absent: Vec<&str> = checks.iter().copied().filter(|c| !self.checks.contains_key(*c)).collect();
+        if !absent.is_empty() {
+            found.push((
+                "AdmissionCheckNotFound",
+                format!("references missing AdmissionCheck(s): {}", absent.join(", ")),
+            ));
+        }
+        let idle: Vec<&str> = checks.iter().copied().filter(|c| !self.check_is_active(c)).collect();
+        if !idle.is_empty() && absent.is_empty() {
+            found.push((
+                "AdmissionCheckInactive",
+                format!("references inactive AdmissionCheck(s): {}", idle.join(", ")),
+            ));
+        }
+        let topologies: Vec<&str> = flavors
+            .iter()
+            .filter_map(|f| self.flavors.get(*f)?.object.spec.topology_name.as_deref())
+            .filter(|t| !self.topologies.contains_key(*t))
+            .collect();
+        if !topologies.is_empty() {
+            found.push((
+                "TopologyNotFound",
+                format!("references missing Topology(s): {}", topologies.join(", ")),
+            ));
+        }
+        let (reason, _) = found.first()?;
+        let all: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
+        Some(inactive(reason, &format!("Can't admit new workloads: {}.", all.join(", "))))
+    }
+
+    fn check_is_active(&self, name: &str) -> bool {
+        self.checks.get(name).is_some_and(|check| {
+            check.object.status.conditions.iter().any(|c| c.type_ == "Active" && c.status == "True")
+        })
+    }
+
+    /// Finalizer of a ClusterQueue: there while it exists for good, gone when no workload holds its quota.
+    pub(super) fn step_cluster_queue(&mut self, name: &Arc<str>) {
+        let Some(record) = self.cluster_queues.get(name) else {
+            return;
+        };
+        let held = self.engine.reserving(name) > 0;
+        let body = finalizer_patch(&record.meta, held);
+        self.send_finalizer(Kind::ClusterQueue, name, body);
+    }
+
+    pub(super) fn step_flavor(&mut self, name: &Arc<str>) {
+        let Some(record) = self.flavors.get(name) else {
+            return;
+        };
+        let used = self.cluster_queues.values().any(|q| {
+            q.object.spec.resource_groups.iter().any(|g| g.flavors.iter().any(|f| *f.name == **name))
+        });
+        let body = finalizer_patch(&record.meta, used);
+        self.send_finalizer(Kind::ResourceFlavor, name, body);
+    }
+
+    pub(super) fn step_check(&mut self, name: &Arc<str>) {
+        let Some(record) = self.checks.get(name) else {
+            return;
+        };
+        let used = self.cluster_queues.values().any(|q| {
+            let strategy = q.object.spec.admission_checks_strategy.as_ref();
+            strategy.is_some_and(|s| s.admission_checks.iter().any(|c| *c.name == **name))
+        });
+        let body = finalizer_patch(&record.meta, used);
+        self.send_finalizer(Kind::AdmissionCheck, name, body);
+    }
+
+    pub(super) fn step_topology(&mut self, name: &Arc<str>) {
+        let Some(meta) = self.topologies.get(name) else {
+            return;
+        };
+        let used = self.flavors.values().any(|f| f.object.spec.topology_name.as_deref() == Some(name));
+        let body = finalizer_patch(meta, used);
+        self.send_finalizer(Kind::Topology, name, body);
+    }
+
+    fn send_finalizer(&mut self, kind: Kind, name: &Arc<str>, body: Option<Value>) {
+        if let Some(body) = body {
+            let key = crate::api::ObjectKey::cluster(name);
+            self.send_plain(kind, &key, Verb::Merge, None, body, Vec::new());
+        }
+    }
+}
+
+fn inactive(reason: &str, message: &str) -> Inactive {
+    Inactive { reason: Arc::from(reason), message: Arc::from(message) }
+}
+
+/// The finalizer is there from the start; on deletion it goes when nothing uses the object any more.
+fn finalizer_patch(meta: &Meta, used: bool) -> Option<Value> {
+    match (meta.deleting, meta.has_finalizer()) {
+        (false, false) => {
+            let mut finalizers = meta.finalizers.clone();
+            finalizers.push(names::RESOURCE_IN_USE_FINALIZER.to_owned());
+            Some(json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}}))
+        }
+        (true, true) if !used => Some(without_finalizer(meta)),
+        _ => None,
+    }
+}

@@ -1,0 +1,257 @@
+//! What the core keeps of each object: enough to decide, and no more.
+
+use crate::api::v1beta2::{
+    AdmissionCheck, ClusterQueue, Cohort, LocalQueue, PodSetTopologyRequest, PriorityClassRef,
+    ResourceFlavor, Workload, WorkloadStatus,
+};
+use crate::api::{ObjectKey, names};
+use crate::jobs::{PodSetInfo, Shape, pod_set_infos, pod_set_shape};
+use crate::scheduler;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Identity and version that every write needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) key: ObjectKey,
+    pub(super) uid: Arc<str>,
+    pub(super) resource_version: String,
+    pub(super) generation: i64,
+    pub(super) created: Timestamp,
+    pub(super) deleting: bool,
+    /// Finalizers of the object, ours and others'.
+    pub(super) finalizers: Vec<String>,
+}
+
+impl Meta {
+    pub(super) fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            key: ObjectKey::new(
+                meta.namespace.as_deref().unwrap_or_default(),
+                meta.name.as_deref().unwrap_or_default(),
+            ),
+            uid: Arc::from(meta.uid.as_deref().unwrap_or_default()),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            generation: meta.generation.unwrap_or_default(),
+            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
+            deleting: meta.deletion_timestamp.is_some(),
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|f| f == names::RESOURCE_IN_USE_FINALIZER)
+    }
+}
+
+/// The controller of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OwnerRecord {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: Arc<str>,
+}
+
+impl OwnerRecord {
+    /// API group of the owner.
+    pub(super) fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// The controller among the owners; of a Workload the first owner when none is marked so.
+    pub(super) fn of(meta: &ObjectMeta) -> Option<Self> {
+        let owners = meta.owner_references.as_deref().unwrap_or_default();
+        let owner = owners.iter().find(|o| o.controller == Some(true)).or_else(|| owners.first())?;
+        Some(Self {
+            api_version: owner.api_version.clone(),
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            uid: Arc::from(owner.uid.as_str()),
+        })
+    }
+}
+
+/// A pod set of a Workload.
+#[derive(Clone, Debug)]
+pub(super) struct PodSetRecord {
+    pub(super) name: Arc<str>,
+    pub(super) count: i32,
+    pub(super) min_count: Option<i32>,
+    pub(super) spec: Arc<PodSpec>,
+    pub(super) shape: Shape,
+    pub(super) topology: Option<Box<PodSetTopologyRequest>>,
+}
+
+/// A Workload.
+#[derive(Clone, Debug)]
+pub(super) struct WorkloadRecord {
+    pub(super) meta: Meta,
+    pub(super) owner: Option<OwnerRecord>,
+    pub(super) job_uid: Option<Arc<str>>,
+    pub(super) gated: bool,
+    pub(super) gated_by: Option<String>,
+    pub(super) queue_name: Option<Arc<str>>,
+    pub(super) priority: i32,
+    pub(super) priority_class: Option<PriorityClassRef>,
+    pub(super) active: bool,
+    pub(super) max_execution_seconds: Option<i32>,
+    pub(super) pod_sets: Vec<PodSetRecord>,
+    /// Templates as they were before a start, for the restore.
+    pub(super) originals: Vec<PodSetInfo>,
+    pub(super) status: Box<WorkloadStatus>,
+    /// Requests after LimitRanges, overhead and transformations, and why they are not valid.
+    pub(super) effective: Effective,
+}
+
+/// Requests as the scheduler sees them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Effective {
+    pub(super) pod_sets: Option<Arc<[scheduler::PodSet]>>,
+    pub(super) misconfigured: Option<String>,
+}
+
+impl WorkloadRecord {
+    /// Reads a Workload.
+    ///
+    /// # Errors
+    /// Names what cannot be read.
+    pub(super) fn decode(object: &Value, specs: &mut PodSpecs) -> Result<Self, String> {
+        let workload: Workload = serde_json::from_value(object.clone()).map_err(|e| e.to_string())?;
+        let raw = object.pointer("/spec/podSets").and_then(Value::as_array).cloned().unwrap_or_default();
+        let annotations = workload.metadata.annotations.clone().unwrap_or_default();
+        let gated_by =
+            annotations.get(names::ADMISSION_GATED_BY_ANNOTATION).filter(|v| !v.is_empty()).cloned();
+        let meta = Meta::of(&workload.metadata);
+        let owner = OwnerRecord::of(&workload.metadata);
+        let job_uid = workload.job_uid().map(Arc::from);
+        let spec = workload.spec;
+        let active = spec.is_active();
+        let pod_sets = spec
+            .pod_sets
+            .into_iter()
+            .zip(&raw)
+            .map(|(set, raw)| PodSetRecord {
+                name: Arc::from(set.name),
+                count: set.count,
+                min_count: set.min_count,
+                spec: specs.intern(set.template.spec.unwrap_or_default()),
+                shape: pod_set_shape(raw),
+                topology: set.topology_request.map(Box::new),
+            })
+            .collect();
+        Ok(Self {
+            meta,
+            owner,
+            job_uid,
+            gated: gated_by.is_some(),
+            gated_by,
+            queue_name: spec.queue_name.map(Arc::from),
+            priority: spec.priority.unwrap_or(0),
+            priority_class: spec.priority_class_ref,
+            active,
+            max_execution_seconds: spec.maximum_execution_time_seconds,
+            pod_sets,
+            originals: pod_set_infos(&raw).map_err(|e| e.to_string())?,
+            status: Box::new(workload.status),
+            effective: Effective::default(),
+        })
+    }
+
+    /// Key of its LocalQueue.
+    pub(super) fn local_queue(&self) -> Option<ObjectKey> {
+        Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
+    }
+}
+
+/// Pod specs without what no decision needs, kept once however many Workloads share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PodSpecs {
+    known: BTreeMap<Shape, std::sync::Weak<PodSpec>>,
+}
+
+impl PodSpecs {
+    fn intern(&mut self, spec: PodSpec) -> Arc<PodSpec> {
+        let slim = slim(spec);
+        let shape =
+            pod_set_shape(&serde_json::json!({ "template": { "spec": &slim }, "name": selectors(&slim) }));
+        if let Some(known) = self.known.get(&shape).and_then(std::sync::Weak::upgrade) {
+            return known;
+        }
+        let fresh = Arc::new(slim);
+        self.known.insert(shape, Arc::downgrade(&fresh));
+        if self.known.len().is_power_of_two() {
+            self.known.retain(|_, spec| spec.strong_count() > 0);
+        }
+        fresh
+    }
+}
+
+/// What the fingerprint of a template leaves out, but scheduling needs.
+fn selectors(spec: &PodSpec) -> String {
+    serde_json::json!([spec.node_selector, spec.tolerations]).to_string()
+}
+
+/// Keeps what requests, flavors and limits depend on.
+fn slim(spec: PodSpec) -> PodSpec {
+    let containers = |list: Vec<k8s_openapi::api::core::v1::Container>| {
+        list.into_iter()
+            .map(|c| k8s_openapi::api::core::v1::Container {
+                name: c.name,
+                resources: c.resources,
+                restart_policy: c.restart_policy,
+                ..Default::default()
+            })
+            .collect::<Vec<_>>()
+    };
+    PodSpec {
+        containers: containers(spec.containers),
+        init_containers: spec.init_containers.map(containers),
+        node_selector: spec.node_selector,
+        affinity: spec.affinity,
+        tolerations: spec.tolerations,
+        overhead: spec.overhead,
+        resources: spec.resources,
+        runtime_class_name: spec.runtime_class_name,
+        priority_class_name: spec.priority_class_name,
+        ..Default::default()
+    }
+}
+
+/// A ClusterQueue.
+#[derive(Clone, Debug)]
+pub(super) struct ClusterQueueRecord {
+    pub(super) meta: Meta,
+    pub(super) object: ClusterQueue,
+}
+
+/// A LocalQueue.
+#[derive(Clone, Debug)]
+pub(super) struct LocalQueueRecord {
+    pub(super) meta: Meta,
+    pub(super) object: LocalQueue,
+}
+
+/// A Cohort.
+#[derive(Clone, Debug)]
+pub(super) struct CohortRecord {
+    pub(super) object: Cohort,
+}
+
+/// A ResourceFlavor.
+#[derive(Clone, Debug)]
+pub(super) struct FlavorRecord {
+    pub(super) meta: Meta,
+    pub(super) object: ResourceFlavor,
+}
+
+/// An AdmissionCheck.
+#[derive(Clone, Debug)]
+pub(super) struct CheckRecord {
+    pub(super) meta: Meta,
+    pub(super) object: AdmissionCheck,
+}

@@ -1,0 +1,161 @@
+//! From changes to decisions to effects: first who belongs in which queue, then cycles, then what is to be written.
+//!
+//! The order matters: a Workload that is admitted at once is never told that it waits.
+
+use super::assumed::Assumed;
+use super::interface::{Effect, Kind, Observation};
+use super::{Item, State};
+use crate::api::ObjectKey;
+use crate::lifecycle::{reservation, workload};
+use crate::scheduler::{Decision, Outcome, Workload};
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+
+/// Most explanations that are written at a time, so that they never stand in the way of admissions.
+const EXPLANATIONS: usize = 64;
+
+impl State {
+    /// Does everything that the changes so far ask for.
+    pub(super) fn settle(&mut self, now: Timestamp) {
+        if !self.synced() {
+            return;
+        }
+        self.dirty.extend(self.timers.take(now));
+        let mut items = std::mem::take(&mut self.dirty);
+        for item in &items {
+            match item {
+                Item::Workload(key) => self.place(key, now),
+                Item::ClusterQueue(name) => {
+                    self.configure_cluster_queue(name);
+                }
+                _ => {}
+            }
+        }
+        if !self.leading {
+            self.publish(now);
+            return;
+        }
+        self.run_cycles(&mut items);
+        self.explain(&mut items);
+        for item in &items {
+            self.step(item, now);
+        }
+        // A step may have undone a decision: what it left dirty is taken up with the next delta or at once.
+        if !self.dirty.is_empty() {
+            self.timers.wake_all(std::mem::take(&mut self.dirty), now);
+        }
+        self.flush_queue_status(now);
+        self.publish(now);
+    }
+
+    /// Puts a Workload where it belongs: held quota, the queue, or neither.
+    fn place(&mut self, key: &ObjectKey, now: Timestamp) {
+        self.touch_queues_of(key);
+        let Some(record) = self.workloads.get(key) else {
+            self.engine.release(key);
+            self.engine.forget(key);
+            return;
+        };
+        if let Some(charge) = Self::charge(record) {
+            self.assumed.remove(key);
+            self.engine.charge(key, charge);
+            return;
+        }
+        let facts = self.facts(key, record);
+        let queueable =
+            workload::plan(&Self::subject(record), &facts, &self.settings.lifecycle, now).queueable;
+        let placed = if queueable { self.queued(key) } else { None };
+        if self.assumed.get(key).is_some_and(|a| placed.is_some() && a.uid == record.meta.uid) {
+            return;
+        }
+        self.assumed.remove(key);
+        self.engine.release(key);
+        match placed {
+            Some(workload) => self.engine.enqueue(workload),
+            None => self.engine.forget(key),
+        }
+    }
+
+    /// The Workload as the scheduler sees it.
+    fn queued(&self, key: &ObjectKey) -> Option<Workload> {
+        let record = self.workloads.get(key)?;
+        Some(Workload {
+            key: key.clone(),
+            uid: record.meta.uid.clone(),
+            cluster_queue: std::sync::Arc::from(self.cluster_queue_name(record)?),
+            local_queue: record.queue_name.clone()?,
+            priority: i64::from(record.priority),
+            queued_since: self.queued_since(record),
+            pod_sets: record.effective.pod_sets.clone()?,
+        })
+    }
+
+    /// Runs cycles back to back until nobody can be judged. Writes are not waited for.
+    fn run_cycles(&mut self, items: &mut BTreeSet<Item>) {
+        while self.engine.has_work() {
+            let decisions = self.engine.cycle();
+            if decisions.is_empty() {
+                break;
+            }
+            let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
+            self.effects.push(Effect::Observe(Observation::Attempt { admitted }));
+            for Decision { key, uid, outcome } in decisions {
+                match outcome {
+                    Outcome::Admitted(assignment) => {
+                        self.assumed.insert(key.clone(), Assumed { uid, assignment });
+                    }
+                    Outcome::Pending(_) => {}
+                    Outcome::Skipped => continue,
+                }
+                items.insert(Item::Workload(key));
+            }
+        }
+    }
+
+    /// Takes up Workloads that wait for a reason that they were not told yet, a few at a time.
+    fn explain(&mut self, items: &mut BTreeSet<Item>) {
+        let room = EXPLANATIONS.saturating_sub(self.writes.explanations());
+        if room > 0 {
+            items.extend(self.engine.take_explained(room).into_iter().map(Item::Workload));
+        }
+    }
+
+    fn step(&mut self, item: &Item, now: Timestamp) {
+        let (kind, key) = item.object();
+        if !self.writes.may_write(kind, &key, now) {
+            if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
+                self.timers.wake(item.clone(), until);
+            }
+            return;
+        }
+        match item {
+            Item::Workload(key) => self.step_workload(key, now),
+            Item::Job(kind, key) => self.step_job(*kind, key, now),
+            Item::ClusterQueue(name) => self.step_cluster_queue(name),
+            Item::Flavor(name) => self.step_flavor(name),
+            Item::Check(name) => self.step_check(name),
+            Item::Topology(name) => self.step_topology(name),
+            Item::LocalQueue(_) => {}
+        }
+    }
+
+    /// Whether the Workload holds quota as its object says.
+    pub(super) fn holds_quota(&self, key: &ObjectKey) -> bool {
+        self.workloads.get(key).is_some_and(|r| reservation::holds_quota(&r.status))
+    }
+}
+
+impl Item {
+    /// The object that a step of the item would write.
+    fn object(&self) -> (Kind, ObjectKey) {
+        match self {
+            Self::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
+            Self::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
+            Self::Flavor(name) => (Kind::ResourceFlavor, ObjectKey::cluster(name)),
+            Self::Check(name) => (Kind::AdmissionCheck, ObjectKey::cluster(name)),
+            Self::Topology(name) => (Kind::Topology, ObjectKey::cluster(name)),
+            Self::Job(kind, key) => (Kind::Job(*kind), key.clone()),
+            Self::Workload(key) => (Kind::Workload, key.clone()),
+        }
+    }
+}

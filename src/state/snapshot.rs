@@ -1,0 +1,263 @@
+//! What readers outside the core see: an immutable picture, shared by reference and renewed as the core goes.
+//!
+//! Parts that change rarely are rebuilt when they change; the tables of queues at most once in a while; the index of jobs
+//! is a persistent map, so that publishing it costs nothing.
+
+use super::{Kind, State};
+use crate::api::ObjectKey;
+use crate::api::names;
+use crate::jobs::JobView;
+use crate::quota::{FlavorResource, NodeRef, NodeUsage};
+use crate::resources::Amount;
+use crate::scheduler::{Engine, PendingCounts};
+use jiff::{SignedDuration, Timestamp};
+use rpds::RedBlackTreeMapSync;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Least time between two renewals of the tables of queues.
+const RENEWAL: SignedDuration = SignedDuration::from_millis(250);
+
+/// An immutable picture of the core.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Whether this replica may write.
+    pub leading: bool,
+    /// Whether all lists are complete.
+    pub synced: bool,
+    /// Objects that reviews refer to.
+    pub references: Arc<References>,
+    /// Queues and cohorts with what they hold.
+    pub queues: Arc<QueueView>,
+    /// Jobs, as owners of other jobs: by kind and key.
+    pub owners: RedBlackTreeMapSync<(usize, ObjectKey), Arc<OwnerEntry>>,
+}
+
+/// Objects that reviews refer to.
+#[derive(Clone, Debug, Default)]
+pub struct References {
+    /// Labels of the namespaces.
+    pub namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
+    /// LocalQueues, and whether each leads to other clusters.
+    pub local_queues: BTreeMap<ObjectKey, bool>,
+    /// Whether a WorkloadPriorityClass named `default` exists.
+    pub default_priority_class: bool,
+}
+
+/// A job as the owner of other jobs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnerEntry {
+    /// Its UID.
+    pub uid: Arc<str>,
+    /// Its LocalQueue.
+    pub queue_name: Option<Arc<str>>,
+    /// Its own controller.
+    pub controller: Option<crate::jobs::Owner>,
+}
+
+/// Queues and cohorts with what they hold.
+#[derive(Clone, Debug, Default)]
+pub struct QueueView {
+    /// ClusterQueues by name.
+    pub cluster_queues: BTreeMap<Arc<str>, ClusterQueueView>,
+    /// LocalQueues by key.
+    pub local_queues: BTreeMap<ObjectKey, LocalQueueView>,
+    /// Cohorts by name.
+    pub cohorts: BTreeMap<Arc<str>, CohortView>,
+}
+
+/// A ClusterQueue with what it holds.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterQueueView {
+    /// The cohort above it.
+    pub parent: Option<Arc<str>>,
+    /// Whether it admits.
+    pub active: bool,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+    /// Workloads that wait.
+    pub pending: PendingCounts,
+    /// Workloads that hold a reservation.
+    pub reserving: usize,
+    /// Workloads that are admitted.
+    pub admitted: usize,
+    /// Limits and usage.
+    pub cells: BTreeMap<FlavorResource, NodeUsage>,
+    /// Usage by admitted workloads.
+    pub admitted_usage: BTreeMap<FlavorResource, Amount>,
+}
+
+/// A LocalQueue with what it holds.
+#[derive(Clone, Debug, Default)]
+pub struct LocalQueueView {
+    /// Where it leads.
+    pub cluster_queue: Arc<str>,
+    /// Whether it admits.
+    pub active: bool,
+    /// Workloads that wait.
+    pub pending: PendingCounts,
+    /// Workloads that hold a reservation.
+    pub reserving: usize,
+    /// Workloads that are admitted.
+    pub admitted: usize,
+    /// Usage by workloads that hold a reservation.
+    pub reserved_usage: BTreeMap<FlavorResource, Amount>,
+    /// Usage by admitted workloads.
+    pub admitted_usage: BTreeMap<FlavorResource, Amount>,
+}
+
+/// A Cohort with what its subtree holds.
+#[derive(Clone, Debug, Default)]
+pub struct CohortView {
+    /// The cohort above it.
+    pub parent: Option<Arc<str>>,
+    /// Limits and usage.
+    pub cells: BTreeMap<FlavorResource, NodeUsage>,
+}
+
+/// The parts of the last snapshot, and which of them are out of date.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Published {
+    current: Snapshot,
+    references_stale: bool,
+    renewed: Option<Timestamp>,
+}
+
+impl Published {
+    pub(super) fn config_changed(&mut self) {
+        self.references_stale = true;
+    }
+
+    pub(super) fn job(&mut self, kind: usize, view: &JobView) {
+        let entry = OwnerEntry {
+            uid: view.uid.clone(),
+            queue_name: view.queue_name.clone(),
+            controller: view.controller.clone(),
+        };
+        let id = (kind, view.key.clone());
+        if self.current.owners.get(&id).is_none_or(|known| **known != entry) {
+            self.current.owners.insert_mut(id, Arc::new(entry));
+        }
+    }
+
+    pub(super) fn forget_job(&mut self, kind: usize, key: &ObjectKey) {
+        self.current.owners.remove_mut(&(kind, key.clone()));
+    }
+}
+
+impl State {
+    /// The picture as of the last `apply`.
+    pub fn snapshot(&self) -> Snapshot {
+        self.published.current.clone()
+    }
+
+    /// Brings the picture up to date.
+    pub(super) fn publish(&mut self, now: Timestamp) {
+        let synced = self.synced();
+        self.published.current.leading = self.leading;
+        self.published.current.synced = synced;
+        if std::mem::take(&mut self.published.references_stale) {
+            self.published.current.references = Arc::new(self.references());
+        }
+        let due = self.published.renewed.is_none_or(|t| now.duration_since(t) >= RENEWAL);
+        if synced && due {
+            self.published.renewed = Some(now);
+            self.published.current.queues = Arc::new(self.queue_view());
+        }
+    }
+
+    fn references(&self) -> References {
+        let remote = |target: &str| {
+            self.cluster_queues.get(target).is_some_and(|q| {
+                let rules = q.object.spec.admission_checks_strategy.iter().flat_map(|s| &s.admission_checks);
+                rules
+                    .filter_map(|rule| self.checks.get(rule.name.as_str()))
+                    .any(|check| check.object.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
+            })
+        };
+        References {
+            namespaces: self.namespaces.clone(),
+            local_queues: self
+                .local_queues
+                .iter()
+                .filter(|(_, q)| !q.meta.deleting)
+                .map(|(key, q)| {
+                    (key.clone(), remote(q.object.spec.cluster_queue.as_deref().unwrap_or_default()))
+                })
+                .collect(),
+            default_priority_class: self.workload_priority_classes.contains_key(names::DEFAULT_NAME),
+        }
+    }
+
+    fn queue_view(&self) -> QueueView {
+        QueueView {
+            cluster_queues: self
+                .cluster_queues
+                .iter()
+                .map(|(name, record)| {
+                    let tally = self.tallies.cluster_queue(name);
+                    let view = ClusterQueueView {
+                        parent: record.object.spec.cohort_name.as_deref().map(Arc::from),
+                        active: self.engine.inactive_reason(name).is_none(),
+                        terminating: record.meta.deleting,
+                        pending: self.engine.pending(name),
+                        reserving: tally.reserving,
+                        admitted: tally.admitted,
+                        cells: self.engine.usage(&NodeRef::ClusterQueue(name.clone())),
+                        admitted_usage: tally.admitted_usage,
+                    };
+                    (name.clone(), view)
+                })
+                .collect(),
+            local_queues: self
+                .local_queues
+                .iter()
+                .map(|(key, r)| (key.clone(), self.local_view(key, r)))
+                .collect(),
+            cohorts: cohorts(&self.engine),
+        }
+    }
+
+    fn local_view(&self, key: &ObjectKey, record: &super::LocalQueueRecord) -> LocalQueueView {
+        let tally = self.tallies.local_queue(key);
+        let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
+        let stopped =
+            record.object.spec.stop_policy.unwrap_or_default() != crate::api::v1beta2::StopPolicy::None;
+        LocalQueueView {
+            active: !stopped
+                && self.cluster_queues.contains_key(&target)
+                && self.engine.inactive_reason(&target).is_none(),
+            cluster_queue: target,
+            pending: self.engine.local_pending(&key.namespace, &key.name),
+            reserving: tally.reserving,
+            admitted: tally.admitted,
+            reserved_usage: self.engine.local_usage(&key.namespace, &key.name),
+            admitted_usage: tally.admitted_usage,
+        }
+    }
+}
+
+fn cohorts(engine: &Engine) -> BTreeMap<Arc<str>, CohortView> {
+    engine
+        .nodes()
+        .filter_map(|(node, parent)| {
+            let NodeRef::Cohort(name) = node else { return None };
+            let parent = parent.and_then(|p| match p {
+                NodeRef::Cohort(name) => Some(name.clone()),
+                NodeRef::ClusterQueue(_) => None,
+            });
+            Some((name.clone(), CohortView { parent, cells: engine.usage(node) }))
+        })
+        .collect()
+}
+
+impl Snapshot {
+    /// The entry of a job that an owner reference points at.
+    pub fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<&OwnerEntry> {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let Some(Kind::Job(index)) = Kind::find(group, kind) else {
+            return None;
+        };
+        self.owners.get(&(index, ObjectKey::new(namespace, name))).map(AsRef::as_ref)
+    }
+}

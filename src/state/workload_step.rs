@@ -1,0 +1,372 @@
+//! Writes on Workloads: the reservation, and whatever its life cycle plans.
+
+use super::interface::{Effect, Event, Kind, Labels, Observation, Verb, WriteOutcome, WriteResult};
+use super::records::WorkloadRecord;
+use super::writes::{Pending, Purpose, Request};
+use super::{Item, State};
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
+use crate::api::{GROUP, ObjectKey, names, v1beta2};
+use crate::lifecycle::workload::{Notice, Step};
+use crate::lifecycle::{backoff, checks, conditions, pods_ready, reservation, workload};
+use crate::resources;
+use crate::scheduler::Assignment;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+impl State {
+    /// Sends the next write of a Workload, if there is one.
+    pub(super) fn step_workload(&mut self, key: &ObjectKey, now: Timestamp) {
+        if self.assumed.contains_key(key) {
+            self.send_admission(key, now);
+            return;
+        }
+        let Some(record) = self.workloads.get(key) else {
+            return;
+        };
+        if let Some(body) = self.priority_update(record) {
+            self.send_plain(Kind::Workload, key, Verb::Merge, None, body, Vec::new());
+            return;
+        }
+        let facts = self.facts(key, record);
+        let plan = workload::plan(&Self::subject(record), &facts, &self.settings.lifecycle, now);
+        if let Some(due) = plan.due {
+            self.timers.wake(Item::Workload(key.clone()), due);
+        }
+        let tell: Vec<Effect> = plan.notices.iter().flat_map(|n| self.tell(record, n, now)).collect();
+        let explains = plan.notices.iter().any(|n| matches!(n, Notice::Pending(..)));
+        let version = &record.meta.resource_version;
+        let (verb, subresource, body) = match plan.step {
+            Step::Rest => return,
+            Step::Status(status) => (Verb::Apply, Some("status"), status_body(record, &status)),
+            Step::Deactivate => (
+                Verb::Merge,
+                None,
+                json!({"metadata": {"resourceVersion": version}, "spec": {"active": false}}),
+            ),
+            Step::RemoveFinalizer => (Verb::Merge, None, without_finalizer(&record.meta)),
+            Step::Delete => (Verb::Delete, None, delete_options(&record.meta)),
+        };
+        let purpose = if explains { Purpose::Explain } else { Purpose::Plain };
+        self.send(Request { kind: Kind::Workload, key: key.clone(), verb, subresource, body, purpose, tell });
+    }
+
+    /// The priority follows the value of its class.
+    fn priority_update(&self, record: &WorkloadRecord) -> Option<Value> {
+        let class = record.priority_class.as_ref().filter(|c| c.kind == "WorkloadPriorityClass")?;
+        let value = *self.workload_priority_classes.get(class.name.as_str())?;
+        let over = record.meta.deleting || conditions::is_true(&record.status, ConditionType::Finished);
+        (!over && value != record.priority).then(|| {
+            json!({"metadata": {"resourceVersion": record.meta.resource_version}, "spec": {"priority": value}})
+        })
+    }
+
+    /// Writes a decision to admit. It stays assumed until its end is known.
+    fn send_admission(&mut self, key: &ObjectKey, now: Timestamp) {
+        let (Some(assumed), Some(record)) = (self.assumed.get(key), self.workloads.get(key)) else {
+            return;
+        };
+        let queue = self.cluster_queues.get(&assumed.assignment.cluster_queue);
+        let admission = admission_of(&assumed.assignment);
+        let names = queue.map(|q| checks::applicable(&q.object.spec, Some(&admission))).unwrap_or_default();
+        let mut status = (*record.status).clone();
+        let generation = record.meta.generation;
+        reservation::reserve(&mut status, admission, generation, now);
+        checks::sync(&mut status, &names, now);
+        reservation::sync_admitted(&mut status, generation, now);
+        if self.settings.lifecycle.pods_ready.is_some() {
+            pods_ready::observe(&mut status, false, generation, now);
+        }
+        let waited = wait(self.queued_since(record), now);
+        let queue_name = &assumed.assignment.cluster_queue;
+        let seconds = waited.as_secs();
+        let note =
+            format!("Quota reserved in ClusterQueue {queue_name}, wait time since queued was {seconds}s");
+        let labels = counted_by(record, queue_name);
+        let mut tell = vec![
+            event(record, false, "QuotaReserved", note),
+            Effect::Observe(Observation::QuotaReserved(labels.clone(), waited)),
+        ];
+        if conditions::is_true(&status, ConditionType::Admitted) {
+            let note = format!("Admitted by ClusterQueue {queue_name}, wait time since reservation was 0s");
+            tell.push(event(record, false, "Admitted", note));
+            tell.push(Effect::Observe(Observation::Admitted(labels, waited)));
+        }
+        let body = status_body(record, &status);
+        self.send(Request {
+            kind: Kind::Workload,
+            key: key.clone(),
+            verb: Verb::Apply,
+            subresource: Some("status"),
+            body,
+            purpose: Purpose::Admit,
+            tell,
+        });
+    }
+
+    /// Sends a write that means nothing beyond itself.
+    pub(super) fn send_plain(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        verb: Verb,
+        subresource: Option<&'static str>,
+        body: Value,
+        tell: Vec<Effect>,
+    ) {
+        self.send(Request { kind, key: key.clone(), verb, subresource, body, purpose: Purpose::Plain, tell });
+    }
+
+    pub(super) fn send(&mut self, request: Request) {
+        let write = self.writes.start(request);
+        self.effects.push(Effect::Write(write));
+    }
+
+    /// Takes in how a write ended. The next step follows from the objects as they are now.
+    pub(super) fn take_result(&mut self, result: &WriteResult, now: Timestamp) {
+        let WriteResult { id, kind, key, outcome } = result;
+        let Some(pending) = self.writes.end(*kind, key, *id) else {
+            return;
+        };
+        match outcome {
+            WriteOutcome::Done(object) => {
+                self.writes.succeed(*kind, key);
+                if object.pointer("/metadata/name").is_some() {
+                    self.ingest(*kind, object);
+                }
+                self.effects.extend(pending.tell);
+                self.mark(*kind, key);
+            }
+            WriteOutcome::Conflict => self.undo(*kind, key, &pending),
+            WriteOutcome::NotFound => {
+                self.undo(*kind, key, &pending);
+                self.remove(*kind, key, None);
+            }
+            WriteOutcome::Rejected { code, message } => {
+                self.writes.fail(*kind, key, now);
+                self.undo(*kind, key, &pending);
+                self.tell_rejected(*kind, key, *code, message);
+            }
+            WriteOutcome::Unavailable { .. } => {
+                // A reservation may have landed: it stays assumed, and is decided again on the newest object.
+                self.writes.fail(*kind, key, now);
+                self.mark(*kind, key);
+            }
+        }
+    }
+
+    /// A write did not land: an assumed reservation goes back, and the object gets another step.
+    fn undo(&mut self, kind: Kind, key: &ObjectKey, pending: &Pending) {
+        if pending.purpose == Purpose::Admit && self.assumed.remove(key).is_some() && !self.holds_quota(key) {
+            self.engine.release(key);
+        }
+        self.mark(kind, key);
+    }
+
+    /// Marks an object for another step.
+    pub(super) fn mark(&mut self, kind: Kind, key: &ObjectKey) {
+        match kind {
+            Kind::Workload => {
+                let owner = self.workloads.get(key).and_then(|r| r.owner.as_ref()).map(|o| o.uid.clone());
+                self.workload_changed(key, owner.as_ref());
+            }
+            Kind::Job(index) => {
+                self.dirty.insert(Item::Job(index, key.clone()));
+            }
+            Kind::ClusterQueue => {
+                self.dirty.insert(Item::ClusterQueue(key.name.clone()));
+                self.queue_clock.touch(Item::ClusterQueue(key.name.clone()));
+            }
+            Kind::LocalQueue => self.queue_clock.touch(Item::LocalQueue(key.clone())),
+            Kind::ResourceFlavor => {
+                self.dirty.insert(Item::Flavor(key.name.clone()));
+            }
+            Kind::AdmissionCheck => {
+                self.dirty.insert(Item::Check(key.name.clone()));
+            }
+            Kind::Topology => {
+                self.dirty.insert(Item::Topology(key.name.clone()));
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_rejected(&mut self, kind: Kind, key: &ObjectKey, code: u16, message: &str) {
+        let uid = self.uid_of(kind, key);
+        let note = format!("the API server refused a write ({code}): {message}");
+        if self.told.insert((kind, key.clone()), note.clone()).as_deref() != Some(note.as_str()) {
+            let event = Event {
+                kind,
+                key: key.clone(),
+                uid,
+                warning: true,
+                reason: "WriteRejected".to_owned(),
+                note,
+            };
+            self.effects.push(Effect::Event(event));
+        }
+    }
+
+    fn uid_of(&self, kind: Kind, key: &ObjectKey) -> String {
+        match kind {
+            Kind::Workload => self.workloads.get(key).map(|r| r.meta.uid.to_string()),
+            Kind::Job(index) => self.jobs.get(&(index, key.clone())).map(|v| v.uid.to_string()),
+            _ => None,
+        }
+        .unwrap_or_default()
+    }
+
+    /// Events and counts that follow from a notice.
+    fn tell(&self, record: &WorkloadRecord, notice: &Notice, now: Timestamp) -> Vec<Effect> {
+        let queue = self.cluster_queue_name(record).unwrap_or_default();
+        let labels = || counted_by(record, queue);
+        match notice {
+            Notice::Evicted(cause, first) => vec![
+                event(record, false, &cause.event_reason(), cause.message.clone()),
+                Effect::Observe(Observation::Evicted {
+                    labels: labels(),
+                    reason: cause.reason.to_owned(),
+                    underlying_cause: cause.underlying.clone(),
+                    first: *first,
+                }),
+            ],
+            Notice::Finished(_, ran) => {
+                let mut told = vec![Effect::Observe(Observation::Finished(
+                    labels(),
+                    Duration::try_from(*ran).unwrap_or_default(),
+                ))];
+                told.extend(self.job_event(record, "FinishedWorkload", |key| {
+                    format!("Workload '{key}' is declared finished")
+                }));
+                told
+            }
+            Notice::Admitted => {
+                let reserved = conditions::since(&record.status, ConditionType::QuotaReserved).unwrap_or(now);
+                let seconds = backoff::elapsed(reserved, now).as_secs();
+                let note =
+                    format!("Admitted by ClusterQueue {queue}, wait time since reservation was {seconds}s");
+                let waited = wait(self.queued_since(record), now);
+                vec![
+                    event(record, false, "Admitted", note),
+                    Effect::Observe(Observation::Admitted(labels(), waited)),
+                ]
+            }
+            Notice::Pending(reason, message) => vec![event(record, true, reason.as_str(), message.clone())],
+            Notice::PodsReady => {
+                let admitted = conditions::since(&record.status, ConditionType::Admitted).unwrap_or(now);
+                let (ready, created) = (wait(admitted, now), wait(record.meta.created, now));
+                vec![Effect::Observe(Observation::PodsReady(labels(), ready, created))]
+            }
+            Notice::CheckRejected(message) => {
+                vec![event(record, true, "AdmissionCheckRejected", message.clone())]
+            }
+            Notice::ExecutionTimeExceeded => vec![event(
+                record,
+                true,
+                "MaximumExecutionTimeExceeded",
+                "The maximum execution time is over".to_owned(),
+            )],
+            Notice::Gated => {
+                vec![event(record, false, "AdmissionGated", "Held back by admission gates".to_owned())]
+            }
+        }
+    }
+
+    /// An event on the job of a Workload.
+    fn job_event(
+        &self,
+        record: &WorkloadRecord,
+        reason: &str,
+        note: impl Fn(&ObjectKey) -> String,
+    ) -> Option<Effect> {
+        let (index, key) = self.job_by_uid.get(&record.owner.as_ref()?.uid)?;
+        Some(Effect::Event(Event {
+            kind: Kind::Job(*index),
+            key: key.clone(),
+            uid: record.owner.as_ref()?.uid.to_string(),
+            warning: false,
+            reason: reason.to_owned(),
+            note: note(&record.meta.key),
+        }))
+    }
+}
+
+/// Labels of the counters for a Workload.
+fn counted_by(record: &WorkloadRecord, cluster_queue: &str) -> Labels {
+    Labels {
+        cluster_queue: cluster_queue.to_owned(),
+        local_queue: record.queue_name.as_deref().unwrap_or_default().to_owned(),
+        namespace: record.meta.key.namespace.to_string(),
+        priority_class: record.priority_class.as_ref().map(|c| c.name.clone()).unwrap_or_default(),
+    }
+}
+
+fn wait(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(backoff::elapsed(since, now)).unwrap_or_default()
+}
+
+fn event(record: &WorkloadRecord, warning: bool, reason: &str, note: String) -> Effect {
+    Effect::Event(Event {
+        kind: Kind::Workload,
+        key: record.meta.key.clone(),
+        uid: record.meta.uid.to_string(),
+        warning,
+        reason: reason.to_owned(),
+        note,
+    })
+}
+
+/// What a decision grants, as the object states it.
+fn admission_of(assignment: &Assignment) -> Admission {
+    let pod_set_assignments = assignment
+        .pod_sets
+        .iter()
+        .map(|set| PodSetAssignment {
+            name: set.name.to_string(),
+            flavors: set.flavors.iter().map(|(r, f)| (r.to_string(), f.to_string())).collect(),
+            resource_usage: set
+                .usage
+                .iter()
+                .map(|(r, a)| (r.to_string(), Quantity(resources::quantity_text(r, *a))))
+                .collect(),
+            count: Some(set.count),
+            topology_assignment: None,
+            delayed_topology_request: None,
+        })
+        .collect();
+    Admission { cluster_queue: assignment.cluster_queue.to_string(), pod_set_assignments }
+}
+
+/// The status as our field manager applies it: the conditions that it owns, and the version that it was decided on.
+fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> Value {
+    let mut status = status.clone();
+    status.conditions.retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
+    json!({
+        "apiVersion": format!("{GROUP}/{}", v1beta2::VERSION),
+        "kind": "Workload",
+        "metadata": {
+            "name": record.meta.key.name,
+            "namespace": record.meta.key.namespace,
+            "uid": record.meta.uid,
+            "resourceVersion": record.meta.resource_version,
+        },
+        "status": status,
+    })
+}
+
+/// A patch that takes our finalizer off and leaves the others.
+pub(super) fn without_finalizer(meta: &super::records::Meta) -> Value {
+    let rest: Vec<&String> =
+        meta.finalizers.iter().filter(|f| *f != names::RESOURCE_IN_USE_FINALIZER).collect();
+    json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": rest}})
+}
+
+/// Options of a delete that touches this version of this object alone.
+pub(super) fn delete_options(meta: &super::records::Meta) -> Value {
+    json!({
+        "preconditions": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+        "propagationPolicy": "Background",
+    })
+}

@@ -1,0 +1,124 @@
+//! Writes under way, at most one for each object, and the waits after failed ones.
+
+use super::interface::{Effect, Kind, Verb, Write};
+use crate::api::ObjectKey;
+use crate::lifecycle::backoff;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// First and longest wait after a write that failed for another reason than a conflict.
+const FIRST_WAIT: SignedDuration = SignedDuration::from_millis(500);
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(60);
+
+/// What a write is for: decides what its end means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A reservation.
+    Admit,
+    /// Why a Workload waits.
+    Explain,
+    /// Status of a queue.
+    QueueStatus,
+    /// Anything else: the next plan follows from the objects alone.
+    Plain,
+}
+
+/// A write under way.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) id: u64,
+    pub(super) purpose: Purpose,
+    /// To be told when it has landed.
+    pub(super) tell: Vec<Effect>,
+}
+
+/// A write to be sent.
+pub(super) struct Request {
+    pub(super) kind: Kind,
+    pub(super) key: ObjectKey,
+    pub(super) verb: Verb,
+    pub(super) subresource: Option<&'static str>,
+    pub(super) body: Value,
+    pub(super) purpose: Purpose,
+    pub(super) tell: Vec<Effect>,
+}
+
+/// Writes under way and waits after failures.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Writes {
+    last_id: u64,
+    explanations: usize,
+    pending: BTreeMap<(Kind, ObjectKey), Pending>,
+    failures: BTreeMap<(Kind, ObjectKey), (u32, Timestamp)>,
+}
+
+impl Writes {
+    /// Whether the object may be written now: no write is under way and no wait is on.
+    pub(super) fn may_write(&self, kind: Kind, key: &ObjectKey, now: Timestamp) -> bool {
+        let id = (kind, key.clone());
+        !self.pending.contains_key(&id) && self.failures.get(&id).is_none_or(|(_, until)| *until <= now)
+    }
+
+    /// Explanations under way.
+    pub(super) fn explanations(&self) -> usize {
+        self.explanations
+    }
+
+    /// Until when the object waits after a failure.
+    pub(super) fn waits_until(&self, kind: Kind, key: &ObjectKey) -> Option<Timestamp> {
+        self.failures.get(&(kind, key.clone())).map(|(_, until)| *until)
+    }
+
+    /// Registers a write and gives it its number.
+    pub(super) fn start(&mut self, request: Request) -> Write {
+        self.last_id = self.last_id.saturating_add(1);
+        let Request { kind, key, verb, subresource, body, purpose, tell } = request;
+        if purpose == Purpose::Explain {
+            self.explanations = self.explanations.saturating_add(1);
+        }
+        self.pending.insert((kind, key.clone()), Pending { id: self.last_id, purpose, tell });
+        Write {
+            id: self.last_id,
+            kind,
+            key,
+            verb,
+            subresource,
+            body,
+            background: purpose == Purpose::QueueStatus,
+        }
+    }
+
+    /// Takes the write with this number; none if it is not the one under way.
+    pub(super) fn end(&mut self, kind: Kind, key: &ObjectKey, id: u64) -> Option<Pending> {
+        let slot = (kind, key.clone());
+        if self.pending.get(&slot)?.id != id {
+            return None;
+        }
+        let pending = self.pending.remove(&slot);
+        if pending.as_ref().is_some_and(|p| p.purpose == Purpose::Explain) {
+            self.explanations = self.explanations.saturating_sub(1);
+        }
+        pending
+    }
+
+    /// Counts a failure; the object waits until the time that is returned.
+    pub(super) fn fail(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) -> Timestamp {
+        let entry = self.failures.entry((kind, key.clone())).or_insert((0, now));
+        entry.0 = entry.0.saturating_add(1);
+        entry.1 = backoff::after(now, backoff::exponential(FIRST_WAIT, LONGEST_WAIT, entry.0));
+        entry.1
+    }
+
+    /// Forgets the failures of an object.
+    pub(super) fn succeed(&mut self, kind: Kind, key: &ObjectKey) {
+        self.failures.remove(&(kind, key.clone()));
+    }
+
+    /// Forgets all: results of earlier writes are not known any more.
+    pub(super) fn clear(&mut self) {
+        self.pending.clear();
+        self.explanations = 0;
+        self.failures.clear();
+    }
+}

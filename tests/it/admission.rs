@@ -1,0 +1,318 @@
+//! Admission against recorded answers of an API server, as far as they can be judged without one: each request that
+//! was accepted must be allowed, each that a webhook denied must be denied at the same fields.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use sluice::admission::{AdmissionSettings, Context, Lookup, OwnerView, review};
+
+/// The objects of the recording's `context.json`, as admission asks for them.
+struct Recorded {
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    queues: BTreeSet<(String, String)>,
+}
+
+impl Recorded {
+    fn read(context: &Value) -> Self {
+        let mut recorded = Self {
+            namespaces: BTreeMap::new(),
+            queues: BTreeSet::new(),
+        };
+        let mut names = vec!["default".to_owned(), "kube-system".to_owned()];
+        for item in context.as_array().unwrap() {
+            let (body, meta) = (&item["body"], &item["body"]["metadata"]);
+            let name = meta["name"].as_str().unwrap().to_owned();
+            match body["kind"].as_str().unwrap() {
+                "Namespace" => names.push(name),
+                "LocalQueue" => {
+                    recorded
+                        .queues
+                        .insert((meta["namespace"].as_str().unwrap().to_owned(), name));
+                }
+                _ => {}
+            }
+        }
+        for name in names {
+            let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.clone())]);
+            recorded.namespaces.insert(name, labels);
+        }
+        recorded
+    }
+}
+
+impl Lookup for Recorded {
+    fn namespace_labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>> {
+        self.namespaces.get(namespace)
+    }
+    fn local_queue(&self, namespace: &str, name: &str) -> bool {
+        self.queues.contains(&(namespace.to_owned(), name.to_owned()))
+    }
+    fn default_priority_class(&self) -> bool {
+        false
+    }
+    fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
+        false
+    }
+    fn owner(&self, _: &str, _: &str, _: &str, _: &str) -> Option<OwnerView> {
+        None
+    }
+}
+
+fn shared() -> Option<PathBuf> {
+    let root = std::env::var_os("SLUICE_SHARED").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"),
+        PathBuf::from,
+    );
+    let api = root.join("conformance/api");
+    api.is_dir().then_some(api)
+}
+
+fn lines(path: PathBuf) -> Vec<Value> {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap())
+        .read_to_string(&mut text)
+        .unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// What a patch makes of an object: the status alone, or all but the status.
+fn patched(object: &Value, path: &str, kind: &str, body: &Value) -> Option<Value> {
+    let mut all = object.clone();
+    if kind == "application/json-patch+json" {
+        let patch: json_patch::Patch = serde_json::from_value(body.clone()).ok()?;
+        json_patch::patch(&mut all, &patch).ok()?;
+    } else {
+        json_patch::merge(&mut all, body);
+    }
+    let mut made = object.clone();
+    if path.ends_with("/status") {
+        made["status"] = all["status"].clone();
+    } else {
+        let status = made["status"].clone();
+        made = all;
+        made["status"] = status;
+    }
+    Some(made)
+}
+
+struct Suite {
+    group: &'static str,
+    kind: &'static str,
+    stem: &'static str,
+    mutated: bool,
+}
+
+impl Suite {
+    fn ask(
+        &self,
+        verb: &str,
+        namespace: &str,
+        object: &Value,
+        old: Option<&Value>,
+        ctx: &Context<'_>,
+    ) -> Value {
+        let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+        let request = json!({"request": {
+            "uid": "u", "operation": operation, "namespace": namespace, "dryRun": true,
+            "kind": {"group": self.group, "kind": self.kind}, "object": object, "oldObject": old,
+        }});
+        let answer = review(&format!("/{verb}-{}", self.stem), &request, ctx);
+        assert_eq!(answer["response"]["uid"], "u");
+        answer["response"].clone()
+    }
+
+    /// The object as stored, after the mutating answer.
+    fn created(&self, namespace: &str, object: &Value, ctx: &Context<'_>) -> Value {
+        let mut object = object.clone();
+        if self.mutated {
+            let answer = self.ask("mutate", namespace, &object, None, ctx);
+            if let Some(text) = answer["patch"].as_str() {
+                let patch: json_patch::Patch = serde_json::from_slice(&unbase64(text)).unwrap();
+                json_patch::patch(&mut object, &patch).unwrap();
+            }
+            let again = self.ask("mutate", namespace, &object, None, ctx);
+            assert!(again.get("patch").is_none(), "not idempotent: {again}");
+        }
+        object
+    }
+}
+
+fn unbase64(text: &str) -> Vec<u8> {
+    let digit = |c: u8| {
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+            .iter()
+            .position(|d| *d == c)
+    };
+    let bits: Vec<usize> = text.bytes().filter_map(digit).collect();
+    let bytes = bits.chunks(4).flat_map(|chunk| {
+        let word = (0..4).fold(0, |word, i| word << 6 | chunk.get(i).copied().unwrap_or(0));
+        [word >> 16, word >> 8, word]
+            .into_iter()
+            .take(chunk.len() - 1)
+            .map(|b| u8::try_from(b & 255).unwrap())
+    });
+    bytes.collect()
+}
+
+/// Path and kind of each error in a message.
+fn fields(message: &str) -> BTreeSet<(String, String)> {
+    let kinds = "Invalid value|Required value|Forbidden|Duplicate value|Not found|Unsupported value|Too long|Too many";
+    let path = r"((?:spec|status|metadata)[^\s,:\[\]]*(?:\[[^\]]*\][^\s,:\[\]]*)*)";
+    let pattern = regex::Regex::new(&format!("{path}: ({kinds})")).unwrap();
+    pattern
+        .captures_iter(message)
+        .map(|found| (found[1].to_owned(), found[2].to_owned()))
+        .collect()
+}
+
+fn recorded_fields(expect: &Value) -> Option<BTreeSet<(String, String)>> {
+    let all = expect["fields"].as_array()?;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    Some(all.iter().map(|pair| (text(&pair[0]), text(&pair[1]))).collect())
+}
+
+/// Old and new object of a case, or nothing where a server would have been needed to tell.
+fn objects(
+    suite: &Suite,
+    namespace: &str,
+    case: &Value,
+    ctx: &Context<'_>,
+) -> Option<(Option<Value>, Value)> {
+    let mut stored: Option<Value> = None;
+    for step in case["steps"].as_array().unwrap() {
+        stored = Some(match step["do"].as_str().unwrap() {
+            "create" => suite.created(namespace, &step["body"], ctx),
+            _ => patched(
+                &stored?,
+                step["path"].as_str()?,
+                step["type"].as_str()?,
+                &step["body"],
+            )?,
+        });
+    }
+    let request = &case["request"];
+    let path = request["path"].as_str()?;
+    match request["method"].as_str()? {
+        "POST" => Some((None, suite.created(namespace, &request["body"], ctx))),
+        "PATCH" => {
+            let old = stored?;
+            let new = patched(&old, path, request["type"].as_str()?, &request["body"])?;
+            Some((Some(old), new))
+        }
+        _ => None,
+    }
+}
+
+fn namespace_of(path: &str) -> &str {
+    path.split_once("/namespaces/")
+        .map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default())
+}
+
+#[test]
+fn recorded_answers() {
+    let Some(api) = shared() else {
+        println!("skipped: no recorded answers (../shared/conformance/api, or SLUICE_SHARED)");
+        return;
+    };
+    let context: Value =
+        serde_json::from_str(&std::fs::read_to_string(api.join("context.json")).unwrap()).unwrap();
+    let recorded = Recorded::read(&context);
+    let settings = AdmissionSettings::default();
+    let ctx = Context {
+        objects: &recorded,
+        settings: &settings,
+    };
+    let group = "kueue.x-k8s.io";
+    let own = |kind, stem, mutated| Suite {
+        group,
+        kind,
+        stem,
+        mutated,
+    };
+    let suites = [
+        (
+            "job",
+            Suite {
+                group: "batch",
+                kind: "Job",
+                stem: "batch-v1-job",
+                mutated: true,
+            },
+        ),
+        (
+            "workload",
+            own("Workload", "kueue-x-k8s-io-v1beta2-workload", true),
+        ),
+        (
+            "clusterqueue",
+            own("ClusterQueue", "kueue-x-k8s-io-v1beta2-clusterqueue", true),
+        ),
+        ("cohort", own("Cohort", "kueue-x-k8s-io-v1beta2-cohort", false)),
+        (
+            "resourceflavor",
+            own("ResourceFlavor", "kueue-x-k8s-io-v1beta2-resourceflavor", true),
+        ),
+    ];
+    let (mut judged, mut wrong) = (0, Vec::new());
+    for (name, suite) in &suites {
+        for case in lines(api.join(format!("{name}.jsonl.gz"))) {
+            let expect = &case["expect"];
+            let message = expect["message"].as_str().unwrap_or_default();
+            let by_webhook = message.starts_with("admission webhook");
+            let namespace = namespace_of(case["request"]["path"].as_str().unwrap());
+            // The server itself answered, or does not ask about Jobs of this namespace.
+            if expect["verdict"] != "accepted" && !by_webhook
+                || (*name == "job" && namespace == "kube-system")
+            {
+                continue;
+            }
+            let Some((old, new)) = objects(suite, namespace, &case, &ctx) else {
+                continue;
+            };
+            judged += 1;
+            let answer = suite.ask("validate", namespace, &new, old.as_ref(), &ctx);
+            let said = answer["status"]["message"].as_str().unwrap_or_default();
+            let right = if by_webhook {
+                answer["allowed"] == false && recorded_fields(expect).is_none_or(|want| want == fields(said))
+            } else {
+                answer["allowed"] == true && same_outcome(suite, &new, old.is_none(), expect)
+            };
+            if !right {
+                wrong.push(format!(
+                    "{}: {said:?} instead of {message:?}, {new}",
+                    case["name"]
+                ));
+            }
+        }
+    }
+    println!("{judged} recorded answers judged");
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Whether a new object was defaulted as recorded, where that can be seen.
+fn same_outcome(suite: &Suite, new: &Value, created: bool, expect: &Value) -> bool {
+    let want = &expect["object"];
+    if !created || !suite.mutated {
+        return true;
+    }
+    let truth = |value: &Value| value.as_bool().unwrap_or(false);
+    // The recording writes whatever looks like a quantity in one form, so only our own labels compare.
+    let plain = |value: &Value| -> BTreeMap<String, Value> {
+        let all = value.as_object().cloned().unwrap_or_default();
+        all.into_iter().filter(|(key, _)| key.starts_with("kueue.x-k8s.io/")).collect()
+    };
+    let gates = ["spec", "template", "spec", "schedulingGates"];
+    let at = |object: &Value| {
+        gates
+            .iter()
+            .fold(object.clone(), |value, field| value[*field].clone())
+    };
+    truth(&new["spec"]["suspend"]) == truth(&want["spec"]["suspend"])
+        && plain(&new["metadata"]["labels"]) == plain(&want["metadata"]["labels"])
+        && new["metadata"]["finalizers"] == want["metadata"]["finalizers"]
+        && (suite.kind != "Job" || at(new) == at(want))
+}

@@ -1,0 +1,108 @@
+//! The definitions under `crds/` are what the types say, and say what Kueue's definitions say.
+
+use crate::shared;
+use serde_json::Value;
+use sluice::api::crd;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Differences to Kueue's definitions, by kind and end of the path, with the reason.
+const DIFFERENCES: &[(&str, &str, &str)] =
+    &[("workloadpriorityclasses", "/subresources", "an empty list of subresources says nothing")];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "asked for by the person who runs it")]
+fn crds_are_up_to_date() {
+    let write = std::env::var("SLUICE_WRITE").is_ok();
+    let mut expected = BTreeSet::new();
+    for (name, text) in crd::all().unwrap() {
+        let path = root().join("crds").join(&name);
+        if write {
+            fs::create_dir_all(root().join("crds")).unwrap();
+            fs::write(&path, &text).unwrap();
+        }
+        let found = fs::read_to_string(&path).unwrap_or_default();
+        assert!(found == text, "crds/{name} is stale; SLUICE_WRITE=1 cargo test --test it crds");
+        expected.insert(name);
+    }
+    let found: BTreeSet<String> = fs::read_dir(root().join("crds"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn crds_say_what_kueue_says() {
+    let Some(reference) = shared::path("spec/crds") else {
+        return;
+    };
+    let mut unexplained = Vec::new();
+    let mut needed = BTreeSet::new();
+    for (name, ours) in crd::definitions().unwrap() {
+        let text = fs::read_to_string(reference.join(&name)).unwrap();
+        let mut theirs: Value = serde_saphyr::from_str(&text).unwrap();
+        let versions = theirs["spec"]["versions"].as_array_mut().unwrap();
+        versions.retain(|v| v["name"] == "v1beta2");
+        let mut found = Vec::new();
+        compare("", &ours["spec"], &theirs["spec"], &mut found);
+        for (path, text) in found {
+            match DIFFERENCES.iter().position(|(kind, known, _)| name.contains(kind) && path.ends_with(known))
+            {
+                Some(entry) => drop(needed.insert(entry)),
+                None => unexplained.push(format!("{name}{path}: {text}")),
+            }
+        }
+    }
+    assert!(unexplained.is_empty(), "not in the table of differences:\n{}", unexplained.join("\n"));
+    for (entry, difference) in DIFFERENCES.iter().enumerate() {
+        assert!(needed.contains(&entry), "no such difference any more: {difference:?}");
+    }
+}
+
+/// Every node; descriptions are ours, the pod template has a test of its own.
+fn compare(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<(String, String)>) {
+    match (ours, theirs) {
+        (Value::Object(a), Value::Object(b)) if b.contains_key("x-embedded") => {
+            assert_eq!(a["type"], "object")
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                if key == "description" && !path.ends_with("/properties") {
+                    continue;
+                }
+                let below = format!("{path}/{key}");
+                match (a.get(key), b.get(key)) {
+                    (Some(x), Some(y)) => compare(&below, x, y, found),
+                    (x, y) => found.push((below, format!("ours {x:?}, Kueue's {y:?}"))),
+                }
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let mut pairs: Vec<(&Value, &Value)> = a.iter().zip(b).collect();
+            let (mut left, mut right) = (a.clone(), b.clone());
+            if path.ends_with("/enum") || path.ends_with("/required") {
+                left.sort_by_key(ToString::to_string);
+                right.sort_by_key(ToString::to_string);
+                pairs = left.iter().zip(&right).collect();
+            }
+            for (index, (x, y)) in pairs.into_iter().enumerate() {
+                compare(&format!("{path}/{index}"), x, y, found);
+            }
+        }
+        _ if ours == theirs => {}
+        _ if path.ends_with("/rule") && squeeze(ours) == squeeze(theirs) => {}
+        _ => found.push((path.to_owned(), format!("ours {ours}, Kueue's {theirs}"))),
+    }
+}
+
+/// A CEL rule without spaces.
+fn squeeze(rule: &Value) -> String {
+    rule.as_str().unwrap_or_default().chars().filter(|c| !c.is_whitespace()).collect()
+}

@@ -1,0 +1,224 @@
+//! I7 partition, I8 no lost wake-up, I9 total order, I10 determinism, I11 bounded work.
+
+use super::world::{QUEUES, Scale, Step, apply, config, engine, key, pods, settle, step, tree, workload};
+use proptest::prelude::*;
+use sluice::api::v1beta2::{ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy};
+use sluice::scheduler::{ClusterQueue, Engine, PodSet, Workload};
+
+/// What happens between cycles.
+#[derive(Clone, Debug)]
+enum Event {
+    Config(Step),
+    Enqueue(Workload),
+    Forget(usize),
+    /// The n-th workload that holds quota, counted around, lets go.
+    Finish(usize),
+    Cycle,
+}
+
+fn name(at: usize) -> String {
+    format!("w{at}")
+}
+
+fn pod_sets() -> impl Strategy<Value = Vec<PodSet>> {
+    let set = |name: &'static str| {
+        (1..3_i32, 0..8_i64, 0..8_i64)
+            .prop_map(move |(n, cpu, gpu)| pods(name, n, &[("cpu", cpu), ("gpu", gpu)]))
+    };
+    prop_oneof![3 => set("main").prop_map(|main| vec![main]), 1 => (set("a"), set("b")).prop_map(|(a, b)| vec![a, b])]
+}
+
+fn any_workload() -> impl Strategy<Value = Workload> {
+    (0..12_usize, 0..QUEUES.len(), 0..3_i64, 0..6_i64, pod_sets()).prop_map(
+        |(at, queue, priority, second, sets)| workload(&name(at), QUEUES[queue], priority, second, sets),
+    )
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        1 => step(Scale::Small).prop_map(Event::Config),
+        5 => any_workload().prop_map(Event::Enqueue),
+        1 => (0..12_usize).prop_map(Event::Forget),
+        3 => (0..12_usize).prop_map(Event::Finish),
+        3 => Just(Event::Cycle),
+    ]
+}
+
+fn happen(engine: &mut Engine, event: &Event) {
+    match event {
+        Event::Config(step) => apply(engine, step),
+        Event::Enqueue(workload) => engine.enqueue(workload.clone()),
+        Event::Forget(at) => engine.forget(&key(&name(*at))),
+        Event::Finish(at) => {
+            let holders: Vec<_> = engine.charges().map(|(key, _)| key.clone()).collect();
+            if let Some(key) = holders.get(at % holders.len().max(1)) {
+                engine.release(key);
+            }
+        }
+        Event::Cycle => drop(engine.cycle()),
+    }
+}
+
+/// Steps of a tree with some queues StrictFIFO and some that could preempt.
+fn set_rules(engine: &mut Engine, steps: &[Step], rules: &[(bool, bool)]) {
+    for (at, (strict, any)) in rules.iter().enumerate() {
+        let Some(Step::Queue(_, Some((parent, groups)))) =
+            steps.iter().find(|s| matches!(s, Step::Queue(q, _) if *q == at))
+        else {
+            continue;
+        };
+        let reclaim_within_cohort = any.then_some(ReclaimPolicy::Any);
+        let queue = ClusterQueue {
+            strategy: if *strict {
+                QueueingStrategy::StrictFIFO
+            } else {
+                QueueingStrategy::BestEffortFIFO
+            },
+            preemption: ClusterQueuePreemption {
+                reclaim_within_cohort,
+                ..ClusterQueuePreemption::default()
+            },
+            ..super::world::queue(parent.map(|at| super::world::COHORTS[at]), groups.clone())
+        };
+        engine.set_cluster_queue(QUEUES[at], Some(queue));
+    }
+}
+
+fn start(steps: &[Step], rules: &[(bool, bool)]) -> Engine {
+    let mut engine = engine();
+    for step in steps {
+        apply(&mut engine, step);
+    }
+    set_rules(&mut engine, steps, rules);
+    engine
+}
+
+fn worlds() -> impl Strategy<Value = (Vec<Step>, Vec<(bool, bool)>)> {
+    (
+        tree(Scale::Small),
+        prop::collection::vec((prop::bool::weighted(0.3), any::<bool>()), QUEUES.len()),
+    )
+}
+
+proptest! {
+    #![proptest_config(config(250))]
+
+    #[test]
+    fn i7_a_workload_is_pending_or_holds_quota_and_is_counted_once(
+        world in worlds(), events in prop::collection::vec(event(), 1..60),
+    ) {
+        let mut engine = start(&world.0, &world.1);
+        for event in &events {
+            happen(&mut engine, event);
+            for at in 0..12 {
+                let key = key(&name(at));
+                prop_assert!(engine.workload(&key).is_none() || engine.charge_of(&key).is_none());
+            }
+            let pending = (0..12).filter(|at| engine.workload(&key(&name(*at))).is_some()).count();
+            let counted: usize = QUEUES.iter().map(|q| engine.pending(q).total()).sum();
+            let listed: usize = QUEUES.iter().map(|q| engine.pending_in_order(q).len()).sum();
+            prop_assert_eq!((pending, pending), (counted, listed));
+            prop_assert_eq!(engine.local_pending("ns", "lq").total(), pending);
+        }
+    }
+
+    /// Each parked workload is put alone (beside the first of every StrictFIFO queue) into an engine that has seen nothing
+    /// but the final state: nobody is admitted there either.
+    #[test]
+    fn i8_at_rest_a_fresh_look_admits_nothing(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
+        let events: Vec<Event> = events.into_iter().filter(|e| !matches!(e, Event::Config(_))).collect();
+        let mut engine = start(&world.0, &world.1);
+        for event in &events {
+            happen(&mut engine, event);
+        }
+        settle(&mut engine);
+        let firsts = || QUEUES.iter().zip(&world.1).filter(|(_, rule)| rule.0);
+        let firsts: Vec<&Workload> = firsts().filter_map(|(q, _)| engine.pending_in_order(q).first().copied()).collect();
+        for (at, queue) in QUEUES.iter().enumerate() {
+            for waiting in engine.pending_in_order(queue) {
+                if world.1[at].0 && !firsts.contains(&waiting) {
+                    continue;
+                }
+                let mut fresh = start(&world.0, &world.1);
+                for (key, charge) in engine.charges() {
+                    fresh.charge(key, charge.clone());
+                }
+                for first in &firsts {
+                    fresh.enqueue((*first).clone());
+                }
+                fresh.enqueue(waiting.clone());
+                let decisions = settle(&mut fresh);
+                prop_assert_eq!(super::world::admitted(&decisions), Vec::<String>::new(), "{} waits", waiting.key);
+            }
+        }
+    }
+
+    #[test]
+    fn i8_configuration_wakes_whom_it_lets_in(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
+        let mut engine = start(&world.0, &[]);
+        let mut config = world.0.clone();
+        for event in &events {
+            happen(&mut engine, event);
+            if let Event::Config(step) = event && !matches!(step, Step::Charge(..) | Step::Release(_)) {
+                config.push(step.clone());
+            }
+        }
+        settle(&mut engine);
+        for waiting in QUEUES.iter().flat_map(|queue| engine.pending_in_order(queue)) {
+            let mut fresh = start(&config, &[]);
+            for (key, charge) in engine.charges() {
+                fresh.charge(key, charge.clone());
+            }
+            fresh.enqueue(waiting.clone());
+            let decisions = settle(&mut fresh);
+            prop_assert_eq!(super::world::admitted(&decisions), Vec::<String>::new(), "{} waits", waiting.key);
+        }
+    }
+
+    #[test]
+    fn i9_the_order_of_arrival_does_not_matter(
+        world in worlds(), arrivals in prop::collection::vec(any_workload(), 1..20).prop_shuffle(),
+    ) {
+        let mut last: std::collections::BTreeMap<_, _> = arrivals.iter().map(|w| (w.key.clone(), w.clone())).collect();
+        let (mut one, mut other) = (start(&world.0, &world.1), start(&world.0, &world.1));
+        for workload in &arrivals {
+            one.enqueue(workload.clone());
+        }
+        while let Some((_, workload)) = last.pop_last() {
+            other.enqueue(workload);
+        }
+        for queue in QUEUES {
+            prop_assert_eq!(one.pending_in_order(queue), other.pending_in_order(queue));
+        }
+        prop_assert_eq!(settle(&mut one), settle(&mut other));
+    }
+
+    #[test]
+    fn i10_the_same_events_give_the_same_decisions(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
+        let run = || {
+            let mut engine = start(&world.0, &world.1);
+            events.iter().for_each(|event| happen(&mut engine, event));
+            let decisions = settle(&mut engine);
+            (format!("{decisions:?}"), engine.take_explained(100))
+        };
+        prop_assert_eq!(run(), run());
+    }
+
+    #[test]
+    fn i11_at_rest_nothing_is_judged_and_everyone_is_explained(
+        world in worlds(), events in prop::collection::vec(event(), 1..50),
+    ) {
+        let mut engine = start(&world.0, &world.1);
+        events.iter().for_each(|event| happen(&mut engine, event));
+        settle(&mut engine);
+        prop_assert!(!engine.has_work());
+        prop_assert_eq!(engine.cycle().len(), 0);
+        for (at, queue) in QUEUES.iter().enumerate() {
+            let waiting = engine.pending_in_order(queue);
+            let judged = if world.1[at].0 { 1 } else { waiting.len() };
+            for workload in waiting.into_iter().take(judged) {
+                prop_assert!(engine.verdict(&workload.key).is_some(), "{} waits without a word", workload.key);
+            }
+        }
+    }
+}

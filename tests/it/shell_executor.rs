@@ -1,0 +1,256 @@
+//! The executor against a scripted API server: what is sent, and what is fed back in which order.
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::kube::client::Caller;
+use sluice::kube::execute::{Executor, ExecutorSettings};
+use sluice::kube::lease::Fence;
+use sluice::kube::queue::Task;
+use sluice::state::{Delta, Kind, Verb, Write, WriteOutcome};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+type Seen = Arc<Mutex<Vec<(Method, String, String, Value)>>>;
+
+/// A client whose server answers by the script.
+fn client(
+    script: impl Fn(&Method, &str) -> (u16, Value) + Clone + Send + Sync + 'static,
+) -> (kube::Client, Seen) {
+    let seen = Seen::default();
+    let log = Arc::clone(&seen);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (script, log) = (script.clone(), Arc::clone(&log));
+        async move {
+            let (parts, body) = request.into_parts();
+            let bytes = body.collect().await?.to_bytes();
+            let uri = parts.uri.path_and_query().unwrap().to_string();
+            let content = parts
+                .headers
+                .get("content-type")
+                .map(|value| value.to_str().unwrap().to_owned());
+            let value = serde_json::from_slice(&bytes).unwrap_or_default();
+            log.lock().unwrap().push((
+                parts.method.clone(),
+                uri.clone(),
+                content.unwrap_or_default(),
+                value,
+            ));
+            let (code, answer) = script(&parts.method, &uri);
+            if code == 0 {
+                std::future::pending::<()>().await;
+            }
+            let body = Body::from(serde_json::to_vec(&answer).unwrap());
+            Ok::<_, kube::client::BoxError>(
+                Response::builder()
+                    .status(StatusCode::from_u16(code).unwrap())
+                    .body(body)
+                    .unwrap(),
+            )
+        }
+    });
+    (kube::Client::new(service, "default"), seen)
+}
+
+fn failure(code: u16) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "X", "code": code})
+}
+
+fn write(id: u64, verb: Verb, subresource: Option<&'static str>) -> Write {
+    let body = json!({"metadata": {"resourceVersion": "7"}});
+    Write {
+        id,
+        kind: Kind::Workload,
+        key: ObjectKey::new("ns", "w"),
+        verb,
+        subresource,
+        body,
+        background: false,
+    }
+}
+
+async fn execute(
+    script: impl Fn(&Method, &str) -> (u16, Value) + Clone + Send + Sync + 'static,
+    writes: Vec<Write>,
+    open: bool,
+) -> (Vec<Delta>, Vec<(Method, String, String, Value)>) {
+    let (client, seen) = client(script);
+    let fence = Fence::default();
+    if open {
+        fence.open_forever();
+    }
+    let (deltas, mut received) = mpsc::channel(64);
+    let settings = ExecutorSettings {
+        pause: Duration::from_millis(5),
+        ..ExecutorSettings::default()
+    };
+    let caller = Caller::new(client, Duration::from_millis(200));
+    let executor = Executor {
+        caller,
+        settings,
+        fence,
+        deltas,
+        on_call: Arc::new(|_, _| {}),
+    };
+    let (tasks, queue) = mpsc::unbounded_channel();
+    let running = tokio::spawn(executor.run(queue));
+    let number = writes.len();
+    for write in writes {
+        tasks.send(Task::Write(write)).unwrap();
+    }
+    let mut told = Vec::new();
+    let mut results = 0;
+    while results < number {
+        let Ok(Some(delta)) = tokio::time::timeout(Duration::from_secs(2), received.recv()).await else {
+            break;
+        };
+        results += usize::from(matches!(delta, Delta::Written(_)));
+        told.push(delta);
+    }
+    drop(tasks);
+    running.await.unwrap();
+    let seen = seen.lock().unwrap().clone();
+    (told, seen)
+}
+
+fn outcome(delta: &Delta) -> &WriteOutcome {
+    match delta {
+        Delta::Written(result) => &result.outcome,
+        other => panic!("{other:?} is no result"),
+    }
+}
+
+#[tokio::test]
+async fn requests_on_the_wire() {
+    let verbs = [
+        (
+            Verb::Create,
+            None,
+            Method::POST,
+            "?fieldManager=kueue-admission",
+            "application/json",
+        ),
+        (
+            Verb::Apply,
+            Some("status"),
+            Method::PATCH,
+            "/w/status?fieldManager=kueue-admission&force=true",
+            "application/apply-patch+yaml",
+        ),
+        (
+            Verb::Merge,
+            None,
+            Method::PATCH,
+            "/w?fieldManager=kueue-admission",
+            "application/merge-patch+json",
+        ),
+        (Verb::Delete, None, Method::DELETE, "/w", "application/json"),
+    ];
+    for (verb, subresource, method, path, content) in verbs {
+        let answer = json!({"metadata": {"name": "w", "managedFields": []}});
+        let (told, seen) = execute(
+            move |_, _| (200, answer.clone()),
+            vec![write(1, verb, subresource)],
+            true,
+        )
+        .await;
+        let WriteOutcome::Done(object) = outcome(&told[0]) else {
+            panic!("{told:?}")
+        };
+        assert_eq!(
+            *object,
+            json!({"metadata": {"name": "w"}}),
+            "managed fields are taken off"
+        );
+        let path = format!("/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads{path}");
+        let body = json!({"metadata": {"resourceVersion": "7"}});
+        assert_eq!(seen, vec![(method, path, content.to_owned(), body)]);
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_feeds_the_newest_object_back_first() {
+    let script = |method: &Method, _: &str| match *method {
+        Method::GET => (200, json!({"metadata": {"name": "w", "resourceVersion": "9"}})),
+        _ => (409, failure(409)),
+    };
+    let (told, _) = execute(script, vec![write(1, Verb::Merge, None)], true).await;
+    assert!(
+        matches!(&told[0], Delta::Applied { object, .. } if object["metadata"]["resourceVersion"] == "9")
+    );
+    assert!(matches!(outcome(&told[1]), WriteOutcome::Conflict));
+}
+
+#[tokio::test]
+async fn a_conflict_with_an_object_that_is_gone() {
+    let script = |method: &Method, _: &str| match *method {
+        Method::GET => (404, failure(404)),
+        _ => (409, failure(409)),
+    };
+    let (told, _) = execute(script, vec![write(1, Verb::Merge, None)], true).await;
+    assert!(matches!(&told[0], Delta::Deleted { .. }));
+    assert!(matches!(outcome(&told[1]), WriteOutcome::Conflict));
+}
+
+#[tokio::test]
+async fn outcomes_by_status() {
+    for (code, expected) in [
+        (404, "not found"),
+        (403, "rejected"),
+        (422, "rejected"),
+        (400, "rejected"),
+    ] {
+        let (told, seen) = execute(
+            move |_, _| (code, failure(code)),
+            vec![write(1, Verb::Apply, None)],
+            true,
+        )
+        .await;
+        let have = match outcome(&told[0]) {
+            WriteOutcome::NotFound => "not found",
+            WriteOutcome::Rejected { .. } => "rejected",
+            other => panic!("{code}: {other:?}"),
+        };
+        assert_eq!((have, seen.len()), (expected, 1), "{code}");
+    }
+    // Zero: no answer at all.
+    for code in [0, 429, 500, 503, 504] {
+        let script = move |method: &Method, _: &str| match *method {
+            Method::GET => (200, json!({"metadata": {"name": "w"}})),
+            _ => (code, failure(code)),
+        };
+        let (told, seen) = execute(script, vec![write(1, Verb::Apply, None)], true).await;
+        assert!(matches!(&told[0], Delta::Applied { .. }), "{code}");
+        assert!(
+            matches!(outcome(&told[1]), WriteOutcome::Unavailable { .. }),
+            "{code}"
+        );
+        assert_eq!(seen.len(), 2, "{code}: nothing is sent twice");
+    }
+}
+
+#[tokio::test]
+async fn nothing_leaves_while_the_fence_is_shut() {
+    let (told, seen) = execute(|_, _| (200, json!({})), vec![write(1, Verb::Apply, None)], false).await;
+    assert!(told.is_empty() && seen.is_empty());
+}
+
+#[tokio::test]
+async fn writes_of_one_object_keep_their_order() {
+    let writes = (1..=20).map(|id| write(id, Verb::Merge, None)).collect();
+    let (told, _) = execute(|_, _| (200, json!({})), writes, true).await;
+    let ids: Vec<u64> = told
+        .iter()
+        .map(|delta| {
+            if let Delta::Written(result) = delta {
+                result.id
+            } else {
+                0
+            }
+        })
+        .collect();
+    assert_eq!(ids, (1..=20).collect::<Vec<_>>());
+}

@@ -1,0 +1,246 @@
+//! Law of the lease: never two replicas inside their own deadlines, whatever the network and the clocks do.
+
+use proptest::prelude::*;
+use sluice::lifecycle::lease::{Action, Answer, Elector, Moment, Record, Settings};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What happens to one request: delays in milliseconds of real time.
+#[derive(Clone, Debug)]
+struct Fate {
+    out: u64,
+    back: u64,
+    lost: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Pending {
+    Arrives {
+        at: u64,
+        node: usize,
+        action: Action,
+        fate: Fate,
+        sent: u64,
+    },
+    Answers {
+        at: u64,
+        node: usize,
+        answer: Answer,
+        sent: u64,
+    },
+}
+
+struct Node {
+    elector: Elector,
+    /// Offset and rate (per mille) of its clock.
+    offset: u64,
+    rate: u64,
+    waiting: bool,
+    wake: u64,
+    restarts: u32,
+    identity: String,
+}
+
+impl Node {
+    fn clock(&self, real: u64) -> Moment {
+        Duration::from_micros(self.offset * 1000 + real * self.rate)
+    }
+}
+
+const TIMEOUT: u64 = 5000;
+
+fn settings(identity: &str) -> Settings {
+    Settings {
+        identity: identity.to_owned(),
+        lease_duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(2),
+    }
+}
+
+fn land(server: &mut (Option<Record>, u64), action: &Action) -> Answer {
+    match action {
+        Action::Read => server.0.clone().map_or(Answer::Absent, Answer::Found),
+        Action::Write(record) => {
+            let current = server
+                .0
+                .as_ref()
+                .and_then(|record| record.resource_version.clone());
+            if record.resource_version != current {
+                return Answer::Conflict;
+            }
+            server.1 += 1;
+            let stored = Record {
+                resource_version: Some(server.1.to_string()),
+                ..record.clone()
+            };
+            server.0 = Some(stored.clone());
+            Answer::Written(stored)
+        }
+        Action::Wait(_) | Action::Lost => unreachable!("never sent"),
+    }
+}
+
+/// Runs the nodes; the number of moments with a holder, or the moment with two.
+fn run(clocks: &[(u64, u64)], fates: &[Fate], outages: &[(u64, u64)]) -> Result<u64, String> {
+    let mut nodes: Vec<Node> = clocks
+        .iter()
+        .enumerate()
+        .map(|(index, (offset, rate))| {
+            let identity = format!("node-{index}");
+            let elector = Elector::new(settings(&identity));
+            Node {
+                elector,
+                offset: *offset,
+                rate: *rate,
+                waiting: false,
+                wake: 0,
+                restarts: 0,
+                identity,
+            }
+        })
+        .collect();
+    let mut server = (None, 0);
+    let mut wire: Vec<Pending> = Vec::new();
+    let mut fates: VecDeque<Fate> = fates.iter().cloned().collect();
+    let mut held = 0;
+    for real in (0..180_000_u64).step_by(50) {
+        let cut = outages
+            .iter()
+            .any(|(from, length)| (*from..from + length).contains(&real));
+        let (due, rest): (Vec<_>, Vec<_>) = wire.into_iter().partition(|pending| match pending {
+            Pending::Arrives { at, .. } | Pending::Answers { at, .. } => *at <= real,
+        });
+        wire = rest;
+        for pending in due {
+            match pending {
+                Pending::Arrives {
+                    node,
+                    action,
+                    fate,
+                    sent,
+                    ..
+                } => {
+                    let answer = land(&mut server, &action);
+                    let back = real + fate.back;
+                    if !fate.lost && back < sent + TIMEOUT {
+                        wire.push(Pending::Answers {
+                            at: back,
+                            node,
+                            answer,
+                            sent,
+                        });
+                    }
+                }
+                Pending::Answers {
+                    node, answer, sent, ..
+                } => {
+                    let node = &mut nodes[node];
+                    if node.waiting {
+                        node.waiting = false;
+                        let (sent, now) = (node.clock(sent), node.clock(real));
+                        node.elector.answered(answer, sent, now);
+                    }
+                }
+            }
+        }
+        for (index, node) in nodes.iter_mut().enumerate() {
+            let now = node.clock(real);
+            if node.waiting {
+                if real >= node.wake {
+                    node.waiting = false;
+                    // Answers to this request that come later find nobody.
+                    wire.retain(
+                        |pending| !matches!(pending, Pending::Answers { node, .. } if *node == index),
+                    );
+                    let sent = node.clock(node.wake - TIMEOUT);
+                    node.elector.answered(Answer::Failed, sent, now);
+                }
+                continue;
+            }
+            match node.elector.next(now) {
+                Action::Wait(_) => {}
+                Action::Lost => {
+                    // The process ends and another takes its place.
+                    node.restarts += 1;
+                    node.elector = Elector::new(settings(&format!("{}-{}", node.identity, node.restarts)));
+                }
+                action => {
+                    let fate = fates.pop_front().unwrap_or(Fate {
+                        out: 5,
+                        back: 5,
+                        lost: false,
+                    });
+                    node.waiting = true;
+                    node.wake = real + TIMEOUT;
+                    if !cut {
+                        wire.push(Pending::Arrives {
+                            at: real + fate.out,
+                            node: index,
+                            action,
+                            fate,
+                            sent: real,
+                        });
+                    }
+                }
+            }
+        }
+        let holders: Vec<_> = nodes
+            .iter()
+            .filter(|node| node.elector.leading(node.clock(real)).is_some())
+            .collect();
+        if holders.len() > 1 {
+            return Err(format!("two holders at {real} ms"));
+        }
+        held += u64::try_from(holders.len()).unwrap_or(0);
+    }
+    Ok(held)
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    let delay = prop_oneof![3 => 1..200_u64, 1 => 200..20_000_u64];
+    (delay.clone(), delay, prop::bool::weighted(0.2)).prop_map(|(out, back, lost)| Fate { out, back, lost })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn never_two_holders(
+        clocks in prop::collection::vec((0..100_000_u64, 900..1100_u64), 2..4),
+        fates in prop::collection::vec(fate(), 0..200),
+        outages in prop::collection::vec((0..150_000_u64, 1..30_000_u64), 0..4),
+    ) {
+        let result = run(&clocks, &fates, &outages);
+        prop_assert!(result.is_ok(), "{result:?}");
+    }
+}
+
+#[test]
+fn one_holds_almost_always_when_nothing_fails() {
+    let held = run(&[(0, 1000), (77_000, 1000)], &[], &[]).unwrap();
+    assert!(held > 3590, "held in {held} of 3600 moments");
+}
+
+#[test]
+fn a_released_lease_is_taken_at_the_next_try() {
+    let mut first = Elector::new(settings("a"));
+    let mut server = (None, 0);
+    let second = Duration::from_secs(1);
+    for _ in 0..2 {
+        let action = first.next(second);
+        let answer = land(&mut server, &action);
+        first.answered(answer, second, second);
+    }
+    assert_eq!(first.leading(second), Some(0));
+    let released = first.release().unwrap();
+    assert_eq!(first.leading(second), None);
+    land(&mut server, &Action::Write(released));
+    let mut other = Elector::new(settings("b"));
+    for _ in 0..2 {
+        let action = other.next(second);
+        let answer = land(&mut server, &action);
+        other.answered(answer, second, second);
+    }
+    assert_eq!(other.leading(second), Some(1));
+}

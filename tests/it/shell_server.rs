@@ -1,0 +1,252 @@
+//! The TLS listener on loopback: certificates replaced under connections, limits, slow clients, drain.
+
+use axum::Router;
+use jiff::Timestamp;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::json;
+use sluice::kube::certificates::Serving;
+use sluice::kube::pki::{self, Pair};
+use sluice::server::accept::{Limits, Listener};
+use sluice::server::webhooks::{self, BODY_LIMIT};
+use sluice::server::{tls, webhooks::Review};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+fn provider() {
+    // Another test may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+fn authority() -> Pair {
+    pki::new_authority(Timestamp::now(), YEAR).unwrap()
+}
+
+fn store(serving: &Serving, authority: &Pair) {
+    let now = Timestamp::now();
+    let until = pki::certificates(authority.certificate.as_bytes())[0]
+        .authority
+        .until;
+    let names = vec!["svc.ns.svc".to_owned(), "127.0.0.1".to_owned()];
+    let leaf = pki::new_leaf(authority, until, &names, now, YEAR / 4).unwrap();
+    let (chain, key) = (leaf.certificate.as_bytes(), leaf.key.as_bytes());
+    let loaded = pki::load(chain, key, Some(authority.certificate.as_bytes()), &names, now).unwrap();
+    assert!(loaded.leaf.names_complete);
+    serving.store(loaded.key);
+}
+
+async fn serve(
+    router: Router,
+    serving: &Arc<Serving>,
+    limits: Limits,
+) -> (SocketAddr, watch::Sender<bool>, tokio::task::JoinHandle<()>) {
+    provider();
+    let (stop, stopped) = watch::channel(false);
+    let config = tls::config(Arc::clone(serving));
+    let listener = Listener::bind(
+        "test",
+        "127.0.0.1:0".parse().unwrap(),
+        Some(config),
+        router,
+        limits,
+    )
+    .await
+    .unwrap();
+    let address = listener.address().unwrap();
+    let task = tokio::spawn(listener.run(stopped));
+    (address, stop, task)
+}
+
+async fn connect(address: SocketAddr, trusted: &[&Pair]) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    for authority in trusted {
+        roots
+            .add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap())
+            .unwrap();
+    }
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(address).await?;
+    TlsConnector::from(Arc::new(config))
+        .connect(ServerName::try_from("127.0.0.1").unwrap(), stream)
+        .await
+}
+
+async fn post(stream: &mut TlsStream<TcpStream>, path: &str, body: &[u8]) -> String {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body).await.unwrap();
+    read(stream).await
+}
+
+async fn read(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut text = String::new();
+    let mut buffer = [0; 4096];
+    while !text.contains("\r\n\r\n") || !text.contains('}') {
+        let count = stream.read(&mut buffer).await.unwrap_or(0);
+        if count == 0 {
+            break;
+        }
+        text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    text
+}
+
+fn echo() -> Router {
+    let review: Review =
+        Arc::new(|path, request| json!({"path": path, "uid": request.pointer("/request/uid")}));
+    webhooks::router(review)
+}
+
+#[tokio::test]
+async fn a_new_certificate_needs_no_new_listener() {
+    provider();
+    let (old, new) = (authority(), authority());
+    let serving = Arc::new(Serving::default());
+    let (address, _stop, _task) = serve(echo(), &serving, Limits::default()).await;
+    assert!(connect(address, &[&old]).await.is_err(), "no certificate yet");
+    store(&serving, &old);
+    let mut kept = connect(address, &[&old]).await.unwrap();
+    assert!(connect(address, &[&new]).await.is_err());
+    store(&serving, &new);
+    assert!(connect(address, &[&new]).await.is_ok());
+    assert!(connect(address, &[&old]).await.is_err());
+    assert!(connect(address, &[&old, &new]).await.is_ok());
+    let answer = post(&mut kept, "/mutate-x", br#"{"request":{"uid":"u1"}}"#).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"u1""#),
+        "{answer}"
+    );
+    assert!(answer.contains(r#""path":"/mutate-x""#), "{answer}");
+}
+
+#[tokio::test]
+async fn bodies_have_a_limit() {
+    provider();
+    let authority = authority();
+    let serving = Arc::new(Serving::default());
+    store(&serving, &authority);
+    let (address, _stop, _task) = serve(echo(), &serving, Limits::default()).await;
+    // Said too large: refused before it is sent.
+    let mut stream = connect(address, &[&authority]).await.unwrap();
+    let head = format!(
+        "POST /x HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        BODY_LIMIT + 1
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let answer = read(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    // Of unknown length: refused when it is too large.
+    let mut stream = connect(address, &[&authority]).await.unwrap();
+    let head =
+        "POST /x HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let chunk = vec![b' '; 1 << 20];
+    for _ in 0..9 {
+        let framed = [format!("{:x}\r\n", chunk.len()).as_bytes(), &chunk, b"\r\n"].concat();
+        if stream.write_all(&framed).await.is_err() {
+            break;
+        }
+    }
+    let answer = read(&mut stream).await;
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 413"),
+        "{answer}"
+    );
+    // Just within the limit, and no JSON at all.
+    let mut padded = br#"{"request":{"uid":"big"}}"#.to_vec();
+    padded.resize(BODY_LIMIT, b' ');
+    let mut stream = connect(address, &[&authority]).await.unwrap();
+    let answer = post(&mut stream, "/x", &padded).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("big"),
+        "{answer}"
+    );
+    let answer = post(&mut stream, "/x", b"{").await;
+    assert!(
+        answer.starts_with("HTTP/1.1 400") && answer.contains(r#""kind":"Status""#),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn slow_clients_hold_up_nobody() {
+    provider();
+    let authority = authority();
+    let serving = Arc::new(Serving::default());
+    store(&serving, &authority);
+    let limits = Limits {
+        handshake: Duration::from_millis(300),
+        headers: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let (address, _stop, _task) = serve(echo(), &serving, limits).await;
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut slow = connect(address, &[&authority]).await.unwrap();
+    slow.write_all(b"POST /x HTTP/1.1\r\nhost:").await.unwrap();
+    let began = Instant::now();
+    let mut stream = connect(address, &[&authority]).await.unwrap();
+    let answer = post(&mut stream, "/x", br#"{"request":{"uid":"quick"}}"#).await;
+    assert!(answer.contains("quick"), "{answer}");
+    assert!(
+        began.elapsed() < Duration::from_millis(250),
+        "{:?}",
+        began.elapsed()
+    );
+    // Those that say nothing are sent away.
+    let mut byte = [0];
+    let ended = tokio::time::timeout(Duration::from_secs(3), silent[0].read(&mut byte))
+        .await
+        .unwrap();
+    assert!(matches!(ended, Ok(0) | Err(_)));
+    let ended = tokio::time::timeout(Duration::from_secs(3), slow.read(&mut byte)).await;
+    assert!(ended.is_ok(), "headers that never end are cut off");
+}
+
+#[tokio::test]
+async fn drain_lets_requests_finish_and_ends() {
+    provider();
+    let authority = authority();
+    let serving = Arc::new(Serving::default());
+    store(&serving, &authority);
+    let slow = Router::new().fallback(async || {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        axum::Json(json!({"done": true}))
+    });
+    let limits = Limits {
+        drain: Duration::from_secs(2),
+        ..Limits::default()
+    };
+    let (address, stop, task) = serve(slow, &serving, limits).await;
+    let idle = connect(address, &[&authority]).await.unwrap();
+    let mut busy = connect(address, &[&authority]).await.unwrap();
+    let request = tokio::spawn(async move { post(&mut busy, "/x", b"{}").await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    stop.send_replace(true);
+    let answer = request.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    tokio::time::timeout(Duration::from_secs(3), task)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        TcpStream::connect(address).await.is_err(),
+        "nobody listens any more"
+    );
+    drop(idle);
+}

@@ -1,0 +1,5 @@
+//! Seeded simulation of the core against a double of the API server. A failing seed is printed and replays.
+
+mod laws;
+mod server;
+mod world;

@@ -1,0 +1,228 @@
+//! A small cluster in memory: the core, the server's double, and a job controller's double, driven by a seed.
+
+use super::server::{Server, key_of};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::state::{Delta, Effect, Kind, Settings, State, Write, WriteOutcome, WriteResult};
+use std::collections::{BTreeMap, VecDeque};
+
+const JOB: Kind = Kind::Job(0);
+
+/// What goes wrong, each in so many of 1,000 cases.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Faults {
+    /// The answer of a write that landed is lost.
+    pub(crate) lost: u32,
+    /// A write does not land, and nobody says so.
+    pub(crate) dropped: u32,
+    /// The manager is killed.
+    pub(crate) killed: u32,
+    /// Somebody else writes an object in between.
+    pub(crate) meddled: u32,
+}
+
+/// The cluster.
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) state: State,
+    settings: Settings,
+    pub(crate) now: Timestamp,
+    /// Writes that are on their way to the server.
+    outbox: VecDeque<Write>,
+    /// Answers on their way back.
+    inbox: VecDeque<Delta>,
+    /// When running jobs end.
+    ends: BTreeMap<ObjectKey, Timestamp>,
+    pub(crate) faults: Faults,
+    random: u64,
+    pub(crate) writes: BTreeMap<String, u32>,
+    pub(crate) events: Vec<(ObjectKey, String)>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, settings: &Settings) -> Self {
+        let mut world = Self {
+            server: Server::default(),
+            state: State::new(settings.clone()),
+            settings: settings.clone(),
+            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            outbox: VecDeque::new(),
+            inbox: VecDeque::new(),
+            ends: BTreeMap::new(),
+            faults: Faults::default(),
+            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            writes: BTreeMap::new(),
+            events: Vec::new(),
+        };
+        world.start();
+        world
+    }
+
+    fn start(&mut self) {
+        self.state = State::new(self.settings.clone());
+        self.outbox.clear();
+        self.inbox.clear();
+        self.server.watch.clear();
+        for delta in self.server.list() {
+            self.feed(delta);
+        }
+        self.feed(Delta::Leading(true));
+    }
+
+    /// A number below `n`.
+    pub(crate) fn roll(&mut self, n: u32) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        u32::try_from((self.random >> 33) % u64::from(n.max(1))).unwrap()
+    }
+
+    pub(crate) fn stamp(&self) -> String {
+        Timestamp::from_second(self.now.as_second()).unwrap().to_string()
+    }
+
+    pub(crate) fn create(&mut self, kind: Kind, object: Value) {
+        let now = self.stamp();
+        self.server.create(kind, object, &now);
+    }
+
+    fn feed(&mut self, delta: Delta) {
+        for effect in self.state.apply(delta, self.now) {
+            match effect {
+                Effect::Write(write) => self.outbox.push_back(write),
+                Effect::Refetch { kind, key } => {
+                    let object = self.server.get(kind, &key).cloned();
+                    self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
+                }
+                Effect::Event(event) => self.events.push((event.key, event.reason)),
+                Effect::Observe(_) => {}
+            }
+        }
+    }
+
+    /// One thing happens: which one is the seed's choice.
+    pub(crate) fn step(&mut self) {
+        if self.roll(1000) < self.faults.killed {
+            self.start();
+        }
+        match self.roll(10) {
+            0..=2 => {
+                if let Some(delta) = self.server.watch.pop_front() {
+                    self.feed(delta);
+                }
+            }
+            3..=5 => self.deliver(),
+            6..=7 => {
+                if let Some(delta) = self.inbox.pop_front() {
+                    self.feed(delta);
+                }
+            }
+            8 => self.run_jobs(),
+            _ => {
+                self.now = self.now.checked_add(SignedDuration::from_millis(200)).unwrap();
+                self.feed(Delta::Tick);
+            }
+        }
+        if self.roll(1000) < self.faults.meddled {
+            self.meddle();
+        }
+    }
+
+    /// Carries out the oldest write; its answer comes back later, or not at all.
+    fn deliver(&mut self) {
+        let Some(write) = self.outbox.pop_front() else { return };
+        let unsure = WriteOutcome::Unavailable { message: "timeout".to_owned() };
+        let stamp = self.stamp();
+        let outcome = if self.roll(1000) < self.faults.dropped {
+            unsure
+        } else {
+            let name = format!("{:?} {}", write.kind, write.key);
+            *self.writes.entry(name).or_default() += 1;
+            let outcome = self.server.write(&write, &stamp);
+            if self.roll(1000) < self.faults.lost { unsure } else { outcome }
+        };
+        if !matches!(outcome, WriteOutcome::Done(_) | WriteOutcome::NotFound) {
+            let object = self.server.get(write.kind, &write.key).cloned();
+            self.inbox.extend(object.map(|object| Delta::Applied { kind: write.kind, object }));
+        }
+        let result = WriteResult { id: write.id, kind: write.kind, key: write.key, outcome };
+        self.inbox.push_back(Delta::Written(result));
+    }
+
+    /// Somebody annotates an object, so that its version moves under a write.
+    fn meddle(&mut self) {
+        let keys: Vec<(Kind, ObjectKey)> =
+            self.server.objects.keys().filter(|(k, _)| matches!(k, Kind::Workload | Kind::Job(_))).cloned().collect();
+        let count = u32::try_from(keys.len()).unwrap();
+        if count > 0 {
+            let (kind, key) = keys[self.roll(count) as usize].clone();
+            let mark = self.roll(1_000_000).to_string();
+            self.server.edit(kind, &key, |o| o["metadata"]["annotations"]["meddled"] = json!(mark));
+        }
+    }
+
+    /// The job controller and the kubelets: pods of a job that runs are ready at once and end in time; pods of a job
+    /// that was suspended take a moment to go.
+    fn run_jobs(&mut self) {
+        let jobs: Vec<Value> = self.server.all(JOB).cloned().collect();
+        for job in jobs {
+            let key = key_of(&job);
+            let active = job.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0);
+            let suspended = job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false);
+            let over = job.pointer("/status/conditions/0/type").and_then(Value::as_str) == Some("Complete");
+            let parallelism = job.pointer("/spec/parallelism").and_then(Value::as_i64).unwrap_or(1);
+            let (now, stamp) = (self.now, self.stamp());
+            if over {
+                continue;
+            }
+            if suspended {
+                self.ends.remove(&key);
+                self.server.edit(JOB, &key, |j| {
+                    j["status"]["active"] = json!((active - 1).max(0));
+                    j["status"]["ready"] = json!(0);
+                });
+            } else if active == 0 {
+                let run = 1 + self.roll(4);
+                self.ends.insert(key.clone(), now.checked_add(SignedDuration::from_secs(i64::from(run))).unwrap());
+                self.server.edit(JOB, &key, |j| {
+                    j["status"] = json!({"active": parallelism, "ready": parallelism, "startTime": stamp});
+                });
+            } else if self.ends.get(&key).is_none_or(|end| *end <= now) {
+                self.server.edit(JOB, &key, |j| {
+                    j["status"] = json!({"active": 0, "ready": 0, "succeeded": parallelism, "startTime": stamp,
+                        "conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
+                });
+            }
+        }
+    }
+
+    /// Lets everything come to rest without faults; whether it did within the steps.
+    pub(crate) fn settle(&mut self, steps: u32) -> bool {
+        self.faults = Faults::default();
+        for _ in 0..steps {
+            self.step();
+            let quiet = self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch.is_empty();
+            if quiet && self.all_over() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn all_over(&self) -> bool {
+        let done = |w: &Value| condition(w, "Finished") == Some("True");
+        self.server.all(JOB).all(|j| {
+            let uid = &j["metadata"]["uid"];
+            self.server
+                .all(Kind::Workload)
+                .any(|w| w.pointer("/metadata/ownerReferences/0/uid") == Some(uid) && done(w))
+        })
+    }
+}
+
+/// Status of a condition of an object.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    let list = object.pointer("/status/conditions")?.as_array()?;
+    list.iter().find(|c| c["type"] == kind)?["status"].as_str()
+}
