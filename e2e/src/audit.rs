@@ -46,10 +46,7 @@ impl Request {
             },
             namespace: text(entry, "/objectRef/namespace").to_owned(),
             name: text(entry, "/objectRef/name").to_owned(),
-            code: entry
-                .pointer("/responseStatus/code")
-                .and_then(Value::as_i64)
-                .unwrap_or_default(),
+            code: entry.pointer("/responseStatus/code").and_then(Value::as_i64).unwrap_or_default(),
             agent: text(entry, "/userAgent").to_owned(),
         }
     }
@@ -65,21 +62,13 @@ pub struct Audit {
 impl Audit {
     /// From the log's beginning.
     pub fn begin(path: &Path) -> Self {
-        Self {
-            path: path.to_owned(),
-            position: 0,
-        }
+        Self { path: path.to_owned(), position: 0 }
     }
 
     /// From its present end.
     pub fn now(path: &Path) -> Result<Self> {
-        let position = std::fs::metadata(path)
-            .with_context(|| path.display().to_string())?
-            .len();
-        Ok(Self {
-            path: path.to_owned(),
-            position,
-        })
+        let position = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
+        Ok(Self { path: path.to_owned(), position })
     }
 
     /// What has been answered since this place; moves on to the end.
@@ -105,11 +94,7 @@ impl Audit {
 
     /// The writes of one account since this place.
     pub fn writes_of(&mut self, user: &str) -> Result<Vec<Request>> {
-        Ok(self
-            .read()?
-            .into_iter()
-            .filter(|request| request.user == user && request.writes())
-            .collect())
+        Ok(self.read()?.into_iter().filter(|request| request.user == user && request.writes()).collect())
     }
 }
 
@@ -117,9 +102,7 @@ impl Audit {
 pub fn count(requests: &[Request]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for request in requests {
-        *counts
-            .entry(format!("{} {}", request.verb, request.resource))
-            .or_default() += 1;
+        *counts.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
     }
     counts
 }

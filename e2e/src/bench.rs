@@ -30,11 +30,7 @@ pub async fn run(jobs: usize) -> Result<()> {
     };
     let cluster = Cluster::start(&options, &Plane::own_folder()).await?;
     queues(&cluster).await?;
-    let account = format!(
-        "system:serviceaccount:{}:{}",
-        crate::install::NAMESPACE,
-        crate::install::ACCOUNT
-    );
+    let account = format!("system:serviceaccount:{}:{}", crate::install::NAMESPACE, crate::install::ACCOUNT);
     let mut audit = cluster.audit()?;
     let server = cluster.plane.pid("kube-apiserver").context("no API server")?;
     let manager = cluster.manager()?.process().identity().pid;
@@ -55,21 +51,17 @@ pub async fn run(jobs: usize) -> Result<()> {
         .try_collect::<Vec<_>>()
         .await?;
     let created = begun.elapsed();
-    within(
-        Duration::from_mins(10),
-        format!("all {jobs} workloads are admitted"),
-        async || {
-            let admitted = cluster
-                .objects
-                .list(Kind::WORKLOAD, NAMESPACE, "")
-                .await?
-                .iter()
-                .filter(|w| holds(w, "Admitted"))
-                .count();
-            ensure!(admitted == jobs, "{admitted} are");
-            Ok(())
-        },
-    )
+    within(Duration::from_mins(10), format!("all {jobs} workloads are admitted"), async || {
+        let admitted = cluster
+            .objects
+            .list(Kind::WORKLOAD, NAMESPACE, "")
+            .await?
+            .iter()
+            .filter(|w| holds(w, "Admitted"))
+            .count();
+        ensure!(admitted == jobs, "{admitted} are");
+        Ok(())
+    })
     .await?;
     let elapsed = begun.elapsed();
     let after = (Usage::of(manager)?, Usage::of(server)?);
@@ -77,20 +69,11 @@ pub async fn run(jobs: usize) -> Result<()> {
     println!("{jobs} Jobs at once over {QUEUES} queues in one cohort");
     println!("  all created after        {:7.2} s", created.as_secs_f64());
     println!("  all admitted after       {:7.2} s", elapsed.as_secs_f64());
-    println!(
-        "  sluice: CPU              {:7.2} s",
-        after.0.cpu.saturating_sub(before.0.cpu).as_secs_f64()
-    );
+    println!("  sluice: CPU              {:7.2} s", after.0.cpu.saturating_sub(before.0.cpu).as_secs_f64());
     println!("  sluice: resident         {:7} MiB", after.0.resident);
-    println!(
-        "  kube-apiserver: CPU      {:7.2} s",
-        after.1.cpu.saturating_sub(before.1.cpu).as_secs_f64()
-    );
+    println!("  kube-apiserver: CPU      {:7.2} s", after.1.cpu.saturating_sub(before.1.cpu).as_secs_f64());
     println!("  writes of sluice         {:7}", writes.len());
-    println!(
-        "  writes per second        {:7}",
-        per_second(writes.len(), elapsed)
-    );
+    println!("  writes per second        {:7}", per_second(writes.len(), elapsed));
     for (what, times) in count(&writes) {
         println!("    {what:36} {times}");
     }
@@ -104,25 +87,11 @@ fn per_second(count: usize, time: Duration) -> u128 {
 
 async fn queues(cluster: &Cluster) -> Result<()> {
     let objects = &cluster.objects;
-    objects
-        .create(Kind::NAMESPACE, &json!({"metadata": {"name": NAMESPACE}}))
-        .await?;
-    objects
-        .create(
-            Kind::FLAVOR,
-            &json!({"metadata": {"name": "default"}, "spec": {}}),
-        )
-        .await?;
-    objects
-        .create(Kind::COHORT, &cohort("burst", "", "default", &[]))
-        .await?;
+    objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": NAMESPACE}})).await?;
+    objects.create(Kind::FLAVOR, &json!({"metadata": {"name": "default"}, "spec": {}})).await?;
+    objects.create(Kind::COHORT, &cohort("burst", "", "default", &[])).await?;
     for number in 0..QUEUES {
-        let queue = cluster_queue(
-            &format!("cq-{number}"),
-            "burst",
-            "default",
-            &[("cpu", "1k", None)],
-        );
+        let queue = cluster_queue(&format!("cq-{number}"), "burst", "default", &[("cpu", "1k", None)]);
         objects.create(Kind::CLUSTER_QUEUE, &queue).await?;
         objects
             .create(
@@ -145,10 +114,7 @@ async fn alone(cluster: &Cluster, jobs: usize) -> Result<()> {
     for kind in [Kind::MUTATING_WEBHOOKS, Kind::VALIDATING_WEBHOOKS] {
         for configuration in cluster.objects.list(kind, "", "").await? {
             let name = crate::objects::text(&configuration, "/metadata/name").to_owned();
-            cluster
-                .objects
-                .delete(kind, "", &name, kube::api::PropagationPolicy::Background)
-                .await?;
+            cluster.objects.delete(kind, "", &name, kube::api::PropagationPolicy::Background).await?;
         }
     }
     let before = Usage::of(server)?;
@@ -163,10 +129,7 @@ async fn alone(cluster: &Cluster, jobs: usize) -> Result<()> {
     println!("the API server alone, for the same writes by {CLIENTS} clients");
     println!("  done after               {:7.2} s", elapsed.as_secs_f64());
     println!("  writes per second        {:7}", per_second(4 * jobs, elapsed));
-    println!(
-        "  kube-apiserver: CPU      {:7.2} s",
-        after.cpu.saturating_sub(before.cpu).as_secs_f64()
-    );
+    println!("  kube-apiserver: CPU      {:7.2} s", after.cpu.saturating_sub(before.cpu).as_secs_f64());
     Ok(())
 }
 
@@ -175,22 +138,13 @@ async fn replay(cluster: &Cluster, template: &Value, number: usize) -> Result<()
     let body = json!({"metadata": {"namespace": NAMESPACE, "name": name}, "spec": template["spec"]});
     cluster.objects.create(Kind::WORKLOAD, &body).await?;
     let status = json!({"status": {"admission": template["status"]["admission"], "conditions": template["status"]["conditions"]}});
-    cluster
-        .objects
-        .merge_status(Kind::WORKLOAD, NAMESPACE, &name, &status)
-        .await?;
+    cluster.objects.merge_status(Kind::WORKLOAD, NAMESPACE, &name, &status).await?;
     let spec = json!({"metadata": {"annotations": {"bench": name}}});
-    cluster
-        .objects
-        .merge(Kind::JOB, NAMESPACE, &format!("job-{number}"), &spec)
-        .await?;
+    cluster.objects.merge(Kind::JOB, NAMESPACE, &format!("job-{number}"), &spec).await?;
     let finished = json!({"status": {"conditions": [{
         "type": "Finished", "status": "True", "reason": "Succeeded", "message": "done",
         "lastTransitionTime": template["metadata"]["creationTimestamp"],
     }]}});
-    cluster
-        .objects
-        .merge_status(Kind::WORKLOAD, NAMESPACE, &name, &finished)
-        .await?;
+    cluster.objects.merge_status(Kind::WORKLOAD, NAMESPACE, &name, &finished).await?;
     Ok(())
 }

@@ -27,10 +27,7 @@ const MODULES: [Module; 3] = [
         path: "k8s.io/kubernetes",
         programs: &[
             ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
-            (
-                "kube-controller-manager",
-                "k8s.io/kubernetes/cmd/kube-controller-manager",
-            ),
+            ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
             ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
             ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
         ],
@@ -101,10 +98,7 @@ impl Binaries {
     }
 
     fn asset(&self, name: &str) -> Option<PathBuf> {
-        self.assets
-            .as_ref()
-            .map(|folder| folder.join(name))
-            .filter(|path| path.is_file())
+        self.assets.as_ref().map(|folder| folder.join(name)).filter(|path| path.is_file())
     }
 
     fn fresh(&self, name: &str, stamp: &str) -> bool {
@@ -123,26 +117,13 @@ impl Binaries {
             .current_dir(module.folder())
             .env("CGO_ENABLED", "0")
             .env("GOFLAGS", "-mod=readonly")
-            .args([
-                "build",
-                "-v",
-                "-trimpath",
-                "-ldflags",
-                &module.link_flags()?,
-                "-o",
-            ])
+            .args(["build", "-v", "-trimpath", "-ldflags", &module.link_flags()?, "-o"])
             .arg(&out);
         command.args(missing.iter().map(|(_, package)| *package));
         let outcome = watch_build(&mut command, module.folder);
         for (name, package) in missing {
             // go names a binary after the package's last element that is not a version.
-            let made = [
-                *name,
-                package
-                    .rsplit('/')
-                    .find(|part| !part.starts_with('v'))
-                    .unwrap_or(name),
-            ];
+            let made = [*name, package.rsplit('/').find(|part| !part.starts_with('v')).unwrap_or(name)];
             if outcome.is_ok()
                 && let Some(made) = made.iter().map(|n| out.join(n)).find(|path| path.is_file())
             {
@@ -167,28 +148,18 @@ impl Module {
 
     fn version(&self) -> Result<String> {
         let text = self.go_mod()?;
-        let line = text
-            .lines()
-            .find_map(|line| line.trim().strip_prefix(self.path)?.strip_prefix(' '));
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(self.path)?.strip_prefix(' '));
         let version = line.and_then(|rest| rest.split_whitespace().next());
-        Ok(version
-            .with_context(|| format!("{} is not in {}/go.mod", self.path, self.folder))?
-            .to_owned())
+        Ok(version.with_context(|| format!("{} is not in {}/go.mod", self.path, self.folder))?.to_owned())
     }
 
     fn link_flags(&self) -> Result<String> {
         let version = self.version()?;
         let mut numbers = version.trim_start_matches('v').split('.');
-        let (major, minor) = (
-            numbers.next().unwrap_or_default(),
-            numbers.next().unwrap_or_default(),
-        );
+        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
         let mut flags = "-s -w".to_owned();
         for string in self.strings {
-            let value = string
-                .replace("{v}", &version)
-                .replace("{major}", major)
-                .replace("{minor}", minor);
+            let value = string.replace("{v}", &version).replace("{major}", major).replace("{minor}", minor);
             write!(flags, " -X {value}")?;
         }
         Ok(flags)
@@ -202,20 +173,11 @@ impl Module {
 
 fn require_go() -> Result<()> {
     let wanted = "Go 1.26 or newer (https://go.dev/dl) is needed to build the control plane";
-    let Ok(output) = Command::new("go")
-        .args(["env", "GOVERSION"])
-        .current_dir(paths::root())
-        .output()
-    else {
+    let Ok(output) = Command::new("go").args(["env", "GOVERSION"]).current_dir(paths::root()).output() else {
         bail!("{wanted}, and there is no `go` on PATH");
     };
-    let text = String::from_utf8_lossy(&output.stdout)
-        .trim()
-        .trim_start_matches("go")
-        .to_owned();
-    let mut numbers = text
-        .split(['.', '-', 'r', 'b'])
-        .map_while(|part| part.parse::<u32>().ok());
+    let text = String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned();
+    let mut numbers = text.split(['.', '-', 'r', 'b']).map_while(|part| part.parse::<u32>().ok());
     if (numbers.next(), numbers.next()) < (Some(1), Some(26)) {
         bail!("{wanted}; the one on PATH is {text}");
     }
@@ -225,11 +187,7 @@ fn require_go() -> Result<()> {
 /// Runs `go build -v` and says now and then how far it is.
 fn watch_build(command: &mut Command, what: &str) -> Result<()> {
     let begun = Instant::now();
-    let mut child = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot run go")?;
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot run go")?;
     let (mut said, mut count, mut last) = (begun, 0_u32, Vec::new());
     for line in BufReader::new(child.stderr.take().context("no stderr")?).lines() {
         let line = line?;
@@ -268,11 +226,7 @@ pub fn sluice(release: bool) -> Result<PathBuf> {
     if release {
         command.arg("--release");
     }
-    if !command
-        .status()
-        .context("cargo (Rust 1.95) is needed to build sluice")?
-        .success()
-    {
+    if !command.status().context("cargo (Rust 1.95) is needed to build sluice")?.success() {
         bail!("cannot build sluice");
     }
     Ok(profile_folder(release).join("sluice"))

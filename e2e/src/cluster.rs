@@ -59,18 +59,9 @@ impl Cluster {
             hold_lease(&objects).await?;
         }
         for number in 1..=options.nodes {
-            objects
-                .create(
-                    Kind::NODE,
-                    &json!({"metadata": {"name": format!("node-{number}")}}),
-                )
-                .await?;
+            objects.create(Kind::NODE, &json!({"metadata": {"name": format!("node-{number}")}})).await?;
         }
-        let balancer = if options.balanced {
-            Some(Balancer::open(port).await?)
-        } else {
-            None
-        };
+        let balancer = if options.balanced { Some(Balancer::open(port).await?) } else { None };
         let settings = Settings {
             name: "manager".to_owned(),
             program,
@@ -83,13 +74,7 @@ impl Cluster {
             balancer.set(vec![manager.settings().webhook_port]);
         }
         manager.ready().await?;
-        let cluster = Self {
-            manager: Some(manager),
-            balancer,
-            objects,
-            kubectl,
-            plane,
-        };
+        let cluster = Self { manager: Some(manager), balancer, objects, kubectl, plane };
         cluster.webhooks_answer().await?;
         Ok(cluster)
     }
@@ -113,17 +98,9 @@ impl Cluster {
     pub async fn webhooks_answer(&self) -> Result<()> {
         let body = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "dry-run"}});
         let flavor: DynamicObject = serde_json::from_value(body)?;
-        let dry = PostParams {
-            dry_run: true,
-            ..PostParams::default()
-        };
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
         eventually("webhooks answer", async || {
-            self.objects
-                .api(Kind::FLAVOR, "")
-                .create(&dry, &flavor)
-                .await
-                .map(drop)
-                .map_err(Into::into)
+            self.objects.api(Kind::FLAVOR, "").create(&dry, &flavor).await.map(drop).map_err(Into::into)
         })
         .await
     }
@@ -152,9 +129,6 @@ async fn hold_lease(objects: &Objects) -> Result<()> {
             "acquireTime": format!("{now:.6}"), "renewTime": format!("{now:.6}"),
         },
     });
-    objects
-        .create(Kind::LEASE, &lease)
-        .await
-        .context("cannot hold the lease")?;
+    objects.create(Kind::LEASE, &lease).await.context("cannot hold the lease")?;
     Ok(())
 }

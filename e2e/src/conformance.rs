@@ -38,9 +38,8 @@ pub struct Request {
 
 /// Runs the checker; an error unless every answer is as recorded or listed as a deviation.
 pub async fn run(request: &Request) -> Result<()> {
-    let Some(checker) = paths::shared()
-        .map(|shared| shared.join("conformance/check-api"))
-        .filter(|path| path.is_file())
+    let Some(checker) =
+        paths::shared().map(|shared| shared.join("conformance/check-api")).filter(|path| path.is_file())
     else {
         println!(
             "conformance: skipped, ../shared/conformance is not here (SLUICE_SHARED names another folder)"
@@ -63,10 +62,7 @@ pub async fn run(request: &Request) -> Result<()> {
         .arg("--kubeconfig")
         .arg(cluster.plane.admin_kubeconfig())
         .args(["--show", &request.show.to_string()])
-        .env(
-            "PATH",
-            search_path(tools.parent().context("kubectl has no folder")?),
-        );
+        .env("PATH", search_path(tools.parent().context("kubectl has no folder")?));
     if let Some(cases) = &request.cases {
         command.arg("--cases").arg(cases);
     }
@@ -82,16 +78,11 @@ pub async fn run(request: &Request) -> Result<()> {
             command.args(SUITES.iter().flat_map(|suite| ["--suite", suite]));
         }
     }
-    let mut checker = tokio::process::Command::from(command)
-        .kill_on_drop(true)
-        .spawn()
-        .context("cannot run python3")?;
+    let mut checker =
+        tokio::process::Command::from(command).kill_on_drop(true).spawn().context("cannot run python3")?;
     if !checker.wait().await?.success() {
         cluster.plane.keep_folder();
-        bail!(
-            "not every answer is as recorded; logs are in {}",
-            cluster.plane.folder().display()
-        );
+        bail!("not every answer is as recorded; logs are in {}", cluster.plane.folder().display());
     }
     Ok(())
 }

@@ -47,24 +47,14 @@ pub async fn run() -> Result<()> {
     };
     println!("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK and sluice");
     let cluster = Cluster::start(&options, &Plane::own_folder()).await?;
-    println!(
-        "  ready after {:.1} s, on {}\n",
-        begun.elapsed().as_secs_f64(),
-        cluster.plane.server()
-    );
+    println!("  ready after {:.1} s, on {}\n", begun.elapsed().as_secs_f64(), cluster.plane.server());
     let outcome = story(&cluster).await;
     if outcome.is_err() {
-        println!(
-            "\nwhat sluice logged last:\n{}",
-            crate::process::tail(cluster.manager()?.log(), 20)
-        );
+        println!("\nwhat sluice logged last:\n{}", crate::process::tail(cluster.manager()?.log(), 20));
     }
     outcome?;
     drop(cluster);
-    println!(
-        "All of it was checked; nothing is left running. {:.1} s.",
-        begun.elapsed().as_secs_f64()
-    );
+    println!("All of it was checked; nothing is left running. {:.1} s.", begun.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -123,13 +113,7 @@ async fn story(cluster: &Cluster) -> Result<()> {
         "4. model ends, and now the low one starts. The one that fits nowhere keeps nobody from running.",
     );
     finish(cluster, "model")?;
-    let all = [
-        ("model", Done),
-        ("genome", Runs),
-        ("draft", Runs),
-        ("paper", Runs),
-        ("giant", NeverFits),
-    ];
+    let all = [("model", Done), ("genome", Runs), ("draft", Runs), ("paper", Runs), ("giant", NeverFits)];
     check(cluster, &all).await?;
 
     for columns in ["clusterqueues", "localqueues -n demo", "workloads -n demo"] {
@@ -155,9 +139,7 @@ fn submit(cluster: &Cluster, names: &str) -> Result<()> {
         let mut body = job.body().clone();
         body["apiVersion"] = "batch/v1".into();
         body["kind"] = "Job".into();
-        cluster
-            .kubectl
-            .run_with(&["create", "-f", "-"], &body.to_string())?;
+        cluster.kubectl.run_with(&["create", "-f", "-"], &body.to_string())?;
     }
     Ok(())
 }
@@ -167,15 +149,7 @@ fn finish(cluster: &Cluster, name: &str) -> Result<()> {
     let selector = format!("job-name={name}");
     cluster
         .kubectl
-        .run(&[
-            "annotate",
-            "pods",
-            "-n",
-            NAMESPACE,
-            "-l",
-            &selector,
-            "sluice.dev/run-for=0s",
-        ])
+        .run(&["annotate", "pods", "-n", NAMESPACE, "-l", &selector, "sluice.dev/run-for=0s"])
         .map(drop)
 }
 
@@ -193,32 +167,18 @@ async fn check(cluster: &Cluster, claims: &[(&str, Stand)]) -> Result<()> {
 
 async fn workload(cluster: &Cluster, job: &Value) -> Result<Option<Value>> {
     let selector = format!("kueue.x-k8s.io/job-uid={}", text(job, "/metadata/uid"));
-    Ok(cluster
-        .objects
-        .list(Kind::WORKLOAD, NAMESPACE, &selector)
-        .await?
-        .into_iter()
-        .next())
+    Ok(cluster.objects.list(Kind::WORKLOAD, NAMESPACE, &selector).await?.into_iter().next())
 }
 
 async fn stand(cluster: &Cluster, name: &str) -> Result<Stand> {
     let job = cluster.objects.need(Kind::JOB, NAMESPACE, name).await?;
-    let Some(workload) = workload(cluster, &job).await? else {
-        bail!("{name} has no Workload yet")
-    };
-    let pods = cluster
-        .objects
-        .list(Kind::POD, NAMESPACE, &format!("job-name={name}"))
-        .await?
-        .len();
+    let Some(workload) = workload(cluster, &job).await? else { bail!("{name} has no Workload yet") };
+    let pods = cluster.objects.list(Kind::POD, NAMESPACE, &format!("job-name={name}")).await?.len();
     if holds(&job, "Complete") && holds(&workload, "Finished") {
         return Ok(Stand::Done);
     }
     if holds(&workload, "Admitted") {
-        ensure!(
-            number(&job, "/status/ready") == 1,
-            "{name} is admitted, and its pod is not ready yet"
-        );
+        ensure!(number(&job, "/status/ready") == 1, "{name} is admitted, and its pod is not ready yet");
         return Ok(Stand::Runs);
     }
     ensure!(pods == 0, "{name} waits, and yet it has {pods} pods");
@@ -242,10 +202,9 @@ async fn table(cluster: &Cluster) -> Result<()> {
             continue;
         };
         let (state, why) = match stand(cluster, name).await? {
-            Stand::Runs => (
-                "runs",
-                format!("quota in {}", text(&workload, "/status/admission/clusterQueue")),
-            ),
+            Stand::Runs => {
+                ("runs", format!("quota in {}", text(&workload, "/status/admission/clusterQueue")))
+            }
             Stand::Waits => ("waits", condition(&workload, "QuotaReserved").message),
             Stand::NeverFits => ("never fits", condition(&workload, "QuotaReserved").message),
             Stand::Done => ("done", condition(&workload, "Finished").message),

@@ -51,30 +51,20 @@ pub async fn install(kubectl: &Kubectl, objects: &Objects, webhook_port: u16) ->
         })
         .await?;
     }
-    let late: Vec<Value> = late
-        .into_iter()
-        .map(|object| dial_locally(object, webhook_port))
-        .collect();
+    let late: Vec<Value> = late.into_iter().map(|object| dial_locally(object, webhook_port)).collect();
     apply(kubectl, &late)
 }
 
 fn apply(kubectl: &Kubectl, objects: &[Value]) -> Result<()> {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
     kubectl
-        .run_with(
-            &["apply", "--server-side", "--field-manager=install", "-f", "-"],
-            &list.to_string(),
-        )
+        .run_with(&["apply", "--server-side", "--field-manager=install", "-f", "-"], &list.to_string())
         .map(drop)
 }
 
 fn dial_locally(mut object: Value, port: u16) -> Value {
     let webhooks = object.pointer_mut("/webhooks").and_then(Value::as_array_mut);
-    for config in webhooks
-        .into_iter()
-        .flatten()
-        .filter_map(|webhook| webhook.get_mut("clientConfig"))
-    {
+    for config in webhooks.into_iter().flatten().filter_map(|webhook| webhook.get_mut("clientConfig")) {
         let path = text(config, "/service/path").to_owned();
         if let Some(config) = config.as_object_mut()
             && config.remove("service").is_some()

@@ -66,17 +66,9 @@ pub async fn client(path: &Path) -> Result<Client> {
 /// A service account's token, good for ten days.
 pub async fn token(admin: &Client, namespace: &str, name: &str) -> Result<String> {
     let accounts = Api::<ServiceAccount>::namespaced(admin.clone(), namespace);
-    let spec = TokenRequestSpec {
-        expiration_seconds: Some(864_000),
-        ..TokenRequestSpec::default()
-    };
-    let request = TokenRequest {
-        spec,
-        ..TokenRequest::default()
-    };
-    let answer = accounts
-        .create_token_request(name, &PostParams::default(), &request)
-        .await?;
+    let spec = TokenRequestSpec { expiration_seconds: Some(864_000), ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
     Ok(answer.status.context("no token in the answer")?.token)
 }
 

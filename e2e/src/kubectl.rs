@@ -15,10 +15,7 @@ pub struct Kubectl {
 impl Kubectl {
     /// The binary with this kubeconfig.
     pub fn new(program: &Path, kubeconfig: &Path) -> Self {
-        Self {
-            program: program.to_owned(),
-            kubeconfig: kubeconfig.to_owned(),
-        }
+        Self { program: program.to_owned(), kubeconfig: kubeconfig.to_owned() }
     }
 
     /// Runs it and returns what it prints; its errors are ours.
@@ -42,11 +39,7 @@ impl Kubectl {
         }
         let output = child.wait_with_output()?;
         if !output.status.success() {
-            bail!(
-                "kubectl {}: {}",
-                arguments.join(" "),
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
+            bail!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(String::from_utf8(output.stdout)?)
     }

@@ -75,12 +75,7 @@ async fn act(verb: Verb) -> Result<()> {
         Verb::Conformance { suite, cases, show } => {
             let some = |text: Option<String>| text.filter(|text| !text.is_empty());
             let cases = cases.filter(|path| !path.as_os_str().is_empty());
-            conformance::run(&conformance::Request {
-                suite: some(suite),
-                cases,
-                show,
-            })
-            .await
+            conformance::run(&conformance::Request { suite: some(suite), cases, show }).await
         }
         Verb::Bench { jobs } => bench::run(jobs).await,
     }

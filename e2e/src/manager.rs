@@ -42,19 +42,14 @@ impl Manager {
     /// Starts a replica; it may not be ready yet.
     pub async fn start(plane: &Plane, settings: &Settings) -> Result<Self> {
         let ports = free_ports(3)?;
-        let [health, metrics, webhook] = ports[..] else {
-            bail!("three ports wanted")
-        };
+        let [health, metrics, webhook] = ports[..] else { bail!("three ports wanted") };
         let mut settings = settings.clone();
         if settings.webhook_port == 0 {
             settings.webhook_port = webhook;
         }
         let file = |kind: &str| plane.folder().join(format!("{}.{kind}", settings.name));
         let kubeconfig = file("kubeconfig");
-        plane
-            .service_account(NAMESPACE, ACCOUNT)
-            .await?
-            .write(&kubeconfig)?;
+        plane.service_account(NAMESPACE, ACCOUNT).await?.write(&kubeconfig)?;
         let mut configuration = json!({
             "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
             "namespace": NAMESPACE,
@@ -81,12 +76,7 @@ impl Manager {
             .args(&settings.flags)
             .current_dir(plane.folder());
         let process = Process::start("sluice", &mut command, &file("log"), &plane.guard)?;
-        Ok(Self {
-            process,
-            settings,
-            health,
-            metrics,
-        })
+        Ok(Self { process, settings, health, metrics })
     }
 
     /// Its process.
@@ -113,10 +103,7 @@ impl Manager {
             match self.is_ready().await {
                 Ok(()) => return Ok(()),
                 Err(error) if Instant::now() > deadline => {
-                    bail!(
-                        "the manager is not ready: {error:#}; its log ends:\n{}",
-                        tail(self.log(), 20)
-                    )
+                    bail!("the manager is not ready: {error:#}; its log ends:\n{}", tail(self.log(), 20))
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
@@ -127,21 +114,13 @@ impl Manager {
     pub async fn is_ready(&self) -> Result<()> {
         self.process.check()?;
         let (code, body) = get(self.health, "/readyz").await?;
-        if code == 200 {
-            Ok(())
-        } else {
-            bail!("/readyz answers {code}: {body}")
-        }
+        if code == 200 { Ok(()) } else { bail!("/readyz answers {code}: {body}") }
     }
 
     /// What `/metrics` shows.
     pub async fn metrics(&self) -> Result<String> {
         let (code, body) = get(self.metrics, "/metrics").await?;
-        if code == 200 {
-            Ok(body)
-        } else {
-            bail!("/metrics answers {code}: {body}")
-        }
+        if code == 200 { Ok(body) } else { bail!("/metrics answers {code}: {body}") }
     }
 
     /// Its log.
@@ -191,10 +170,6 @@ pub async fn get(port: u16, path: &str) -> Result<(u16, String)> {
     tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await??;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-    let code = head
-        .split_whitespace()
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .context("no status code")?;
+    let code = head.split_whitespace().nth(1).and_then(|code| code.parse().ok()).context("no status code")?;
     Ok((code, body.to_owned()))
 }

@@ -79,11 +79,7 @@ impl Kind {
 
     /// The plural, as kubectl takes it.
     pub fn resource(self) -> String {
-        if self.group.is_empty() {
-            self.plural.to_owned()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
+        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
     fn api_resource(self) -> ApiResource {
@@ -129,21 +125,13 @@ impl Objects {
         }
         let object: DynamicObject = serde_json::from_value(body).map_err(kube::Error::SerdeError)?;
         let namespace = object.metadata.namespace.clone().unwrap_or_default();
-        let made = self
-            .api(kind, &namespace)
-            .create(&PostParams::default(), &object)
-            .await?;
+        let made = self.api(kind, &namespace).create(&PostParams::default(), &object).await?;
         plain(&made)
     }
 
     /// The object, or nothing.
     pub async fn get(&self, kind: Kind, namespace: &str, name: &str) -> kube::Result<Option<Value>> {
-        self.api(kind, namespace)
-            .get_opt(name)
-            .await?
-            .as_ref()
-            .map(plain)
-            .transpose()
+        self.api(kind, namespace).get_opt(name).await?.as_ref().map(plain).transpose()
     }
 
     /// The object, or an error that names it.
@@ -156,23 +144,12 @@ impl Objects {
     /// All objects of a kind.
     pub async fn list(&self, kind: Kind, namespace: &str, selector: &str) -> kube::Result<Vec<Value>> {
         let params = ListParams::default().labels(selector);
-        self.api(kind, namespace)
-            .list(&params)
-            .await?
-            .items
-            .iter()
-            .map(plain)
-            .collect()
+        self.api(kind, namespace).list(&params).await?.items.iter().map(plain).collect()
     }
 
     /// A JSON merge patch.
     pub async fn merge(&self, kind: Kind, namespace: &str, name: &str, patch: &Value) -> kube::Result<Value> {
-        plain(
-            &self
-                .api(kind, namespace)
-                .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-                .await?,
-        )
+        plain(&self.api(kind, namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
     /// A JSON merge patch of the status subresource.
@@ -199,10 +176,7 @@ impl Objects {
         name: &str,
         how: PropagationPolicy,
     ) -> kube::Result<()> {
-        let params = DeleteParams {
-            propagation_policy: Some(how),
-            ..DeleteParams::default()
-        };
+        let params = DeleteParams { propagation_policy: Some(how), ..DeleteParams::default() };
         match self.api(kind, namespace).delete(name, &params).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -217,18 +191,12 @@ fn plain(object: &DynamicObject) -> kube::Result<Value> {
 
 /// The text at a JSON pointer, or "".
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The number at a JSON pointer, or 0.
 pub fn number(object: &Value, pointer: &str) -> i64 {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_i64)
-        .unwrap_or_default()
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// One condition of an object's status.
@@ -245,9 +213,7 @@ pub struct Condition {
 /// A condition by its type.
 pub fn condition(object: &Value, kind: &str) -> Condition {
     let all = object.pointer("/status/conditions").and_then(Value::as_array);
-    let found = all
-        .and_then(|all| all.iter().find(|c| text(c, "/type") == kind))
-        .unwrap_or(&Value::Null);
+    let found = all.and_then(|all| all.iter().find(|c| text(c, "/type") == kind)).unwrap_or(&Value::Null);
     Condition {
         status: text(found, "/status").to_owned(),
         reason: text(found, "/reason").to_owned(),
@@ -328,10 +294,8 @@ pub struct Job {
 impl Job {
     /// One pod that asks for this much and runs until it is deleted, in a queue.
     pub fn new(namespace: &str, name: &str, queue: &str, requests: &[(&str, &str)]) -> Self {
-        let requests: serde_json::Map<String, Value> = requests
-            .iter()
-            .map(|(resource, amount)| ((*resource).to_owned(), (*amount).into()))
-            .collect();
+        let requests: serde_json::Map<String, Value> =
+            requests.iter().map(|(resource, amount)| ((*resource).to_owned(), (*amount).into())).collect();
         let mut body = json!({
             "metadata": {"namespace": namespace, "name": name, "labels": {}},
             "spec": {"parallelism": 1, "completions": 1, "backoffLimit": 0, "template": {

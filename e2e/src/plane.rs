@@ -42,14 +42,9 @@ impl Plane {
     pub async fn start(extent: Extent, folder: &Path) -> Result<Self> {
         let wanted: &[&str] = match extent {
             Extent::Api => &["etcd", "kube-apiserver", "kubectl"],
-            Extent::Full => &[
-                "etcd",
-                "kube-apiserver",
-                "kubectl",
-                "kube-controller-manager",
-                "kube-scheduler",
-                "kwok",
-            ],
+            Extent::Full => {
+                &["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok"]
+            }
         };
         let binaries = Binaries::ready(wanted)?;
         if folder.exists() {
@@ -57,9 +52,7 @@ impl Plane {
         }
         fs::create_dir_all(folder)?;
         let ports = free_ports(3)?;
-        let [etcd, peer, api] = ports[..] else {
-            bail!("three ports wanted")
-        };
+        let [etcd, peer, api] = ports[..] else { bail!("three ports wanted") };
         let mut plane = Self {
             processes: Vec::new(),
             guard: Guard::start()?,
@@ -71,9 +64,7 @@ impl Plane {
         };
         plane.start_etcd(etcd, peer)?;
         plane.start_apiserver(extent, etcd, api)?;
-        plane
-            .credentials("admin", Some("system:masters"))?
-            .write(&plane.admin_kubeconfig())?;
+        plane.credentials("admin", Some("system:masters"))?.write(&plane.admin_kubeconfig())?;
         plane.wait_for_api().await?;
         if extent == Extent::Full {
             plane.start_controllers()?;
@@ -110,23 +101,13 @@ impl Plane {
     /// A client certificate for a user.
     pub fn credentials(&self, user: &str, group: Option<&str>) -> Result<Credentials> {
         let pair = self.authority.client(user, group)?;
-        Ok(Credentials::certificate(
-            &self.server,
-            &self.authority.pem(),
-            user,
-            &pair,
-        ))
+        Ok(Credentials::certificate(&self.server, &self.authority.pem(), user, &pair))
     }
 
     /// The credentials of a service account, by a token that the API server issues.
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Credentials> {
         let token = kubeconfig::token(&self.admin().await?, namespace, name).await?;
-        Ok(Credentials::token(
-            &self.server,
-            &self.authority.pem(),
-            name,
-            &token,
-        ))
+        Ok(Credentials::token(&self.server, &self.authority.pem(), name, &token))
     }
 
     /// A client that may do everything.
@@ -136,11 +117,7 @@ impl Plane {
 
     /// The processes, for the state file.
     pub fn identities(&self) -> Vec<Identity> {
-        self.processes
-            .iter()
-            .rev()
-            .map(|process| process.identity().clone())
-            .collect()
+        self.processes.iter().rev().map(|process| process.identity().clone()).collect()
     }
 
     /// CPU seconds that one of the processes has used.
@@ -167,19 +144,14 @@ impl Plane {
     fn run(&mut self, name: &str, arguments: &[String]) -> Result<()> {
         let log = self.folder.join(format!("{name}.log"));
         let mut command = Command::new(self.binaries.path(name));
-        command
-            .current_dir(&self.folder)
-            .args(arguments)
-            .env("HOME", &self.folder);
+        command.current_dir(&self.folder).args(arguments).env("HOME", &self.folder);
         let process = Process::start(name, &mut command, &log, &self.guard)?;
         self.processes.insert(0, process);
         Ok(())
     }
 
     fn file(&self, name: &str, text: &str) -> Result<String> {
-        Ok(write_private(&self.folder.join(name), text)?
-            .display()
-            .to_string())
+        Ok(write_private(&self.folder.join(name), text)?.display().to_string())
     }
 
     fn start_etcd(&mut self, client: u16, peer: u16) -> Result<()> {
@@ -224,10 +196,7 @@ impl Plane {
         let proxy_key = self.file("front-proxy.key", &proxy.key)?;
         let tokens = self.file("service-account.pub", &public)?;
         let signer = self.file("service-account.key", &private)?;
-        let policy = paths::root()
-            .join("e2e/controlplane/audit-policy.yaml")
-            .display()
-            .to_string();
+        let policy = paths::root().join("e2e/controlplane/audit-policy.yaml").display().to_string();
         let audit = self.audit_log().display().to_string();
         let mut arguments: Vec<String> = vec![
             format!("--etcd-servers=http://127.0.0.1:{etcd}"),
@@ -265,13 +234,9 @@ impl Plane {
 
     fn start_controllers(&mut self) -> Result<()> {
         let ports = free_ports(3)?;
-        let [manager, scheduler, kwok] = ports[..] else {
-            bail!("three ports wanted")
-        };
+        let [manager, scheduler, kwok] = ports[..] else { bail!("three ports wanted") };
         let kubeconfig = |plane: &Self, user: &str, group| -> Result<String> {
-            let path = plane
-                .folder
-                .join(format!("{}.kubeconfig", user.trim_start_matches("system:")));
+            let path = plane.folder.join(format!("{}.kubeconfig", user.trim_start_matches("system:")));
             plane.credentials(user, group)?.write(&path)?;
             Ok(path.display().to_string())
         };

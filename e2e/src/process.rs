@@ -25,11 +25,7 @@ pub struct Identity {
 impl Identity {
     fn of(name: &str, pid: u32) -> Result<Self> {
         let started = start_time(pid).with_context(|| format!("{name} ended at once"))?;
-        Ok(Self {
-            name: name.to_owned(),
-            pid,
-            started,
-        })
+        Ok(Self { name: name.to_owned(), pid, started })
     }
 
     /// Whether this very process runs (a zombie does not).
@@ -41,10 +37,7 @@ impl Identity {
     pub fn signal(&self, signal: &str) {
         if self.runs() {
             let script = format!("kill -{signal} -{}", self.pid);
-            let _ = Command::new("sh")
-                .args(["-c", &script])
-                .stderr(Stdio::null())
-                .status();
+            let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status();
         }
     }
 
@@ -67,9 +60,7 @@ impl Identity {
 fn start_time(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    (fields.next()? != "Z")
-        .then(|| fields.nth(18).map(str::to_owned))
-        .flatten()
+    (fields.next()? != "Z").then(|| fields.nth(18).map(str::to_owned)).flatten()
 }
 
 /// A running child.
@@ -83,11 +74,8 @@ pub struct Process {
 impl Process {
     /// Starts a program whose output goes to `log`, and puts it under guard.
     pub fn start(name: &str, command: &mut Command, log: &Path, guard: &Guard) -> Result<Self> {
-        let out = File::options()
-            .create(true)
-            .append(true)
-            .open(log)
-            .with_context(|| log.display().to_string())?;
+        let out =
+            File::options().create(true).append(true).open(log).with_context(|| log.display().to_string())?;
         let child = command
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
@@ -97,12 +85,7 @@ impl Process {
             .with_context(|| format!("cannot start {name}"))?;
         let identity = Identity::of(name, child.id())?;
         guard.watch(&identity)?;
-        Ok(Self {
-            identity,
-            child: Mutex::new(child),
-            log: log.to_owned(),
-            detached: false,
-        })
+        Ok(Self { identity, child: Mutex::new(child), log: log.to_owned(), detached: false })
     }
 
     /// Who it is.
@@ -117,11 +100,7 @@ impl Process {
 
     /// An error with the end of its log if it has ended.
     pub fn check(&self) -> Result<()> {
-        let status = self
-            .child
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .try_wait()?;
+        let status = self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait()?;
         match status {
             None => Ok(()),
             Some(status) => {
@@ -205,10 +184,7 @@ impl Guard {
             .spawn()
             .context("cannot start sh")?;
         let input = child.stdin.take();
-        Ok(Self {
-            child: Mutex::new(child),
-            input: Mutex::new(input),
-        })
+        Ok(Self { child: Mutex::new(child), input: Mutex::new(input) })
     }
 
     fn say(&self, line: &str) -> Result<()> {
@@ -236,20 +212,14 @@ impl Drop for Guard {
 
 /// The last lines of a file.
 pub fn tail(path: &Path, lines: usize) -> String {
-    let text = fs::read(path)
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap_or_default();
+    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let all: Vec<&str> = text.lines().collect();
-    all.get(all.len().saturating_sub(lines)..)
-        .unwrap_or_default()
-        .join("\n")
+    all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
 }
 
 /// Ports of 127.0.0.1 that nobody listens on, below the range from which the kernel picks on its own.
 pub fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let seed = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)?
-        .subsec_nanos()
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos()
         ^ std::process::id();
     let mut candidate = u16::try_from(seed % 12_000)?;
     let mut held = Vec::new();
@@ -283,21 +253,12 @@ impl Usage {
     pub fn of(pid: u32) -> Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let after = stat.rsplit_once(") ").context("no stat")?.1;
-        let ticks: u64 = after
-            .split(' ')
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse::<u64>().ok())
-            .sum();
+        let ticks: u64 =
+            after.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib: u64 = line
-            .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-            .unwrap_or_default();
+        let kib: u64 = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default();
         // A tick is 10 ms on every Linux that Rust runs on.
-        Ok(Self {
-            cpu: Duration::from_millis(ticks * 10),
-            resident: kib / 1024,
-        })
+        Ok(Self { cpu: Duration::from_millis(ticks * 10), resident: kib / 1024 })
     }
 }

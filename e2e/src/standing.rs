@@ -25,9 +25,9 @@ fn state_file() -> PathBuf {
 
 fn read() -> Result<Option<State>> {
     match fs::read_to_string(state_file()) {
-        Ok(text) => Ok(Some(
-            serde_json::from_str(&text).with_context(|| state_file().display().to_string())?,
-        )),
+        Ok(text) => {
+            Ok(Some(serde_json::from_str(&text).with_context(|| state_file().display().to_string())?))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| state_file().display().to_string()),
     }
@@ -54,10 +54,7 @@ pub async fn up(options: &Options) -> Result<()> {
 }
 
 fn say_how() {
-    println!(
-        "    export KUBECONFIG={}",
-        folder().join("admin.kubeconfig").display()
-    );
+    println!("    export KUBECONFIG={}", folder().join("admin.kubeconfig").display());
     println!(
         "    export PATH={}:$PATH    # for a kubectl of the same version",
         paths::controlplane().join("bin").display()

@@ -25,20 +25,9 @@ pub(crate) async fn bad_items_stop_no_good_one(_: &Cluster, ground: &Ground) -> 
         ground.queue(queue, "", &[("cpu", "9", None)], json!({})).await?;
     }
     let elsewhere = json!({"namespaceSelector": {"matchLabels": {"nobody": "has-this"}}});
-    ground
-        .queue("foreign", "", &[("cpu", "9", None)], elsewhere)
-        .await?;
-    ground
-        .queue(
-            "stopped",
-            "",
-            &[("cpu", "9", None)],
-            json!({"stopPolicy": "Hold"}),
-        )
-        .await?;
-    let labelled = ground
-        .flavor("labelled", json!({"nodeLabels": {"kind": "rare"}}))
-        .await?;
+    ground.queue("foreign", "", &[("cpu", "9", None)], elsewhere).await?;
+    ground.queue("stopped", "", &[("cpu", "9", None)], json!({"stopPolicy": "Hold"})).await?;
+    let labelled = ground.flavor("labelled", json!({"nodeLabels": {"kind": "rare"}})).await?;
     let groups = json!({"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
         {"name": labelled, "resources": [{"name": "cpu", "nominalQuota": "9"}]},
     ]}]});
@@ -58,18 +47,11 @@ pub(crate) async fn bad_items_stop_no_good_one(_: &Cluster, ground: &Ground) -> 
 }
 
 async fn round(ground: &Ground, seed: u64) -> Result<()> {
-    let mut jobs: Vec<Job> = BAD
-        .iter()
-        .map(|(kind, _)| bad(ground, kind, &format!("{kind}-{seed}")))
-        .collect();
-    let good: Vec<String> = QUEUES
-        .iter()
-        .flat_map(|queue| (1..=2).map(move |n| format!("good-{queue}-{n}-{seed}")))
-        .collect();
-    jobs.extend(
-        good.iter()
-            .map(|name| ground.job(name, name.split('-').nth(1).unwrap(), "1").pods(2)),
-    );
+    let mut jobs: Vec<Job> =
+        BAD.iter().map(|(kind, _)| bad(ground, kind, &format!("{kind}-{seed}"))).collect();
+    let good: Vec<String> =
+        QUEUES.iter().flat_map(|queue| (1..=2).map(move |n| format!("good-{queue}-{n}-{seed}"))).collect();
+    jobs.extend(good.iter().map(|name| ground.job(name, name.split('-').nth(1).unwrap(), "1").pods(2)));
     shuffle(&mut jobs, seed);
     for job in jobs {
         ground.submit(job).await?;
@@ -83,12 +65,7 @@ async fn round(ground: &Ground, seed: u64) -> Result<()> {
             let workload = ground.workload(&name).await?;
             ensure!(!holds(&workload, "QuotaReserved"), "it has quota");
             let found = condition(&workload, "QuotaReserved");
-            ensure!(
-                reasons.contains(&found.reason.as_str()),
-                "it says {}: {}",
-                found.reason,
-                found.message
-            );
+            ensure!(reasons.contains(&found.reason.as_str()), "it says {}: {}", found.reason, found.message);
             ensure!(!found.message.is_empty(), "the reason has no message");
             Ok(())
         })
@@ -103,15 +80,10 @@ async fn round(ground: &Ground, seed: u64) -> Result<()> {
 
 fn bad(ground: &Ground, kind: &str, name: &str) -> Job {
     match kind {
-        "no-flavor" => ground
-            .job(name, "picky", "1")
-            .pod_spec("nodeSelector", json!({"kind": "common"})),
-        "unknown-resource" => Job::new(
-            &ground.name,
-            name,
-            "one",
-            &[("cpu", "1"), ("example.com/unheard-of", "1")],
-        ),
+        "no-flavor" => ground.job(name, "picky", "1").pod_spec("nodeSelector", json!({"kind": "common"})),
+        "unknown-resource" => {
+            Job::new(&ground.name, name, "one", &[("cpu", "1"), ("example.com/unheard-of", "1")])
+        }
         "too-big" => ground.job(name, "one", "1k"),
         "foreign-namespace" => ground.job(name, "foreign", "1"),
         "limit-range" => Job::new(&ground.name, name, "two", &[("cpu", "1"), ("memory", "2Gi")]),
@@ -124,9 +96,7 @@ fn bad(ground: &Ground, kind: &str, name: &str) -> Job {
 fn shuffle(jobs: &mut [Job], seed: u64) {
     let mut state = seed;
     for last in (1..jobs.len()).rev() {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         jobs.swap(last, usize::try_from(state >> 33).unwrap() % (last + 1));
     }
 }
@@ -136,9 +106,6 @@ pub(crate) async fn a_missing_queue_appears(_: &Cluster, ground: &Ground) -> Res
     let queue = ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     ground.submit(ground.job("early", "late", "1")).await?;
     ground.waits("early", "Misconfigured").await?;
-    ground
-        .objects
-        .create(Kind::LOCAL_QUEUE, &local_queue(&ground.name, "late", &queue))
-        .await?;
+    ground.objects.create(Kind::LOCAL_QUEUE, &local_queue(&ground.name, "late", &queue)).await?;
     ground.runs("early").await
 }

@@ -22,42 +22,14 @@ struct Limit {
 
 /// Three levels: root 4; left 2 and right 0 under it, right may borrow 3; four queues of 3, 2, 2, 1.
 const TREE: [Limit; 7] = [
-    Limit {
-        node: "root",
-        parent: "",
-        most: 14,
-    },
-    Limit {
-        node: "left",
-        parent: "root",
-        most: 14,
-    },
+    Limit { node: "root", parent: "", most: 14 },
+    Limit { node: "left", parent: "root", most: 14 },
     // Its queues' 3 and what it may borrow.
-    Limit {
-        node: "right",
-        parent: "root",
-        most: 6,
-    },
-    Limit {
-        node: "a",
-        parent: "left",
-        most: 5,
-    },
-    Limit {
-        node: "b",
-        parent: "left",
-        most: 14,
-    },
-    Limit {
-        node: "c",
-        parent: "right",
-        most: 6,
-    },
-    Limit {
-        node: "d",
-        parent: "right",
-        most: 2,
-    },
+    Limit { node: "right", parent: "root", most: 6 },
+    Limit { node: "a", parent: "left", most: 5 },
+    Limit { node: "b", parent: "left", most: 14 },
+    Limit { node: "c", parent: "right", most: 6 },
+    Limit { node: "d", parent: "right", most: 2 },
 ];
 
 /// At no revision does any queue or cohort hold more than it may.
@@ -65,16 +37,10 @@ pub(crate) async fn thousand_jobs_over_three_levels(_: &mut Cluster, ground: &Gr
     let root = ground.cohort("root", "", &[("cpu", "4", None)]).await?;
     let left = ground.cohort("left", &root, &[("cpu", "2", None)]).await?;
     let right = ground.cohort("right", &root, &[("cpu", "0", Some("3"))]).await?;
-    ground
-        .queue("a", &left, &[("cpu", "3", Some("2"))], json!({}))
-        .await?;
+    ground.queue("a", &left, &[("cpu", "3", Some("2"))], json!({})).await?;
     ground.queue("b", &left, &[("cpu", "2", None)], json!({})).await?;
-    ground
-        .queue("c", &right, &[("cpu", "2", None)], json!({}))
-        .await?;
-    ground
-        .queue("d", &right, &[("cpu", "1", Some("1"))], json!({}))
-        .await?;
+    ground.queue("c", &right, &[("cpu", "2", None)], json!({})).await?;
+    ground.queue("d", &right, &[("cpu", "1", Some("1"))], json!({})).await?;
     for queue in ["a", "b", "c", "d"] {
         ground.active(queue).await?;
     }
@@ -93,10 +59,7 @@ pub(crate) async fn thousand_jobs_over_three_levels(_: &mut Cluster, ground: &Gr
     .await?;
     let revisions = history.revisions()?;
     let most = judge(ground, &revisions)?;
-    println!(
-        "      {} revisions; most in use at once: {most:?}",
-        revisions.len()
-    );
+    println!("      {} revisions; most in use at once: {most:?}", revisions.len());
     Ok(())
 }
 
@@ -112,20 +75,14 @@ fn judge(ground: &Ground, revisions: &[Value]) -> Result<BTreeMap<&'static str, 
             && object["metadata"]["deletionTimestamp"].is_null()
         {
             let cpu = text(object, "/status/admission/podSetAssignments/0/resourceUsage/cpu").parse()?;
-            let short = queue
-                .strip_prefix(&format!("{}-", ground.name))
-                .unwrap_or(queue)
-                .to_owned();
+            let short = queue.strip_prefix(&format!("{}-", ground.name)).unwrap_or(queue).to_owned();
             held.insert(name, (short, cpu));
         } else {
             held.remove(&name);
         }
         for limit in &TREE {
-            let used: i64 = held
-                .values()
-                .filter(|(queue, _)| below(queue, limit.node))
-                .map(|(_, cpu)| cpu)
-                .sum();
+            let used: i64 =
+                held.values().filter(|(queue, _)| below(queue, limit.node)).map(|(_, cpu)| cpu).sum();
             ensure!(
                 used <= limit.most,
                 "{} holds {used} of {} at revision {}",

@@ -32,20 +32,13 @@ pub(crate) async fn rotated_under_creates(cluster: &mut Cluster, ground: &Ground
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
     let flags = SHORT.iter().map(|&flag| flag.to_owned()).collect();
-    let settings = Settings {
-        flags,
-        ..old.settings().clone()
-    };
+    let settings = Settings { flags, ..old.settings().clone() };
     let short = Manager::start(&cluster.plane, &settings).await?;
     short.ready().await?;
     cluster.webhooks_answer().await?;
 
     let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let load = tokio::spawn(creates(
-        ground.objects.clone(),
-        Arc::clone(&stop),
-        Arc::clone(&sent),
-    ));
+    let load = tokio::spawn(creates(ground.objects.clone(), Arc::clone(&stop), Arc::clone(&sent)));
     let mut seen = BTreeSet::from([certificate(&ground.objects).await?]);
     let outcome = sluice_e2e::wait::within(Duration::from_mins(3), "two rotations", async || {
         seen.insert(certificate(&ground.objects).await?);
@@ -67,10 +60,7 @@ pub(crate) async fn rotated_under_creates(cluster: &mut Cluster, ground: &Ground
 }
 
 async fn creates(objects: Objects, stop: Arc<AtomicBool>, sent: Arc<AtomicUsize>) -> Result<()> {
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
     let api = objects.api(Kind::FLAVOR, "");
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     while !stop.load(Ordering::Relaxed) {
@@ -80,9 +70,7 @@ async fn creates(objects: Objects, stop: Arc<AtomicBool>, sent: Arc<AtomicUsize>
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor",
             "metadata": {"name": format!("rotation-{number}")},
         }))?;
-        api.create(&dry, &flavor)
-            .await
-            .with_context(|| format!("create {number}"))?;
+        api.create(&dry, &flavor).await.with_context(|| format!("create {number}"))?;
     }
     Ok(())
 }

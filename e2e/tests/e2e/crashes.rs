@@ -49,24 +49,15 @@ pub(crate) async fn killed_at_every_step(cluster: &mut Cluster, ground: &Ground)
 
     // Between an eviction and the end of its pods: the quota is still taken after the restart.
     ground
-        .submit(
-            ground
-                .job("evicted", "main", "1")
-                .pod_annotation("sluice.dev/ignores-deletion", ""),
-        )
+        .submit(ground.job("evicted", "main", "1").pod_annotation("sluice.dev/ignores-deletion", ""))
         .await?;
     ground.runs("evicted").await?;
     ground.set_workload("evicted", json!({"active": false})).await?;
-    ground
-        .condition("evicted", "Evicted", "True", "Deactivated")
-        .await?;
+    ground.condition("evicted", "Evicted", "True", "Deactivated").await?;
     restart(cluster).await?;
     ground.submit(ground.job("next", "main", "1")).await?;
     ground.waits("next", "WaitingForQuota").await?;
-    ensure!(
-        holds(&ground.workload("evicted").await?, "QuotaReserved"),
-        "quota was given back under a pod"
-    );
+    ensure!(holds(&ground.workload("evicted").await?, "QuotaReserved"), "quota was given back under a pod");
     ground.force_pods_away("evicted")?;
     ground.runs("next").await?;
     ground.waits("evicted", "Deactivated").await?;
@@ -92,19 +83,11 @@ pub(crate) async fn two_replicas_and_a_paused_leader(cluster: &mut Cluster, grou
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     let first = cluster.take_manager().context("no manager")?;
     let led = holder(&ground.objects).await?;
-    let settings = Settings {
-        name: "standby".to_owned(),
-        webhook_port: 0,
-        ..first.settings().clone()
-    };
+    let settings = Settings { name: "standby".to_owned(), webhook_port: 0, ..first.settings().clone() };
     let second = Manager::start(&cluster.plane, &settings).await?;
     second.ready().await?;
-    let ports = |managers: &[&Manager]| {
-        managers
-            .iter()
-            .map(|m| m.settings().webhook_port)
-            .collect::<Vec<_>>()
-    };
+    let ports =
+        |managers: &[&Manager]| managers.iter().map(|m| m.settings().webhook_port).collect::<Vec<_>>();
     let balancer = cluster.balancer.as_ref().context("no balancer")?;
     balancer.set(ports(&[&first, &second]));
 
@@ -135,10 +118,7 @@ pub(crate) async fn two_replicas_and_a_paused_leader(cluster: &mut Cluster, grou
     ground.finish("three").await?;
     ground.runs("four").await?;
     ground.finish("four").await?;
-    ensure!(
-        second.terminate().is_some_and(|code| code == 0),
-        "SIGTERM did not end the standby with 0"
-    );
+    ensure!(second.terminate().is_some_and(|code| code == 0), "SIGTERM did not end the standby with 0");
     cluster.put_manager(third);
     cluster.webhooks_answer().await
 }
@@ -150,11 +130,7 @@ pub(crate) async fn a_second_writer_loses_no_condition(_: &Cluster, ground: &Gro
     let writer = tokio::spawn(async move {
         let mut count = 0_u64;
         loop {
-            for workload in objects
-                .list(Kind::WORKLOAD, &namespace, "")
-                .await
-                .unwrap_or_default()
-            {
+            for workload in objects.list(Kind::WORKLOAD, &namespace, "").await.unwrap_or_default() {
                 count += 1;
                 // It may be deleted meanwhile.
                 let _ = touch(&objects, &workload, count).await;
@@ -164,9 +140,7 @@ pub(crate) async fn a_second_writer_loses_no_condition(_: &Cluster, ground: &Gro
     });
     let names: Vec<String> = (1..=6).map(|number| format!("job-{number}")).collect();
     for name in &names {
-        ground
-            .submit(ground.job(name, "main", "1").runs_for("1s"))
-            .await?;
+        ground.submit(ground.job(name, "main", "1").runs_for("1s")).await?;
     }
     for name in &names {
         ground.finished(name, "Succeeded").await?;
@@ -175,16 +149,9 @@ pub(crate) async fn a_second_writer_loses_no_condition(_: &Cluster, ground: &Gro
         eventually(format!("{name} has everybody's conditions"), async || {
             let workload = ground.workload(name).await?;
             for kind in ["QuotaReserved", "Admitted", "Finished", "e2e.example/Touched"] {
-                ensure!(
-                    holds(&workload, kind),
-                    "{kind} is lost: {}",
-                    workload["status"]["conditions"]
-                );
+                ensure!(holds(&workload, kind), "{kind} is lost: {}", workload["status"]["conditions"]);
             }
-            ensure!(
-                condition(&workload, "Finished").reason == "Succeeded",
-                "Finished has another reason"
-            );
+            ensure!(condition(&workload, "Finished").reason == "Succeeded", "Finished has another reason");
             Ok(())
         })
         .await?;
@@ -194,10 +161,7 @@ pub(crate) async fn a_second_writer_loses_no_condition(_: &Cluster, ground: &Gro
 }
 
 async fn touch(objects: &Objects, workload: &Value, count: u64) -> Result<()> {
-    let (namespace, name) = (
-        text(workload, "/metadata/namespace"),
-        text(workload, "/metadata/name"),
-    );
+    let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
     let note = json!({"metadata": {"annotations": {"e2e.example/touched": count.to_string()}}});
     objects.merge(Kind::WORKLOAD, namespace, name, &note).await?;
     let status = json!({
@@ -208,9 +172,6 @@ async fn touch(objects: &Objects, workload: &Value, count: u64) -> Result<()> {
         }]},
     });
     let params = PatchParams::apply("second-writer").force();
-    objects
-        .api(Kind::WORKLOAD, namespace)
-        .patch_status(name, &params, &Patch::Apply(&status))
-        .await?;
+    objects.api(Kind::WORKLOAD, namespace).patch_status(name, &params, &Patch::Apply(&status)).await?;
     Ok(())
 }

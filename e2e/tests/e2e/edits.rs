@@ -17,25 +17,13 @@ fn label(key: &str, value: impl Into<Value>) -> Value {
 
 pub(crate) async fn edits_of_a_pending_job(_: &Cluster, ground: &Ground) -> Result<()> {
     ground.queue("full", "", &[("cpu", "2", None)], json!({})).await?;
-    ground
-        .queue("roomy", "", &[("cpu", "9", None)], json!({}))
-        .await?;
-    let (low, high) = (
-        ground.priority("low", 1).await?,
-        ground.priority("high", 9).await?,
-    );
+    ground.queue("roomy", "", &[("cpu", "9", None)], json!({})).await?;
+    let (low, high) = (ground.priority("low", 1).await?, ground.priority("high", 9).await?);
     ground.submit(ground.job("holder", "full", "2")).await?;
     ground.runs("holder").await?;
-    ground
-        .submit(ground.job("edited", "full", "2").priority(&low))
-        .await?;
+    ground.submit(ground.job("edited", "full", "2").priority(&low)).await?;
     ground.waits("edited", "WaitingForQuota").await?;
-    let change = async |patch: Value| {
-        ground
-            .objects
-            .merge(Kind::JOB, &ground.name, "edited", &patch)
-            .await
-    };
+    let change = async |patch: Value| ground.objects.merge(Kind::JOB, &ground.name, "edited", &patch).await;
 
     // Started by hand, it is stopped again and never gets a pod that lasts.
     change(json!({"spec": {"suspend": false}})).await?;
@@ -51,22 +39,14 @@ pub(crate) async fn edits_of_a_pending_job(_: &Cluster, ground: &Ground) -> Resu
     change(label(CLASS, high)).await?;
     eventually("its Workload has the new priority", async || {
         let workload = ground.workload("edited").await?;
-        ensure!(
-            number(&workload, "/spec/priority") == 9,
-            "it is {}",
-            workload["spec"]["priority"]
-        );
+        ensure!(number(&workload, "/spec/priority") == 9, "it is {}", workload["spec"]["priority"]);
         Ok(())
     })
     .await?;
     change(json!({"spec": {"parallelism": 3, "completions": 3}})).await?;
     eventually("its Workload asks for three pods", async || {
         let workload = ground.workload("edited").await?;
-        ensure!(
-            number(&workload, "/spec/podSets/0/count") == 3,
-            "{}",
-            workload["spec"]["podSets"]
-        );
+        ensure!(number(&workload, "/spec/podSets/0/count") == 3, "{}", workload["spec"]["podSets"]);
         Ok(())
     })
     .await?;
@@ -78,22 +58,12 @@ pub(crate) async fn edits_of_a_pending_job(_: &Cluster, ground: &Ground) -> Resu
 
 pub(crate) async fn edits_of_a_running_job(_: &Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "2", None)], json!({})).await?;
-    ground
-        .queue("other", "", &[("cpu", "2", None)], json!({}))
-        .await?;
+    ground.queue("other", "", &[("cpu", "2", None)], json!({})).await?;
     ground.submit(ground.job("running", "main", "2")).await?;
     ground.runs("running").await?;
-    let change = async |patch: Value| {
-        ground
-            .objects
-            .merge(Kind::JOB, &ground.name, "running", &patch)
-            .await
-    };
+    let change = async |patch: Value| ground.objects.merge(Kind::JOB, &ground.name, "running", &patch).await;
     let message = refused(change(label(QUEUE, "other")).await, 403)?;
-    ensure!(
-        message.contains("metadata.labels[kueue.x-k8s.io/queue-name]"),
-        "{message}"
-    );
+    ensure!(message.contains("metadata.labels[kueue.x-k8s.io/queue-name]"), "{message}");
     refused(change(label(CLASS, "any")).await, 403)?;
     // Suspended by hand while it has quota: it starts again.
     change(json!({"spec": {"suspend": true}})).await?;
@@ -107,10 +77,7 @@ pub(crate) async fn what_a_batch_user_may_not_do(cluster: &Cluster, ground: &Gro
     let queue = ground.queue("main", "", &[("cpu", "2", None)], json!({})).await?;
     let foreign = ground.own("b");
     ground.namespace(&foreign, &json!({})).await?;
-    ground
-        .objects
-        .create(Kind::LOCAL_QUEUE, &local_queue(&foreign, "theirs", &queue))
-        .await?;
+    ground.objects.create(Kind::LOCAL_QUEUE, &local_queue(&foreign, "theirs", &queue)).await?;
     let user = ground.own("user");
     let binding = json!({
         "metadata": {"namespace": ground.name, "name": "user"},
@@ -121,60 +88,28 @@ pub(crate) async fn what_a_batch_user_may_not_do(cluster: &Cluster, ground: &Gro
     let own = Objects::new(cluster.plane.credentials(&user, None)?.client().await?);
     // The role is aggregated a moment after it exists.
     eventually("the user may create Jobs", async || {
-        own.create(Kind::JOB, ground.job("mine", "main", "1").body())
-            .await
-            .map(drop)
-            .map_err(Into::into)
+        own.create(Kind::JOB, ground.job("mine", "main", "1").body()).await.map(drop).map_err(Into::into)
     })
     .await?;
     ground.runs("mine").await?;
     let workload = text(&ground.workload("mine").await?, "/metadata/name").to_owned();
     own.need(Kind::WORKLOAD, &ground.name, &workload).await?;
     let admitted = json!({"status": {"conditions": []}});
+    refused(own.merge_status(Kind::WORKLOAD, &ground.name, &workload, &admitted).await, 403)?;
+    refused(own.merge(Kind::CLUSTER_QUEUE, "", &queue, &json!({"spec": {"stopPolicy": "Hold"}})).await, 403)?;
     refused(
-        own.merge_status(Kind::WORKLOAD, &ground.name, &workload, &admitted)
-            .await,
+        own.merge(Kind::LOCAL_QUEUE, &ground.name, "main", &json!({"spec": {"stopPolicy": "Hold"}})).await,
         403,
     )?;
-    refused(
-        own.merge(
-            Kind::CLUSTER_QUEUE,
-            "",
-            &queue,
-            &json!({"spec": {"stopPolicy": "Hold"}}),
-        )
-        .await,
-        403,
-    )?;
-    refused(
-        own.merge(
-            Kind::LOCAL_QUEUE,
-            &ground.name,
-            "main",
-            &json!({"spec": {"stopPolicy": "Hold"}}),
-        )
-        .await,
-        403,
-    )?;
-    refused(
-        own.create(Kind::LOCAL_QUEUE, &local_queue(&ground.name, "more", &queue))
-            .await,
-        403,
-    )?;
+    refused(own.create(Kind::LOCAL_QUEUE, &local_queue(&ground.name, "more", &queue)).await, 403)?;
     let mut body = ground.job("intruder", "theirs", "1").body().clone();
     body["metadata"]["namespace"] = foreign.into();
     refused(own.create(Kind::JOB, &body).await, 403)?;
 
     // A queue of another namespace is no queue here.
-    own.create(Kind::JOB, ground.job("reaches-out", "theirs", "1").body())
-        .await?;
+    own.create(Kind::JOB, ground.job("reaches-out", "theirs", "1").body()).await?;
     eventually("it says that there is no such queue", async || {
-        expect(
-            &ground.workload("reaches-out").await?,
-            "QuotaReserved",
-            "False",
-            "Misconfigured",
-        )
+        expect(&ground.workload("reaches-out").await?, "QuotaReserved", "False", "Misconfigured")
     })
     .await?;
     ground.still_waits("reaches-out").await

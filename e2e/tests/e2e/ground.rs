@@ -28,12 +28,7 @@ impl Ground {
         Self {
             objects: cluster.objects.clone(),
             kubectl: cluster.kubectl.clone(),
-            name: name
-                .chars()
-                .take(40)
-                .collect::<String>()
-                .trim_end_matches('-')
-                .to_owned(),
+            name: name.chars().take(40).collect::<String>().trim_end_matches('-').to_owned(),
             made: RefCell::default(),
         }
     }
@@ -47,18 +42,12 @@ impl Ground {
     /// Takes everything away again, in the order that finalizers want.
     pub(crate) async fn sweep(&self) -> Result<()> {
         let made = self.made.take();
-        let namespaces: Vec<&String> = made
-            .iter()
-            .filter(|m| m.0 == Kind::NAMESPACE)
-            .map(|m| &m.1)
-            .collect();
+        let namespaces: Vec<&String> = made.iter().filter(|m| m.0 == Kind::NAMESPACE).map(|m| &m.1).collect();
         for namespace in namespaces {
             for kind in [Kind::JOB, Kind::WORKLOAD] {
                 for object in self.objects.list(kind, namespace, "").await? {
                     let name = text(&object, "/metadata/name");
-                    self.objects
-                        .delete(kind, namespace, name, PropagationPolicy::Background)
-                        .await?;
+                    self.objects.delete(kind, namespace, name, PropagationPolicy::Background).await?;
                 }
             }
             eventually(format!("the workloads in {namespace} go"), async || {
@@ -69,9 +58,7 @@ impl Ground {
             .await?;
         }
         for (kind, name) in made.into_iter().rev() {
-            self.objects
-                .delete(kind, "", &name, PropagationPolicy::Background)
-                .await?;
+            self.objects.delete(kind, "", &name, PropagationPolicy::Background).await?;
         }
         Ok(())
     }
@@ -83,55 +70,33 @@ impl Ground {
 
     async fn make(&self, kind: Kind, body: Value) -> Result<String> {
         let name = text(&body, "/metadata/name").to_owned();
-        self.objects
-            .create(kind, &body)
-            .await
-            .with_context(|| body.to_string())?;
+        self.objects.create(kind, &body).await.with_context(|| body.to_string())?;
         self.made.borrow_mut().push((kind, name.clone()));
         Ok(name)
     }
 
     /// A further namespace; usable when it has its default service account.
     pub(crate) async fn namespace(&self, name: &str, labels: &Value) -> Result<()> {
-        self.make(
-            Kind::NAMESPACE,
-            json!({"metadata": {"name": name, "labels": labels}}),
-        )
-        .await?;
+        self.make(Kind::NAMESPACE, json!({"metadata": {"name": name, "labels": labels}})).await?;
         eventually("the default service account", async || {
-            self.objects
-                .need(Kind::SERVICE_ACCOUNT, name, "default")
-                .await
-                .map(drop)
+            self.objects.need(Kind::SERVICE_ACCOUNT, name, "default").await.map(drop)
         })
         .await
     }
 
     /// A flavor; returns its full name.
     pub(crate) async fn flavor(&self, name: &str, spec: Value) -> Result<String> {
-        self.make(
-            Kind::FLAVOR,
-            json!({"metadata": {"name": self.own(name)}, "spec": spec}),
-        )
-        .await
+        self.make(Kind::FLAVOR, json!({"metadata": {"name": self.own(name)}, "spec": spec})).await
     }
 
     /// A priority class; returns its full name.
     pub(crate) async fn priority(&self, name: &str, value: i32) -> Result<String> {
-        self.make(
-            Kind::PRIORITY_CLASS,
-            json!({"metadata": {"name": self.own(name)}, "value": value}),
-        )
-        .await
+        self.make(Kind::PRIORITY_CLASS, json!({"metadata": {"name": self.own(name)}, "value": value})).await
     }
 
     /// A cohort of flavor "any"; returns its full name.
     pub(crate) async fn cohort(&self, name: &str, parent: &str, quota: Quota<'_>) -> Result<String> {
-        self.make(
-            Kind::COHORT,
-            objects::cohort(&self.own(name), parent, &self.own("any"), quota),
-        )
-        .await
+        self.make(Kind::COHORT, objects::cohort(&self.own(name), parent, &self.own("any"), quota)).await
     }
 
     /// A `ClusterQueue` of flavor "any" and a `LocalQueue` of the same short name; fields of `spec` are set on the former.
@@ -147,9 +112,7 @@ impl Ground {
             body["spec"][field] = value.clone();
         }
         let full = self.make(Kind::CLUSTER_QUEUE, body).await?;
-        self.objects
-            .create(Kind::LOCAL_QUEUE, &objects::local_queue(&self.name, name, &full))
-            .await?;
+        self.objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(&self.name, name, &full)).await?;
         Ok(full)
     }
 
@@ -174,24 +137,13 @@ impl Ground {
         let job = self.objects.need(Kind::JOB, &self.name, job).await?;
         let selector = format!("kueue.x-k8s.io/job-uid={}", text(&job, "/metadata/uid"));
         let found = self.objects.list(Kind::WORKLOAD, &self.name, &selector).await?;
-        ensure!(
-            found.len() <= 1,
-            "{} has {} Workloads",
-            text(&job, "/metadata/name"),
-            found.len()
-        );
-        found
-            .into_iter()
-            .next()
-            .with_context(|| format!("{} has no Workload", text(&job, "/metadata/name")))
+        ensure!(found.len() <= 1, "{} has {} Workloads", text(&job, "/metadata/name"), found.len());
+        found.into_iter().next().with_context(|| format!("{} has no Workload", text(&job, "/metadata/name")))
     }
 
     /// The pods of a Job.
     pub(crate) async fn pods(&self, job: &str) -> Result<Vec<Value>> {
-        Ok(self
-            .objects
-            .list(Kind::POD, &self.name, &format!("job-name={job}"))
-            .await?)
+        Ok(self.objects.list(Kind::POD, &self.name, &format!("job-name={job}")).await?)
     }
 
     /// Waits until a Job is admitted and all its pods are ready.
@@ -223,10 +175,7 @@ impl Ground {
     /// Checks that a Job has neither quota nor a pod at this moment.
     pub(crate) async fn still_waits(&self, job: &str) -> Result<()> {
         let workload = self.workload(job).await?;
-        ensure!(
-            !holds(&workload, "QuotaReserved") && !holds(&workload, "Admitted"),
-            "{job} has quota"
-        );
+        ensure!(!holds(&workload, "QuotaReserved") && !holds(&workload, "Admitted"), "{job} has quota");
         let object = self.objects.need(Kind::JOB, &self.name, job).await?;
         ensure!(object["spec"]["suspend"] == json!(true), "{job} is not suspended");
         let pods = self.pods(job).await?.len();
@@ -238,9 +187,7 @@ impl Ground {
     pub(crate) async fn finish(&self, job: &str) -> Result<()> {
         for pod in self.pods(job).await? {
             let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
-            self.objects
-                .merge(Kind::POD, &self.name, text(&pod, "/metadata/name"), &patch)
-                .await?;
+            self.objects.merge(Kind::POD, &self.name, text(&pod, "/metadata/name"), &patch).await?;
         }
         self.finished(job, "Succeeded").await
     }
@@ -261,52 +208,37 @@ impl Ground {
         counts: (i64, i64, i64),
         total: &[(&str, &str)],
     ) -> Result<()> {
-        eventually(
-            format!("{queue} counts {counts:?} and holds {total:?}"),
-            async || {
-                let object = self
-                    .objects
-                    .need(Kind::CLUSTER_QUEUE, "", &self.own(queue))
-                    .await?;
-                let found = (
-                    number(&object, "/status/pendingWorkloads"),
-                    number(&object, "/status/reservingWorkloads"),
-                    number(&object, "/status/admittedWorkloads"),
-                );
-                ensure!(found == counts, "it counts {found:?}");
-                let resources = object
-                    .pointer("/status/flavorsReservation/0/resources")
-                    .and_then(Value::as_array);
-                for (resource, amount) in total {
-                    let entry =
-                        resources.and_then(|all| all.iter().find(|entry| text(entry, "/name") == *resource));
-                    let held = entry.map_or("nothing", |entry| text(entry, "/total"));
-                    ensure!(held == *amount, "it holds {held} {resource}");
-                }
-                Ok(())
-            },
-        )
+        eventually(format!("{queue} counts {counts:?} and holds {total:?}"), async || {
+            let object = self.objects.need(Kind::CLUSTER_QUEUE, "", &self.own(queue)).await?;
+            let found = (
+                number(&object, "/status/pendingWorkloads"),
+                number(&object, "/status/reservingWorkloads"),
+                number(&object, "/status/admittedWorkloads"),
+            );
+            ensure!(found == counts, "it counts {found:?}");
+            let resources =
+                object.pointer("/status/flavorsReservation/0/resources").and_then(Value::as_array);
+            for (resource, amount) in total {
+                let entry =
+                    resources.and_then(|all| all.iter().find(|entry| text(entry, "/name") == *resource));
+                let held = entry.map_or("nothing", |entry| text(entry, "/total"));
+                ensure!(held == *amount, "it holds {held} {resource}");
+            }
+            Ok(())
+        })
         .await
     }
 
     /// Sets fields of an object's spec.
     pub(crate) async fn set(&self, kind: Kind, namespace: &str, name: &str, spec: Value) -> Result<()> {
-        self.objects
-            .merge(kind, namespace, name, &json!({"spec": spec}))
-            .await?;
+        self.objects.merge(kind, namespace, name, &json!({"spec": spec})).await?;
         Ok(())
     }
 
     /// Sets fields of the spec of a Job's Workload.
     pub(crate) async fn set_workload(&self, job: &str, spec: Value) -> Result<()> {
         let workload = self.workload(job).await?;
-        self.set(
-            Kind::WORKLOAD,
-            &self.name,
-            text(&workload, "/metadata/name"),
-            spec,
-        )
-        .await
+        self.set(Kind::WORKLOAD, &self.name, text(&workload, "/metadata/name"), spec).await
     }
 
     /// Waits for a condition of a Job's Workload.
@@ -336,16 +268,9 @@ impl Ground {
     /// Waits until the conditions of a `ClusterQueue` say that it is active.
     pub(crate) async fn active(&self, queue: &str) -> Result<()> {
         eventually(format!("{queue} is active"), async || {
-            let object = self
-                .objects
-                .need(Kind::CLUSTER_QUEUE, "", &self.own(queue))
-                .await?;
+            let object = self.objects.need(Kind::CLUSTER_QUEUE, "", &self.own(queue)).await?;
             let found = condition(&object, "Active");
-            if found.status == "True" {
-                Ok(())
-            } else {
-                bail!("{}: {}", found.reason, found.message)
-            }
+            if found.status == "True" { Ok(()) } else { bail!("{}: {}", found.reason, found.message) }
         })
         .await
     }

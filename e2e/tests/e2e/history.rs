@@ -50,20 +50,12 @@ impl History {
                 }
             }
         });
-        Ok(Self {
-            revisions,
-            lost,
-            task,
-        })
+        Ok(Self { revisions, lost, task })
     }
 
     /// All revisions so far, in the order of the store.
     pub(crate) fn revisions(&self) -> Result<Vec<Value>> {
-        anyhow::ensure!(
-            self.lost.lock().unwrap().is_none(),
-            "the watch lost revisions: {:?}",
-            self.lost
-        );
+        anyhow::ensure!(self.lost.lock().unwrap().is_none(), "the watch lost revisions: {:?}", self.lost);
         Ok(self.revisions.lock().unwrap().clone())
     }
 

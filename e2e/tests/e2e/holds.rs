@@ -15,22 +15,16 @@ pub(crate) async fn deactivate_and_reactivate(_: &Cluster, ground: &Ground) -> R
     ground.waits("second", "WaitingForQuota").await?;
 
     ground.set_workload("first", json!({"active": false})).await?;
-    ground
-        .condition("first", "Evicted", "True", "Deactivated")
-        .await?;
+    ground.condition("first", "Evicted", "True", "Deactivated").await?;
     ground.waits("first", "Deactivated").await?;
-    ground
-        .condition("first", "Requeued", "False", "Deactivated")
-        .await?;
+    ground.condition("first", "Requeued", "False", "Deactivated").await?;
     ground.runs("second").await?;
 
     ground.set_workload("first", json!({"active": true})).await?;
     ground.waits("first", "WaitingForQuota").await?;
     ground.finish("second").await?;
     ground.runs("first").await?;
-    ground
-        .condition("first", "Evicted", "False", "QuotaReserved")
-        .await?;
+    ground.condition("first", "Evicted", "False", "QuotaReserved").await?;
 
     // A pending one, too.
     ground.submit(ground.job("third", "main", "1")).await?;
@@ -43,36 +37,26 @@ pub(crate) async fn deactivate_and_reactivate(_: &Cluster, ground: &Ground) -> R
 pub(crate) async fn eviction_keeps_quota_until_pods_are_gone(_: &Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     ground
-        .submit(
-            ground
-                .job("stubborn", "main", "1")
-                .pod_annotation("sluice.dev/ignores-deletion", ""),
-        )
+        .submit(ground.job("stubborn", "main", "1").pod_annotation("sluice.dev/ignores-deletion", ""))
         .await?;
     ground.runs("stubborn").await?;
     ground.submit(ground.job("next", "main", "1")).await?;
     ground.waits("next", "WaitingForQuota").await?;
     ground.set_workload("stubborn", json!({"active": false})).await?;
-    ground
-        .condition("stubborn", "Evicted", "True", "Deactivated")
-        .await?;
+    ground.condition("stubborn", "Evicted", "True", "Deactivated").await?;
     eventually("the Job is suspended and its pod is asked to go", async || {
         let job = ground.objects.need(Kind::JOB, &ground.name, "stubborn").await?;
         ensure!(job["spec"]["suspend"] == json!(true), "it is not suspended");
         let pods = ground.pods("stubborn").await?;
         ensure!(
-            pods.iter()
-                .all(|pod| pod["metadata"]["deletionTimestamp"].is_string()),
+            pods.iter().all(|pod| pod["metadata"]["deletionTimestamp"].is_string()),
             "a pod was not asked"
         );
         ensure!(!pods.is_empty(), "the pod is gone");
         Ok(())
     })
     .await?;
-    ensure!(
-        holds(&ground.workload("stubborn").await?, "QuotaReserved"),
-        "quota was given back under a pod"
-    );
+    ensure!(holds(&ground.workload("stubborn").await?, "QuotaReserved"), "quota was given back under a pod");
     ground.still_waits("next").await?;
     ground.force_pods_away("stubborn")?;
     ground.waits("stubborn", "Deactivated").await?;
@@ -85,34 +69,24 @@ pub(crate) async fn hold_and_drain_a_cluster_queue(_: &Cluster, ground: &Ground)
     ground.runs("first").await?;
     ground.submit(ground.job("second", "main", "1")).await?;
     ground.waits("second", "WaitingForQuota").await?;
-    let stop = async |policy: &str| {
-        ground
-            .set(Kind::CLUSTER_QUEUE, "", &queue, json!({"stopPolicy": policy}))
-            .await
-    };
+    let stop =
+        async |policy: &str| ground.set(Kind::CLUSTER_QUEUE, "", &queue, json!({"stopPolicy": policy})).await;
 
     // Hold: who runs runs on, who waits is told.
     stop("Hold").await?;
     ground.waits("second", "Suspended").await?;
-    ensure!(
-        holds(&ground.workload("first").await?, "Admitted"),
-        "Hold stopped a running Job"
-    );
+    ensure!(holds(&ground.workload("first").await?, "Admitted"), "Hold stopped a running Job");
     stop("None").await?;
     ground.finish("first").await?;
     ground.runs("second").await?;
 
     stop("HoldAndDrain").await?;
-    ground
-        .condition("second", "Evicted", "True", "ClusterQueueStopped")
-        .await?;
+    ground.condition("second", "Evicted", "True", "ClusterQueueStopped").await?;
     ground.waits("second", "Suspended").await?;
     ground.counts("main", (1, 0, 0), &[("cpu", "0")]).await?;
     stop("None").await?;
     ground.runs("second").await?;
-    ground
-        .condition("second", "Requeued", "True", "ClusterQueueRestarted")
-        .await
+    ground.condition("second", "Requeued", "True", "ClusterQueueRestarted").await
 }
 
 pub(crate) async fn hold_and_drain_a_local_queue(_: &Cluster, ground: &Ground) -> Result<()> {
@@ -120,25 +94,14 @@ pub(crate) async fn hold_and_drain_a_local_queue(_: &Cluster, ground: &Ground) -
     ground.submit(ground.job("first", "main", "1")).await?;
     ground.runs("first").await?;
     let stop = async |policy: &str| {
-        ground
-            .set(
-                Kind::LOCAL_QUEUE,
-                &ground.name,
-                "main",
-                json!({"stopPolicy": policy}),
-            )
-            .await
+        ground.set(Kind::LOCAL_QUEUE, &ground.name, "main", json!({"stopPolicy": policy})).await
     };
     stop("HoldAndDrain").await?;
-    ground
-        .condition("first", "Evicted", "True", "LocalQueueStopped")
-        .await?;
+    ground.condition("first", "Evicted", "True", "LocalQueueStopped").await?;
     ground.waits("first", "Suspended").await?;
     stop("None").await?;
     ground.runs("first").await?;
-    ground
-        .condition("first", "Requeued", "True", "LocalQueueRestarted")
-        .await
+    ground.condition("first", "Requeued", "True", "LocalQueueRestarted").await
 }
 
 pub(crate) async fn quota_lowered_under_usage(_: &Cluster, ground: &Ground) -> Result<()> {
@@ -154,10 +117,7 @@ pub(crate) async fn quota_lowered_under_usage(_: &Cluster, ground: &Ground) -> R
     ground.set(Kind::CLUSTER_QUEUE, "", &queue, quota("1")).await?;
     ground.submit(ground.job("second", "main", "1")).await?;
     ground.waits("second", "WaitingForQuota").await?;
-    ensure!(
-        holds(&ground.workload("first").await?, "Admitted"),
-        "a running Job lost its quota"
-    );
+    ensure!(holds(&ground.workload("first").await?, "Admitted"), "a running Job lost its quota");
     ground.finish("first").await?;
     ground.runs("second").await?;
     ground.submit(ground.job("third", "main", "1")).await?;

@@ -19,10 +19,7 @@ pub(crate) async fn one_job_from_creation_to_the_next(_: &Cluster, ground: &Grou
         workload["status"]["admission"]
     );
     let assignment = &workload["status"]["admission"]["podSetAssignments"][0];
-    ensure!(
-        text(assignment, "/flavors/cpu") == ground.own("any"),
-        "{assignment}"
-    );
+    ensure!(text(assignment, "/flavors/cpu") == ground.own("any"), "{assignment}");
     ensure!(text(assignment, "/resourceUsage/cpu") == "2", "{assignment}");
 
     ground.submit(ground.job("second", "main", "2")).await?;
@@ -36,17 +33,8 @@ pub(crate) async fn one_job_from_creation_to_the_next(_: &Cluster, ground: &Grou
     ground.counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
     eventually("events tell the story", async || {
         let events = ground.objects.list(Kind::EVENT, &ground.name, "").await?;
-        for reason in [
-            "CreatedWorkload",
-            "QuotaReserved",
-            "Admitted",
-            "Started",
-            "FinishedWorkload",
-        ] {
-            ensure!(
-                events.iter().any(|event| text(event, "/reason") == reason),
-                "no event {reason}"
-            );
+        for reason in ["CreatedWorkload", "QuotaReserved", "Admitted", "Started", "FinishedWorkload"] {
+            ensure!(events.iter().any(|event| text(event, "/reason") == reason), "no event {reason}");
         }
         Ok(())
     })
@@ -55,10 +43,7 @@ pub(crate) async fn one_job_from_creation_to_the_next(_: &Cluster, ground: &Grou
 
 pub(crate) async fn a_failed_job_gives_its_quota_back(_: &Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    let fails = ground
-        .job("fails", "main", "1")
-        .runs_for("0s")
-        .pod_annotation("sluice.dev/exit-code", "7");
+    let fails = ground.job("fails", "main", "1").runs_for("0s").pod_annotation("sluice.dev/exit-code", "7");
     ground.submit(fails).await?;
     ground.finished("fails", "Failed").await?;
     ground.submit(ground.job("next", "main", "1")).await?;
@@ -85,15 +70,7 @@ pub(crate) async fn a_workload_without_a_job_is_scheduled(_: &Cluster, ground: &
     })
     .await?;
     ground.counts("main", (0, 1, 1), &[("cpu", "2")]).await?;
-    ground
-        .objects
-        .delete(
-            Kind::WORKLOAD,
-            &ground.name,
-            "alone",
-            PropagationPolicy::Background,
-        )
-        .await?;
+    ground.objects.delete(Kind::WORKLOAD, &ground.name, "alone", PropagationPolicy::Background).await?;
     ground.counts("main", (0, 0, 0), &[("cpu", "0")]).await
 }
 
@@ -108,10 +85,7 @@ pub(crate) async fn jobs_deleted_in_every_state(_: &Cluster, ground: &Ground) ->
     let active = json!({"status": {"conditions": [{
         "type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]}});
-    ground
-        .objects
-        .merge_status(Kind::ADMISSION_CHECK, "", &check, &active)
-        .await?;
+    ground.objects.merge_status(Kind::ADMISSION_CHECK, "", &check, &active).await?;
     let quota: crate::ground::Quota<'_> = &[("cpu", "1", None)];
     ground.queue("plain", "", quota, json!({})).await?;
     let checked = json!({"admissionChecksStrategy": {"admissionChecks": [{"name": check}]}});
@@ -121,48 +95,30 @@ pub(crate) async fn jobs_deleted_in_every_state(_: &Cluster, ground: &Ground) ->
         ("background", PropagationPolicy::Background),
         ("foreground", PropagationPolicy::Foreground),
     ] {
-        let names = [
-            format!("pending-{how}"),
-            format!("reserved-{how}"),
-            format!("running-{how}"),
-        ];
+        let names = [format!("pending-{how}"), format!("reserved-{how}"), format!("running-{how}")];
         let [pending, reserved, running] = &names;
         ground.submit(ground.job(running, "plain", "1")).await?;
         ground.runs(running).await?;
         ground.submit(ground.job(pending, "plain", "1")).await?;
         ground.waits(pending, "WaitingForQuota").await?;
         ground.submit(ground.job(reserved, "checked", "1")).await?;
-        ground
-            .condition(reserved, "QuotaReserved", "True", "QuotaReserved")
-            .await?;
+        ground.condition(reserved, "QuotaReserved", "True", "QuotaReserved").await?;
         ensure!(
             !holds(&ground.workload(reserved).await?, "Admitted"),
             "{reserved} is admitted past its check"
         );
         for name in &names {
             let workload = text(&ground.workload(name).await?, "/metadata/name").to_owned();
-            ground
-                .objects
-                .delete(Kind::JOB, &ground.name, name, policy.clone())
-                .await?;
-            eventually(
-                format!("{name} is gone, its Workload gone or finished"),
-                async || {
-                    ensure!(
-                        ground.objects.get(Kind::JOB, &ground.name, name).await?.is_none(),
-                        "the Job is there"
-                    );
-                    let left = ground
-                        .objects
-                        .get(Kind::WORKLOAD, &ground.name, &workload)
-                        .await?;
-                    ensure!(
-                        left.is_none_or(|left| holds(&left, "Finished")),
-                        "the Workload is there"
-                    );
-                    Ok(())
-                },
-            )
+            ground.objects.delete(Kind::JOB, &ground.name, name, policy.clone()).await?;
+            eventually(format!("{name} is gone, its Workload gone or finished"), async || {
+                ensure!(
+                    ground.objects.get(Kind::JOB, &ground.name, name).await?.is_none(),
+                    "the Job is there"
+                );
+                let left = ground.objects.get(Kind::WORKLOAD, &ground.name, &workload).await?;
+                ensure!(left.is_none_or(|left| holds(&left, "Finished")), "the Workload is there");
+                Ok(())
+            })
             .await?;
         }
         ground.counts("plain", (0, 0, 0), &[("cpu", "0")]).await?;

@@ -90,10 +90,7 @@ fn alone() -> Vec<(&'static str, Alone)> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| !word.starts_with("--"))
-        .collect();
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     if std::env::args().any(|word| word == "--list") {
         shared()
@@ -126,10 +123,7 @@ async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
         nodes: 4,
     };
     let mut cluster = Cluster::start(&options, &Plane::own_folder()).await?;
-    println!(
-        "control plane and manager ready after {:.1} s\n",
-        begun.elapsed().as_secs_f64()
-    );
+    println!("control plane and manager ready after {:.1} s\n", begun.elapsed().as_secs_f64());
     let failed = RefCell::new(Vec::new());
     let report = |name: &'static str, begun: Instant, outcome: Result<()>| {
         let seconds = begun.elapsed().as_secs_f64();
@@ -155,18 +149,10 @@ async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
         count += 1;
         let begun = Instant::now();
         let ground = Ground::new(&cluster, name);
-        report(
-            name,
-            begun,
-            caught(on(&ground, case(&mut cluster, &ground))).await,
-        );
+        report(name, begun, caught(on(&ground, case(&mut cluster, &ground))).await);
     }
     let failed = failed.into_inner();
-    println!(
-        "\n{count} cases, {} failed, {:.1} s",
-        failed.len(),
-        begun.elapsed().as_secs_f64()
-    );
+    println!("\n{count} cases, {} failed, {:.1} s", failed.len(), begun.elapsed().as_secs_f64());
     if failed.is_empty() {
         return Ok(());
     }
@@ -174,11 +160,7 @@ async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
         println!("the manager logged last:\n{}", process::tail(manager.log(), 30));
     }
     cluster.plane.keep_folder();
-    bail!(
-        "failed: {}; logs are in {}",
-        failed.join(", "),
-        cluster.plane.folder().display()
-    );
+    bail!("failed: {}; logs are in {}", failed.join(", "), cluster.plane.folder().display());
 }
 
 /// A case on its ground: what a successful one made is taken away again.

@@ -17,9 +17,7 @@ pub(crate) async fn higher_priority_first(_: &Cluster, ground: &Ground) -> Resul
     ground.submit(ground.job("holder", "main", "1")).await?;
     ground.runs("holder").await?;
     for (name, class) in [("low", low), ("high", high), ("mid", mid)] {
-        ground
-            .submit(ground.job(name, "main", "1").priority(&class))
-            .await?;
+        ground.submit(ground.job(name, "main", "1").priority(&class)).await?;
         ground.waits(name, "WaitingForQuota").await?;
     }
     ground.finish("holder").await?;
@@ -34,14 +32,7 @@ pub(crate) async fn higher_priority_first(_: &Cluster, ground: &Ground) -> Resul
 }
 
 pub(crate) async fn strict_fifo_keeps_the_line(_: &Cluster, ground: &Ground) -> Result<()> {
-    ground
-        .queue(
-            "main",
-            "",
-            &[("cpu", "3", None)],
-            json!({"queueingStrategy": "StrictFIFO"}),
-        )
-        .await?;
+    ground.queue("main", "", &[("cpu", "3", None)], json!({"queueingStrategy": "StrictFIFO"})).await?;
     let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
     ground.submit(ground.job("holder", "main", "2")).await?;
     ground.runs("holder").await?;
@@ -52,26 +43,14 @@ pub(crate) async fn strict_fifo_keeps_the_line(_: &Cluster, ground: &Ground) -> 
     ground.finish("holder").await?;
     ground.runs("big").await?;
     ground.runs("small").await?;
-    let (big, small) = (
-        history.first("job-big-", "QuotaReserved")?,
-        history.first("job-small-", "QuotaReserved")?,
-    );
-    ensure!(
-        big.is_some() && big < small,
-        "small got quota at revision {small:?}, big at {big:?}"
-    );
+    let (big, small) =
+        (history.first("job-big-", "QuotaReserved")?, history.first("job-small-", "QuotaReserved")?);
+    ensure!(big.is_some() && big < small, "small got quota at revision {small:?}, big at {big:?}");
     Ok(())
 }
 
 pub(crate) async fn best_effort_fifo_lets_smaller_ones_pass(_: &Cluster, ground: &Ground) -> Result<()> {
-    ground
-        .queue(
-            "main",
-            "",
-            &[("cpu", "3", None)],
-            json!({"queueingStrategy": "BestEffortFIFO"}),
-        )
-        .await?;
+    ground.queue("main", "", &[("cpu", "3", None)], json!({"queueingStrategy": "BestEffortFIFO"})).await?;
     ground.submit(ground.job("holder", "main", "2")).await?;
     ground.runs("holder").await?;
     ground.submit(ground.job("big", "main", "2")).await?;

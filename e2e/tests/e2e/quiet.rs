@@ -53,9 +53,7 @@ pub(crate) async fn writes_and_events_of_one_job(cluster: &mut Cluster, ground: 
 /// With Jobs running, waiting and finished, nothing is written but the lease.
 pub(crate) async fn settled_means_no_writes(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    ground
-        .submit(ground.job("done", "main", "1").runs_for("0s"))
-        .await?;
+    ground.submit(ground.job("done", "main", "1").runs_for("0s")).await?;
     ground.finished("done", "Succeeded").await?;
     ground.submit(ground.job("runs", "main", "1")).await?;
     ground.runs("runs").await?;
@@ -69,17 +67,8 @@ pub(crate) async fn settled_means_no_writes(cluster: &mut Cluster, ground: &Grou
     tokio::time::sleep(SETTLED).await;
     let all = audit.writes_of(&account())?;
     let (leases, others): (Vec<Request>, Vec<Request>) = all.into_iter().partition(is_lease);
-    ensure!(
-        others.is_empty(),
-        "{} writes in {} s: {:?}",
-        others.len(),
-        SETTLED.as_secs(),
-        count(&others)
-    );
-    ensure!(
-        !leases.is_empty(),
-        "the audit log shows not even the lease's renewal"
-    );
+    ensure!(others.is_empty(), "{} writes in {} s: {:?}", others.len(), SETTLED.as_secs(), count(&others));
+    ensure!(!leases.is_empty(), "the audit log shows not even the lease's renewal");
     Ok(())
 }
 
@@ -88,11 +77,8 @@ async fn quiet_for(cluster: &Cluster, while_: Duration) -> Result<()> {
     eventually(format!("{} s without writes", while_.as_secs()), async || {
         let mut audit = cluster.audit()?;
         tokio::time::sleep(while_).await;
-        let writes: Vec<Request> = audit
-            .writes_of(&account())?
-            .into_iter()
-            .filter(|r| !is_lease(r))
-            .collect();
+        let writes: Vec<Request> =
+            audit.writes_of(&account())?.into_iter().filter(|r| !is_lease(r)).collect();
         ensure!(writes.is_empty(), "{:?}", count(&writes));
         Ok(())
     })
