@@ -4,6 +4,7 @@ use crate::cluster::{Cluster, Options};
 use crate::objects::{Job, Kind, condition, holds, number, text};
 use crate::plane::{Extent, Plane};
 use crate::wait::eventually;
+use Stand::{Done, NeverFits, Runs, Waits};
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 use std::time::Instant;
@@ -76,7 +77,6 @@ async fn story(cluster: &Cluster) -> Result<()> {
     println!("    physics: 4 CPU of its own, so at most 6");
     println!("    biology: 2 CPU of its own, lends none\n");
 
-    use Stand::{Done, NeverFits, Runs, Waits};
     chapter("1. Three Jobs fit. physics runs 6 CPU: 4 of its own and the 2 that research shares.");
     submit(cluster, "survey model genome")?;
     check(cluster, &[("survey", Runs), ("model", Runs), ("genome", Runs)]).await?;
@@ -195,8 +195,12 @@ async fn table(cluster: &Cluster) -> Result<()> {
         "JOB", "QUEUE", "PRIORITY", "CPU", "MEMORY", "STATE"
     );
     for (name, queue, class, cpu, memory) in JOBS {
-        let Some(job) = cluster.objects.get(Kind::JOB, NAMESPACE, name).await? else { continue };
-        let Some(workload) = workload(cluster, &job).await? else { continue };
+        let Some(job) = cluster.objects.get(Kind::JOB, NAMESPACE, name).await? else {
+            continue;
+        };
+        let Some(workload) = workload(cluster, &job).await? else {
+            continue;
+        };
         let (state, why) = match stand(cluster, name).await? {
             Stand::Runs => {
                 ("runs", format!("quota in {}", text(&workload, "/status/admission/clusterQueue")))

@@ -6,6 +6,7 @@
     clippy::disallowed_methods,
     reason = "this crate is shell through and through: it waits and runs programs"
 )]
+#![expect(clippy::indexing_slicing, reason = "a JSON value indexed by a key that it lacks is null")]
 #![allow(clippy::print_stdout, reason = "progress and tables are its output")]
 
 pub mod audit;

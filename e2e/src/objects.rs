@@ -13,14 +13,14 @@ const GROUP: &str = "kueue.x-k8s.io";
 pub struct Kind {
     group: &'static str,
     version: &'static str,
-    kind: &'static str,
+    singular: &'static str,
     plural: &'static str,
 }
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $group:expr, $version:literal, $kind:literal, $plural:literal;)*) => {
         impl Kind {
-            $($(#[$doc])* pub const $name: Self = Self { group: $group, version: $version, kind: $kind, plural: $plural };)*
+            $($(#[$doc])* pub const $name: Self = Self { group: $group, version: $version, singular: $kind, plural: $plural };)*
         }
     };
 }
@@ -84,7 +84,7 @@ impl Kind {
 
     fn api_resource(self) -> ApiResource {
         ApiResource::from_gvk_with_plural(
-            &GroupVersionKind::gvk(self.group, self.version, self.kind),
+            &GroupVersionKind::gvk(self.group, self.version, self.singular),
             self.plural,
         )
     }
@@ -121,7 +121,7 @@ impl Objects {
         let mut body = body.clone();
         if let Some(map) = body.as_object_mut() {
             map.insert("apiVersion".into(), kind.api_version().into());
-            map.insert("kind".into(), kind.kind.into());
+            map.insert("kind".into(), kind.singular.into());
         }
         let object: DynamicObject = serde_json::from_value(body).map_err(kube::Error::SerdeError)?;
         let namespace = object.metadata.namespace.clone().unwrap_or_default();
@@ -138,7 +138,7 @@ impl Objects {
     pub async fn need(&self, kind: Kind, namespace: &str, name: &str) -> Result<Value> {
         self.get(kind, namespace, name)
             .await?
-            .with_context(|| format!("{} {namespace}/{name} does not exist", kind.kind))
+            .with_context(|| format!("{} {namespace}/{name} does not exist", kind.singular))
     }
 
     /// All objects of a kind.

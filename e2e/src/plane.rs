@@ -290,7 +290,7 @@ impl Plane {
     }
 
     async fn wait_for_api(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             self.check()?;
             let last = match self.admin().await {
@@ -312,7 +312,7 @@ impl Plane {
 
     /// Ready when the controller-manager has given the default namespace its service account.
     async fn wait_for_controllers(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         let client = self.admin().await?;
         let accounts = kube::Api::<k8s_openapi::api::core::v1::ServiceAccount>::namespaced(client, "default");
         while accounts.get_opt("default").await?.is_none() {

@@ -47,7 +47,8 @@ pub(crate) async fn bad_items_stop_no_good_one(_: &Cluster, ground: &Ground) -> 
 }
 
 async fn round(ground: &Ground, seed: u64) -> Result<()> {
-    let mut jobs: Vec<Job> = BAD.iter().map(|(kind, _)| bad(ground, kind, &format!("{kind}-{seed}"))).collect();
+    let mut jobs: Vec<Job> =
+        BAD.iter().map(|(kind, _)| bad(ground, kind, &format!("{kind}-{seed}"))).collect();
     let good: Vec<String> =
         QUEUES.iter().flat_map(|queue| (1..=2).map(move |n| format!("good-{queue}-{n}-{seed}"))).collect();
     jobs.extend(good.iter().map(|name| ground.job(name, name.split('-').nth(1).unwrap(), "1").pods(2)));

@@ -50,7 +50,7 @@ pub(crate) async fn thousand_jobs_over_three_levels(_: &mut Cluster, ground: &Gr
         ground.submit(ground.job(&format!("job-{number}"), queue, "1").runs_for("0s"))
     });
     jobs.buffer_unordered(8).try_collect::<Vec<()>>().await?;
-    within(Duration::from_secs(420), "all have finished", async || {
+    within(Duration::from_mins(7), "all have finished", async || {
         let all = ground.objects.list(Kind::WORKLOAD, &ground.name, "").await?;
         let finished = all.iter().filter(|workload| holds(workload, "Finished")).count();
         ensure!(finished == JOBS, "{finished} of {JOBS} have");
@@ -70,7 +70,10 @@ fn judge(ground: &Ground, revisions: &[Value]) -> Result<BTreeMap<&'static str, 
     for object in revisions {
         let name = text(object, "/metadata/name").to_owned();
         let queue = text(object, "/status/admission/clusterQueue");
-        if holds(object, "QuotaReserved") && !holds(object, "Finished") && object["metadata"]["deletionTimestamp"].is_null() {
+        if holds(object, "QuotaReserved")
+            && !holds(object, "Finished")
+            && object["metadata"]["deletionTimestamp"].is_null()
+        {
             let cpu = text(object, "/status/admission/podSetAssignments/0/resourceUsage/cpu").parse()?;
             let short = queue.strip_prefix(&format!("{}-", ground.name)).unwrap_or(queue).to_owned();
             held.insert(name, (short, cpu));
@@ -78,7 +81,8 @@ fn judge(ground: &Ground, revisions: &[Value]) -> Result<BTreeMap<&'static str, 
             held.remove(&name);
         }
         for limit in &TREE {
-            let used: i64 = held.values().filter(|(queue, _)| below(queue, limit.node)).map(|(_, cpu)| cpu).sum();
+            let used: i64 =
+                held.values().filter(|(queue, _)| below(queue, limit.node)).map(|(_, cpu)| cpu).sum();
             ensure!(
                 used <= limit.most,
                 "{} holds {used} of {} at revision {}",
@@ -95,7 +99,8 @@ fn judge(ground: &Ground, revisions: &[Value]) -> Result<BTreeMap<&'static str, 
 
 fn below(node: &str, ancestor: &str) -> bool {
     node == ancestor
-        || TREE.iter().find(|limit| limit.node == node).is_some_and(|limit| {
-            !limit.parent.is_empty() && below(limit.parent, ancestor)
-        })
+        || TREE
+            .iter()
+            .find(|limit| limit.node == node)
+            .is_some_and(|limit| !limit.parent.is_empty() && below(limit.parent, ancestor))
 }

@@ -32,7 +32,8 @@ pub(crate) async fn two_children_of_a_full_parent(_: &Cluster, ground: &Ground) 
     }
     let ended = ground.objects.need(Kind::JOB, &ground.name, "job-1").await?;
     for pod in ground.pods("job-2").await? {
-        let (born, ended) = (text(&pod, "/metadata/creationTimestamp"), text(&ended, "/status/completionTime"));
+        let (born, ended) =
+            (text(&pod, "/metadata/creationTimestamp"), text(&ended, "/status/completionTime"));
         ensure!(born >= ended, "a pod of job-2 was born at {born}, job-1 ended at {ended}");
     }
     Ok(())

@@ -48,7 +48,9 @@ pub(crate) async fn killed_at_every_step(cluster: &mut Cluster, ground: &Ground)
     }
 
     // Between an eviction and the end of its pods: the quota is still taken after the restart.
-    ground.submit(ground.job("evicted", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "")).await?;
+    ground
+        .submit(ground.job("evicted", "main", "1").pod_annotation("sluice.dev/ignores-deletion", ""))
+        .await?;
     ground.runs("evicted").await?;
     ground.set_workload("evicted", json!({"active": false})).await?;
     ground.condition("evicted", "Evicted", "True", "Deactivated").await?;
@@ -56,7 +58,7 @@ pub(crate) async fn killed_at_every_step(cluster: &mut Cluster, ground: &Ground)
     ground.submit(ground.job("next", "main", "1")).await?;
     ground.waits("next", "WaitingForQuota").await?;
     ensure!(holds(&ground.workload("evicted").await?, "QuotaReserved"), "quota was given back under a pod");
-    ground.force_pods_away("evicted").await?;
+    ground.force_pods_away("evicted")?;
     ground.runs("next").await?;
     ground.waits("evicted", "Deactivated").await?;
     ground.finish("next").await
@@ -84,7 +86,8 @@ pub(crate) async fn two_replicas_and_a_paused_leader(cluster: &mut Cluster, grou
     let settings = Settings { name: "standby".to_owned(), webhook_port: 0, ..first.settings().clone() };
     let second = Manager::start(&cluster.plane, &settings).await?;
     second.ready().await?;
-    let ports = |managers: &[&Manager]| managers.iter().map(|m| m.settings().webhook_port).collect::<Vec<_>>();
+    let ports =
+        |managers: &[&Manager]| managers.iter().map(|m| m.settings().webhook_port).collect::<Vec<_>>();
     let balancer = cluster.balancer.as_ref().context("no balancer")?;
     balancer.set(ports(&[&first, &second]));
 

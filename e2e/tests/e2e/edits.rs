@@ -10,7 +10,8 @@ use sluice_e2e::wait::eventually;
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const CLASS: &str = "kueue.x-k8s.io/priority-class";
 
-fn label(key: &str, value: Value) -> Value {
+fn label(key: &str, value: impl Into<Value>) -> Value {
+    let value: Value = value.into();
     json!({"metadata": {"labels": {key: value}}})
 }
 
@@ -35,7 +36,7 @@ pub(crate) async fn edits_of_a_pending_job(_: &Cluster, ground: &Ground) -> Resu
     .await?;
 
     refused(change(label(CLASS, Value::Null)).await, 403)?;
-    change(label(CLASS, high.clone().into())).await?;
+    change(label(CLASS, high)).await?;
     eventually("its Workload has the new priority", async || {
         let workload = ground.workload("edited").await?;
         ensure!(number(&workload, "/spec/priority") == 9, "it is {}", workload["spec"]["priority"]);
@@ -51,7 +52,7 @@ pub(crate) async fn edits_of_a_pending_job(_: &Cluster, ground: &Ground) -> Resu
     .await?;
     // Now it can never run here, and moves where it can.
     ground.waits("edited", "ExceedsMaxQuota").await?;
-    change(label(QUEUE, "roomy".into())).await?;
+    change(label(QUEUE, "roomy")).await?;
     ground.runs("edited").await
 }
 
@@ -61,13 +62,13 @@ pub(crate) async fn edits_of_a_running_job(_: &Cluster, ground: &Ground) -> Resu
     ground.submit(ground.job("running", "main", "2")).await?;
     ground.runs("running").await?;
     let change = async |patch: Value| ground.objects.merge(Kind::JOB, &ground.name, "running", &patch).await;
-    let message = refused(change(label(QUEUE, "other".into())).await, 403)?;
+    let message = refused(change(label(QUEUE, "other")).await, 403)?;
     ensure!(message.contains("metadata.labels[kueue.x-k8s.io/queue-name]"), "{message}");
-    refused(change(label(CLASS, "any".into())).await, 403)?;
+    refused(change(label(CLASS, "any")).await, 403)?;
     // Suspended by hand while it has quota: it starts again.
     change(json!({"spec": {"suspend": true}})).await?;
     ground.runs("running").await?;
-    let bad = label("kueue.x-k8s.io/max-exec-time-seconds", "soon".into());
+    let bad = label("kueue.x-k8s.io/max-exec-time-seconds", "soon");
     refused(change(bad).await, 403)?;
     ground.finish("running").await
 }
@@ -96,7 +97,10 @@ pub(crate) async fn what_a_batch_user_may_not_do(cluster: &Cluster, ground: &Gro
     let admitted = json!({"status": {"conditions": []}});
     refused(own.merge_status(Kind::WORKLOAD, &ground.name, &workload, &admitted).await, 403)?;
     refused(own.merge(Kind::CLUSTER_QUEUE, "", &queue, &json!({"spec": {"stopPolicy": "Hold"}})).await, 403)?;
-    refused(own.merge(Kind::LOCAL_QUEUE, &ground.name, "main", &json!({"spec": {"stopPolicy": "Hold"}})).await, 403)?;
+    refused(
+        own.merge(Kind::LOCAL_QUEUE, &ground.name, "main", &json!({"spec": {"stopPolicy": "Hold"}})).await,
+        403,
+    )?;
     refused(own.create(Kind::LOCAL_QUEUE, &local_queue(&ground.name, "more", &queue)).await, 403)?;
     let mut body = ground.job("intruder", "theirs", "1").body().clone();
     body["metadata"]["namespace"] = foreign.into();

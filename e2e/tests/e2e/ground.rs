@@ -100,7 +100,13 @@ impl Ground {
     }
 
     /// A `ClusterQueue` of flavor "any" and a `LocalQueue` of the same short name; fields of `spec` are set on the former.
-    pub(crate) async fn queue(&self, name: &str, cohort: &str, quota: Quota<'_>, spec: Value) -> Result<String> {
+    pub(crate) async fn queue(
+        &self,
+        name: &str,
+        cohort: &str,
+        quota: Quota<'_>,
+        spec: Value,
+    ) -> Result<String> {
         let mut body = objects::cluster_queue(&self.own(name), cohort, &self.own("any"), quota);
         for (field, value) in spec.as_object().into_iter().flatten() {
             body["spec"][field] = value.clone();
@@ -148,7 +154,10 @@ impl Ground {
             expect(&workload, "Admitted", "True", "Admitted")?;
             let object = self.objects.need(Kind::JOB, &self.name, job).await?;
             ensure!(object["spec"]["suspend"] == json!(false), "it is suspended");
-            ensure!(number(&object, "/status/ready") == number(&object, "/spec/parallelism"), "not all pods are ready");
+            ensure!(
+                number(&object, "/status/ready") == number(&object, "/spec/parallelism"),
+                "not all pods are ready"
+            );
             Ok(())
         })
         .await
@@ -193,7 +202,12 @@ impl Ground {
 
     /// Waits until the status of a `ClusterQueue` counts so many pending, reserving and admitted workloads, and holds
     /// as many resources as `total` says.
-    pub(crate) async fn counts(&self, queue: &str, counts: (i64, i64, i64), total: &[(&str, &str)]) -> Result<()> {
+    pub(crate) async fn counts(
+        &self,
+        queue: &str,
+        counts: (i64, i64, i64),
+        total: &[(&str, &str)],
+    ) -> Result<()> {
         eventually(format!("{queue} counts {counts:?} and holds {total:?}"), async || {
             let object = self.objects.need(Kind::CLUSTER_QUEUE, "", &self.own(queue)).await?;
             let found = (
@@ -202,9 +216,11 @@ impl Ground {
                 number(&object, "/status/admittedWorkloads"),
             );
             ensure!(found == counts, "it counts {found:?}");
-            let resources = object.pointer("/status/flavorsReservation/0/resources").and_then(Value::as_array);
+            let resources =
+                object.pointer("/status/flavorsReservation/0/resources").and_then(Value::as_array);
             for (resource, amount) in total {
-                let entry = resources.and_then(|all| all.iter().find(|entry| text(entry, "/name") == *resource));
+                let entry =
+                    resources.and_then(|all| all.iter().find(|entry| text(entry, "/name") == *resource));
                 let held = entry.map_or("nothing", |entry| text(entry, "/total"));
                 ensure!(held == *amount, "it holds {held} {resource}");
             }
@@ -234,9 +250,18 @@ impl Ground {
     }
 
     /// Removes a Job's pods as if their node were gone.
-    pub(crate) async fn force_pods_away(&self, job: &str) -> Result<()> {
+    pub(crate) fn force_pods_away(&self, job: &str) -> Result<()> {
         self.kubectl
-            .run(&["delete", "pods", "-n", &self.name, "-l", &format!("job-name={job}"), "--force", "--grace-period=0"])
+            .run(&[
+                "delete",
+                "pods",
+                "-n",
+                &self.name,
+                "-l",
+                &format!("job-name={job}"),
+                "--force",
+                "--grace-period=0",
+            ])
             .map(drop)
     }
 

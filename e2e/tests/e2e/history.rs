@@ -19,21 +19,27 @@ impl History {
     /// Records all changes in a namespace ("" for all) from now on. A gap is an error when it is read.
     pub(crate) async fn start(objects: &Objects, kind: Kind, namespace: &str) -> Result<Self> {
         let api = objects.api(kind, namespace);
-        let list = api.list(&kube::api::ListParams::default()).await?;
-        let mut version = list.metadata.resource_version.unwrap_or_default();
+        let present = api.list(&kube::api::ListParams::default()).await?;
+        let mut position = present.metadata.resource_version.unwrap_or_default();
         let (revisions, lost) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
         let (into, gap) = (Arc::clone(&revisions), Arc::clone(&lost));
         let task = tokio::spawn(async move {
             loop {
-                let Ok(stream) = api.watch(&WatchParams::default(), &version).await else { continue };
+                let Ok(stream) = api.watch(&WatchParams::default(), &position).await else {
+                    continue;
+                };
                 let mut stream = Box::pin(stream);
                 while let Some(event) = stream.next().await {
                     match event {
-                        Ok(WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object)) => {
-                            version = object.metadata.resource_version.clone().unwrap_or_default();
+                        Ok(
+                            WatchEvent::Added(object)
+                            | WatchEvent::Modified(object)
+                            | WatchEvent::Deleted(object),
+                        ) => {
+                            position = object.metadata.resource_version.clone().unwrap_or_default();
                             into.lock().unwrap().push(serde_json::to_value(&object).unwrap());
                         }
-                        Ok(WatchEvent::Bookmark(mark)) => version = mark.metadata.resource_version,
+                        Ok(WatchEvent::Bookmark(mark)) => position = mark.metadata.resource_version,
                         Ok(WatchEvent::Error(status)) => {
                             *gap.lock().unwrap() = Some(status.message.clone());
                             return;
@@ -55,10 +61,9 @@ impl History {
 
     /// The position of the first revision in which an object of this name prefix has a condition.
     pub(crate) fn first(&self, prefix: &str, condition: &str) -> Result<Option<usize>> {
-        Ok(self
-            .revisions()?
-            .iter()
-            .position(|object| text(object, "/metadata/name").starts_with(prefix) && holds(object, condition)))
+        Ok(self.revisions()?.iter().position(|object| {
+            text(object, "/metadata/name").starts_with(prefix) && holds(object, condition)
+        }))
     }
 }
 

@@ -36,7 +36,9 @@ pub(crate) async fn deactivate_and_reactivate(_: &Cluster, ground: &Ground) -> R
 /// Eviction has two steps: pods that will not go keep their quota.
 pub(crate) async fn eviction_keeps_quota_until_pods_are_gone(_: &Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    ground.submit(ground.job("stubborn", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "")).await?;
+    ground
+        .submit(ground.job("stubborn", "main", "1").pod_annotation("sluice.dev/ignores-deletion", ""))
+        .await?;
     ground.runs("stubborn").await?;
     ground.submit(ground.job("next", "main", "1")).await?;
     ground.waits("next", "WaitingForQuota").await?;
@@ -46,14 +48,17 @@ pub(crate) async fn eviction_keeps_quota_until_pods_are_gone(_: &Cluster, ground
         let job = ground.objects.need(Kind::JOB, &ground.name, "stubborn").await?;
         ensure!(job["spec"]["suspend"] == json!(true), "it is not suspended");
         let pods = ground.pods("stubborn").await?;
-        ensure!(pods.iter().all(|pod| pod["metadata"]["deletionTimestamp"].is_string()), "a pod was not asked");
+        ensure!(
+            pods.iter().all(|pod| pod["metadata"]["deletionTimestamp"].is_string()),
+            "a pod was not asked"
+        );
         ensure!(!pods.is_empty(), "the pod is gone");
         Ok(())
     })
     .await?;
     ensure!(holds(&ground.workload("stubborn").await?, "QuotaReserved"), "quota was given back under a pod");
     ground.still_waits("next").await?;
-    ground.force_pods_away("stubborn").await?;
+    ground.force_pods_away("stubborn")?;
     ground.waits("stubborn", "Deactivated").await?;
     ground.runs("next").await
 }
@@ -64,7 +69,8 @@ pub(crate) async fn hold_and_drain_a_cluster_queue(_: &Cluster, ground: &Ground)
     ground.runs("first").await?;
     ground.submit(ground.job("second", "main", "1")).await?;
     ground.waits("second", "WaitingForQuota").await?;
-    let stop = async |policy: &str| ground.set(Kind::CLUSTER_QUEUE, "", &queue, json!({"stopPolicy": policy})).await;
+    let stop =
+        async |policy: &str| ground.set(Kind::CLUSTER_QUEUE, "", &queue, json!({"stopPolicy": policy})).await;
 
     // Hold: who runs runs on, who waits is told.
     stop("Hold").await?;
@@ -87,8 +93,9 @@ pub(crate) async fn hold_and_drain_a_local_queue(_: &Cluster, ground: &Ground) -
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     ground.submit(ground.job("first", "main", "1")).await?;
     ground.runs("first").await?;
-    let stop =
-        async |policy: &str| ground.set(Kind::LOCAL_QUEUE, &ground.name, "main", json!({"stopPolicy": policy})).await;
+    let stop = async |policy: &str| {
+        ground.set(Kind::LOCAL_QUEUE, &ground.name, "main", json!({"stopPolicy": policy})).await
+    };
     stop("HoldAndDrain").await?;
     ground.condition("first", "Evicted", "True", "LocalQueueStopped").await?;
     ground.waits("first", "Suspended").await?;

@@ -13,7 +13,11 @@ pub(crate) async fn one_job_from_creation_to_the_next(_: &Cluster, ground: &Grou
     ground.submit(ground.job("first", "main", "2")).await?;
     ground.runs("first").await?;
     let workload = ground.workload("first").await?;
-    ensure!(text(&workload, "/status/admission/clusterQueue") == queue, "{}", workload["status"]["admission"]);
+    ensure!(
+        text(&workload, "/status/admission/clusterQueue") == queue,
+        "{}",
+        workload["status"]["admission"]
+    );
     let assignment = &workload["status"]["admission"]["podSetAssignments"][0];
     ensure!(text(assignment, "/flavors/cpu") == ground.own("any"), "{assignment}");
     ensure!(text(assignment, "/resourceUsage/cpu") == "2", "{assignment}");
@@ -57,7 +61,12 @@ pub(crate) async fn a_workload_without_a_job_is_scheduled(_: &Cluster, ground: &
     });
     ground.objects.create(Kind::WORKLOAD, &body).await?;
     eventually("it is admitted", async || {
-        expect(&ground.objects.need(Kind::WORKLOAD, &ground.name, "alone").await?, "Admitted", "True", "Admitted")
+        expect(
+            &ground.objects.need(Kind::WORKLOAD, &ground.name, "alone").await?,
+            "Admitted",
+            "True",
+            "Admitted",
+        )
     })
     .await?;
     ground.counts("main", (0, 1, 1), &[("cpu", "2")]).await?;
@@ -94,12 +103,18 @@ pub(crate) async fn jobs_deleted_in_every_state(_: &Cluster, ground: &Ground) ->
         ground.waits(pending, "WaitingForQuota").await?;
         ground.submit(ground.job(reserved, "checked", "1")).await?;
         ground.condition(reserved, "QuotaReserved", "True", "QuotaReserved").await?;
-        ensure!(!holds(&ground.workload(reserved).await?, "Admitted"), "{reserved} is admitted past its check");
+        ensure!(
+            !holds(&ground.workload(reserved).await?, "Admitted"),
+            "{reserved} is admitted past its check"
+        );
         for name in &names {
             let workload = text(&ground.workload(name).await?, "/metadata/name").to_owned();
             ground.objects.delete(Kind::JOB, &ground.name, name, policy.clone()).await?;
             eventually(format!("{name} is gone, its Workload gone or finished"), async || {
-                ensure!(ground.objects.get(Kind::JOB, &ground.name, name).await?.is_none(), "the Job is there");
+                ensure!(
+                    ground.objects.get(Kind::JOB, &ground.name, name).await?.is_none(),
+                    "the Job is there"
+                );
                 let left = ground.objects.get(Kind::WORKLOAD, &ground.name, &workload).await?;
                 ensure!(left.is_none_or(|left| holds(&left, "Finished")), "the Workload is there");
                 Ok(())

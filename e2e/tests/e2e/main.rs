@@ -5,8 +5,6 @@
 #![expect(clippy::disallowed_methods, reason = "tests wait and run programs")]
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a case fails by panicking as well as by an error, and this harness prints"
@@ -46,7 +44,10 @@ type Alone = for<'a> fn(&'a mut Cluster, &'a Ground) -> LocalBoxFuture<'a, Resul
 
 macro_rules! cases {
     ($kind:ty: $($module:ident::$name:ident),* $(,)?) => {
-        [$((concat!(stringify!($module), "::", stringify!($name)), (|c, g| $module::$name(c, g).boxed_local()) as $kind)),*]
+        [$({
+            let run: $kind = |cluster, ground| $module::$name(cluster, ground).boxed_local();
+            (concat!(stringify!($module), "::", stringify!($name)), run)
+        }),*]
     };
 }
 
@@ -92,7 +93,11 @@ async fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     if std::env::args().any(|word| word == "--list") {
-        shared().iter().map(|case| case.0).chain(alone().iter().map(|case| case.0)).for_each(|name| println!("{name}: test"));
+        shared()
+            .iter()
+            .map(|case| case.0)
+            .chain(alone().iter().map(|case| case.0))
+            .for_each(|name| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
     match signals::interruptible(run(wanted)).await {

@@ -9,8 +9,11 @@ use sluice_e2e::objects::Kind;
 
 pub(crate) async fn higher_priority_first(_: &Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    let (low, mid, high) =
-        (ground.priority("low", 1).await?, ground.priority("mid", 10).await?, ground.priority("high", 100).await?);
+    let (low, mid, high) = (
+        ground.priority("low", 1).await?,
+        ground.priority("mid", 10).await?,
+        ground.priority("high", 100).await?,
+    );
     ground.submit(ground.job("holder", "main", "1")).await?;
     ground.runs("holder").await?;
     for (name, class) in [("low", low), ("high", high), ("mid", mid)] {
@@ -40,7 +43,8 @@ pub(crate) async fn strict_fifo_keeps_the_line(_: &Cluster, ground: &Ground) -> 
     ground.finish("holder").await?;
     ground.runs("big").await?;
     ground.runs("small").await?;
-    let (big, small) = (history.first("job-big-", "QuotaReserved")?, history.first("job-small-", "QuotaReserved")?);
+    let (big, small) =
+        (history.first("job-big-", "QuotaReserved")?, history.first("job-small-", "QuotaReserved")?);
     ensure!(big.is_some() && big < small, "small got quota at revision {small:?}, big at {big:?}");
     Ok(())
 }

@@ -10,7 +10,7 @@ use sluice_e2e::wait::eventually;
 use std::time::Duration;
 
 /// How long nothing may be written.
-const SETTLED: Duration = Duration::from_secs(60);
+const SETTLED: Duration = Duration::from_mins(1);
 
 fn account() -> String {
     format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
@@ -41,7 +41,8 @@ pub(crate) async fn writes_and_events_of_one_job(cluster: &mut Cluster, ground: 
         .into_iter()
         .filter(|request| request.namespace == ground.name && request.name.contains("counted"))
         .collect();
-    let (events, writes): (Vec<Request>, Vec<Request>) = own.into_iter().partition(|r| r.resource == "events");
+    let (events, writes): (Vec<Request>, Vec<Request>) =
+        own.into_iter().partition(|r| r.resource == "events");
     println!("      {:?}; {} events", count(&writes), events.len());
     ensure!(writes.len() <= 7, "{} writes: {:?}", writes.len(), count(&writes));
     ensure!(events.len() <= 6, "{} events", events.len());
@@ -76,7 +77,8 @@ async fn quiet_for(cluster: &Cluster, while_: Duration) -> Result<()> {
     eventually(format!("{} s without writes", while_.as_secs()), async || {
         let mut audit = cluster.audit()?;
         tokio::time::sleep(while_).await;
-        let writes: Vec<Request> = audit.writes_of(&account())?.into_iter().filter(|r| !is_lease(r)).collect();
+        let writes: Vec<Request> =
+            audit.writes_of(&account())?.into_iter().filter(|r| !is_lease(r)).collect();
         ensure!(writes.is_empty(), "{:?}", count(&writes));
         Ok(())
     })

@@ -1,0 +1,51 @@
+# Everything that is done with this repository. The first run of demo, up, test or conformance builds the control plane.
+CARGO ?= cargo
+E2E = $(CARGO) run --quiet --locked --package sluice-e2e --bin sluice-e2e --
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up down test e2e conformance bench bench-cluster lint fmt crds generated deny
+
+help: ## list what there is
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## show the main job on a real control plane, check it, leave nothing behind
+	@$(E2E) demo
+
+up: ## start the same cluster and leave it running; prints how to point kubectl at it
+	@$(E2E) up
+
+down: ## stop it
+	@$(E2E) down
+
+test: ## unit, law and contract tests, then end-to-end tests on a real control plane
+	$(CARGO) test --locked --package sluice
+	$(CARGO) test --locked --package sluice-e2e --lib --bins
+	$(CARGO) test --locked --package sluice-e2e --test e2e
+
+e2e: ## the end-to-end tests alone; CASE=WORD runs those whose names contain it
+	$(CARGO) test --locked --package sluice-e2e --test e2e -- $(CASE)
+
+conformance: ## replay recorded API answers, where ../shared exists; CASES=DIR SUITE=NAME SHOW=N
+	@$(E2E) conformance --cases "$(CASES)" --suite "$(SUITE)" --show $(or $(SHOW),0)
+
+bench: ## benchmarks of the engine
+	$(CARGO) bench --locked --package sluice
+
+bench-cluster: ## a burst of 1,000 Jobs on a real control plane, and the API server alone
+	@$(E2E) bench
+
+lint: ## formatting and clippy, warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+fmt: ## format
+	$(CARGO) fmt --all
+
+crds: ## generate crds/ from the types
+	$(CARGO) run --quiet --locked --bin sluice -- crds --write crds
+
+generated: crds ## fail if a generated file is stale
+	git diff --exit-code -- crds
+
+deny: ## licences, sources, bans and duplicate versions of the dependencies
+	$(CARGO) deny --locked check bans licenses sources
