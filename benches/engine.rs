@@ -16,16 +16,10 @@ const QUEUES: usize = 30;
 const COHORTS: usize = 5;
 
 fn groups(nominal: i64) -> Vec<ResourceGroup> {
-    let limits = Limits {
-        nominal: Amount::new(nominal),
-        ..Limits::default()
-    };
+    let limits = Limits { nominal: Amount::new(nominal), ..Limits::default() };
     let flavor = |name: &str| FlavorQuotas {
         name: Arc::from(name),
-        limits: ["cpu", "memory"]
-            .into_iter()
-            .map(|r| (Arc::from(r), limits))
-            .collect(),
+        limits: ["cpu", "memory"].into_iter().map(|r| (Arc::from(r), limits)).collect(),
     };
     vec![ResourceGroup::of(vec![flavor("spot"), flavor("on-demand")])]
 }
@@ -33,21 +27,10 @@ fn groups(nominal: i64) -> Vec<ResourceGroup> {
 /// Every tenth workload has a shape of its own.
 fn workload(n: usize) -> Workload {
     let number = i64::try_from(n).unwrap_or_default();
-    let own = if n.is_multiple_of(10) {
-        1 + number % 500
-    } else {
-        10
-    };
-    let requests = [("cpu", own), ("memory", 10)]
-        .into_iter()
-        .map(|(r, a)| (Arc::from(r), Amount::new(a)))
-        .collect();
-    let pods = PodSet {
-        name: Arc::from("main"),
-        count: 1,
-        requests,
-        ..PodSet::default()
-    };
+    let own = if n.is_multiple_of(10) { 1 + number % 500 } else { 10 };
+    let requests =
+        [("cpu", own), ("memory", 10)].into_iter().map(|(r, a)| (Arc::from(r), Amount::new(a))).collect();
+    let pods = PodSet { name: Arc::from("main"), count: 1, requests, ..PodSet::default() };
     Workload {
         key: ObjectKey::new("ns", &format!("w{n}")),
         uid: Arc::from(format!("u{n}")),
@@ -81,10 +64,7 @@ fn world(pending: usize, nominal: i64) -> Engine {
 }
 
 fn charge(n: usize) -> Charge {
-    let usage = ["cpu", "memory"]
-        .iter()
-        .map(|r| (FlavorResource::new("spot", r), Amount::new(1)))
-        .collect();
+    let usage = ["cpu", "memory"].iter().map(|r| (FlavorResource::new("spot", r), Amount::new(1))).collect();
     Charge {
         cluster_queue: Arc::from(format!("q{}", n % QUEUES)),
         usage,

@@ -35,7 +35,13 @@ impl Lookup for Cluster {
     }
 }
 
-fn asked(path: &str, object: &Value, old: Option<&Value>, cluster: &Cluster, settings: &AdmissionSettings) -> Value {
+fn asked(
+    path: &str,
+    object: &Value,
+    old: Option<&Value>,
+    cluster: &Cluster,
+    settings: &AdmissionSettings,
+) -> Value {
     let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
     let request = json!({"request": {"uid": "u-1", "operation": operation, "namespace": "ns", "object": object, "oldObject": old}});
     review(path, &request, &Context { objects: cluster, settings })
@@ -71,11 +77,19 @@ fn a_job_with_a_queue_is_suspended_and_others_are_not() {
 }
 
 fn owner(name: &str) -> Owner {
-    Owner { api_version: "batch/v1".into(), kind: "Job".into(), name: name.into(), uid: format!("uid-{name}") }
+    Owner {
+        api_version: "batch/v1".into(),
+        kind: "Job".into(),
+        name: name.into(),
+        uid: format!("uid-{name}"),
+    }
 }
 
 fn view(name: &str, queue: Option<&str>, controller: Option<Owner>) -> (String, OwnerView) {
-    (name.to_owned(), OwnerView { uid: format!("uid-{name}"), queue_name: queue.map(str::to_owned), controller })
+    (
+        name.to_owned(),
+        OwnerView { uid: format!("uid-{name}"), queue_name: queue.map(str::to_owned), controller },
+    )
 }
 
 #[test]
@@ -118,7 +132,8 @@ fn patches_make_missing_parents_at_once() {
     let want = json!({"spec": null, "metadata": {"labels": {"a/b": "x"}, "finalizers": ["f", "g"]}});
     assert_eq!(patch.object(), &want);
     let mut replayed = json!({"spec": null});
-    let operations: json_patch::Patch = serde_json::from_value(Value::Array(patch.into_operations())).unwrap();
+    let operations: json_patch::Patch =
+        serde_json::from_value(Value::Array(patch.into_operations())).unwrap();
     json_patch::patch(&mut replayed, &operations).unwrap();
     assert_eq!(replayed, want);
 }
@@ -129,7 +144,8 @@ fn any_json() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
-        prop::sample::select(vec!["", "x", "-1", "Bad_", "true", "9223372036854775808", "[]", "a/b", "1e30"]).prop_map(Value::from),
+        prop::sample::select(vec!["", "x", "-1", "Bad_", "true", "9223372036854775808", "[]", "a/b", "1e30"])
+            .prop_map(Value::from),
     ];
     leaf.prop_recursive(2, 6, 3, |inner| {
         prop_oneof![

@@ -56,11 +56,7 @@ pub struct Verdict {
 impl Verdict {
     /// A verdict that needs no blockers.
     pub fn plain(reason: PendingReason, text: &str) -> Self {
-        Self {
-            reason,
-            blockers: Vec::new(),
-            text: Arc::from(text),
-        }
+        Self { reason, blockers: Vec::new(), text: Arc::from(text) }
     }
 }
 
@@ -86,10 +82,7 @@ impl fmt::Display for Blocker {
                 )
             }
             (BlockerKind::NeverFits | BlockerKind::InUse, None) => {
-                write!(
-                    f,
-                    "insufficient quota for {resource} in flavor {flavor}, {need} requested"
-                )
+                write!(f, "insufficient quota for {resource} in flavor {flavor}, {need} requested")
             }
         }
     }
@@ -115,9 +108,5 @@ impl fmt::Display for Verdict {
 
 /// The amount with its unit as users write it.
 fn amount_text(resource: &str, amount: Amount) -> String {
-    if amount == Amount::UNLIMITED {
-        "unlimited".to_owned()
-    } else {
-        quantity_text(resource, amount)
-    }
+    if amount == Amount::UNLIMITED { "unlimited".to_owned() } else { quantity_text(resource, amount) }
 }

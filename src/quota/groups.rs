@@ -48,15 +48,8 @@ impl ResourceGroup {
         let group = |group: &api::ResourceGroup| {
             let flavors: Result<Vec<FlavorQuotas>, QuantityError> =
                 group.flavors.iter().map(flavor).collect();
-            let covered = group
-                .covered_resources
-                .iter()
-                .map(|name| Arc::from(name.as_str()))
-                .collect();
-            Ok(Self {
-                covered,
-                flavors: flavors?,
-            })
+            let covered = group.covered_resources.iter().map(|name| Arc::from(name.as_str())).collect();
+            Ok(Self { covered, flavors: flavors? })
         };
         groups.iter().map(group).collect()
     }
@@ -79,10 +72,7 @@ fn flavor(flavor: &api::FlavorQuotas) -> Result<FlavorQuotas, QuantityError> {
     };
     let limits: Result<BTreeMap<Arc<str>, Limits>, QuantityError> =
         flavor.resources.iter().map(limits).collect();
-    Ok(FlavorQuotas {
-        name: Arc::from(flavor.name.as_str()),
-        limits: limits?,
-    })
+    Ok(FlavorQuotas { name: Arc::from(flavor.name.as_str()), limits: limits? })
 }
 
 /// All limits of a node by flavor and resource.

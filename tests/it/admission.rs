@@ -16,10 +16,7 @@ struct Recorded {
 
 impl Recorded {
     fn read(context: &Value) -> Self {
-        let mut recorded = Self {
-            namespaces: BTreeMap::new(),
-            queues: BTreeSet::new(),
-        };
+        let mut recorded = Self { namespaces: BTreeMap::new(), queues: BTreeSet::new() };
         let mut names = vec!["default".to_owned(), "kube-system".to_owned()];
         for item in context.as_array().unwrap() {
             let (body, meta) = (&item["body"], &item["body"]["metadata"]);
@@ -27,9 +24,7 @@ impl Recorded {
             match body["kind"].as_str().unwrap() {
                 "Namespace" => names.push(name),
                 "LocalQueue" => {
-                    recorded
-                        .queues
-                        .insert((meta["namespace"].as_str().unwrap().to_owned(), name));
+                    recorded.queues.insert((meta["namespace"].as_str().unwrap().to_owned(), name));
                 }
                 _ => {}
             }
@@ -61,22 +56,16 @@ impl Lookup for Recorded {
 }
 
 fn shared() -> Option<PathBuf> {
-    let root = std::env::var_os("SLUICE_SHARED").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"),
-        PathBuf::from,
-    );
+    let root = std::env::var_os("SLUICE_SHARED")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
     let api = root.join("conformance/api");
     api.is_dir().then_some(api)
 }
 
 fn lines(path: PathBuf) -> Vec<Value> {
     let mut text = String::new();
-    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap())
-        .read_to_string(&mut text)
-        .unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// What a patch makes of an object: the status alone, or all but the status.
@@ -143,9 +132,7 @@ impl Suite {
 
 fn unbase64(text: &str) -> Vec<u8> {
     let digit = |c: u8| {
-        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-            .iter()
-            .position(|d| *d == c)
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".iter().position(|d| *d == c)
     };
     let bits: Vec<usize> = text.bytes().filter_map(digit).collect();
     let bytes = bits.chunks(4).flat_map(|chunk| {
@@ -163,10 +150,7 @@ fn fields(message: &str) -> BTreeSet<(String, String)> {
     let kinds = "Invalid value|Required value|Forbidden|Duplicate value|Not found|Unsupported value|Too long|Too many";
     let path = r"((?:spec|status|metadata)[^\s,:\[\]]*(?:\[[^\]]*\][^\s,:\[\]]*)*)";
     let pattern = regex::Regex::new(&format!("{path}: ({kinds})")).unwrap();
-    pattern
-        .captures_iter(message)
-        .map(|found| (found[1].to_owned(), found[2].to_owned()))
-        .collect()
+    pattern.captures_iter(message).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
 }
 
 fn recorded_fields(expect: &Value) -> Option<BTreeSet<(String, String)>> {
@@ -186,12 +170,7 @@ fn objects(
     for step in case["steps"].as_array().unwrap() {
         stored = Some(match step["do"].as_str().unwrap() {
             "create" => suite.created(namespace, &step["body"], ctx),
-            _ => patched(
-                &stored?,
-                step["path"].as_str()?,
-                step["type"].as_str()?,
-                &step["body"],
-            )?,
+            _ => patched(&stored?, step["path"].as_str()?, step["type"].as_str()?, &step["body"])?,
         });
     }
     let request = &case["request"];
@@ -208,8 +187,7 @@ fn objects(
 }
 
 fn namespace_of(path: &str) -> &str {
-    path.split_once("/namespaces/")
-        .map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default())
+    path.split_once("/namespaces/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default())
 }
 
 #[test]
@@ -222,40 +200,15 @@ fn recorded_answers() {
         serde_json::from_str(&std::fs::read_to_string(api.join("context.json")).unwrap()).unwrap();
     let recorded = Recorded::read(&context);
     let settings = AdmissionSettings::default();
-    let ctx = Context {
-        objects: &recorded,
-        settings: &settings,
-    };
+    let ctx = Context { objects: &recorded, settings: &settings };
     let group = "kueue.x-k8s.io";
-    let own = |kind, stem, mutated| Suite {
-        group,
-        kind,
-        stem,
-        mutated,
-    };
+    let own = |kind, stem, mutated| Suite { group, kind, stem, mutated };
     let suites = [
-        (
-            "job",
-            Suite {
-                group: "batch",
-                kind: "Job",
-                stem: "batch-v1-job",
-                mutated: true,
-            },
-        ),
-        (
-            "workload",
-            own("Workload", "kueue-x-k8s-io-v1beta2-workload", true),
-        ),
-        (
-            "clusterqueue",
-            own("ClusterQueue", "kueue-x-k8s-io-v1beta2-clusterqueue", true),
-        ),
+        ("job", Suite { group: "batch", kind: "Job", stem: "batch-v1-job", mutated: true }),
+        ("workload", own("Workload", "kueue-x-k8s-io-v1beta2-workload", true)),
+        ("clusterqueue", own("ClusterQueue", "kueue-x-k8s-io-v1beta2-clusterqueue", true)),
         ("cohort", own("Cohort", "kueue-x-k8s-io-v1beta2-cohort", false)),
-        (
-            "resourceflavor",
-            own("ResourceFlavor", "kueue-x-k8s-io-v1beta2-resourceflavor", true),
-        ),
+        ("resourceflavor", own("ResourceFlavor", "kueue-x-k8s-io-v1beta2-resourceflavor", true)),
     ];
     let (mut judged, mut wrong) = (0, Vec::new());
     for (name, suite) in &suites {
@@ -282,10 +235,7 @@ fn recorded_answers() {
                 answer["allowed"] == true && same_outcome(suite, &new, old.is_none(), expect)
             };
             if !right {
-                wrong.push(format!(
-                    "{}: {said:?} instead of {message:?}, {new}",
-                    case["name"]
-                ));
+                wrong.push(format!("{}: {said:?} instead of {message:?}, {new}", case["name"]));
             }
         }
     }
@@ -306,11 +256,7 @@ fn same_outcome(suite: &Suite, new: &Value, created: bool, expect: &Value) -> bo
         all.into_iter().filter(|(key, _)| key.starts_with("kueue.x-k8s.io/")).collect()
     };
     let gates = ["spec", "template", "spec", "schedulingGates"];
-    let at = |object: &Value| {
-        gates
-            .iter()
-            .fold(object.clone(), |value, field| value[*field].clone())
-    };
+    let at = |object: &Value| gates.iter().fold(object.clone(), |value, field| value[*field].clone());
     truth(&new["spec"]["suspend"]) == truth(&want["spec"]["suspend"])
         && plain(&new["metadata"]["labels"]) == plain(&want["metadata"]["labels"])
         && new["metadata"]["finalizers"] == want["metadata"]["finalizers"]

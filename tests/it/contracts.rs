@@ -12,11 +12,7 @@ use std::collections::BTreeMap;
 /// A suspended job of a kind as a server would return it, with a template of its own.
 fn sample(kind: &dyn JobKind, template: &Value) -> Value {
     let gvk = kind.gvk();
-    assert_eq!(
-        (gvk.group, gvk.kind),
-        ("batch", "Job"),
-        "a new kind needs a sample"
-    );
+    assert_eq!((gvk.group, gvk.kind), ("batch", "Job"), "a new kind needs a sample");
     json!({
         "apiVersion": gvk.api_version(), "kind": gvk.kind,
         "metadata": {
@@ -42,11 +38,7 @@ fn plain_template() -> Value {
 }
 
 fn map(prefix: &'static str) -> impl Strategy<Value = BTreeMap<String, String>> {
-    proptest::collection::btree_map(
-        (0..6_u8).prop_map(move |n| format!("{prefix}{n}")),
-        "[a-z]{1,3}",
-        0..4,
-    )
+    proptest::collection::btree_map((0..6_u8).prop_map(move |n| format!("{prefix}{n}")), "[a-z]{1,3}", 0..4)
 }
 
 fn tolerations() -> impl Strategy<Value = Vec<Value>> {
@@ -203,18 +195,12 @@ fn pointers(value: &Value) -> Vec<String> {
     let escape = |key: &str| key.replace('~', "~0").replace('/', "~1");
     let below: Vec<(String, &Value)> = match value {
         Value::Object(fields) => fields.iter().map(|(key, value)| (escape(key), value)).collect(),
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .map(|(at, value)| (at.to_string(), value))
-            .collect(),
+        Value::Array(items) => items.iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect(),
         _ => Vec::new(),
     };
-    let deeper = below.iter().flat_map(|(key, value)| {
-        pointers(value)
-            .into_iter()
-            .map(move |rest| format!("/{key}{rest}"))
-    });
+    let deeper = below
+        .iter()
+        .flat_map(|(key, value)| pointers(value).into_iter().map(move |rest| format!("/{key}{rest}")));
     std::iter::once(String::new()).chain(deeper).collect()
 }
 
@@ -283,14 +269,8 @@ fn the_workload_names_its_job_and_keeps_the_last_of_equal_variables() {
             workload["metadata"]["labels"],
             json!({ "team": "a", "kueue.x-k8s.io/job-uid": &*view.uid })
         );
-        assert_eq!(
-            workload["metadata"]["annotations"],
-            json!({ "provreq.kueue.x-k8s.io/x": "1" })
-        );
-        assert_eq!(
-            workload["metadata"]["ownerReferences"][0]["uid"],
-            json!(&*view.uid)
-        );
+        assert_eq!(workload["metadata"]["annotations"], json!({ "provreq.kueue.x-k8s.io/x": "1" }));
+        assert_eq!(workload["metadata"]["ownerReferences"][0]["uid"], json!(&*view.uid));
         let set = &workload["spec"]["podSets"][0];
         assert_eq!((&set["count"], &set["minCount"]), (&json!(5), &json!(2)));
         let env = &set["template"]["spec"]["containers"][0]["env"];
@@ -306,11 +286,7 @@ fn pods_beyond_the_completions_are_given_back() {
         job["spec"]["parallelism"] = json!(parallelism);
         job["spec"]["completions"] = json!(completions);
         job["status"] = json!({ "succeeded": succeeded, "active": active });
-        kind.decode(&job)
-            .unwrap()
-            .reclaimable
-            .first()
-            .map_or(0, |(_, count)| *count)
+        kind.decode(&job).unwrap().reclaimable.first().map_or(0, |(_, count)| *count)
     };
     assert_eq!(spare(5, 9, 3, 5), 0);
     assert_eq!(spare(5, 9, 6, 3), 2);

@@ -5,8 +5,19 @@ use std::path::{Path, PathBuf};
 
 /// Modules in the order of their dependencies: each may use those before it.
 const LAYERS: [&str; 13] = [
-    "resources", "api", "quota", "queue", "scheduler", "lifecycle", "jobs", "state", "admission", "view", "kube",
-    "server", "cli",
+    "resources",
+    "api",
+    "quota",
+    "queue",
+    "scheduler",
+    "lifecycle",
+    "jobs",
+    "state",
+    "admission",
+    "view",
+    "kube",
+    "server",
+    "cli",
 ];
 /// Layers that decide: no task, no clock, no environment, no network.
 const PURE: usize = 10;
@@ -14,7 +25,14 @@ const PURE: usize = 10;
 const LINES: usize = 500;
 /// What a pure module never says.
 const IMPURE: [&str; 9] = [
-    "async ", ".await", "tokio::", "std::net", "std::fs", "std::env", "SystemTime::now", "Instant::now",
+    "async ",
+    ".await",
+    "tokio::",
+    "std::net",
+    "std::fs",
+    "std::env",
+    "SystemTime::now",
+    "Instant::now",
     "Timestamp::now",
 ];
 
@@ -58,7 +76,9 @@ fn layer_of(file: &str) -> Option<usize> {
 fn imports(line: &str) -> Vec<&str> {
     let Some((_, rest)) = line.split_once("crate::") else { return Vec::new() };
     match rest.strip_prefix('{') {
-        Some(list) => list.split(',').filter_map(|part| part.trim().split([':', '}', ';', ' ']).next()).collect(),
+        Some(list) => {
+            list.split(',').filter_map(|part| part.trim().split([':', '}', ';', ' ']).next()).collect()
+        }
         None => rest.split([':', ';', ' ', ',', '(', ')', '>']).next().into_iter().collect(),
     }
 }
@@ -87,7 +107,9 @@ fn what_decides_is_pure() {
             continue;
         }
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-        for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+        for (number, line) in
+            code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
+        {
             if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
                 wrong.push(format!("{file}:{}: {word}", number + 1));
             }
@@ -114,6 +136,7 @@ fn files_say_what_they_are_for_and_fit_the_mind() {
 #[test]
 fn the_library_lists_its_layers_in_order() {
     let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let listed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let listed: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
     assert_eq!(listed, LAYERS);
 }

@@ -23,20 +23,11 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn authority(name: &str, from: i64, until: i64) -> Authority {
-    Authority {
-        fingerprint: name.into(),
-        from: at(from),
-        until: at(until),
-    }
+    Authority { fingerprint: name.into(), from: at(from), until: at(until) }
 }
 
 fn leaf(issuer: &str, from: i64, until: i64) -> Leaf {
-    Leaf {
-        issuer: issuer.into(),
-        from: at(from),
-        until: at(until),
-        names_complete: true,
-    }
+    Leaf { issuer: issuer.into(), from: at(from), until: at(until), names_complete: true }
 }
 
 fn set(names: &[&str]) -> BTreeSet<Arc<str>> {
@@ -64,18 +55,8 @@ fn table() {
     };
     let cases: Vec<(&str, Observed, i64, Step)> = vec![
         ("nothing yet", Observed::default(), 0, Step::NewAuthority),
-        (
-            "authority expired",
-            settled.clone(),
-            days(366),
-            Step::NewAuthority,
-        ),
-        (
-            "a bundle lacks it",
-            with(&|o| o.bundles[1] = set(&[])),
-            10,
-            Step::Publish(set(&["a"])),
-        ),
+        ("authority expired", settled.clone(), days(366), Step::NewAuthority),
+        ("a bundle lacks it", with(&|o| o.bundles[1] = set(&[])), 10, Step::Publish(set(&["a"]))),
         (
             "publishing keeps what is there",
             with(&|o| o.bundles[1] = set(&["x"])),
@@ -84,12 +65,7 @@ fn table() {
         ),
         ("no leaf", with(&|o| o.leaf = None), 10, Step::NewLeaf),
         ("settled", settled.clone(), 10, Step::Wait(at(days(60)))),
-        (
-            "a third of the leaf's life is left",
-            settled.clone(),
-            days(60),
-            Step::NewLeaf,
-        ),
+        ("a third of the leaf's life is left", settled.clone(), days(60), Step::NewLeaf),
         (
             "a quarter of the authority's life is left",
             with(&|o| o.leaf = Some(leaf("a", days(270), days(360)))),
@@ -135,12 +111,7 @@ fn table() {
         ),
         (
             "names changed",
-            with(&|o| {
-                o.leaf = Some(Leaf {
-                    names_complete: false,
-                    ..leaf("a", 0, days(90))
-                })
-            }),
+            with(&|o| o.leaf = Some(Leaf { names_complete: false, ..leaf("a", 0, days(90)) })),
             days(1),
             Step::NewLeaf,
         ),
@@ -153,10 +124,7 @@ fn table() {
 /// Lets time pass and steps happen over years, with Secrets that get lost, and checks after each step.
 fn live(losses: &[(u32, bool)]) -> Result<(), String> {
     let settings = settings();
-    let mut observed = Observed {
-        bundles: vec![BTreeSet::new(); 2],
-        ..Observed::default()
-    };
+    let mut observed = Observed { bundles: vec![BTreeSet::new(); 2], ..Observed::default() };
     let mut names = 0;
     let mut now = at(0);
     // What the API server still believes: it reads configurations and Secrets a little later.
@@ -181,11 +149,8 @@ fn live(losses: &[(u32, bool)]) -> Result<(), String> {
                         .saturating_add(SignedDuration::try_from(settings.authority_lifetime).unwrap())
                         .unwrap();
                     observed.previous = observed.current.take();
-                    observed.current = Some(Authority {
-                        fingerprint: format!("ca-{names}").into(),
-                        from: now,
-                        until,
-                    });
+                    observed.current =
+                        Some(Authority { fingerprint: format!("ca-{names}").into(), from: now, until });
                 }
                 Step::Publish(bundle) => observed.bundles = vec![bundle; 2],
                 Step::NewLeaf => {
@@ -206,11 +171,8 @@ fn live(losses: &[(u32, bool)]) -> Result<(), String> {
             let everywhere =
                 current.is_some_and(|name| observed.bundles.iter().all(|bundle| bundle.contains(&name)));
             let same = before.current == observed.current;
-            observed.published_since = if everywhere {
-                observed.published_since.filter(|_| same).or(Some(now))
-            } else {
-                None
-            };
+            observed.published_since =
+                if everywhere { observed.published_since.filter(|_| same).or(Some(now)) } else { None };
             if before.leaf != observed.leaf && before.bundles != observed.bundles {
                 return Err("leaf and bundle changed in one step".to_owned());
             }
@@ -230,9 +192,7 @@ fn live(losses: &[(u32, bool)]) -> Result<(), String> {
                 }
             }
         }
-        now = now
-            .saturating_add(SignedDuration::from_secs(i64::from(*skip)))
-            .unwrap();
+        now = now.saturating_add(SignedDuration::from_secs(i64::from(*skip))).unwrap();
         lagging = observed.clone();
     }
     Ok(())

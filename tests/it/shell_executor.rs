@@ -28,27 +28,16 @@ fn client(
             let (parts, body) = request.into_parts();
             let bytes = body.collect().await?.to_bytes();
             let uri = parts.uri.path_and_query().unwrap().to_string();
-            let content = parts
-                .headers
-                .get("content-type")
-                .map(|value| value.to_str().unwrap().to_owned());
+            let content = parts.headers.get("content-type").map(|value| value.to_str().unwrap().to_owned());
             let value = serde_json::from_slice(&bytes).unwrap_or_default();
-            log.lock().unwrap().push((
-                parts.method.clone(),
-                uri.clone(),
-                content.unwrap_or_default(),
-                value,
-            ));
+            log.lock().unwrap().push((parts.method.clone(), uri.clone(), content.unwrap_or_default(), value));
             let (code, answer) = script(&parts.method, &uri);
             if code == 0 {
                 std::future::pending::<()>().await;
             }
             let body = Body::from(serde_json::to_vec(&answer).unwrap());
             Ok::<_, kube::client::BoxError>(
-                Response::builder()
-                    .status(StatusCode::from_u16(code).unwrap())
-                    .body(body)
-                    .unwrap(),
+                Response::builder().status(StatusCode::from_u16(code).unwrap()).body(body).unwrap(),
             )
         }
     });
@@ -83,18 +72,9 @@ async fn execute(
         fence.open_forever();
     }
     let (deltas, mut received) = mpsc::channel(64);
-    let settings = ExecutorSettings {
-        pause: Duration::from_millis(5),
-        ..ExecutorSettings::default()
-    };
+    let settings = ExecutorSettings { pause: Duration::from_millis(5), ..ExecutorSettings::default() };
     let caller = Caller::new(client, Duration::from_millis(200));
-    let executor = Executor {
-        caller,
-        settings,
-        fence,
-        deltas,
-        on_call: Arc::new(|_, _| {}),
-    };
+    let executor = Executor { caller, settings, fence, deltas, on_call: Arc::new(|_, _| {}) };
     let (tasks, queue) = mpsc::unbounded_channel();
     let running = tokio::spawn(executor.run(queue));
     let number = writes.len();
@@ -126,13 +106,7 @@ fn outcome(delta: &Delta) -> &WriteOutcome {
 #[tokio::test]
 async fn requests_on_the_wire() {
     let verbs = [
-        (
-            Verb::Create,
-            None,
-            Method::POST,
-            "?fieldManager=kueue-admission",
-            "application/json",
-        ),
+        (Verb::Create, None, Method::POST, "?fieldManager=kueue-admission", "application/json"),
         (
             Verb::Apply,
             Some("status"),
@@ -140,31 +114,15 @@ async fn requests_on_the_wire() {
             "/w/status?fieldManager=kueue-admission&force=true",
             "application/apply-patch+yaml",
         ),
-        (
-            Verb::Merge,
-            None,
-            Method::PATCH,
-            "/w?fieldManager=kueue-admission",
-            "application/merge-patch+json",
-        ),
+        (Verb::Merge, None, Method::PATCH, "/w?fieldManager=kueue-admission", "application/merge-patch+json"),
         (Verb::Delete, None, Method::DELETE, "/w", "application/json"),
     ];
     for (verb, subresource, method, path, content) in verbs {
         let answer = json!({"metadata": {"name": "w", "managedFields": []}});
-        let (told, seen) = execute(
-            move |_, _| (200, answer.clone()),
-            vec![write(1, verb, subresource)],
-            true,
-        )
-        .await;
-        let WriteOutcome::Done(object) = outcome(&told[0]) else {
-            panic!("{told:?}")
-        };
-        assert_eq!(
-            *object,
-            json!({"metadata": {"name": "w"}}),
-            "managed fields are taken off"
-        );
+        let (told, seen) =
+            execute(move |_, _| (200, answer.clone()), vec![write(1, verb, subresource)], true).await;
+        let WriteOutcome::Done(object) = outcome(&told[0]) else { panic!("{told:?}") };
+        assert_eq!(*object, json!({"metadata": {"name": "w"}}), "managed fields are taken off");
         let path = format!("/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads{path}");
         let body = json!({"metadata": {"resourceVersion": "7"}});
         assert_eq!(seen, vec![(method, path, content.to_owned(), body)]);
@@ -197,18 +155,9 @@ async fn a_conflict_with_an_object_that_is_gone() {
 
 #[tokio::test]
 async fn outcomes_by_status() {
-    for (code, expected) in [
-        (404, "not found"),
-        (403, "rejected"),
-        (422, "rejected"),
-        (400, "rejected"),
-    ] {
-        let (told, seen) = execute(
-            move |_, _| (code, failure(code)),
-            vec![write(1, Verb::Apply, None)],
-            true,
-        )
-        .await;
+    for (code, expected) in [(404, "not found"), (403, "rejected"), (422, "rejected"), (400, "rejected")] {
+        let (told, seen) =
+            execute(move |_, _| (code, failure(code)), vec![write(1, Verb::Apply, None)], true).await;
         let have = match outcome(&told[0]) {
             WriteOutcome::NotFound => "not found",
             WriteOutcome::Rejected { .. } => "rejected",
@@ -224,10 +173,7 @@ async fn outcomes_by_status() {
         };
         let (told, seen) = execute(script, vec![write(1, Verb::Apply, None)], true).await;
         assert!(matches!(&told[0], Delta::Applied { .. }), "{code}");
-        assert!(
-            matches!(outcome(&told[1]), WriteOutcome::Unavailable { .. }),
-            "{code}"
-        );
+        assert!(matches!(outcome(&told[1]), WriteOutcome::Unavailable { .. }), "{code}");
         assert_eq!(seen.len(), 2, "{code}: nothing is sent twice");
     }
 }
@@ -242,15 +188,7 @@ async fn nothing_leaves_while_the_fence_is_shut() {
 async fn writes_of_one_object_keep_their_order() {
     let writes = (1..=20).map(|id| write(id, Verb::Merge, None)).collect();
     let (told, _) = execute(|_, _| (200, json!({})), writes, true).await;
-    let ids: Vec<u64> = told
-        .iter()
-        .map(|delta| {
-            if let Delta::Written(result) = delta {
-                result.id
-            } else {
-                0
-            }
-        })
-        .collect();
+    let ids: Vec<u64> =
+        told.iter().map(|delta| if let Delta::Written(result) = delta { result.id } else { 0 }).collect();
     assert_eq!(ids, (1..=20).collect::<Vec<_>>());
 }

@@ -15,19 +15,8 @@ struct Fate {
 
 #[derive(Clone, Debug)]
 enum Pending {
-    Arrives {
-        at: u64,
-        node: usize,
-        action: Action,
-        fate: Fate,
-        sent: u64,
-    },
-    Answers {
-        at: u64,
-        node: usize,
-        answer: Answer,
-        sent: u64,
-    },
+    Arrives { at: u64, node: usize, action: Action, fate: Fate, sent: u64 },
+    Answers { at: u64, node: usize, answer: Answer, sent: u64 },
 }
 
 struct Node {
@@ -62,18 +51,12 @@ fn land(server: &mut (Option<Record>, u64), action: &Action) -> Answer {
     match action {
         Action::Read => server.0.clone().map_or(Answer::Absent, Answer::Found),
         Action::Write(record) => {
-            let current = server
-                .0
-                .as_ref()
-                .and_then(|record| record.resource_version.clone());
+            let current = server.0.as_ref().and_then(|record| record.resource_version.clone());
             if record.resource_version != current {
                 return Answer::Conflict;
             }
             server.1 += 1;
-            let stored = Record {
-                resource_version: Some(server.1.to_string()),
-                ..record.clone()
-            };
+            let stored = Record { resource_version: Some(server.1.to_string()), ..record.clone() };
             server.0 = Some(stored.clone());
             Answer::Written(stored)
         }
@@ -89,15 +72,7 @@ fn run(clocks: &[(u64, u64)], fates: &[Fate], outages: &[(u64, u64)]) -> Result<
         .map(|(index, (offset, rate))| {
             let identity = format!("node-{index}");
             let elector = Elector::new(settings(&identity));
-            Node {
-                elector,
-                offset: *offset,
-                rate: *rate,
-                waiting: false,
-                wake: 0,
-                restarts: 0,
-                identity,
-            }
+            Node { elector, offset: *offset, rate: *rate, waiting: false, wake: 0, restarts: 0, identity }
         })
         .collect();
     let mut server = (None, 0);
@@ -105,36 +80,21 @@ fn run(clocks: &[(u64, u64)], fates: &[Fate], outages: &[(u64, u64)]) -> Result<
     let mut fates: VecDeque<Fate> = fates.iter().cloned().collect();
     let mut held = 0;
     for real in (0..180_000_u64).step_by(50) {
-        let cut = outages
-            .iter()
-            .any(|(from, length)| (*from..from + length).contains(&real));
+        let cut = outages.iter().any(|(from, length)| (*from..from + length).contains(&real));
         let (due, rest): (Vec<_>, Vec<_>) = wire.into_iter().partition(|pending| match pending {
             Pending::Arrives { at, .. } | Pending::Answers { at, .. } => *at <= real,
         });
         wire = rest;
         for pending in due {
             match pending {
-                Pending::Arrives {
-                    node,
-                    action,
-                    fate,
-                    sent,
-                    ..
-                } => {
+                Pending::Arrives { node, action, fate, sent, .. } => {
                     let answer = land(&mut server, &action);
                     let back = real + fate.back;
                     if !fate.lost && back < sent + TIMEOUT {
-                        wire.push(Pending::Answers {
-                            at: back,
-                            node,
-                            answer,
-                            sent,
-                        });
+                        wire.push(Pending::Answers { at: back, node, answer, sent });
                     }
                 }
-                Pending::Answers {
-                    node, answer, sent, ..
-                } => {
+                Pending::Answers { node, answer, sent, .. } => {
                     let node = &mut nodes[node];
                     if node.waiting {
                         node.waiting = false;
@@ -166,11 +126,7 @@ fn run(clocks: &[(u64, u64)], fates: &[Fate], outages: &[(u64, u64)]) -> Result<
                     node.elector = Elector::new(settings(&format!("{}-{}", node.identity, node.restarts)));
                 }
                 action => {
-                    let fate = fates.pop_front().unwrap_or(Fate {
-                        out: 5,
-                        back: 5,
-                        lost: false,
-                    });
+                    let fate = fates.pop_front().unwrap_or(Fate { out: 5, back: 5, lost: false });
                     node.waiting = true;
                     node.wake = real + TIMEOUT;
                     if !cut {
@@ -185,10 +141,8 @@ fn run(clocks: &[(u64, u64)], fates: &[Fate], outages: &[(u64, u64)]) -> Result<
                 }
             }
         }
-        let holders: Vec<_> = nodes
-            .iter()
-            .filter(|node| node.elector.leading(node.clock(real)).is_some())
-            .collect();
+        let holders: Vec<_> =
+            nodes.iter().filter(|node| node.elector.leading(node.clock(real)).is_some()).collect();
         if holders.len() > 1 {
             return Err(format!("two holders at {real} ms"));
         }

@@ -32,9 +32,7 @@ fn authority() -> Pair {
 
 fn store(serving: &Serving, authority: &Pair) {
     let now = Timestamp::now();
-    let until = pki::certificates(authority.certificate.as_bytes())[0]
-        .authority
-        .until;
+    let until = pki::certificates(authority.certificate.as_bytes())[0].authority.until;
     let names = vec!["svc.ns.svc".to_owned(), "127.0.0.1".to_owned()];
     let leaf = pki::new_leaf(authority, until, &names, now, YEAR / 4).unwrap();
     let (chain, key) = (leaf.certificate.as_bytes(), leaf.key.as_bytes());
@@ -51,15 +49,8 @@ async fn serve(
     provider();
     let (stop, stopped) = watch::channel(false);
     let config = tls::config(Arc::clone(serving));
-    let listener = Listener::bind(
-        "test",
-        "127.0.0.1:0".parse().unwrap(),
-        Some(config),
-        router,
-        limits,
-    )
-    .await
-    .unwrap();
+    let listener =
+        Listener::bind("test", "127.0.0.1:0".parse().unwrap(), Some(config), router, limits).await.unwrap();
     let address = listener.address().unwrap();
     let task = tokio::spawn(listener.run(stopped));
     (address, stop, task)
@@ -68,17 +59,11 @@ async fn serve(
 async fn connect(address: SocketAddr, trusted: &[&Pair]) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     for authority in trusted {
-        roots
-            .add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap())
-            .unwrap();
+        roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
     }
-    let config = ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let stream = TcpStream::connect(address).await?;
-    TlsConnector::from(Arc::new(config))
-        .connect(ServerName::try_from("127.0.0.1").unwrap(), stream)
-        .await
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await
 }
 
 async fn post(stream: &mut TlsStream<TcpStream>, path: &str, body: &[u8]) -> String {
@@ -125,10 +110,7 @@ async fn a_new_certificate_needs_no_new_listener() {
     assert!(connect(address, &[&old]).await.is_err());
     assert!(connect(address, &[&old, &new]).await.is_ok());
     let answer = post(&mut kept, "/mutate-x", br#"{"request":{"uid":"u1"}}"#).await;
-    assert!(
-        answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"u1""#),
-        "{answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"u1""#), "{answer}");
     assert!(answer.contains(r#""path":"/mutate-x""#), "{answer}");
 }
 
@@ -161,24 +143,15 @@ async fn bodies_have_a_limit() {
         }
     }
     let answer = read(&mut stream).await;
-    assert!(
-        answer.is_empty() || answer.starts_with("HTTP/1.1 413"),
-        "{answer}"
-    );
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
     // Just within the limit, and no JSON at all.
     let mut padded = br#"{"request":{"uid":"big"}}"#.to_vec();
     padded.resize(BODY_LIMIT, b' ');
     let mut stream = connect(address, &[&authority]).await.unwrap();
     let answer = post(&mut stream, "/x", &padded).await;
-    assert!(
-        answer.starts_with("HTTP/1.1 200") && answer.contains("big"),
-        "{answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("big"), "{answer}");
     let answer = post(&mut stream, "/x", b"{").await;
-    assert!(
-        answer.starts_with("HTTP/1.1 400") && answer.contains(r#""kind":"Status""#),
-        "{answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains(r#""kind":"Status""#), "{answer}");
 }
 
 #[tokio::test]
@@ -203,16 +176,10 @@ async fn slow_clients_hold_up_nobody() {
     let mut stream = connect(address, &[&authority]).await.unwrap();
     let answer = post(&mut stream, "/x", br#"{"request":{"uid":"quick"}}"#).await;
     assert!(answer.contains("quick"), "{answer}");
-    assert!(
-        began.elapsed() < Duration::from_millis(250),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < Duration::from_millis(250), "{:?}", began.elapsed());
     // Those that say nothing are sent away.
     let mut byte = [0];
-    let ended = tokio::time::timeout(Duration::from_secs(3), silent[0].read(&mut byte))
-        .await
-        .unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(3), silent[0].read(&mut byte)).await.unwrap();
     assert!(matches!(ended, Ok(0) | Err(_)));
     let ended = tokio::time::timeout(Duration::from_secs(3), slow.read(&mut byte)).await;
     assert!(ended.is_ok(), "headers that never end are cut off");
@@ -228,10 +195,7 @@ async fn drain_lets_requests_finish_and_ends() {
         tokio::time::sleep(Duration::from_millis(400)).await;
         axum::Json(json!({"done": true}))
     });
-    let limits = Limits {
-        drain: Duration::from_secs(2),
-        ..Limits::default()
-    };
+    let limits = Limits { drain: Duration::from_secs(2), ..Limits::default() };
     let (address, stop, task) = serve(slow, &serving, limits).await;
     let idle = connect(address, &[&authority]).await.unwrap();
     let mut busy = connect(address, &[&authority]).await.unwrap();
@@ -240,13 +204,7 @@ async fn drain_lets_requests_finish_and_ends() {
     stop.send_replace(true);
     let answer = request.await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    tokio::time::timeout(Duration::from_secs(3), task)
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(
-        TcpStream::connect(address).await.is_err(),
-        "nobody listens any more"
-    );
+    tokio::time::timeout(Duration::from_secs(3), task).await.unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
     drop(idle);
 }

@@ -10,24 +10,16 @@ use std::path::PathBuf;
 
 /// Lines of a recorded table; `None` where it is not there.
 fn table(name: &str) -> Option<Vec<Value>> {
-    let shared = std::env::var_os("SLUICE_SHARED").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"),
-        PathBuf::from,
-    );
+    let shared = std::env::var_os("SLUICE_SHARED")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
     let path = shared.join("conformance/tables").join(format!("{name}.jsonl.gz"));
     let Ok(file) = std::fs::File::open(&path) else {
         println!("skipped: no recorded table {name}");
         return None;
     };
     let mut text = String::new();
-    GzDecoder::new(file)
-        .read_to_string(&mut text)
-        .expect("a gzip file");
-    Some(
-        text.lines()
-            .map(|line| serde_json::from_str(line).expect("a JSON line"))
-            .collect(),
-    )
+    GzDecoder::new(file).read_to_string(&mut text).expect("a gzip file");
+    Some(text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect())
 }
 
 fn judge(name: &str, check: impl Fn(&Value) -> Result<(), String>) {
@@ -36,11 +28,7 @@ fn judge(name: &str, check: impl Fn(&Value) -> Result<(), String>) {
         .iter()
         .filter_map(|line| check(line).err().map(|problem| format!("{problem}\n  in {line}")))
         .collect();
-    println!(
-        "{name}: {} of {} lines agree",
-        lines.len() - wrong.len(),
-        lines.len()
-    );
+    println!("{name}: {} of {} lines agree", lines.len() - wrong.len(), lines.len());
     assert!(
         wrong.is_empty(),
         "{} lines differ, first ones:\n{}",
@@ -50,11 +38,7 @@ fn judge(name: &str, check: impl Fn(&Value) -> Result<(), String>) {
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T) -> Result<(), String> {
-    if got == want {
-        Ok(())
-    } else {
-        Err(format!("{what}: got {got:?}, want {want:?}"))
-    }
+    if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}")) }
 }
 
 #[test]
@@ -62,10 +46,7 @@ fn quantities_read_print_and_compute_as_recorded() {
     judge("quantity", |line| {
         let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
         if line.get("a").is_some() {
-            let (a, b) = (
-                Quantity::parse(&text("a")).unwrap(),
-                Quantity::parse(&text("b")).unwrap(),
-            );
+            let (a, b) = (Quantity::parse(&text("a")).unwrap(), Quantity::parse(&text("b")).unwrap());
             same("cmp", &(a.cmp(&b) as i64), &line["cmp"].as_i64().unwrap())?;
             same("sum", &a.plus(&b).to_string(), &text("sum"))?;
             return same("difference", &a.minus(&b).to_string(), &text("difference"));
@@ -78,11 +59,7 @@ fn quantities_read_print_and_compute_as_recorded() {
         same("canonical", &quantity.to_string(), &text("canonical"))?;
         same("value", &quantity.value(), &line["value"].as_i64().unwrap())?;
         same("milli", &quantity.milli(), &line["milli"].as_i64().unwrap())?;
-        same(
-            "sign",
-            &i64::from(quantity.sign()),
-            &line["sign"].as_i64().unwrap(),
-        )
+        same("sign", &i64::from(quantity.sign()), &line["sign"].as_i64().unwrap())
     });
 }
 
@@ -103,22 +80,14 @@ fn pods_ask_for_what_was_recorded() {
         let spec: PodSpec =
             serde_json::from_value(set["template"]["spec"].clone()).map_err(|e| e.to_string())?;
         let reclaimed = line["reclaimable"].as_array().into_iter().flatten();
-        let reclaimed: i64 = reclaimed
-            .filter(|pod| pod["name"] == set["name"])
-            .filter_map(|p| p["count"].as_i64())
-            .sum();
+        let reclaimed: i64 =
+            reclaimed.filter(|pod| pod["name"] == set["name"]).filter_map(|p| p["count"].as_i64()).sum();
         let count = i32::try_from(set["count"].as_i64().unwrap()).unwrap();
         let count = resources::without_reclaimable(count, i32::try_from(reclaimed).unwrap());
-        same(
-            "count",
-            &i64::from(count),
-            &line["total"]["count"].as_i64().unwrap(),
-        )?;
+        same("count", &i64::from(count), &line["total"]["count"].as_i64().unwrap())?;
         let total = resources::total(&resources::pod_requests(&spec), count);
-        let got: serde_json::Map<String, Value> = total
-            .iter()
-            .map(|(name, amount)| (name.to_string(), amount.get().into()))
-            .collect();
+        let got: serde_json::Map<String, Value> =
+            total.iter().map(|(name, amount)| (name.to_string(), amount.get().into())).collect();
         same("requests", &Value::Object(got), &line["total"]["requests"])
     });
 }

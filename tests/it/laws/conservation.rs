@@ -20,9 +20,7 @@ fn run(steps: &[Step]) -> (Engine, Model) {
 }
 
 fn nodes() -> impl Iterator<Item = NodeRef> {
-    (0..QUEUES.len())
-        .map(queue_ref)
-        .chain((0..COHORTS.len()).map(cohort_ref))
+    (0..QUEUES.len()).map(queue_ref).chain((0..COHORTS.len()).map(cohort_ref))
 }
 
 /// Every node's figures are those of the model.
@@ -31,12 +29,7 @@ fn same_figures(engine: &Engine, model: &Model) -> TestCaseResult {
         let figures = engine.usage(&node);
         for pair in pairs().iter().filter(|_| !model.cyclic(&node)) {
             let found = figures.get(pair).copied().unwrap_or_default();
-            prop_assert_eq!(
-                found.usage,
-                Amount::from_wide(model.usage(&node, pair)),
-                "usage of {}",
-                node
-            );
+            prop_assert_eq!(found.usage, Amount::from_wide(model.usage(&node, pair)), "usage of {}", node);
             prop_assert_eq!(
                 found.subtree,
                 Amount::from_wide(model.subtree(&node, pair)),
@@ -45,16 +38,8 @@ fn same_figures(engine: &Engine, model: &Model) -> TestCaseResult {
             );
         }
         if let NodeRef::ClusterQueue(name) = &node {
-            prop_assert_eq!(
-                engine.inactive_reason(name).is_some(),
-                model.cyclic(&node),
-                "{} active",
-                node
-            );
-            for pair in pairs()
-                .iter()
-                .filter(|_| model.nodes.contains_key(&node) && !model.cyclic(&node))
-            {
+            prop_assert_eq!(engine.inactive_reason(name).is_some(), model.cyclic(&node), "{} active", node);
+            for pair in pairs().iter().filter(|_| model.nodes.contains_key(&node) && !model.cyclic(&node)) {
                 let expected = Amount::from_wide(model.available(&node, pair).max(0));
                 prop_assert_eq!(engine.available(name, pair), expected, "available to {}", node);
             }
@@ -81,10 +66,7 @@ fn last_words(model: &Model, steps: &[Step]) -> Vec<Step> {
 }
 
 fn figures(engine: &Engine) -> Vec<(NodeRef, BTreeMap<FlavorResource, sluice::quota::NodeUsage>)> {
-    engine
-        .nodes()
-        .map(|(node, _)| (node.clone(), engine.usage(node)))
-        .collect()
+    engine.nodes().map(|(node, _)| (node.clone(), engine.usage(node))).collect()
 }
 
 proptest! {

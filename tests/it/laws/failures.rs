@@ -32,27 +32,13 @@ const BAD: [Bad; 6] = [
 fn world() -> Engine {
     let mut engine = engine();
     let labels = BTreeMap::from([("kind".to_owned(), "red".to_owned())]);
-    engine.set_flavor(
-        "red",
-        Some(Flavor {
-            node_labels: labels,
-            ..Flavor::default()
-        }),
-    );
+    engine.set_flavor("red", Some(Flavor { node_labels: labels, ..Flavor::default() }));
     for name in QUEUES {
-        engine.set_cluster_queue(
-            name,
-            Some(queue(Some("all"), one("red", "cpu", limits(4, None, None)))),
-        );
+        engine.set_cluster_queue(name, Some(queue(Some("all"), one("red", "cpu", limits(4, None, None)))));
     }
-    let inactive = Some(Inactive {
-        reason: Arc::from("Stopped"),
-        message: Arc::from("ClusterQueue is stopped"),
-    });
-    let stopped = ClusterQueue {
-        inactive,
-        ..queue(Some("all"), one("red", "cpu", limits(0, None, None)))
-    };
+    let inactive =
+        Some(Inactive { reason: Arc::from("Stopped"), message: Arc::from("ClusterQueue is stopped") });
+    let stopped = ClusterQueue { inactive, ..queue(Some("all"), one("red", "cpu", limits(0, None, None))) };
     engine.set_cluster_queue("stopped", Some(stopped));
     engine
 }
@@ -115,10 +101,8 @@ fn b2_bad_items_ahead_in_three_queues_in_every_order_stop_no_good_one() {
             }
         }
         let given: BTreeSet<String> = admitted(&settle(&mut engine)).into_iter().collect();
-        let all: BTreeSet<String> = QUEUES
-            .iter()
-            .flat_map(|q| [format!("{q}-4"), format!("{q}-5")])
-            .collect();
+        let all: BTreeSet<String> =
+            QUEUES.iter().flat_map(|q| [format!("{q}-4"), format!("{q}-5")]).collect();
         assert_eq!(given, all, "order {places:?}");
         for key in everyone.iter().filter(|key| !all.contains(&*key.name)) {
             assert!(engine.verdict(key).is_some(), "{key} waits without a word");

@@ -24,10 +24,7 @@ pub(super) fn queue_ref(at: usize) -> NodeRef {
 }
 
 pub(super) fn pairs() -> Vec<FlavorResource> {
-    FLAVORS
-        .iter()
-        .flat_map(|f| RESOURCES.iter().map(|r| FlavorResource::new(f, r)))
-        .collect()
+    FLAVORS.iter().flat_map(|f| RESOURCES.iter().map(|r| FlavorResource::new(f, r))).collect()
 }
 
 impl Model {
@@ -41,10 +38,7 @@ impl Model {
             Step::Queue(at, node) => set(queue_ref(*at), node),
             Step::Charge(who, at, usage) => {
                 let pair = |(f, r, units): &(usize, usize, i64)| {
-                    (
-                        FlavorResource::new(FLAVORS[*f], RESOURCES[*r]),
-                        i128::from(*units),
-                    )
+                    (FlavorResource::new(FLAVORS[*f], RESOURCES[*r]), i128::from(*units))
                 };
                 self.charges.insert(*who, (*at, usage.iter().map(pair).collect()));
             }
@@ -68,19 +62,9 @@ impl Model {
     }
 
     pub(super) fn limits(&self, node: &NodeRef, pair: &FlavorResource) -> Limits {
-        let groups = self
-            .nodes
-            .get(node)
-            .map(|(_, groups)| groups.as_slice())
-            .unwrap_or_default();
-        let flavor = groups
-            .iter()
-            .flat_map(|g| &g.flavors)
-            .find(|f| f.name == pair.flavor);
-        flavor
-            .and_then(|f| f.limits.get(&pair.resource))
-            .copied()
-            .unwrap_or_default()
+        let groups = self.nodes.get(node).map(|(_, groups)| groups.as_slice()).unwrap_or_default();
+        let flavor = groups.iter().flat_map(|g| &g.flavors).find(|f| f.name == pair.flavor);
+        flavor.and_then(|f| f.limits.get(&pair.resource)).copied().unwrap_or_default()
     }
 
     fn children(&self, node: &NodeRef) -> Vec<NodeRef> {
@@ -93,11 +77,7 @@ impl Model {
 
     pub(super) fn subtree(&self, node: &NodeRef, pair: &FlavorResource) -> i128 {
         let own = self.limits(node, pair).nominal.wide();
-        own + self
-            .children(node)
-            .iter()
-            .map(|c| self.subtree(c, pair) - self.local(c, pair))
-            .sum::<i128>()
+        own + self.children(node).iter().map(|c| self.subtree(c, pair) - self.local(c, pair)).sum::<i128>()
     }
 
     pub(super) fn local(&self, node: &NodeRef, pair: &FlavorResource) -> i128 {
@@ -109,20 +89,14 @@ impl Model {
 
     pub(super) fn usage(&self, node: &NodeRef, pair: &FlavorResource) -> i128 {
         let below = self.children(node);
-        let up = below
-            .iter()
-            .map(|c| (self.usage(c, pair) - self.local(c, pair)).max(0))
-            .sum::<i128>();
+        let up = below.iter().map(|c| (self.usage(c, pair) - self.local(c, pair)).max(0)).sum::<i128>();
         let held = self.charges.values().filter(|(at, _)| queue_ref(*at) == *node);
         up + held.filter_map(|(_, usage)| usage.get(pair)).sum::<i128>()
     }
 
     pub(super) fn available(&self, node: &NodeRef, pair: &FlavorResource) -> i128 {
-        let (subtree, local, usage) = (
-            self.subtree(node, pair),
-            self.local(node, pair),
-            self.usage(node, pair),
-        );
+        let (subtree, local, usage) =
+            (self.subtree(node, pair), self.local(node, pair), self.usage(node, pair));
         let Some(parent) = self.parent(node) else {
             return subtree - usage;
         };
@@ -139,11 +113,8 @@ impl Model {
         while let Some(node) = at {
             let (subtree, usage) = (self.subtree(&node, pair), self.usage(&node, pair));
             at = self.parent(&node);
-            let limit = if at.is_none() {
-                Some(0)
-            } else {
-                self.limits(&node, pair).borrowing.map(|b| b.wide())
-            };
+            let limit =
+                if at.is_none() { Some(0) } else { self.limits(&node, pair).borrowing.map(|b| b.wide()) };
             if limit.is_some_and(|limit| usage > subtree + limit) {
                 return Some(node);
             }

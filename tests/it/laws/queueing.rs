@@ -69,15 +69,8 @@ fn set_rules(engine: &mut Engine, steps: &[Step], rules: &[(bool, bool)]) {
         };
         let reclaim_within_cohort = any.then_some(ReclaimPolicy::Any);
         let queue = ClusterQueue {
-            strategy: if *strict {
-                QueueingStrategy::StrictFIFO
-            } else {
-                QueueingStrategy::BestEffortFIFO
-            },
-            preemption: ClusterQueuePreemption {
-                reclaim_within_cohort,
-                ..ClusterQueuePreemption::default()
-            },
+            strategy: if *strict { QueueingStrategy::StrictFIFO } else { QueueingStrategy::BestEffortFIFO },
+            preemption: ClusterQueuePreemption { reclaim_within_cohort, ..ClusterQueuePreemption::default() },
             ..super::world::queue(parent.map(|at| super::world::COHORTS[at]), groups.clone())
         };
         engine.set_cluster_queue(QUEUES[at], Some(queue));
@@ -94,10 +87,7 @@ fn start(steps: &[Step], rules: &[(bool, bool)]) -> Engine {
 }
 
 fn worlds() -> impl Strategy<Value = (Vec<Step>, Vec<(bool, bool)>)> {
-    (
-        tree(Scale::Small),
-        prop::collection::vec((prop::bool::weighted(0.3), any::<bool>()), QUEUES.len()),
-    )
+    (tree(Scale::Small), prop::collection::vec((prop::bool::weighted(0.3), any::<bool>()), QUEUES.len()))
 }
 
 proptest! {

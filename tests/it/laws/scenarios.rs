@@ -14,26 +14,18 @@ fn cpu(name: &str, queue: &str, second: i64, milli: i64) -> Workload {
 
 fn flavors_of(engine: &mut Engine, pod_set: PodSet) -> Option<String> {
     engine.enqueue(workload("w", "q", 0, 0, vec![pod_set]));
-    settle(engine)
-        .into_iter()
-        .find_map(|decision| match decision.outcome {
-            Outcome::Admitted(given) => given.pod_sets[0].flavors.get("cpu").map(ToString::to_string),
-            _ => None,
-        })
+    settle(engine).into_iter().find_map(|decision| match decision.outcome {
+        Outcome::Admitted(given) => given.pod_sets[0].flavors.get("cpu").map(ToString::to_string),
+        _ => None,
+    })
 }
 
 #[test]
 fn two_siblings_that_fit_alone_but_not_together_get_one_place() {
     let mut engine = engine();
-    engine.set_cohort(
-        "root",
-        Some(cohort(None, one("red", "cpu", limits(2000, None, None)))),
-    );
+    engine.set_cohort("root", Some(cohort(None, one("red", "cpu", limits(2000, None, None)))));
     for name in ["sub-0", "sub-1"] {
-        engine.set_cluster_queue(
-            name,
-            Some(queue(Some("root"), one("red", "cpu", limits(0, None, None)))),
-        );
+        engine.set_cluster_queue(name, Some(queue(Some("root"), one("red", "cpu", limits(0, None, None)))));
     }
     engine.enqueue(cpu("job-1", "sub-0", 0, 2000));
     engine.enqueue(cpu("job-2", "sub-1", 1, 2000));
@@ -52,17 +44,9 @@ fn two_siblings_that_fit_alone_but_not_together_get_one_place() {
 #[test]
 fn what_can_never_fit_says_where_and_why() {
     let mut engine = engine();
-    engine.set_cluster_queue(
-        "q",
-        Some(queue(
-            Some("root"),
-            one("red", "cpu", limits(1000, Some(500), None)),
-        )),
-    );
-    engine.set_cohort(
-        "root",
-        Some(cohort(None, one("red", "cpu", limits(9000, None, None)))),
-    );
+    engine
+        .set_cluster_queue("q", Some(queue(Some("root"), one("red", "cpu", limits(1000, Some(500), None)))));
+    engine.set_cohort("root", Some(cohort(None, one("red", "cpu", limits(9000, None, None)))));
     engine.enqueue(cpu("w", "q", 0, 2000));
     settle(&mut engine);
     let verdict = engine.verdict(&key("w")).expect("it waits");
@@ -90,10 +74,9 @@ fn the_message_does_not_follow_usage() {
 
 #[test]
 fn a_strict_head_blocks_its_queue_and_a_best_effort_head_does_not() {
-    for (strategy, expected) in [
-        (QueueingStrategy::StrictFIFO, vec![]),
-        (QueueingStrategy::BestEffortFIFO, vec!["small"]),
-    ] {
+    for (strategy, expected) in
+        [(QueueingStrategy::StrictFIFO, vec![]), (QueueingStrategy::BestEffortFIFO, vec!["small"])]
+    {
         let mut engine = engine();
         let rules = queue(None, one("red", "cpu", limits(3, None, None)));
         engine.set_cluster_queue("q", Some(ClusterQueue { strategy, ..rules }));
@@ -108,13 +91,7 @@ fn a_strict_head_blocks_its_queue_and_a_best_effort_head_does_not() {
 fn a_namespace_that_is_not_selected_does_not_block_a_strict_queue() {
     let mut engine = engine();
     let rules = queue(None, one("red", "cpu", limits(3, None, None)));
-    engine.set_cluster_queue(
-        "q",
-        Some(ClusterQueue {
-            strategy: QueueingStrategy::StrictFIFO,
-            ..rules
-        }),
-    );
+    engine.set_cluster_queue("q", Some(ClusterQueue { strategy: QueueingStrategy::StrictFIFO, ..rules }));
     let mut stranger = cpu("stranger", "q", 0, 1);
     stranger.key.namespace = Arc::from("elsewhere");
     engine.enqueue(stranger);
@@ -128,17 +105,8 @@ fn a_namespace_that_is_not_selected_does_not_block_a_strict_queue() {
 fn a_blocked_strict_head_keeps_its_own_quota_from_borrowers() {
     let mut engine = engine();
     let owner = queue(Some("all"), one("red", "cpu", limits(4, None, None)));
-    engine.set_cluster_queue(
-        "owner",
-        Some(ClusterQueue {
-            strategy: QueueingStrategy::StrictFIFO,
-            ..owner
-        }),
-    );
-    engine.set_cluster_queue(
-        "guest",
-        Some(queue(Some("all"), one("red", "cpu", limits(0, None, None)))),
-    );
+    engine.set_cluster_queue("owner", Some(ClusterQueue { strategy: QueueingStrategy::StrictFIFO, ..owner }));
+    engine.set_cluster_queue("guest", Some(queue(Some("all"), one("red", "cpu", limits(0, None, None)))));
     engine.charge(&key("a"), charge("guest", &[("red", "cpu", 1)]));
     engine.charge(&key("b"), charge("guest", &[("red", "cpu", 1)]));
     engine.enqueue(cpu("big", "owner", 0, 4));
@@ -161,11 +129,7 @@ fn members_of_a_parked_class_are_explained_once() {
         engine.enqueue(cpu(&format!("w{n}"), "q", n, 2));
     }
     assert_eq!(settle(&mut engine).len(), 1, "only the first is judged");
-    let told: Vec<String> = engine
-        .take_explained(3)
-        .iter()
-        .map(|key| key.name.to_string())
-        .collect();
+    let told: Vec<String> = engine.take_explained(3).iter().map(|key| key.name.to_string()).collect();
     assert_eq!(told, ["w1", "w2", "w3"]);
     assert_eq!(engine.take_explained(9), [key("w4")]);
     engine.enqueue(cpu("w9", "q", 9, 2));
@@ -180,19 +144,10 @@ fn borrowing_goes_on_to_the_next_flavor_if_the_queue_says_so() {
         let mut engine = engine();
         let own = [limits(0, None, None), limits(5, None, None)];
         let rules = queue(Some("all"), many(&["red", "blue"], "cpu", &own));
-        let fungibility = FlavorFungibility {
-            when_can_borrow: policy,
-            ..FlavorFungibility::default()
-        };
+        let fungibility = FlavorFungibility { when_can_borrow: policy, ..FlavorFungibility::default() };
         engine.set_cluster_queue("q", Some(ClusterQueue { fungibility, ..rules }));
-        engine.set_cohort(
-            "all",
-            Some(cohort(None, one("red", "cpu", limits(5, None, None)))),
-        );
-        assert_eq!(
-            flavors_of(&mut engine, pods("main", 1, &[("cpu", 2)])).as_deref(),
-            Some(expected)
-        );
+        engine.set_cohort("all", Some(cohort(None, one("red", "cpu", limits(5, None, None)))));
+        assert_eq!(flavors_of(&mut engine, pods("main", 1, &[("cpu", 2)])).as_deref(), Some(expected));
     }
 }
 
@@ -200,38 +155,18 @@ fn borrowing_goes_on_to_the_next_flavor_if_the_queue_says_so() {
 fn taints_and_affinity_choose_the_flavor() {
     let mut engine = engine();
     let labels = |value: &str| BTreeMap::from([("zone".to_owned(), value.to_owned())]);
-    let taint = Taint {
-        key: "gpu".into(),
-        effect: "NoSchedule".into(),
-        ..Taint::default()
-    };
-    let tainted = Flavor {
-        node_labels: labels("a"),
-        node_taints: vec![taint],
-        ..Flavor::default()
-    };
+    let taint = Taint { key: "gpu".into(), effect: "NoSchedule".into(), ..Taint::default() };
+    let tainted = Flavor { node_labels: labels("a"), node_taints: vec![taint], ..Flavor::default() };
     engine.set_flavor("red", Some(tainted));
-    engine.set_flavor(
-        "blue",
-        Some(Flavor {
-            node_labels: labels("b"),
-            ..Flavor::default()
-        }),
-    );
+    engine.set_flavor("blue", Some(Flavor { node_labels: labels("b"), ..Flavor::default() }));
     let quotas = [limits(5, None, None), limits(5, None, None)];
     engine.set_cluster_queue("q", Some(queue(None, many(&["red", "blue"], "cpu", &quotas))));
     let plain = pods("main", 1, &[("cpu", 1)]);
     assert_eq!(flavors_of(&mut engine, plain.clone()).as_deref(), Some("blue"));
     engine.release(&key("w"));
-    let toleration = Toleration {
-        key: Some("gpu".into()),
-        operator: Some("Exists".into()),
-        ..Toleration::default()
-    };
-    let tolerant = PodSet {
-        tolerations: vec![toleration],
-        ..plain.clone()
-    };
+    let toleration =
+        Toleration { key: Some("gpu".into()), operator: Some("Exists".into()), ..Toleration::default() };
+    let tolerant = PodSet { tolerations: vec![toleration], ..plain.clone() };
     assert_eq!(flavors_of(&mut engine, tolerant.clone()).as_deref(), Some("red"));
     engine.release(&key("w"));
     let requirement = |key: &str, operator: &str| NodeSelectorRequirement {
@@ -239,21 +174,13 @@ fn taints_and_affinity_choose_the_flavor() {
         operator: operator.into(),
         values: Some(vec!["a".into()]),
     };
-    let term = |r: Vec<NodeSelectorRequirement>| NodeSelectorTerm {
-        match_expressions: Some(r),
-        match_fields: None,
-    };
+    let term =
+        |r: Vec<NodeSelectorRequirement>| NodeSelectorTerm { match_expressions: Some(r), match_fields: None };
     let not_a = vec![requirement("zone", "NotIn"), requirement("elsewhere", "In")];
-    let picky = PodSet {
-        required_affinity: vec![term(not_a)],
-        ..tolerant.clone()
-    };
+    let picky = PodSet { required_affinity: vec![term(not_a)], ..tolerant.clone() };
     assert_eq!(flavors_of(&mut engine, picky).as_deref(), Some("blue"));
     engine.release(&key("w"));
-    let selective = PodSet {
-        node_selector: Arc::new(labels("c")),
-        ..tolerant
-    };
+    let selective = PodSet { node_selector: Arc::new(labels("c")), ..tolerant };
     assert_eq!(flavors_of(&mut engine, selective), None);
     let verdict = engine.verdict(&key("w")).expect("it waits");
     assert_eq!(verdict.reason, PendingReason::NoMatchingFlavor);
@@ -272,10 +199,7 @@ fn pods_count_where_a_queue_covers_them() {
 fn a_cycle_stops_only_what_hangs_on_it() {
     let mut engine = engine();
     for (name, up) in [("a", "b"), ("c", "d")] {
-        engine.set_cluster_queue(
-            name,
-            Some(queue(Some(name), one("red", "cpu", limits(1, None, None)))),
-        );
+        engine.set_cluster_queue(name, Some(queue(Some(name), one("red", "cpu", limits(1, None, None)))));
         engine.set_cohort(name, Some(cohort(Some(up), Vec::new())));
     }
     engine.set_cohort("b", Some(cohort(Some("a"), Vec::new())));
@@ -283,10 +207,7 @@ fn a_cycle_stops_only_what_hangs_on_it() {
     engine.enqueue(cpu("free", "c", 0, 1));
     assert_eq!(admitted(&settle(&mut engine)), ["free"]);
     assert!(engine.inactive_reason("a").is_some() && engine.inactive_reason("c").is_none());
-    assert_eq!(
-        engine.verdict(&key("stuck")).map(|v| v.reason),
-        Some(PendingReason::Suspended)
-    );
+    assert_eq!(engine.verdict(&key("stuck")).map(|v| v.reason), Some(PendingReason::Suspended));
     engine.set_cohort("b", None);
     assert_eq!(admitted(&settle(&mut engine)), ["stuck"]);
 }

@@ -20,21 +20,12 @@ pub(super) const QUEUES: [&str; 4] = ["q0", "q1", "q2", "q3"];
 pub(super) const COHORTS: [&str; 7] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6"];
 
 pub(super) fn config(cases: u32) -> Config {
-    Config {
-        cases,
-        failure_persistence: None,
-        max_shrink_iters: 2000,
-        ..Config::default()
-    }
+    Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() }
 }
 
 pub(super) fn limits(nominal: i64, borrowing: Option<i64>, lending: Option<i64>) -> Limits {
     let amount = |units: Option<i64>| units.map(Amount::new);
-    Limits {
-        nominal: Amount::new(nominal),
-        borrowing: amount(borrowing),
-        lending: amount(lending),
-    }
+    Limits { nominal: Amount::new(nominal), borrowing: amount(borrowing), lending: amount(lending) }
 }
 
 /// One group of one flavor with one resource.
@@ -48,26 +39,16 @@ pub(super) fn many(flavors: &[&str], resource: &str, quotas: &[Limits]) -> Vec<R
         name: Arc::from(*name),
         limits: BTreeMap::from([(Arc::from(resource), *quota)]),
     };
-    vec![ResourceGroup::of(
-        flavors.iter().zip(quotas).map(flavor).collect(),
-    )]
+    vec![ResourceGroup::of(flavors.iter().zip(quotas).map(flavor).collect())]
 }
 
 pub(super) fn queue(cohort: Option<&str>, groups: Vec<ResourceGroup>) -> ClusterQueue {
     let namespace_selector = Some(LabelSelector::default());
-    ClusterQueue {
-        cohort: cohort.map(Arc::from),
-        groups,
-        namespace_selector,
-        ..ClusterQueue::default()
-    }
+    ClusterQueue { cohort: cohort.map(Arc::from), groups, namespace_selector, ..ClusterQueue::default() }
 }
 
 pub(super) fn cohort(parent: Option<&str>, groups: Vec<ResourceGroup>) -> Cohort {
-    Cohort {
-        parent: parent.map(Arc::from),
-        groups,
-    }
+    Cohort { parent: parent.map(Arc::from), groups }
 }
 
 /// An engine that knows the flavors and the namespace `ns`.
@@ -85,16 +66,8 @@ pub(super) fn key(name: &str) -> ObjectKey {
 }
 
 pub(super) fn pods(name: &str, count: i32, requests: &[(&str, i64)]) -> PodSet {
-    let requests = requests
-        .iter()
-        .map(|(r, units)| (Arc::from(*r), Amount::new(*units)))
-        .collect();
-    PodSet {
-        name: Arc::from(name),
-        count,
-        requests,
-        ..PodSet::default()
-    }
+    let requests = requests.iter().map(|(r, units)| (Arc::from(*r), Amount::new(*units))).collect();
+    PodSet { name: Arc::from(name), count, requests, ..PodSet::default() }
 }
 
 pub(super) fn workload(
@@ -116,10 +89,7 @@ pub(super) fn workload(
 }
 
 pub(super) fn charge(queue: &str, usage: &[(&str, &str, i64)]) -> Charge {
-    let usage = usage
-        .iter()
-        .map(|(f, r, units)| (FlavorResource::new(f, r), Amount::new(*units)))
-        .collect();
+    let usage = usage.iter().map(|(f, r, units)| (FlavorResource::new(f, r), Amount::new(*units))).collect();
     Charge {
         cluster_queue: Arc::from(queue),
         usage,
@@ -146,11 +116,7 @@ pub(super) fn settle(engine: &mut Engine) -> Vec<Decision> {
 /// Names of the workloads admitted, in order.
 pub(super) fn admitted(decisions: &[Decision]) -> Vec<String> {
     let taken = |decision: &&Decision| matches!(decision.outcome, Outcome::Admitted(_));
-    decisions
-        .iter()
-        .filter(taken)
-        .map(|decision| decision.key.name.to_string())
-        .collect()
+    decisions.iter().filter(taken).map(|decision| decision.key.name.to_string()).collect()
 }
 
 /// A step of configuration: a node by name with its parent and quotas, or its deletion.
@@ -174,10 +140,8 @@ pub(super) fn apply(engine: &mut Engine, step: &Step) {
             engine.set_cluster_queue(QUEUES[*at], Some(queue(parent(up), groups.clone())));
         }
         Step::Charge(who, at, usage) => {
-            let usage: Vec<_> = usage
-                .iter()
-                .map(|(f, r, units)| (FLAVORS[*f], RESOURCES[*r], *units))
-                .collect();
+            let usage: Vec<_> =
+                usage.iter().map(|(f, r, units)| (FLAVORS[*f], RESOURCES[*r], *units)).collect();
             engine.charge(&key(&format!("h{who}")), charge(QUEUES[*at], &usage));
         }
         Step::Release(who) => engine.release(&key(&format!("h{who}"))),
@@ -220,11 +184,7 @@ pub(super) fn groups(scale: Scale) -> impl Strategy<Value = Vec<ResourceGroup>> 
             limits: BTreeMap::from([(Arc::from("cpu"), cpu), (Arc::from("gpu"), gpu)]),
         };
         let flavors: Vec<FlavorQuotas> = FLAVORS.iter().zip(flavors).map(flavor).collect();
-        if flavors.is_empty() {
-            Vec::new()
-        } else {
-            vec![ResourceGroup::of(flavors)]
-        }
+        if flavors.is_empty() { Vec::new() } else { vec![ResourceGroup::of(flavors)] }
     })
 }
 
@@ -247,11 +207,8 @@ pub(super) fn step(scale: Scale) -> impl Strategy<Value = Step> {
 pub(super) fn tree(scale: Scale) -> impl Strategy<Value = Vec<Step>> {
     let cohorts: Vec<_> = (0..COHORTS.len())
         .map(|at| {
-            let parent = if at == 0 {
-                Just(None).boxed()
-            } else {
-                (at.saturating_sub(2)..at).prop_map(Some).boxed()
-            };
+            let parent =
+                if at == 0 { Just(None).boxed() } else { (at.saturating_sub(2)..at).prop_map(Some).boxed() };
             (parent, groups(scale)).prop_map(move |node| Step::Cohort(at, Some(node)))
         })
         .collect();

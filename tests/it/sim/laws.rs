@@ -12,7 +12,10 @@ const CPU_OF_TREE: i64 = 4;
 fn cluster(seed: u64, settings: &Settings) -> World {
     let mut world = World::new(seed, settings);
     world.create(Kind::Namespace, json!({"metadata": {"name": "ns", "labels": {"a": "b"}}}));
-    world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"pool": "f"}}}));
+    world.create(
+        Kind::ResourceFlavor,
+        json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"pool": "f"}}}),
+    );
     let group = |cpu: &str| {
         json!([{"coveredResources": ["cpu"], "flavors": [
             {"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpu}]}]}])
@@ -39,16 +42,28 @@ fn job(name: &str, queue: &str, pods: u32) -> Value {
 /// CPU held, from the objects alone.
 fn held(world: &World) -> i64 {
     let usage = |w: &Value| {
-        let sets = w.pointer("/status/admission/podSetAssignments").and_then(Value::as_array).cloned().unwrap_or_default();
-        sets.iter().map(|s| s["resourceUsage"]["cpu"].as_str().unwrap_or("0").parse::<i64>().unwrap()).sum::<i64>()
+        let sets = w
+            .pointer("/status/admission/podSetAssignments")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        sets.iter()
+            .map(|s| s["resourceUsage"]["cpu"].as_str().unwrap_or("0").parse::<i64>().unwrap())
+            .sum::<i64>()
     };
-    let counts = |w: &&Value| condition(w, "QuotaReserved") == Some("True") && condition(w, "Finished") != Some("True");
+    let counts = |w: &&Value| {
+        condition(w, "QuotaReserved") == Some("True") && condition(w, "Finished") != Some("True")
+    };
     world.server.all(Kind::Workload).filter(counts).map(usage).sum()
 }
 
 /// Pods that run or are ending.
 fn pods(world: &World) -> i64 {
-    world.server.all(Kind::Job(0)).map(|j| j.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0)).sum()
+    world
+        .server
+        .all(Kind::Job(0))
+        .map(|j| j.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0))
+        .sum()
 }
 
 /// I14: each version of a Workload follows legally from the one before.
@@ -64,7 +79,9 @@ fn legal(history: &[Value]) -> Result<(), String> {
             }
             let was = |kind| condition(before, kind) == Some("True");
             let is = |kind| condition(object, kind) == Some("True");
-            if was("Finished") && (!is("Finished") || before["status"]["admission"] != object["status"]["admission"]) {
+            if was("Finished")
+                && (!is("Finished") || before["status"]["admission"] != object["status"]["admission"])
+            {
                 return Err(format!("changed after the end: {before} -> {object}"));
             }
             if was("Evicted") && !is("Evicted") && (was("QuotaReserved") || !is("QuotaReserved")) {

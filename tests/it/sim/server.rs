@@ -78,7 +78,8 @@ impl Server {
             change(&mut object);
             if object != before {
                 if object["spec"] != before["spec"] {
-                    object["metadata"]["generation"] = json!(before["metadata"]["generation"].as_i64().unwrap_or(0) + 1);
+                    object["metadata"]["generation"] =
+                        json!(before["metadata"]["generation"].as_i64().unwrap_or(0) + 1);
                 }
                 self.store(kind, key.clone(), object);
             }

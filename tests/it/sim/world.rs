@@ -152,8 +152,13 @@ impl World {
 
     /// Somebody annotates an object, so that its version moves under a write.
     fn meddle(&mut self) {
-        let keys: Vec<(Kind, ObjectKey)> =
-            self.server.objects.keys().filter(|(k, _)| matches!(k, Kind::Workload | Kind::Job(_))).cloned().collect();
+        let keys: Vec<(Kind, ObjectKey)> = self
+            .server
+            .objects
+            .keys()
+            .filter(|(k, _)| matches!(k, Kind::Workload | Kind::Job(_)))
+            .cloned()
+            .collect();
         let count = u32::try_from(keys.len()).unwrap();
         if count > 0 {
             let (kind, key) = keys[self.roll(count) as usize].clone();
@@ -184,7 +189,8 @@ impl World {
                 });
             } else if active == 0 {
                 let run = 1 + self.roll(4);
-                self.ends.insert(key.clone(), now.checked_add(SignedDuration::from_secs(i64::from(run))).unwrap());
+                self.ends
+                    .insert(key.clone(), now.checked_add(SignedDuration::from_secs(i64::from(run))).unwrap());
                 self.server.edit(JOB, &key, |j| {
                     j["status"] = json!({"active": parallelism, "ready": parallelism, "startTime": stamp});
                 });
