@@ -9,6 +9,7 @@ mod defaults;
 mod job;
 mod job_rules;
 mod kinds;
+mod lookup;
 mod own;
 mod patch;
 mod response;

@@ -36,7 +36,7 @@ fn client(
                 std::future::pending::<()>().await;
             }
             let body = Body::from(serde_json::to_vec(&answer).unwrap());
-            Ok::<_, kube::client::BoxError>(
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(
                 Response::builder().status(StatusCode::from_u16(code).unwrap()).body(body).unwrap(),
             )
         }
