@@ -27,7 +27,9 @@ impl State {
                 Item::Workload(key) => self.place(key, now),
                 Item::ClusterQueue(name) => {
                     self.configure_cluster_queue(name);
+                    self.queue_clock.touch(item.clone());
                 }
+                Item::LocalQueue(_) => self.queue_clock.touch(item.clone()),
                 _ => {}
             }
         }
