@@ -300,8 +300,8 @@ impl Job {
             "metadata": {"namespace": namespace, "name": name, "labels": {}},
             "spec": {"parallelism": 1, "completions": 1, "backoffLimit": 0, "template": {
                 "metadata": {"annotations": {}},
-                "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [
-                    {"name": "main", "image": "registry.example/work:1", "resources": {"requests": requests}},
+                "spec": {"restartPolicy": "Never", "containers": [
+                    {"name": "main", "image": "work:1", "resources": {"requests": requests}},
                 ]},
             }},
         });

@@ -140,6 +140,17 @@ pub enum Notice {
     Gated,
 }
 
+/// Where a Workload belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the queue of its ClusterQueue.
+    Queued,
+    /// It waits for something else than its turn, and counts as pending all the same.
+    Waiting,
+    /// Neither: it holds quota, is over, or no queue takes it.
+    Out,
+}
+
 /// What comes next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -149,13 +160,13 @@ pub struct Plan {
     pub notices: Vec<Notice>,
     /// When to look again at the latest.
     pub due: Option<Timestamp>,
-    /// Whether it belongs in the queue now.
-    pub queueable: bool,
+    /// Where it belongs.
+    pub place: Place,
 }
 
 impl Plan {
     pub(super) fn rest() -> Self {
-        Self { step: Step::Rest, notices: Vec::new(), due: None, queueable: false }
+        Self { step: Step::Rest, notices: Vec::new(), due: None, place: Place::Out }
     }
 
     pub(super) fn only(step: Step) -> Self {

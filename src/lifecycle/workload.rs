@@ -12,7 +12,7 @@ use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
 use jiff::{SignedDuration, Timestamp};
 
-pub use super::facts::{Facts, JobFacts, Notice, Owner, Plan, QueueFact, Settings, Step, Subject};
+pub use super::facts::{Facts, JobFacts, Notice, Owner, Place, Plan, QueueFact, Settings, Step, Subject};
 
 /// Reasons that hold only as long as what they name stands in the way.
 const OBSTACLES: [PendingReason; 4] = [
@@ -41,7 +41,7 @@ pub fn plan(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: 
     let mut draft = Draft { subject, status: subject.status.clone(), notices: Vec::new(), due: None, now };
     if let Some(reason) = finish_reason(subject, facts) {
         draft.finish(reason.0, &reason.1);
-        return draft.plan(false);
+        return draft.plan(Place::Out);
     }
     if subject.deleting {
         return Plan::rest();
@@ -55,13 +55,20 @@ pub fn plan(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: 
     } else {
         draft.deactivate();
     }
-    let queueable = if conditions::is_true(&draft.status, ConditionType::QuotaReserved) {
+    let place = if conditions::is_true(&draft.status, ConditionType::QuotaReserved) {
         draft.reserved(facts, settings);
-        false
+        Place::Out
     } else {
         draft.pending(facts)
     };
-    draft.plan(queueable)
+    draft.plan(place)
+}
+
+/// The status of a Workload that is about to get quota: what held it back is over.
+pub fn resumed(subject: &Subject<'_>, facts: &Facts<'_>, now: Timestamp) -> WorkloadStatus {
+    let mut draft = Draft { subject, status: subject.status.clone(), notices: Vec::new(), due: None, now };
+    draft.requeue(facts);
+    draft.status
 }
 
 /// Steps of a Workload that is over or goes away.
@@ -115,14 +122,14 @@ fn finish_reason(subject: &Subject<'_>, facts: &Facts<'_>) -> Option<(&'static s
 }
 
 impl Draft<'_> {
-    fn plan(self, queueable: bool) -> Plan {
+    fn plan(self, place: Place) -> Plan {
         let step = if self.status == *self.subject.status {
             Step::Rest
         } else {
             Step::Status(Box::new(self.status))
         };
         let notices = if step == Step::Rest { Vec::new() } else { self.notices };
-        Plan { step, notices, due: self.due, queueable }
+        Plan { step, notices, due: self.due, place }
     }
 
     fn set(&mut self, kind: ConditionType, holds: bool, reason: &str, message: &str) {
@@ -381,31 +388,21 @@ impl Draft<'_> {
         self.notices.push(Notice::ExecutionTimeExceeded);
     }
 
-    /// Says why a workload without a reservation waits. Returns whether it belongs in the queue.
-    fn pending(&mut self, facts: &Facts<'_>) -> bool {
-        let waits = conditions::is_false(&self.status, ConditionType::Requeued)
-            || self
-                .status
-                .requeue_state
-                .as_ref()
-                .is_some_and(|s| s.requeue_at.as_ref().is_some_and(|t| t.0 > self.now));
-        let on_hold = conditions::is_false(&self.status, ConditionType::QuotaReserved)
-            && conditions::reason(&self.status, ConditionType::QuotaReserved)
-                == PendingReason::OnHold.as_str();
-        let obstacle = self.obstacle(facts);
-        let gone = matches!(facts.local_queue, QueueFact::Missing | QueueFact::Stopped(_))
-            || facts.cluster_queue == QueueFact::Missing
-            || facts.misconfigured.is_some();
-        let queueable = self.subject.active && !self.subject.gated && !waits && !on_hold && !gone;
-        if on_hold && self.subject.active {
-            return false;
+    /// Says why a workload without a reservation waits, and where.
+    fn pending(&mut self, facts: &Facts<'_>) -> Place {
+        let place = self.place(facts);
+        if place == Place::Out && self.subject.active && self.is_on_hold() {
+            return place;
         }
+        let obstacle = self.obstacle(facts);
         let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
-        let said = obstacle.or_else(|| facts.verdict.clone().filter(|_| queueable)).or_else(|| {
-            (known && self.says_obstacle()).then(|| (PendingReason::PendingEvaluation, EVALUATION.to_owned()))
-        });
+        let said =
+            obstacle.or_else(|| facts.verdict.clone().filter(|_| place == Place::Queued)).or_else(|| {
+                (known && self.says_obstacle())
+                    .then(|| (PendingReason::PendingEvaluation, EVALUATION.to_owned()))
+            });
         let Some((reason, message)) = said else {
-            return queueable;
+            return place;
         };
         let before = conditions::find(&self.status, ConditionType::QuotaReserved)
             .map(|c| (c.reason.clone(), c.message.clone()));
@@ -414,7 +411,27 @@ impl Draft<'_> {
             self.status.resource_requests.clone_from(&facts.requests);
             self.notices.push(Notice::Pending(reason, message));
         }
-        queueable
+        place
+    }
+
+    /// Where a workload without a reservation belongs.
+    fn place(&self, facts: &Facts<'_>) -> Place {
+        let closed = matches!(facts.local_queue, QueueFact::Missing | QueueFact::Stopped(_))
+            || facts.cluster_queue == QueueFact::Missing;
+        if !self.subject.active || self.subject.gated || closed || self.is_on_hold() {
+            return Place::Out;
+        }
+        let backoff = self.status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref());
+        let held = conditions::is_false(&self.status, ConditionType::Requeued)
+            || backoff.is_some_and(|at| at.0 > self.now)
+            || facts.misconfigured.is_some();
+        if held { Place::Waiting } else { Place::Queued }
+    }
+
+    fn is_on_hold(&self) -> bool {
+        conditions::is_false(&self.status, ConditionType::QuotaReserved)
+            && conditions::reason(&self.status, ConditionType::QuotaReserved)
+                == PendingReason::OnHold.as_str()
     }
 
     /// Whether the reason that stands is an obstacle, which is gone by now.

@@ -34,6 +34,8 @@ impl Clock {
 /// How many workloads a queue has, and how much they hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
+    /// Waiting outside the queue.
+    pub(super) waiting: usize,
     pub(super) reserving: usize,
     pub(super) admitted: usize,
     pub(super) admitted_usage: BTreeMap<FlavorResource, Amount>,
@@ -136,7 +138,7 @@ impl State {
         let mut new = old.clone();
         new.flavors_reservation = usage_list(&cells, &reserved, borrowed);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, borrowed);
-        new.pending_workloads = int(count(pending));
+        new.pending_workloads = int(count(pending).saturating_add(tally.waiting));
         new.reserving_workloads = int(tally.reserving);
         new.admitted_workloads = int(tally.admitted);
         let active = self.engine.inactive_reason(name);
@@ -176,7 +178,8 @@ impl State {
         let reserved = self.engine.local_usage(&key.namespace, &key.name);
         new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, |_, _| None);
-        new.pending_workloads = int(count(self.engine.local_pending(&key.namespace, &key.name)));
+        new.pending_workloads =
+            int(count(self.engine.local_pending(&key.namespace, &key.name)).saturating_add(tally.waiting));
         new.reserving_workloads = int(tally.reserving);
         new.admitted_workloads = int(tally.admitted);
         set_active(&mut new.conditions, holds, reason, message, record.meta.generation, now);
@@ -198,6 +201,21 @@ pub(super) struct Tallies {
     local: BTreeMap<ObjectKey, Tally>,
     /// What each Workload counts for.
     entries: BTreeMap<ObjectKey, Entry>,
+    /// Workloads that wait for something else than their turn.
+    waiting: BTreeMap<ObjectKey, Queues>,
+}
+
+/// The queues of a Workload.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Queues {
+    cluster_queue: Arc<str>,
+    local_queue: ObjectKey,
+}
+
+impl Queues {
+    pub(super) fn of(record: &super::WorkloadRecord, cluster_queue: Option<&str>) -> Option<Self> {
+        Some(Self { cluster_queue: Arc::from(cluster_queue?), local_queue: record.local_queue()? })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -238,6 +256,29 @@ impl Tallies {
             self.entries.insert(key.clone(), new);
         }
         touched
+    }
+
+    /// Notes that a Workload waits outside the queue, or no longer does.
+    pub(super) fn wait(&mut self, key: &ObjectKey, queues: Option<Queues>) {
+        if self.waiting.get(key) == queues.as_ref() {
+            return;
+        }
+        if let Some(old) = self.waiting.remove(key) {
+            self.count_waiting(&old, false);
+        }
+        if let Some(new) = queues {
+            self.count_waiting(&new, true);
+            self.waiting.insert(key.clone(), new);
+        }
+    }
+
+    fn count_waiting(&mut self, queues: &Queues, add: bool) {
+        let cluster = self.cluster.entry(queues.cluster_queue.clone()).or_default();
+        let local = self.local.entry(queues.local_queue.clone()).or_default();
+        for tally in [cluster, local] {
+            tally.waiting =
+                if add { tally.waiting.saturating_add(1) } else { tally.waiting.saturating_sub(1) };
+        }
     }
 
     pub(super) fn cluster_queue(&self, name: &str) -> Tally {

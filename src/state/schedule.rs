@@ -4,6 +4,7 @@
 
 use super::assumed::Assumed;
 use super::interface::{Effect, Kind, Observation};
+use super::queue_status::Queues;
 use super::{Item, State};
 use crate::api::ObjectKey;
 use crate::lifecycle::{reservation, workload};
@@ -56,19 +57,22 @@ impl State {
     /// Puts a Workload where it belongs: held quota, the queue, or neither.
     fn place(&mut self, key: &ObjectKey, now: Timestamp) {
         let Some(record) = self.workloads.get(key) else {
+            self.tallies.wait(key, None);
             self.engine.release(key);
             self.engine.forget(key);
             return;
         };
         if let Some(charge) = Self::charge(record) {
+            self.tallies.wait(key, None);
             self.assumed.remove(key);
             self.engine.charge(key, charge);
             return;
         }
         let facts = self.facts(key, record);
-        let queueable =
-            workload::plan(&Self::subject(record), &facts, &self.settings.lifecycle, now).queueable;
-        let placed = if queueable { self.queued(key) } else { None };
+        let place = workload::plan(&Self::subject(record), &facts, &self.settings.lifecycle, now).place;
+        let queues = Queues::of(record, self.cluster_queue_name(record));
+        let placed = if place == workload::Place::Queued { self.queued(key) } else { None };
+        self.tallies.wait(key, queues.filter(|_| place == workload::Place::Waiting));
         if self.assumed.get(key).is_some_and(|a| placed.is_some() && a.uid == record.meta.uid) {
             return;
         }

@@ -71,7 +71,8 @@ impl State {
         let queue = self.cluster_queues.get(&assumed.assignment.cluster_queue);
         let admission = admission_of(&assumed.assignment);
         let names = queue.map(|q| checks::applicable(&q.object.spec, Some(&admission))).unwrap_or_default();
-        let mut status = (*record.status).clone();
+        let facts = self.facts(key, record);
+        let mut status = workload::resumed(&Self::subject(record), &facts, now);
         let generation = record.meta.generation;
         reservation::reserve(&mut status, admission, generation, now);
         checks::sync(&mut status, &names, now);

@@ -34,7 +34,7 @@ pub(crate) async fn bad_items_stop_no_good_one(_: &Cluster, ground: &Ground) -> 
     ground.queue("picky", "", &[("cpu", "9", None)], groups).await?;
     let limits = json!({
         "metadata": {"namespace": ground.name, "name": "limits"},
-        "spec": {"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]},
+        "spec": {"limits": [{"type": "Container", "max": {"cpu": "2k"}}]},
     });
     ground.objects.create(Kind::LIMIT_RANGE, &limits).await?;
     for queue in QUEUES {
@@ -86,7 +86,7 @@ fn bad(ground: &Ground, kind: &str, name: &str) -> Job {
         }
         "too-big" => ground.job(name, "one", "1k"),
         "foreign-namespace" => ground.job(name, "foreign", "1"),
-        "limit-range" => Job::new(&ground.name, name, "two", &[("cpu", "1"), ("memory", "2Gi")]),
+        "limit-range" => ground.job(name, "two", "3k"),
         "stopped-queue" => ground.job(name, "stopped", "1"),
         _ => ground.job(name, "there-is-none", "1"),
     }

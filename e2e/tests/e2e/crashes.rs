@@ -118,7 +118,14 @@ pub(crate) async fn two_replicas_and_a_paused_leader(cluster: &mut Cluster, grou
     ground.finish("three").await?;
     ground.runs("four").await?;
     ground.finish("four").await?;
-    ensure!(second.terminate().is_some_and(|code| code == 0), "SIGTERM did not end the standby with 0");
+    eventually("the deposed leader has ended itself", async || {
+        ensure!(second.process().check().is_err(), "it runs on");
+        Ok(())
+    })
+    .await?;
+    let fourth = Manager::start(&cluster.plane, &settings).await?;
+    fourth.ready().await?;
+    ensure!(fourth.terminate() == Some(0), "SIGTERM did not end the standby with 0");
     cluster.put_manager(third);
     cluster.webhooks_answer().await
 }

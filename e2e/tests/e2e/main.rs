@@ -150,6 +150,10 @@ async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
         let begun = Instant::now();
         let ground = Ground::new(&cluster, name);
         report(name, begun, caught(on(&ground, case(&mut cluster, &ground))).await);
+        // A case that failed may have left no manager, or one that does not answer: the next gets a fresh one.
+        if failed.borrow().last() == Some(&name) {
+            cluster.renew_manager().await?;
+        }
     }
     let failed = failed.into_inner();
     println!("\n{count} cases, {} failed, {:.1} s", failed.len(), begun.elapsed().as_secs_f64());
