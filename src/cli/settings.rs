@@ -127,7 +127,7 @@ impl Settings {
             rate: self.args.events_per_second,
             burst: self.args.events_per_second * 2.0,
             queue: 8192,
-            window: Duration::from_secs(600),
+            window: Duration::from_mins(10),
             controller: "kueue.x-k8s.io/sluice".to_owned(),
             instance: self.identity.clone(),
         }
