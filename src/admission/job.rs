@@ -9,11 +9,11 @@ use super::kinds::is_managed;
 use super::patch::Patch;
 use super::response::Answer;
 use super::review::Request;
-use super::selector::matches;
 use super::view::JobView;
 use crate::api::names::{
     DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
 };
+use crate::api::selector::matches;
 use crate::api::validation::{Cursor, FieldError, Gate};
 
 /// The value of `spec.managedBy` that stands for the built-in controller.
