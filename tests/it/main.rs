@@ -9,12 +9,14 @@
 )]
 
 mod admission;
+mod charging;
 mod contracts;
 mod crds;
 mod laws;
 mod layering;
 mod manifests;
 mod pod_template;
+mod priority;
 mod shared;
 mod shell_certificates;
 mod shell_executor;
