@@ -1,23 +1,30 @@
 //! What a Service is in a cluster: one port in front of the managers' webhook ports. A backend that takes no connection
-//! is passed over.
+//! is passed over; connections to one that is taken out are cut.
 
 use anyhow::Result;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// The port, open until dropped.
 pub struct Balancer {
     port: u16,
-    backends: Arc<Mutex<Vec<u16>>>,
+    backends: Arc<Mutex<Backends>>,
     task: JoinHandle<()>,
+}
+
+/// Ports in the order of their turns, and the connections to each.
+#[derive(Default)]
+struct Backends {
+    ports: Vec<u16>,
+    connections: Vec<(u16, AbortHandle)>,
 }
 
 impl Balancer {
     /// Opens a port.
     pub async fn open(port: u16) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-        let backends = Arc::new(Mutex::new(Vec::new()));
+        let backends = Arc::new(Mutex::new(Backends::default()));
         let task = tokio::spawn(serve(listener, Arc::clone(&backends)));
         Ok(Self { port, backends, task })
     }
@@ -29,7 +36,15 @@ impl Balancer {
 
     /// Who answers from now on.
     pub fn set(&self, ports: Vec<u16>) {
-        *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = ports;
+        let mut backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        backends.connections.retain(|(port, connection)| {
+            let stays = ports.contains(port) && !connection.is_finished();
+            if !stays {
+                connection.abort();
+            }
+            stays
+        });
+        backends.ports = ports;
     }
 }
 
@@ -39,25 +54,30 @@ impl Drop for Balancer {
     }
 }
 
-async fn serve(listener: TcpListener, backends: Arc<Mutex<Vec<u16>>>) {
+async fn serve(listener: TcpListener, backends: Arc<Mutex<Backends>>) {
     loop {
         if let Ok((front, _)) = listener.accept().await {
             let ports = {
                 let mut all = backends.lock().unwrap_or_else(PoisonError::into_inner);
-                if !all.is_empty() {
-                    all.rotate_left(1);
+                if !all.ports.is_empty() {
+                    all.ports.rotate_left(1);
                 }
-                all.clone()
+                all.ports.clone()
             };
-            tokio::spawn(forward(front, ports));
+            tokio::spawn(forward(front, ports, Arc::clone(&backends)));
         }
     }
 }
 
-async fn forward(mut front: TcpStream, ports: Vec<u16>) {
+async fn forward(mut front: TcpStream, ports: Vec<u16>, backends: Arc<Mutex<Backends>>) {
     for port in ports {
         if let Ok(mut back) = TcpStream::connect(("127.0.0.1", port)).await {
-            let _ = tokio::io::copy_bidirectional(&mut front, &mut back).await;
+            // Either end may close; there is nobody to tell.
+            let copy = tokio::spawn(async move {
+                let _ = tokio::io::copy_bidirectional(&mut front, &mut back).await;
+            });
+            let mut all = backends.lock().unwrap_or_else(PoisonError::into_inner);
+            all.connections.push((port, copy.abort_handle()));
             return;
         }
     }

@@ -8,9 +8,22 @@ use super::review::Request;
 use crate::api::names::RESOURCE_IN_USE_FINALIZER;
 use crate::api::validation::Gate;
 
+/// Texts that count as empty where they are missing, so that the error is that of an empty text, as with Kueue: lists
+/// by `*`, and the field of their elements.
+const EMPTY_TEXTS: [(&[&str], &str); 5] = [
+    (&["spec", "resourceGroups", "*", "flavors", "*"], "name"),
+    (&["spec", "namespaceSelector", "matchExpressions", "*"], "key"),
+    (&["spec", "namespaceSelector", "matchExpressions", "*"], "operator"),
+    (&["spec", "nodeTaints", "*"], "key"),
+    (&["spec", "nodeTaints", "*"], "effect"),
+];
+
 /// Queues and flavors are kept until nothing uses them.
-pub(super) fn finalizer(request: &Request<'_>) -> Answer {
+pub(super) fn in_use(request: &Request<'_>) -> Answer {
     let mut patch = Patch::new(request.object);
+    for (path, field) in EMPTY_TEXTS {
+        patch.fill_empty(path, field);
+    }
     let held = request
         .object
         .get("metadata")

@@ -72,6 +72,18 @@ impl Patch {
         }
     }
 
+    /// Gives every element of a list that lacks a field, or has null there, an empty text. `path` names lists by `*`.
+    pub(super) fn fill_empty(&mut self, path: &[&str], field: &str) {
+        let mut missing = Vec::new();
+        lacking(&self.object, path, field, &mut String::new(), &mut missing);
+        for pointer in missing {
+            if let Some(map) = self.object.pointer_mut(&pointer).and_then(Value::as_object_mut) {
+                map.insert(field.to_owned(), Value::String(String::new()));
+                self.operations.push(json!({"op": "add", "path": format!("{pointer}/{field}"), "value": ""}));
+            }
+        }
+    }
+
     /// Removes a field of an element of a list, if it is there.
     pub(super) fn remove_in_list(&mut self, fields: &[&str], index: usize, field: &str) {
         let removed = fields
@@ -90,6 +102,24 @@ impl Patch {
 
 fn pointer(fields: &[&str]) -> String {
     fields.iter().flat_map(|field| ["/".to_owned(), escape(field)]).collect()
+}
+
+/// Pointers of the objects at `path` that have no value in `field`.
+fn lacking(at: &Value, path: &[&str], field: &str, pointer: &mut String, found: &mut Vec<String>) {
+    match path.split_first() {
+        None if at.is_object() && at.get(field).is_none_or(Value::is_null) => found.push(pointer.clone()),
+        None => {}
+        Some((&"*", rest)) => {
+            for (index, element) in at.as_array().into_iter().flatten().enumerate() {
+                lacking(element, rest, field, &mut format!("{pointer}/{index}"), found);
+            }
+        }
+        Some((name, rest)) => {
+            if let Some(next) = at.get(*name) {
+                lacking(next, rest, field, &mut format!("{pointer}/{}", escape(name)), found);
+            }
+        }
+    }
 }
 
 fn escape(field: &str) -> String {

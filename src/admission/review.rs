@@ -106,11 +106,9 @@ fn rule_of(path: &str) -> Option<Rule> {
         BATCH_JOB_MUTATE => rule("batch", "Job", true, job::default),
         BATCH_JOB_VALIDATE => rule("batch", "Job", false, job::validate),
         "/mutate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", true, defaults::workload),
-        "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue" => {
-            rule(GROUP, "ClusterQueue", true, defaults::finalizer)
-        }
+        "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue" => rule(GROUP, "ClusterQueue", true, defaults::in_use),
         "/mutate-kueue-x-k8s-io-v1beta2-resourceflavor" => {
-            rule(GROUP, "ResourceFlavor", true, defaults::finalizer)
+            rule(GROUP, "ResourceFlavor", true, defaults::in_use)
         }
         "/validate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", false, own::workload),
         "/validate-kueue-x-k8s-io-v1beta2-clusterqueue" => {

@@ -87,7 +87,10 @@ async fn run(settings: &Settings) -> anyhow::Result<()> {
         board: WatchBoard::new(&Kind::all()),
         serving: Arc::new(Serving::default()),
         published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
-        counters: Arc::new(Counters::new(std::env::consts::OS, settings.configuration.metrics.local_queue_metrics.enable)),
+        counters: Arc::new(Counters::new(
+            std::env::consts::OS,
+            settings.configuration.metrics.local_queue_metrics.enable,
+        )),
         synced,
         leading,
         role: if elects { Role::Leader } else { Role::Standalone },

@@ -110,13 +110,10 @@ fn list<T: serde::Serialize>(items: &[T]) -> Value {
     if items.is_empty() { Value::Null } else { serde_json::to_value(items).unwrap_or(Value::Null) }
 }
 
-/// A key that goes is null; a map that becomes empty goes as a whole.
+/// A key that goes is null. The map itself stays: it may hold keys of others, such as the server's own labels.
 fn map_patch(from: &BTreeMap<String, String>, to: &BTreeMap<String, String>) -> Option<Value> {
     if from == to {
         return None;
-    }
-    if to.is_empty() {
-        return Some(Value::Null);
     }
     let gone = from.keys().filter(|key| !to.contains_key(*key)).map(|key| (key.clone(), Value::Null));
     let set = to.iter().filter(|(key, value)| from.get(*key) != Some(*value));

@@ -405,7 +405,6 @@ fn runs(record: &WorkloadRecord) -> bool {
         && !conditions::is_true(&record.status, ConditionType::Evicted)
         && !conditions::is_true(&record.status, ConditionType::Finished)
         && !record.meta.deleting
-        && record.active
 }
 
 /// Whether the reservation stands and only the admission is missing.

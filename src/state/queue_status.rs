@@ -57,7 +57,14 @@ impl State {
             }
             self.queue_clock.touch(Item::ClusterQueue(name));
         }
-        self.tallies.update(key, self.workloads.get(key), &self.engine);
+    }
+
+    /// Counts a Workload as it is now; the queues that it counted for before are touched as well.
+    pub(super) fn tally(&mut self, key: &ObjectKey) {
+        for item in self.tallies.update(key, self.workloads.get(key), &self.engine) {
+            self.queue_clock.touch(item);
+        }
+        self.touch_queues_of(key);
     }
 
     /// Writes the statuses that are due.
@@ -208,7 +215,7 @@ impl Tallies {
         key: &ObjectKey,
         record: Option<&super::WorkloadRecord>,
         engine: &crate::scheduler::Engine,
-    ) {
+    ) -> Vec<Item> {
         let entry = record.and_then(|record| {
             let charge = engine.charge_of(key).filter(|c| c.uid == record.meta.uid)?;
             crate::lifecycle::reservation::holds_quota(&record.status).then(|| Entry {
@@ -218,16 +225,19 @@ impl Tallies {
                 usage: charge.usage.clone(),
             })
         });
+        let mut touched = Vec::new();
         if self.entries.get(key) == entry.as_ref() {
-            return;
+            return touched;
         }
         if let Some(old) = self.entries.remove(key) {
             self.count(&old, false);
+            touched.extend([Item::ClusterQueue(old.cluster_queue), Item::LocalQueue(old.local_queue)]);
         }
         if let Some(new) = entry {
             self.count(&new, true);
             self.entries.insert(key.clone(), new);
         }
+        touched
     }
 
     pub(super) fn cluster_queue(&self, name: &str) -> Tally {

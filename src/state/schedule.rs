@@ -24,10 +24,15 @@ impl State {
         let mut items = std::mem::take(&mut self.dirty);
         for item in &items {
             match item {
-                Item::Workload(key) => self.place(key, now),
+                Item::Workload(key) => {
+                    self.place(key, now);
+                    self.tally(key);
+                }
                 Item::ClusterQueue(name) => {
                     self.configure_cluster_queue(name);
+                    self.queue_clock.touch(item.clone());
                 }
+                Item::LocalQueue(_) => self.queue_clock.touch(item.clone()),
                 _ => {}
             }
         }
@@ -50,7 +55,6 @@ impl State {
 
     /// Puts a Workload where it belongs: held quota, the queue, or neither.
     fn place(&mut self, key: &ObjectKey, now: Timestamp) {
-        self.touch_queues_of(key);
         let Some(record) = self.workloads.get(key) else {
             self.engine.release(key);
             self.engine.forget(key);

@@ -82,7 +82,7 @@ fn bad(ground: &Ground, kind: &str, name: &str) -> Job {
     match kind {
         "no-flavor" => ground.job(name, "picky", "1").pod_spec("nodeSelector", json!({"kind": "common"})),
         "unknown-resource" => {
-            Job::new(&ground.name, name, "one", &[("cpu", "1"), ("example.com/unheard-of", "1")])
+            Job::new(&ground.name, name, "one", &[("cpu", "1"), ("ephemeral-storage", "1Gi")])
         }
         "too-big" => ground.job(name, "one", "1k"),
         "foreign-namespace" => ground.job(name, "foreign", "1"),

@@ -49,7 +49,7 @@ pub(crate) async fn killed_at_every_step(cluster: &mut Cluster, ground: &Ground)
 
     // Between an eviction and the end of its pods: the quota is still taken after the restart.
     ground
-        .submit(ground.job("evicted", "main", "1").pod_annotation("sluice.dev/ignores-deletion", ""))
+        .submit(ground.job("evicted", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "true"))
         .await?;
     ground.runs("evicted").await?;
     ground.set_workload("evicted", json!({"active": false})).await?;

@@ -21,7 +21,9 @@ pub(crate) async fn edits_of_a_pending_job(_: &Cluster, ground: &Ground) -> Resu
     let (low, high) = (ground.priority("low", 1).await?, ground.priority("high", 9).await?);
     ground.submit(ground.job("holder", "full", "2")).await?;
     ground.runs("holder").await?;
-    ground.submit(ground.job("edited", "full", "2").priority(&low)).await?;
+    // Completions of an indexed Job may follow its parallelism.
+    let edited = ground.job("edited", "full", "2").priority(&low).spec("completionMode", json!("Indexed"));
+    ground.submit(edited).await?;
     ground.waits("edited", "WaitingForQuota").await?;
     let change = async |patch: Value| ground.objects.merge(Kind::JOB, &ground.name, "edited", &patch).await;
 

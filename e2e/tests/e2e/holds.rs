@@ -37,7 +37,7 @@ pub(crate) async fn deactivate_and_reactivate(_: &Cluster, ground: &Ground) -> R
 pub(crate) async fn eviction_keeps_quota_until_pods_are_gone(_: &Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     ground
-        .submit(ground.job("stubborn", "main", "1").pod_annotation("sluice.dev/ignores-deletion", ""))
+        .submit(ground.job("stubborn", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "true"))
         .await?;
     ground.runs("stubborn").await?;
     ground.submit(ground.job("next", "main", "1")).await?;

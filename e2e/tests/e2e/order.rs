@@ -3,9 +3,11 @@
 use crate::ground::Ground;
 use crate::history::History;
 use anyhow::{Result, ensure};
+use jiff::Timestamp;
 use serde_json::json;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::objects::Kind;
+use sluice_e2e::objects::{Kind, text};
+use sluice_e2e::wait::eventually;
 
 pub(crate) async fn higher_priority_first(_: &Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
@@ -38,7 +40,13 @@ pub(crate) async fn strict_fifo_keeps_the_line(_: &Cluster, ground: &Ground) -> 
     ground.runs("holder").await?;
     ground.submit(ground.job("big", "main", "2")).await?;
     ground.waits("big", "WaitingForQuota").await?;
-    // It would fit, but stands behind.
+    // It would fit, but stands behind: creation times have whole seconds, so it must be of a later one.
+    let born = text(&ground.workload("big").await?, "/metadata/creationTimestamp").parse::<Timestamp>()?;
+    eventually("another second", async || {
+        ensure!(Timestamp::now().as_second() > born.as_second(), "it is the same");
+        Ok(())
+    })
+    .await?;
     ground.submit(ground.job("small", "main", "1")).await?;
     ground.finish("holder").await?;
     ground.runs("big").await?;

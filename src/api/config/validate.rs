@@ -1,7 +1,7 @@
 //! Rules on values, each with the path of what breaks it.
 
-use core::net::IpAddr;
 use super::{Configuration, CustomLabel, Duration, NAMESPACE_NAME_LABEL, Problems, QuotaCheckStrategy};
+use core::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// Reports every rule that a configuration breaks.
