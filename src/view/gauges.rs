@@ -261,6 +261,20 @@ mod tests {
     }
 
     #[test]
+    fn no_family_is_on_the_page_twice() {
+        use crate::view::counters::Counters;
+        use crate::view::metrics::{Families, Role, render};
+        let found = gauges(&snapshot(&[("org", None)], &[("a", queue("org", 1000, 1))]));
+        let families = Families { cluster_queue_resources: true, local_queues: true };
+        let page = Counters::new("linux", true).render().unwrap()
+            + &render(&found, families, Role::Standalone).unwrap();
+        let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+        let names: Vec<&str> = names.iter().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+        assert!(names.contains(&"kueue_pending_workloads") && !page.contains("EOF"));
+    }
+
+    #[test]
     fn units_of_resources() {
         let table = [
             ("cpu", 1500, 1.5),
