@@ -9,11 +9,11 @@ use super::kinds::is_managed;
 use super::patch::Patch;
 use super::response::Answer;
 use super::review::Request;
-use super::selector::matches;
 use super::view::JobView;
 use crate::api::names::{
     DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
 };
+use crate::api::selector::matches;
 use crate::api::validation::{Cursor, FieldError, Gate};
 
 /// The value of `spec.managedBy` that stands for the built-in controller.
@@ -82,10 +82,10 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
 fn add_resize_gate(patch: &mut Patch) {
     const GATES: &[&str] = &["spec", "template", "spec", "schedulingGates"];
     let gates = GATES.iter().try_fold(patch.object(), |at, field| at.get(field)).and_then(Value::as_array);
-    let gated = gates.is_some_and(|all| {
+    let present = gates.is_some_and(|all| {
         all.iter().any(|gate| gate.get("name").and_then(Value::as_str) == Some(ELASTIC_JOB_ANNOTATION))
     });
-    if !gated {
+    if !present {
         patch.append(GATES, json!({"name": ELASTIC_JOB_ANNOTATION}));
     }
 }

@@ -14,7 +14,6 @@ mod own;
 mod patch;
 mod response;
 mod review;
-mod selector;
 mod settings;
 #[cfg(test)]
 mod tests;

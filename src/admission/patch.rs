@@ -63,7 +63,7 @@ impl Patch {
         match listed {
             None | Some(Value::Null) => self.set(fields, Value::Array(vec![value])),
             Some(Value::Array(items)) => {
-                let pointer: String = fields.iter().map(|field| format!("/{}", escape(field))).collect();
+                let pointer = pointer(fields);
                 self.operations.push(json!({"op": "add", "path": format!("{pointer}/-"), "value": value}));
                 items.push(value);
                 true
@@ -93,11 +93,15 @@ impl Patch {
             .and_then(Value::as_object_mut)
             .and_then(|element| element.shift_remove(field));
         if removed.is_some() {
-            let pointer: String = fields.iter().map(|name| format!("/{}", escape(name))).collect();
+            let pointer = pointer(fields);
             let path = format!("{pointer}/{index}/{}", escape(field));
             self.operations.push(json!({"op": "remove", "path": path}));
         }
     }
+}
+
+fn pointer(fields: &[&str]) -> String {
+    fields.iter().flat_map(|field| ["/".to_owned(), escape(field)]).collect()
 }
 
 /// Pointers of the objects at `path` that have no value in `field`.

@@ -29,8 +29,9 @@ use crate::server::metrics::{self, Gatekeeper, Render};
 use crate::server::tls;
 use crate::server::webhooks::{self, Review};
 use crate::state::{Delta, Event, Kind, Snapshot, State, Verb, WriteOutcome};
+use crate::view;
 use crate::view::counters::Counters;
-use crate::view::metrics::Role;
+use crate::view::metrics::{Families, Role};
 
 /// Deltas on their way to the core: watches wait when it is full.
 const DELTAS: usize = 4096;
@@ -86,7 +87,10 @@ async fn run(settings: &Settings) -> anyhow::Result<()> {
         board: WatchBoard::new(&Kind::all()),
         serving: Arc::new(Serving::default()),
         published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
-        counters: Arc::new(Counters::new(settings.configuration.metrics.local_queue_metrics.enable)),
+        counters: Arc::new(Counters::new(
+            std::env::consts::OS,
+            settings.configuration.metrics.local_queue_metrics.enable,
+        )),
         synced,
         leading,
         role: if elects { Role::Leader } else { Role::Standalone },
@@ -267,7 +271,7 @@ async fn listeners(settings: &Settings, shared: &Shared) -> anyhow::Result<Super
     if let Some(at) = address::parse("metrics address", metrics_at).await? {
         let guard = (!args.metrics_insecure).then(|| Gatekeeper::new(shared.clients.call.clone()));
         let tls = (!args.metrics_insecure).then_some(tls);
-        let router = metrics::router(renderer(shared), guard);
+        let router = metrics::router(renderer(settings, shared), guard);
         let listener = Listener::bind("metrics", at, tls, router, limits).await;
         serve(&mut servers, "metrics", listener.with_context(|| format!("metrics: {metrics_at}"))?, shared);
     }
@@ -319,10 +323,22 @@ fn liveness() -> Obstacles {
     Arc::new(Vec::new)
 }
 
-fn renderer(shared: &Shared) -> Render {
-    let counters = Arc::clone(&shared.counters);
+fn renderer(settings: &Settings, shared: &Shared) -> Render {
+    let (counters, published) = (Arc::clone(&shared.counters), Arc::clone(&shared.published));
+    let (metrics, alone) = (&settings.configuration.metrics, shared.role == Role::Standalone);
+    let families = Families {
+        cluster_queue_resources: metrics.enable_cluster_queue_resources,
+        local_queues: metrics.local_queue_metrics.enable,
+    };
     Arc::new(move || {
+        let snapshot = published.load();
+        let role = match (alone, snapshot.leading) {
+            (true, _) => Role::Standalone,
+            (false, true) => Role::Leader,
+            (false, false) => Role::Follower,
+        };
         let mut text = counters.render().unwrap_or_default();
+        text.push_str(&view::metrics::render(&view::gauges(&snapshot), families, role).unwrap_or_default());
         text.push_str("# EOF\n");
         text
     })

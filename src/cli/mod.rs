@@ -7,6 +7,7 @@ mod core;
 mod crds;
 mod logs;
 mod manager;
+mod policy;
 mod settings;
 mod supervise;
 

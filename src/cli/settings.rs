@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use super::args::ManagerArgs;
+use super::policy;
 use crate::admission::AdmissionSettings;
 use crate::api::config::{self, Configuration};
 use crate::kube::certificates::{CertificateSettings, Mode};
@@ -94,21 +95,11 @@ fn identity() -> String {
 
 impl Settings {
     pub(super) fn core(&self) -> state::Settings {
-        state::Settings {
-            manage_jobs_without_queue_name: self.configuration.manage_jobs_without_queue_name,
-            managed_namespaces: self.configuration.managed_namespaces(&self.namespace),
-            label_keys_to_copy: self.configuration.integrations.label_keys_to_copy.clone(),
-            ..state::Settings::default()
-        }
+        policy::core(&self.configuration, &self.namespace)
     }
 
     pub(super) fn admission(&self) -> AdmissionSettings {
-        AdmissionSettings {
-            manage_jobs_without_queue_name: self.configuration.manage_jobs_without_queue_name,
-            managed_namespaces: self.configuration.managed_namespaces(&self.namespace),
-            frameworks: self.configuration.integrations.frameworks.iter().cloned().collect(),
-            ..AdmissionSettings::default()
-        }
+        policy::admission(&self.configuration, &self.namespace)
     }
 
     pub(super) fn timeouts(&self) -> Timeouts {
@@ -136,7 +127,7 @@ impl Settings {
             rate: self.args.events_per_second,
             burst: self.args.events_per_second * 2.0,
             queue: 8192,
-            window: Duration::from_secs(600),
+            window: Duration::from_mins(10),
             controller: "kueue.x-k8s.io/sluice".to_owned(),
             instance: self.identity.clone(),
         }

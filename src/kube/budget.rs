@@ -36,9 +36,7 @@ impl Budget {
             return Duration::ZERO;
         }
         let seconds = (1.0 - self.tokens) / self.per_second;
-        Duration::try_from_secs_f64(seconds)
-            .unwrap_or(Duration::from_secs(3600))
-            .max(Duration::from_millis(1))
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_hours(1)).max(Duration::from_millis(1))
     }
 }
 

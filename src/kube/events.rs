@@ -170,7 +170,8 @@ fn name(event: &Event, at: Timestamp) -> String {
         digest.update([0]);
     }
     digest.update(at.as_microsecond().to_be_bytes());
-    let hash: String = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hash = format!("{:x}", digest.finalize());
+    let hash = cut(&hash, 16);
     let base = cut(&event.key.name, NAME_BYTES).trim_end_matches(['.', '-']);
     format!("{base}.{hash}")
 }

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use crate::lifecycle::certificates::{Authority, Fingerprint, Leaf};
 
 /// Validity begins this much before it is made, or a tenth of the lifetime if that is less: clocks differ.
-const BACKDATE: Duration = Duration::from_secs(300);
+const BACKDATE: Duration = Duration::from_mins(5);
 
 /// Why a certificate cannot be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +130,7 @@ fn period(der: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> {
 
 fn fingerprint(der: &CertificateDer<'_>) -> Fingerprint {
     let digest = Sha256::digest(der);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+    format!("{digest:x}").into()
 }
 
 /// Base64 in lines of 64, between the markers.

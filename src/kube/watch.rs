@@ -39,7 +39,7 @@ impl Default for WatchSettings {
     fn default() -> Self {
         Self {
             page_size: 500,
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_mins(1),
             backoff: Duration::from_millis(200),
             backoff_limit: Duration::from_secs(10),
         }

@@ -176,7 +176,7 @@ impl Draft<'_> {
             match self.status.reclaimable_pods.iter_mut().find(|r| &r.name == name) {
                 Some(entry) => entry.count = entry.count.max(*count),
                 None => {
-                    self.status.reclaimable_pods.push(ReclaimablePod { name: name.clone(), count: *count })
+                    self.status.reclaimable_pods.push(ReclaimablePod { name: name.clone(), count: *count });
                 }
             }
         }

@@ -196,10 +196,10 @@ impl Quantity {
 
     /// Units of `10^scale`, rounded away from 0; the nearest integer there is where they do not fit.
     pub fn saturating(&self, scale: i32) -> i64 {
-        if let Number::Short { value, scale: have } = &self.number {
-            if let Some(exact) = scaled_short(*value, *have, scale) {
-                return exact;
-            }
+        if let Number::Short { value, scale: have } = &self.number
+            && let Some(exact) = scaled_short(*value, *have, scale)
+        {
+            return exact;
         }
         let wide = self.wide();
         let magnitude =
@@ -350,14 +350,11 @@ fn add_short(a: i64, a_scale: i32, b: i64, b_scale: i32) -> Option<Number> {
 impl Wide {
     /// The whole number that this is, if it is one.
     fn whole(&self) -> Option<Natural> {
-        match usize::try_from(self.scale) {
-            Ok(places) => Some(self.digits.shifted_up(places)),
-            Err(_) => {
-                let (whole, lossy) =
-                    self.digits.shifted_down(usize::try_from(self.scale.unsigned_abs()).ok()?);
-                (!lossy).then_some(whole)
-            }
+        if let Ok(places) = usize::try_from(self.scale) {
+            return Some(self.digits.shifted_up(places));
         }
+        let (whole, lossy) = self.digits.shifted_down(usize::try_from(self.scale.unsigned_abs()).ok()?);
+        (!lossy).then_some(whole)
     }
 
     fn plus(&self, other: &Self) -> Self {

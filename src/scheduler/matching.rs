@@ -70,10 +70,5 @@ fn holds(operator: &str, label: Option<&String>, values: &[String]) -> bool {
 
 /// Whether the selector selects the labels; an absent selector selects nothing, as do unknown operators.
 pub(super) fn selects(selector: Option<&LabelSelector>, labels: Option<&Labels>) -> bool {
-    let (Some(selector), Some(labels)) = (selector, labels) else {
-        return false;
-    };
-    let exact = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    let mut rules = selector.match_expressions.iter().flatten();
-    exact && rules.all(|r| holds(&r.operator, labels.get(&r.key), r.values.as_deref().unwrap_or_default()))
+    selector.zip(labels).is_some_and(|(selector, labels)| crate::api::selector::matches(selector, labels))
 }

@@ -27,7 +27,7 @@ pub use interface::{
     Delta, Effect, Event, Kind, Labels, Observation, Resource, Verb, Write, WriteOutcome, WriteResult,
 };
 pub use settings::Settings;
-pub use snapshot::{QueueView, Snapshot};
+pub use snapshot::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot};
 
 use crate::api::ObjectKey;
 use crate::jobs::JobView;

@@ -66,10 +66,10 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All at zero. Without `local_queues` nothing is counted by LocalQueue.
-    pub fn new(local_queues: bool) -> Self {
+    /// All at zero, for a build for this platform. Without `local_queues` nothing is counted by LocalQueue.
+    pub fn new(platform: &str, local_queues: bool) -> Self {
         let mut registry = Registry::with_prefix("kueue");
-        build_info(&mut registry);
+        build_info(&mut registry, platform);
         let mut page = Page { registry: &mut registry, local_queues };
         let reserved = page.counts("quota_reserved_workloads", "Workloads that got quota");
         let admitted = page.counts("admitted_workloads", "Workloads that were admitted");
@@ -193,14 +193,14 @@ fn complete(mut to: Labels, labels: &state::Labels, more: &[(&'static str, Strin
     to
 }
 
-fn build_info(registry: &mut Registry) {
+fn build_info(registry: &mut Registry, platform: &str) {
     let labels = [
         ("git_version", concat!("v", env!("CARGO_PKG_VERSION"))),
         ("git_commit", option_env!("SLUICE_GIT_COMMIT").unwrap_or_default()),
         ("build_date", option_env!("SLUICE_BUILD_DATE").unwrap_or_default()),
         ("go_version", ""),
         ("compiler", "rustc"),
-        ("platform", std::env::consts::OS),
+        ("platform", platform),
     ];
     let family = Family::<Labels, prometheus_client::metrics::gauge::Gauge>::default();
     family.get_or_create(&labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()).set(1);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn an_admission_is_counted_by_both_queues() {
-        let counters = Counters::new(true);
+        let counters = Counters::new("linux", true);
         let labels = state::Labels {
             cluster_queue: "cq".into(),
             local_queue: "ns/lq".into(),

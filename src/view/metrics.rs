@@ -90,8 +90,6 @@ pub struct ClusterQueueGauges {
     pub reserving: u64,
     /// Workloads that are admitted.
     pub admitted: u64,
-    /// Finished workloads that still exist.
-    pub finished: u64,
     /// Quota and use.
     pub resources: Vec<ResourceGauges>,
 }
@@ -111,8 +109,6 @@ pub struct LocalQueueGauges {
     pub reserving: u64,
     /// Workloads that are admitted.
     pub admitted: u64,
-    /// Finished workloads that still exist.
-    pub finished: u64,
     /// Use (quota and limits are the ClusterQueue's).
     pub resources: Vec<ResourceGauges>,
 }
@@ -214,11 +210,6 @@ fn cluster_queues(page: &mut Page, queues: &[ClusterQueueGauges]) {
         "admitted_active_workloads",
         "Workloads that are admitted and not finished",
         queues.iter().map(|queue| (name(queue), number(queue.admitted))),
-    );
-    page.family(
-        "finished_workloads",
-        "Finished workloads that still exist",
-        queues.iter().map(|queue| (name(queue), number(queue.finished))),
     );
     let statuses = [
         ("pending", QueueStatus::Pending),
@@ -325,11 +316,6 @@ fn local_queues(page: &mut Page, queues: &[LocalQueueGauges]) {
         "local_queue_admitted_active_workloads",
         "Workloads that are admitted and not finished",
         queues.iter().map(|queue| (name(queue), number(queue.admitted))),
-    );
-    page.family(
-        "local_queue_finished_workloads",
-        "Finished workloads that still exist",
-        queues.iter().map(|queue| (name(queue), number(queue.finished))),
     );
     page.family(
         "local_queue_status",

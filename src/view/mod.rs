@@ -1,4 +1,7 @@
 //! What the snapshot looks like from outside. Pure: published values in, text out.
 
 pub mod counters;
+mod gauges;
 pub mod metrics;
+
+pub use gauges::gauges;

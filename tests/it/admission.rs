@@ -72,8 +72,8 @@ fn lines(path: PathBuf) -> Vec<Value> {
 fn patched(object: &Value, path: &str, kind: &str, body: &Value) -> Option<Value> {
     let mut all = object.clone();
     if kind == "application/json-patch+json" {
-        let patch: json_patch::Patch = serde_json::from_value(body.clone()).ok()?;
-        json_patch::patch(&mut all, &patch).ok()?;
+        let operations: json_patch::Patch = serde_json::from_value(body.clone()).ok()?;
+        json_patch::patch(&mut all, &operations).ok()?;
     } else {
         json_patch::merge(&mut all, body);
     }

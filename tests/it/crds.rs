@@ -69,7 +69,7 @@ fn crds_say_what_kueue_says() {
 fn compare(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<(String, String)>) {
     match (ours, theirs) {
         (Value::Object(a), Value::Object(b)) if b.contains_key("x-embedded") => {
-            assert_eq!(a["type"], "object")
+            assert_eq!(a["type"], "object");
         }
         (Value::Object(a), Value::Object(b)) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();

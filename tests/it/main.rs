@@ -1,12 +1,22 @@
 //! Integration tests of the library, in one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a helper of tests fails its test; those that skip say so"
+)]
 
 mod admission;
+mod charging;
 mod contracts;
 mod crds;
 mod laws;
 mod layering;
 mod manifests;
 mod pod_template;
+mod priority;
 mod shared;
 mod shell_certificates;
 mod shell_executor;

@@ -1,7 +1,9 @@
 //! The shipped manifests: every reference resolves, no right is broader than needed, no webhook can hold the cluster up.
 
 use serde_json::Value;
-use sluice::api::config;
+use sluice::api::config::{self, Configuration};
+use sluice::state::Kind;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -118,6 +120,105 @@ fn rights_are_named() {
     assert!(seen > 30);
 }
 
+/// One right: where it holds, group, resource, the one object that it is limited to, verb.
+type Right = (&'static str, String, String, Option<String>, String);
+
+fn right(scope: &'static str, group: &str, resource: &str, name: Option<&str>, verb: &str) -> Right {
+    (scope, group.to_owned(), resource.to_owned(), name.map(str::to_owned), verb.to_owned())
+}
+
+/// What the manager's account may do by the shipped roles and bindings.
+fn granted() -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for (binding, role, scope) in
+        [("ClusterRoleBinding", "ClusterRole", "cluster"), ("RoleBinding", "Role", "namespace")]
+    {
+        let roles = objects(role);
+        for (_, binding) in objects(binding) {
+            let subject = &binding["subjects"][0];
+            assert_eq!(subject["name"], "kueue-controller-manager");
+            assert_eq!(binding["roleRef"]["kind"], role);
+            let (_, role) = roles
+                .iter()
+                .find(|(_, object)| object["metadata"]["name"] == binding["roleRef"]["name"])
+                .expect("a role that is bound");
+            for rule in role["rules"].as_array().unwrap() {
+                let names = texts(&rule["resourceNames"]);
+                let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
+                for group in texts(&rule["apiGroups"]) {
+                    for resource in texts(&rule["resources"]) {
+                        for verb in texts(&rule["verbs"]) {
+                            rights
+                                .extend(names.iter().map(|name| right(scope, group, resource, *name, verb)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    rights
+}
+
+/// What the manager does.
+fn needed() -> BTreeSet<Right> {
+    const KUEUE: &str = "kueue.x-k8s.io";
+    const WATCH: [&str; 3] = ["get", "list", "watch"];
+    let mut rights = BTreeSet::new();
+    for kind in Kind::all() {
+        let resource = kind.resource();
+        rights.extend(WATCH.map(|verb| right("cluster", resource.group, resource.plural, None, verb)));
+    }
+    let writes = [
+        (KUEUE, "workloads", "create"),
+        (KUEUE, "workloads", "patch"),
+        (KUEUE, "workloads", "delete"),
+        (KUEUE, "workloads/status", "patch"),
+        (KUEUE, "clusterqueues", "patch"),
+        (KUEUE, "clusterqueues/status", "patch"),
+        (KUEUE, "localqueues/status", "patch"),
+        (KUEUE, "resourceflavors", "patch"),
+        (KUEUE, "admissionchecks", "patch"),
+        (KUEUE, "topologies", "patch"),
+        ("batch", "jobs", "patch"),
+        ("batch", "jobs/status", "patch"),
+        // For an owner reference that holds up the deletion of the owner.
+        ("batch", "jobs/finalizers", "update"),
+        ("events.k8s.io", "events", "create"),
+        ("events.k8s.io", "events", "patch"),
+        ("authentication.k8s.io", "tokenreviews", "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
+    ];
+    rights.extend(writes.map(|(group, resource, verb)| right("cluster", group, resource, None, verb)));
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let (_, object) = objects(kind).remove(0);
+        let plural = format!("{}s", kind.to_lowercase());
+        let name = object["metadata"]["name"].as_str();
+        let verbs = WATCH.into_iter().chain(["patch"]);
+        let group = "admissionregistration.k8s.io";
+        rights.extend(verbs.map(|verb| right("cluster", group, &plural, name, verb)));
+    }
+    let defaults = Configuration::default();
+    let serving = defaults.internal_cert_management.webhook_secret_name;
+    for secret in [format!("{serving}-ca"), serving] {
+        let verbs = WATCH.into_iter().chain(["patch"]);
+        rights.extend(verbs.map(|verb| right("namespace", "", "secrets", Some(&secret), verb)));
+    }
+    let leases = "coordination.k8s.io";
+    let lease = defaults.leader_election.resource_name;
+    rights.extend(["get", "update"].map(|verb| right("namespace", leases, "leases", Some(&lease), verb)));
+    rights.insert(right("namespace", leases, "leases", None, "create"));
+    rights.insert(right("namespace", "", "secrets", None, "create"));
+    rights
+}
+
+#[test]
+fn the_manager_may_do_what_it_does_and_nothing_else() {
+    let (granted, needed) = (granted(), needed());
+    let missing: Vec<_> = needed.difference(&granted).collect();
+    let excess: Vec<_> = granted.difference(&needed).collect();
+    assert!(missing.is_empty() && excess.is_empty(), "missing: {missing:#?}\nin excess: {excess:#?}");
+}
+
 #[test]
 fn editors_and_viewers_are_aggregated() {
     let roles = objects("ClusterRole");
@@ -195,6 +296,29 @@ fn check_webhook(webhook: &Value, mutating: bool) {
 fn the_shipped_configuration_loads_without_warnings() {
     let text = fs::read_to_string(root().join("config/manager/controller_manager_config.yaml")).unwrap();
     assert_eq!(config::parse(&text).unwrap().warnings, Vec::<String>::new());
+}
+
+#[test]
+fn the_manager_is_started_as_it_is_configured() {
+    let text = fs::read_to_string(root().join("config/manager/controller_manager_config.yaml")).unwrap();
+    let configuration = config::parse(&text).unwrap().configuration;
+    let deployments = objects("Deployment");
+    let pod = &deployments[0].1["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let mount = container["volumeMounts"][0]["mountPath"].as_str().unwrap();
+    assert_eq!(container["volumeMounts"][0]["name"], pod["volumes"][0]["name"]);
+    let file = format!("--config={mount}/controller_manager_config.yaml");
+    assert_eq!(texts(&container["args"]), ["manager", file.as_str()]);
+    let port = |name: &str| {
+        let ports = container["ports"].as_array().unwrap();
+        ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"].to_string()
+    };
+    assert_eq!(port("webhook"), configuration.webhook.port.to_string());
+    assert_eq!(format!(":{}", port("metrics")), configuration.metrics.bind_address);
+    assert_eq!(format!(":{}", port("health")), configuration.health.health_probe_bind_address);
+    let probe = |name: &str| container[name]["httpGet"]["path"].as_str().unwrap().trim_start_matches('/');
+    assert_eq!(probe("readinessProbe"), configuration.health.readiness_endpoint_name);
+    assert_eq!(probe("livenessProbe"), configuration.health.liveness_endpoint_name);
 }
 
 #[test]

@@ -7,14 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-const HOUR: u64 = 3600;
-
 fn settings() -> Settings {
     Settings {
-        authority_lifetime: Duration::from_secs(8760 * HOUR),
-        leaf_lifetime: Duration::from_secs(2160 * HOUR),
-        overlap: Duration::from_secs(600),
-        retirement: Duration::from_secs(24 * HOUR),
+        authority_lifetime: Duration::from_hours(8760),
+        leaf_lifetime: Duration::from_hours(2160),
+        overlap: Duration::from_mins(10),
+        retirement: Duration::from_hours(24),
     }
 }
 

@@ -1,4 +1,5 @@
 //! The executor against a scripted API server: what is sent, and what is fed back in which order.
+#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs and waits too")]
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;

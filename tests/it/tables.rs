@@ -47,7 +47,7 @@ fn quantities_read_print_and_compute_as_recorded() {
         let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
         if line.get("a").is_some() {
             let (a, b) = (Quantity::parse(&text("a")).unwrap(), Quantity::parse(&text("b")).unwrap());
-            same("cmp", &(a.cmp(&b) as i64), &line["cmp"].as_i64().unwrap())?;
+            same("cmp", &a.cmp(&b), &line["cmp"].as_i64().unwrap().cmp(&0))?;
             same("sum", &a.plus(&b).to_string(), &text("sum"))?;
             return same("difference", &a.minus(&b).to_string(), &text("difference"));
         }

@@ -53,6 +53,9 @@ pub(super) fn check(document: &Value, configuration: &Configuration, problems: &
     if !configuration.metrics.custom_labels.is_empty() {
         problems.warn("metrics.customLabels", "feature gate CustomMetricLabels is off");
     }
+    if configuration.metrics.local_queue_metrics.local_queue_selector.is_some() {
+        problems.warn("metrics.localQueueMetrics.localQueueSelector", "all LocalQueues are shown");
+    }
     if !configuration.integrations.external_frameworks.is_empty() {
         problems.warn("integrations.externalFrameworks", ABSENT);
     }

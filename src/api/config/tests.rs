@@ -108,6 +108,10 @@ fn ignored_with_a_warning() {
         ("multiKueue: {gcInterval: 2m}", "multiKueue"),
         ("visibilityServer: {bindPort: 8083}", "visibilityServer"),
         ("metrics: {customLabels: [{name: team}]}", "metrics.customLabels"),
+        (
+            "metrics: {localQueueMetrics: {localQueueSelector: {}}}",
+            "metrics.localQueueMetrics.localQueueSelector",
+        ),
         ("integrations: {frameworks: [batch/job, pod]}", "integrations.frameworks[1]"),
         ("integrations: {externalFrameworks: [Foo.v1.example.com]}", "integrations.externalFrameworks"),
         ("controller: {groupKindConcurrency: {Job.batch: 5}}", "controller.groupKindConcurrency"),

@@ -1,8 +1,8 @@
 //! Rules on values, each with the path of what breaks it.
 
 use super::{Configuration, CustomLabel, Duration, NAMESPACE_NAME_LABEL, Problems, QuotaCheckStrategy};
+use core::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use std::net::IpAddr;
 
 /// Reports every rule that a configuration breaks.
 pub(super) fn check(configuration: &Configuration, problems: &mut Problems) {

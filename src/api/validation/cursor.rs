@@ -39,6 +39,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A field of an object.
+    #[must_use]
     pub fn get(&self, field: &str, errors: &mut Vec<FieldError>) -> Cursor<'a> {
         let value = match self.value {
             Value::Object(map) => map.get(field).unwrap_or(&NOTHING),
@@ -52,6 +53,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A field below several others.
+    #[must_use]
     pub fn walk(&self, fields: &[&str], errors: &mut Vec<FieldError>) -> Cursor<'a> {
         fields.iter().fold(self.clone(), |at, field| at.get(field, errors))
     }

@@ -6,6 +6,7 @@ use super::quota::{negative, quantity};
 use super::syntax::{check_annotations, check_conditions, check_labels, parse_int};
 use super::{Cursor, FieldError, Gate, Gates, gated_by, key_path, workload_status, workload_update};
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, PODS_RESOURCE, PRIORITY_BOOST_ANNOTATION};
+use crate::resources::Quantity;
 
 /// A pod set as the rules see it.
 pub(super) struct PodSet<'a> {
@@ -103,7 +104,7 @@ fn resources(holder: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
             }
             let amount =
                 quantity(&at, errors).filter(|_| gates.on(Gate::WorkloadValidateResourcesAreNonNegative));
-            if let Some(amount) = amount.filter(|amount| amount.is_negative()) {
+            if let Some(amount) = amount.filter(Quantity::is_negative) {
                 errors.push(negative(&at.path, &amount));
             }
         }

@@ -67,7 +67,7 @@ fn reclaimable(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldEr
         let path = key_path(&view.status.sub("reclaimablePods"), name);
         match view.pod_set(name) {
             None => {
-                errors.push(FieldError::not_supported(format!("{path}.name"), name, view.pod_set_names()))
+                errors.push(FieldError::not_supported(format!("{path}.name"), name, view.pod_set_names()));
             }
             Some(pod_set) if count > pod_set.count && !(view.elastic && before.contains(&(name, count))) => {
                 let detail = format!("should be less or equal to {}", pod_set.count);

@@ -1,0 +1,256 @@
+//! From the configuration to what the core and the reviews decide by. Pure: no file, no argument, no clock.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::admission::AdmissionSettings;
+use crate::api::config::{
+    self, Configuration, QuotaCheckStrategy, RequeuingTimestamp, TransformationStrategy,
+};
+use crate::api::validation::Gates;
+use crate::jobs;
+use crate::lifecycle::{backoff, pods_ready, workload};
+use crate::resources::Quantity;
+use crate::resources::transform::{Strategy, Transform, Transformation};
+use crate::scheduler::{EngineSettings, Undeclared};
+use crate::state;
+
+/// What the core decides by.
+pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Settings {
+    let requeuing = &configuration.wait_for_pods_ready.requeuing_strategy;
+    state::Settings {
+        lifecycle: lifecycle(configuration),
+        manage_jobs_without_queue_name: configuration.manage_jobs_without_queue_name,
+        managed_namespaces: configuration.managed_namespaces(namespace),
+        label_keys_to_copy: configuration.integrations.label_keys_to_copy.clone(),
+        transform: transform(&configuration.resources),
+        requeue_by_creation: requeuing.timestamp == RequeuingTimestamp::Creation,
+        engine: EngineSettings {
+            undeclared: match configuration.resources.quota_check_strategy {
+                QuotaCheckStrategy::BlockUndeclared => Undeclared::Refuse,
+                QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
+            },
+        },
+        ..state::Settings::default()
+    }
+}
+
+/// What reviews depend on.
+pub(super) fn admission(configuration: &Configuration, namespace: &str) -> AdmissionSettings {
+    let integrations = &configuration.integrations;
+    let served = |name: &&String| jobs::KINDS.iter().any(|kind| kind.framework() == name.as_str());
+    AdmissionSettings {
+        manage_jobs_without_queue_name: configuration.manage_jobs_without_queue_name,
+        managed_namespaces: configuration.managed_namespaces(namespace),
+        frameworks: integrations.frameworks.iter().filter(served).cloned().collect(),
+        external_kinds: integrations.external_frameworks.iter().filter_map(|name| external(name)).collect(),
+        gates: Gates::new(configuration.feature_gates.clone()),
+    }
+}
+
+/// Group and kind of `Kind.version.group`.
+fn external(name: &str) -> Option<(String, String)> {
+    let (kind, rest) = name.split_once('.')?;
+    let (_, group) = rest.split_once('.')?;
+    Some((group.to_owned(), kind.to_owned()))
+}
+
+fn lifecycle(configuration: &Configuration) -> workload::Settings {
+    let wait = &configuration.wait_for_pods_ready;
+    let requeuing = &wait.requeuing_strategy;
+    let limits = pods_ready::Limits {
+        timeout: wait.timeout.signed(),
+        recovery: wait.recovery().map(config::Duration::signed),
+        requeues: requeuing.backoff_limit_count,
+        backoff_base: backoff::seconds(requeuing.backoff_base_seconds),
+        backoff_max: backoff::seconds(requeuing.backoff_max_seconds),
+    };
+    let kept = configuration.object_retention_policies.as_ref().and_then(|kept| kept.workloads.as_ref());
+    workload::Settings {
+        pods_ready: (!configuration.gates.enabled("DisableWaitForPodsReady")).then_some(limits),
+        retain_finished: kept.and_then(|kept| kept.after_finished).map(config::Duration::signed),
+        retain_deactivated: kept
+            .and_then(|kept| kept.after_deactivated_by_kueue)
+            .map(config::Duration::signed),
+    }
+}
+
+fn transform(resources: &config::Resources) -> Transform {
+    let rule = |rule: &config::ResourceTransformation| {
+        let multiply_by = Some(rule.multiply_by.as_str()).filter(|name| !name.is_empty());
+        let output = |(name, each): (&String, &Value)| Some((Arc::from(name.as_str()), quantity(each)?));
+        let transformation = Transformation {
+            strategy: match rule.strategy {
+                TransformationStrategy::Retain => Strategy::Retain,
+                TransformationStrategy::Replace => Strategy::Replace,
+            },
+            multiply_by: multiply_by.map(Arc::from),
+            outputs: rule.outputs.iter().filter_map(output).collect(),
+        };
+        (Arc::from(rule.input.as_str()), transformation)
+    };
+    Transform {
+        exclude_prefixes: resources.exclude_resource_prefixes.clone(),
+        transformations: resources.transformations.iter().map(rule).collect(),
+    }
+}
+
+/// A quantity as text or number. A configuration that is loaded has no others.
+fn quantity(value: &Value) -> Option<Quantity> {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    Quantity::parse(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+    use std::collections::BTreeSet;
+
+    fn loaded(body: &str) -> Configuration {
+        let head = format!("apiVersion: {}\nkind: Configuration\n", config::API_VERSION);
+        config::parse(&format!("{head}{body}\n")).unwrap().configuration
+    }
+
+    fn core_of(body: &str) -> state::Settings {
+        core(&loaded(body), "here")
+    }
+
+    #[test]
+    fn readiness_limits() {
+        let seconds = SignedDuration::from_secs;
+        let standard = pods_ready::Limits {
+            timeout: seconds(1800),
+            recovery: Some(seconds(1800)),
+            requeues: None,
+            backoff_base: seconds(60),
+            backoff_max: seconds(3600),
+        };
+        let table = [
+            ("", standard.clone()),
+            (
+                "{timeout: 5m}",
+                pods_ready::Limits {
+                    timeout: seconds(300),
+                    recovery: Some(seconds(300)),
+                    ..standard.clone()
+                },
+            ),
+            ("{recoveryTimeout: 0s}", pods_ready::Limits { recovery: None, ..standard.clone() }),
+            (
+                "{recoveryTimeout: 90s}",
+                pods_ready::Limits { recovery: Some(seconds(90)), ..standard.clone() },
+            ),
+            (
+                "{requeuingStrategy: {backoffLimitCount: 0, backoffBaseSeconds: 1, backoffMaxSeconds: 9}}",
+                pods_ready::Limits {
+                    requeues: Some(0),
+                    backoff_base: seconds(1),
+                    backoff_max: seconds(9),
+                    ..standard
+                },
+            ),
+        ];
+        for (section, want) in table {
+            let body =
+                if section.is_empty() { String::new() } else { format!("waitForPodsReady: {section}") };
+            assert_eq!(core_of(&body).lifecycle.pods_ready, Some(want), "{section}");
+        }
+    }
+
+    #[test]
+    fn order_after_an_eviction() {
+        for (timestamp, want) in [("Creation", true), ("Eviction", false)] {
+            let body = format!("waitForPodsReady: {{requeuingStrategy: {{timestamp: {timestamp}}}}}");
+            assert_eq!(core_of(&body).requeue_by_creation, want, "{timestamp}");
+        }
+        assert!(!core_of("").requeue_by_creation);
+    }
+
+    #[test]
+    fn retention() {
+        let hour = Some(SignedDuration::from_hours(1));
+        let table = [
+            ("", None, None),
+            ("objectRetentionPolicies: {}", None, None),
+            ("objectRetentionPolicies: {workloads: {afterFinished: 1h}}", hour, None),
+            ("objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 1h}}", None, hour),
+            (
+                "objectRetentionPolicies: {workloads: {afterFinished: 0s, afterDeactivatedByKueue: 1h}}",
+                Some(SignedDuration::ZERO),
+                hour,
+            ),
+        ];
+        for (body, finished, deactivated) in table {
+            let found = core_of(body).lifecycle;
+            assert_eq!((found.retain_finished, found.retain_deactivated), (finished, deactivated), "{body}");
+        }
+    }
+
+    #[test]
+    fn resources() {
+        let found = core_of(
+            "resources: {excludeResourcePrefixes: [example.com/], transformations: [
+                {input: a/gpu, strategy: Replace, outputs: {a/credits: 5, a/memory: 10Gi}},
+                {input: a/slice, multiplyBy: cpu, outputs: {a/share: 500m}}]}",
+        );
+        assert_eq!(found.engine.undeclared, Undeclared::Refuse);
+        let transform = found.transform;
+        assert_eq!(transform.exclude_prefixes, ["example.com/"]);
+        let shown: Vec<String> = transform
+            .transformations
+            .iter()
+            .map(|(input, rule)| {
+                let outputs: Vec<String> =
+                    rule.outputs.iter().map(|(name, each)| format!("{name}={each}")).collect();
+                format!("{input} {:?} {:?} {}", rule.strategy, rule.multiply_by, outputs.join(","))
+            })
+            .collect();
+        let want =
+            ["a/gpu Replace None a/credits=5,a/memory=10Gi", "a/slice Retain Some(\"cpu\") a/share=500m"];
+        assert_eq!(shown, want);
+        let ignoring = core_of("resources: {quotaCheckStrategy: IgnoreUndeclared}");
+        assert_eq!(ignoring.engine.undeclared, Undeclared::Ignore);
+    }
+
+    #[test]
+    fn jobs_without_a_queue() {
+        let body = "manageJobsWithoutQueueName: true
+managedJobsNamespaceSelector: {matchLabels: {team: a}}
+integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
+        let (core, reviews) = (core_of(body), admission(&loaded(body), "here"));
+        assert!(core.manage_jobs_without_queue_name && reviews.manage_jobs_without_queue_name);
+        assert_eq!(core.label_keys_to_copy, ["kept"]);
+        assert_eq!(core.managed_namespaces, reviews.managed_namespaces);
+        assert_eq!(core.managed_namespaces.match_labels.unwrap()["team"], "a");
+    }
+
+    #[test]
+    fn kinds_that_are_served() {
+        let table = [
+            ("", vec!["batch/job"], vec![]),
+            ("integrations: {frameworks: [batch/job, pod, ray.io/rayjob]}", vec!["batch/job"], vec![]),
+            (
+                "integrations: {frameworks: [pod], externalFrameworks: [Foo.v1.example.com]}",
+                vec![],
+                vec![("example.com", "Foo")],
+            ),
+        ];
+        for (body, frameworks, external) in table {
+            let found = admission(&loaded(body), "here");
+            assert_eq!(found.frameworks.iter().collect::<Vec<_>>(), frameworks, "{body}");
+            let external: BTreeSet<_> =
+                external.into_iter().map(|(group, kind)| (group.to_owned(), kind.to_owned())).collect();
+            assert_eq!(found.external_kinds, external, "{body}");
+        }
+    }
+
+    #[test]
+    fn gates_reach_the_reviews() {
+        use crate::api::validation::Gate;
+        for (body, want) in [("", true), ("featureGates: {TopologyAwareScheduling: false}", false)] {
+            assert_eq!(admission(&loaded(body), "here").gates.on(Gate::TopologyAwareScheduling), want);
+        }
+    }
+}
