@@ -1,4 +1,5 @@
-//! Figures of the engine: one cycle of a busy cluster, and one event at growing numbers of pending workloads.
+//! Figures of the engine: memory of a pending workload, one cycle of a busy cluster, one event and the time from an event
+//! to its decision at growing numbers of pending workloads.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
@@ -7,8 +8,9 @@ use sluice::api::ObjectKey;
 use sluice::quota::{FlavorQuotas, Limits, ResourceGroup};
 use sluice::resources::Amount;
 use sluice::scheduler::{
-    Charge, ClusterQueue, Engine, EngineSettings, Flavor, FlavorResource, PodSet, Workload,
+    Charge, ClusterQueue, Engine, EngineSettings, Flavor, FlavorResource, Outcome, PodSet, Workload,
 };
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -63,6 +65,12 @@ fn world(pending: usize, nominal: i64) -> Engine {
     engine
 }
 
+fn settle(engine: &mut Engine) {
+    while engine.has_work() {
+        engine.cycle();
+    }
+}
+
 fn charge(n: usize) -> Charge {
     let usage = ["cpu", "memory"].iter().map(|r| (FlavorResource::new("spot", r), Amount::new(1))).collect();
     Charge {
@@ -91,9 +99,7 @@ fn event(c: &mut Criterion) {
     let mut group = c.benchmark_group("event");
     for pending in [1_000, 10_000, 100_000] {
         let mut engine = world(pending, 0);
-        while engine.has_work() {
-            engine.cycle();
-        }
+        settle(&mut engine);
         let extra = workload(pending + 7);
         group.bench_function(BenchmarkId::new("enqueue and forget", pending), |b| {
             b.iter(|| {
@@ -112,5 +118,90 @@ fn event(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, cycle, event);
+/// From a workload that lets go to the one that gets the quota, in a full cluster; what is needed to start over is done
+/// outside the measurement.
+fn decision(c: &mut Criterion) {
+    let mut group = c.benchmark_group("event to decision");
+    for pending in [1_000, 10_000, 100_000] {
+        let mut engine = world(pending, 10);
+        settle(&mut engine);
+        let extra = workload(pending + 7);
+        group.bench_function(BenchmarkId::new("arrival, does not fit", pending), |b| {
+            let extra = Workload { priority: 100, ..extra.clone() };
+            b.iter(|| {
+                engine.enqueue(extra.clone());
+                let decisions = engine.cycle();
+                engine.forget(&extra.key);
+                decisions
+            });
+        });
+        let Some((holder, charge)) =
+            engine.charges().map(|(key, charge)| (key.clone(), charge.clone())).next()
+        else {
+            continue;
+        };
+        let full = RefCell::new((engine, Vec::<ObjectKey>::new()));
+        let start_over = || {
+            let (engine, given) = &mut *full.borrow_mut();
+            engine.charge(&holder, charge.clone());
+            for key in given.drain(..) {
+                engine.release(&key);
+                engine.enqueue(numbered(&key));
+            }
+            settle(engine);
+        };
+        let release = |()| {
+            let (engine, given) = &mut *full.borrow_mut();
+            engine.release(&holder);
+            let decisions = engine.cycle();
+            let admitted = decisions.iter().filter(|d| matches!(d.outcome, Outcome::Admitted(_)));
+            given.extend(admitted.map(|decision| decision.key.clone()));
+            assert!(!given.is_empty(), "nobody took what was free");
+        };
+        group.bench_function(BenchmarkId::new("release, somebody fits", pending), |b| {
+            b.iter_batched(start_over, release, BatchSize::PerIteration);
+        });
+    }
+    group.finish();
+}
+
+/// The workload that has the name.
+fn numbered(key: &ObjectKey) -> Workload {
+    workload(key.name.trim_start_matches('w').parse().unwrap_or_default())
+}
+
+/// Resident memory of the process in bytes, where the system tells.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<usize>().ok());
+    kib.unwrap_or_default().saturating_mul(1024)
+}
+
+/// Prints what one of many pending workloads costs; workloads of one job template share their pod sets.
+fn memory(_: &mut Criterion) {
+    let number = 100_000;
+    let shared: Vec<_> = (0..20).map(|n| workload(n).pod_sets).collect();
+    let variants: [(&str, &dyn Fn(usize) -> Workload); 2] = [
+        ("shared pod sets", &|n| {
+            let pod_sets = shared.get(n % shared.len()).cloned().unwrap_or_default();
+            Workload { pod_sets, ..workload(n) }
+        }),
+        ("pod sets of their own", &workload),
+    ];
+    let mut kept = Vec::new();
+    for (name, make) in variants {
+        let mut engine = world(0, 0);
+        let before = resident();
+        for n in 0..number {
+            engine.enqueue(make(n));
+        }
+        settle(&mut engine);
+        let each = resident().saturating_sub(before) / number;
+        eprintln!("memory, {number} pending, {name}: {each} bytes per workload");
+        kept.push(engine);
+    }
+}
+
+criterion_group!(benches, memory, cycle, event, decision);
 criterion_main!(benches);

@@ -22,7 +22,7 @@ struct News {
 /// Pending workloads of all ClusterQueues.
 #[derive(Debug, Default)]
 pub struct Queues {
-    queues: BTreeMap<Arc<str>, Pending>,
+    by_name: BTreeMap<Arc<str>, Pending>,
     places: BTreeMap<ObjectKey, Place>,
     waits: WaitIndex,
     /// Queues that may have heads taken: configured and active.
@@ -39,7 +39,7 @@ impl Queues {
     pub fn configure(&mut self, queue: &str, open: Option<QueueingStrategy>) {
         let name: Arc<str> = Arc::from(queue);
         if let Some(strategy) = open {
-            self.queues.entry(Arc::clone(&name)).or_default().set_strategy(strategy);
+            self.by_name.entry(Arc::clone(&name)).or_default().set_strategy(strategy);
             self.open.insert(Arc::clone(&name));
         } else {
             self.open.remove(&name);
@@ -58,7 +58,7 @@ impl Queues {
         let (queue, order) = (Arc::clone(&workload.cluster_queue), OrderKey::of(&workload));
         let key = workload.key.clone();
         if let Some(place) = self.places.get(&key) {
-            let pending = self.queues.get(&place.queue);
+            let pending = self.by_name.get(&place.queue);
             let class = pending.and_then(|pending| pending.classes.get(&place.class));
             if place.queue == queue
                 && place.order == order
@@ -68,7 +68,7 @@ impl Queues {
             }
             self.remove(&key);
         }
-        let pending = self.queues.entry(Arc::clone(&queue)).or_default();
+        let pending = self.by_name.entry(Arc::clone(&queue)).or_default();
         let class = pending.insert(class_key, workload);
         if pending.classes.get(&class).is_some_and(|class| class.parked.is_some()) {
             let only = Some(order.clone());
@@ -81,25 +81,25 @@ impl Queues {
     /// Takes a workload out.
     pub fn remove(&mut self, key: &ObjectKey) -> Option<()> {
         let place = self.places.remove(key)?;
-        let pending = self.queues.get_mut(&place.queue)?;
+        let pending = self.by_name.get_mut(&place.queue)?;
         if let Some(parked) = pending.remove(&place) {
             self.waits.remove(&place.queue, place.class, &parked.waits);
         }
         if pending.is_empty() && !self.open.contains(&place.queue) {
-            self.queues.remove(&place.queue);
+            self.by_name.remove(&place.queue);
         }
         self.refresh(&place.queue);
         Some(())
     }
 
     /// Parks a class with the verdict of its head.
-    pub fn park(&mut self, queue: &Arc<str>, class: ClassId, verdict: Arc<Verdict>, parked: Parked) {
+    pub fn park(&mut self, queue: &Arc<str>, class: ClassId, verdict: &Arc<Verdict>, parked: Parked) {
         self.waits.add(queue, class, &parked.waits);
-        let Some(pending) = self.queues.get_mut(queue) else {
+        let Some(pending) = self.by_name.get_mut(queue) else {
             return;
         };
         let changed = pending.update(class, |class| {
-            let told = class.verdict.replace(Arc::clone(&verdict));
+            let told = class.verdict.replace(Arc::clone(verdict));
             class.parked = Some(parked);
             class.cursor = None;
             told.is_none_or(|told| told.reason != verdict.reason || told.to_string() != verdict.to_string())
@@ -113,7 +113,7 @@ impl Queues {
 
     /// Keeps a class active, with the place where its search goes on.
     pub fn keep(&mut self, queue: &str, class: ClassId, cursor: Option<Cursor>) {
-        if let Some(class) = self.queues.get_mut(queue).and_then(|pending| pending.classes.get_mut(&class)) {
+        if let Some(class) = self.by_name.get_mut(queue).and_then(|pending| pending.classes.get_mut(&class)) {
             class.cursor = cursor;
         }
     }
@@ -136,7 +136,7 @@ impl Queues {
 
     /// Configuration changed: wakes all parked classes of a queue, or those of one namespace.
     pub fn config_changed(&mut self, queue: &str, namespace: Option<&str>) {
-        let Some((name, pending)) = self.queues.get_key_value(queue) else {
+        let Some((name, pending)) = self.by_name.get_key_value(queue) else {
             return;
         };
         let name = Arc::clone(name);
@@ -146,7 +146,7 @@ impl Queues {
 
     fn wake(&mut self, classes: Vec<(Arc<str>, ClassId)>) {
         for (queue, class) in classes {
-            let Some(pending) = self.queues.get_mut(&queue) else {
+            let Some(pending) = self.by_name.get_mut(&queue) else {
                 continue;
             };
             if let Some(parked) = pending.update(class, |class| class.parked.take()).flatten() {
@@ -158,7 +158,7 @@ impl Queues {
 
     /// Keeps `ready` and `claims` in step with a queue; a claim that ends wakes those that it kept out.
     fn refresh(&mut self, queue: &Arc<str>) {
-        let pending = self.queues.get(queue).filter(|_| self.open.contains(queue));
+        let pending = self.by_name.get(queue).filter(|_| self.open.contains(queue));
         if pending.is_some_and(|pending| pending.head().is_some()) {
             self.ready.insert(Arc::clone(queue));
         } else {
@@ -188,31 +188,31 @@ impl Queues {
 
     /// The workload of a queue to be judged next.
     pub fn head(&self, queue: &str) -> Option<Head<'_>> {
-        self.queues.get(queue)?.head()
+        self.by_name.get(queue)?.head()
     }
 
     /// The blocked head of a StrictFIFO queue that has a claim.
     pub fn claimant(&self, queue: &str) -> Option<Head<'_>> {
-        self.queues.get(queue)?.claimant()
+        self.by_name.get(queue)?.claimant()
     }
 
     /// The pending workload.
     pub fn workload(&self, key: &ObjectKey) -> Option<&Workload> {
         let place = self.places.get(key)?;
-        self.queues.get(&place.queue)?.workload(place)
+        self.by_name.get(&place.queue)?.workload(place)
     }
 
     /// What was last found for the workload's class.
     pub fn verdict(&self, key: &ObjectKey) -> Option<&Arc<Verdict>> {
         let place = self.places.get(key)?;
-        self.queues.get(&place.queue)?.classes.get(&place.class)?.verdict.as_ref()
+        self.by_name.get(&place.queue)?.classes.get(&place.class)?.verdict.as_ref()
     }
 
     /// Up to `limit` workloads whose message changed without being judged themselves.
     pub fn take_news(&mut self, limit: usize) -> Vec<ObjectKey> {
         let mut keys = Vec::new();
         while let Some(mut news) = self.news.pop_front() {
-            let Some(pending) = self.queues.get(&news.queue) else {
+            let Some(pending) = self.by_name.get(&news.queue) else {
                 continue;
             };
             if let Some(only) = news.only {
@@ -235,13 +235,13 @@ impl Queues {
 
     /// Pending workloads of a ClusterQueue by state.
     pub fn counts(&self, queue: &str) -> PendingCounts {
-        self.queues.get(queue).map(|pending| pending.counts).unwrap_or_default()
+        self.by_name.get(queue).map(|pending| pending.counts).unwrap_or_default()
     }
 
     /// Pending workloads of a LocalQueue by state.
     pub fn local_counts(&self, namespace: &str, local_queue: &str) -> PendingCounts {
         let name = (Arc::from(namespace), Arc::from(local_queue));
-        let all = self.queues.values().filter_map(|pending| pending.local.get(&name));
+        let all = self.by_name.values().filter_map(|pending| pending.local.get(&name));
         all.fold(PendingCounts::default(), |sum, counts| PendingCounts {
             active: sum.active + counts.active,
             inadmissible: sum.inadmissible + counts.inadmissible,
@@ -250,12 +250,12 @@ impl Queues {
 
     /// Pending workloads of a ClusterQueue in order.
     pub fn in_order(&self, queue: &str) -> Vec<&Workload> {
-        self.queues.get(queue).map(Pending::in_order).unwrap_or_default()
+        self.by_name.get(queue).map(Pending::in_order).unwrap_or_default()
     }
 
     /// How many workloads of the same ClusterQueue come first.
     pub fn ahead_of(&self, key: &ObjectKey) -> Option<usize> {
         let place = self.places.get(key)?;
-        Some(self.queues.get(&place.queue)?.ahead_of(&place.order))
+        Some(self.by_name.get(&place.queue)?.ahead_of(&place.order))
     }
 }

@@ -24,11 +24,13 @@ pub struct Waits {
 
 type Waiter = (Arc<str>, ClassId);
 type Spot = (crate::quota::NodeRef, FlavorResource);
+/// Needs of each queue, smallest first.
+type Needs = BTreeMap<Arc<str>, BTreeSet<(i128, ClassId)>>;
 
 /// The index.
 #[derive(Debug, Default)]
 pub(super) struct WaitIndex {
-    needs: BTreeMap<Spot, BTreeMap<Arc<str>, BTreeSet<(i128, ClassId)>>>,
+    needs: BTreeMap<Spot, Needs>,
     any: BTreeMap<Spot, BTreeSet<Waiter>>,
     claims: BTreeMap<Arc<str>, BTreeSet<Waiter>>,
 }

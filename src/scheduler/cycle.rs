@@ -117,7 +117,7 @@ impl Engine {
         let claim = claim.filter(|_| self.reclaim_policy(&entry.queue) != ReclaimPolicy::Any);
         entry.place.0 = claim.as_ref().map_or(0, |claim| claim.borrows);
         let parked = Parked { aside, claim: claim.clone(), waits };
-        self.pending.park(&entry.queue, entry.class, Arc::clone(&verdict), parked);
+        self.pending.park(&entry.queue, entry.class, &verdict, parked);
         entry.found = Found::Parked(verdict, claim);
         entry
     }
@@ -197,7 +197,7 @@ impl Engine {
         let text = format!("the quota is kept for the head of ClusterQueue {}", names.join(", "));
         let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForQuota, &text));
         let waits = Waits { tree: Some(tree), any: short, claims, needs: BTreeMap::new() };
-        self.pending.park(queue, class, Arc::clone(&verdict), Parked { aside: false, claim: None, waits });
+        self.pending.park(queue, class, &verdict, Parked { aside: false, claim: None, waits });
         Outcome::Pending(verdict)
     }
 

@@ -159,8 +159,8 @@ impl Engine {
     }
 
     /// Moves usage in the tree and wakes what waited for it.
-    fn hold(&mut self, moves: BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>>) {
-        for (queue, change) in moves {
+    fn hold(&mut self, by_queue: BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>>) {
+        for (queue, change) in by_queue {
             let moved = self.tree.hold(&queue, &change);
             let Some(root) = self.tree.root(&queue) else {
                 continue;

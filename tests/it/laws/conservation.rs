@@ -24,7 +24,7 @@ fn nodes() -> impl Iterator<Item = NodeRef> {
 }
 
 /// Every node's figures are those of the model.
-fn same_figures(engine: &Engine, model: &Model) -> TestCaseResult {
+pub(super) fn same_figures(engine: &Engine, model: &Model) -> TestCaseResult {
     for node in nodes() {
         let figures = engine.usage(&node);
         for pair in pairs().iter().filter(|_| !model.cyclic(&node)) {

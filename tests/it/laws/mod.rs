@@ -1,8 +1,18 @@
 //! Laws of the engine, by the numbers of the invariants that they check, over random worlds.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that finds something amiss fails"
+)]
+
+mod churn;
 mod conservation;
 mod failures;
 mod model;
 mod queueing;
 mod scenarios;
+mod strict;
 mod world;

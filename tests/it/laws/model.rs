@@ -2,6 +2,7 @@
 
 use super::world::{COHORTS, FLAVORS, QUEUES, RESOURCES, Step};
 use sluice::quota::{Limits, ResourceGroup};
+use sluice::resources::Amount;
 use sluice::scheduler::{FlavorResource, NodeRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -114,7 +115,7 @@ impl Model {
             let (subtree, usage) = (self.subtree(&node, pair), self.usage(&node, pair));
             at = self.parent(&node);
             let limit =
-                if at.is_none() { Some(0) } else { self.limits(&node, pair).borrowing.map(|b| b.wide()) };
+                if at.is_none() { Some(0) } else { self.limits(&node, pair).borrowing.map(Amount::wide) };
             if limit.is_some_and(|limit| usage > subtree + limit) {
                 return Some(node);
             }

@@ -187,7 +187,9 @@ proptest! {
     fn i10_the_same_events_give_the_same_decisions(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
         let run = || {
             let mut engine = start(&world.0, &world.1);
-            events.iter().for_each(|event| happen(&mut engine, event));
+            for event in &events {
+                happen(&mut engine, event);
+            }
             let decisions = settle(&mut engine);
             (format!("{decisions:?}"), engine.take_explained(100))
         };
@@ -199,7 +201,9 @@ proptest! {
         world in worlds(), events in prop::collection::vec(event(), 1..50),
     ) {
         let mut engine = start(&world.0, &world.1);
-        events.iter().for_each(|event| happen(&mut engine, event));
+        for event in &events {
+            happen(&mut engine, event);
+        }
         settle(&mut engine);
         prop_assert!(!engine.has_work());
         prop_assert_eq!(engine.cycle().len(), 0);

@@ -1,0 +1,162 @@
+//! Queues deleted and made again, moved between cohorts, cohorts deleted, all with quota held and workloads waiting: the
+//! figures stay those of the model (I1), nobody misses the change that lets it in (I8), and nobody is lost.
+
+use super::conservation::same_figures;
+use super::model::Model;
+use super::world::{
+    COHORTS, FLAVORS, QUEUES, RESOURCES, Scale, Step, admitted, apply, config, engine, groups, key, limits,
+    pods, queue, settle, workload,
+};
+use proptest::prelude::*;
+use sluice::api::v1beta2::QueueingStrategy;
+use sluice::quota::{FlavorQuotas, ResourceGroup};
+use sluice::scheduler::{ClusterQueue, Engine, Workload};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const WORKLOADS: usize = 12;
+
+/// What happens to a world; the last two queues are StrictFIFO whenever they exist.
+#[derive(Clone, Debug)]
+enum Event {
+    Config(Step),
+    Enqueue(Workload),
+    Finish(usize),
+    Cycle,
+}
+
+/// Deletion, creation and moves of queues and cohorts; parents are drawn freely, cycles among them.
+fn churn() -> impl Strategy<Value = Step> {
+    let node = || {
+        let parent = proptest::option::weighted(0.8, 0..4_usize);
+        proptest::option::weighted(0.7, (parent, groups(Scale::Small)))
+    };
+    prop_oneof![
+        (0..4_usize, node()).prop_map(|(at, node)| Step::Cohort(at, node)),
+        (0..QUEUES.len(), node()).prop_map(|(at, node)| Step::Queue(at, node)),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let wanted = (0..WORKLOADS, 0..QUEUES.len(), 0..3_i64, 0..6_i64, 0..8_i64, 0..8_i64);
+    let enqueue = wanted.prop_map(|(at, queue, priority, second, cpu, gpu)| {
+        let sets = vec![pods("main", 1, &[("cpu", cpu), ("gpu", gpu)])];
+        Event::Enqueue(workload(&format!("w{at}"), QUEUES[queue], priority, second, sets))
+    });
+    prop_oneof![
+        4 => churn().prop_map(Event::Config),
+        4 => enqueue,
+        1 => (0..WORKLOADS).prop_map(Event::Finish),
+        4 => Just(Event::Cycle),
+    ]
+}
+
+fn configure(engine: &mut Engine, step: &Step) {
+    match step {
+        Step::Queue(at, Some((up, groups))) if is_strict(*at) => {
+            let strategy = QueueingStrategy::StrictFIFO;
+            let made = ClusterQueue { strategy, ..queue(up.map(|up| COHORTS[up]), groups.clone()) };
+            engine.set_cluster_queue(QUEUES[*at], Some(made));
+        }
+        _ => apply(engine, step),
+    }
+}
+
+const fn is_strict(queue: usize) -> bool {
+    queue >= 2
+}
+
+fn happen(engine: &mut Engine, event: &Event, steps: &mut Vec<Step>) {
+    match event {
+        Event::Config(step) => {
+            configure(engine, step);
+            steps.push(step.clone());
+        }
+        Event::Enqueue(workload) => engine.enqueue(workload.clone()),
+        Event::Finish(at) => engine.release(&key(&format!("w{at}"))),
+        Event::Cycle => drop(engine.cycle()),
+    }
+}
+
+fn model(engine: &Engine, steps: &[Step]) -> Model {
+    let mut model = Model::default();
+    for step in steps {
+        model.apply(step);
+    }
+    for (n, (_, charge)) in engine.charges().enumerate() {
+        let at = QUEUES.iter().position(|queue| *queue == &*charge.cluster_queue).unwrap();
+        let usage = charge.usage.iter().map(|(pair, amount)| (pair.clone(), amount.wide())).collect();
+        model.charges.insert(n, (at, usage));
+    }
+    model
+}
+
+/// A queue without a cohort and with more than all could ask for.
+fn plenty(at: usize) -> Step {
+    let quotas = |flavor: &&str| FlavorQuotas {
+        name: Arc::from(*flavor),
+        limits: RESOURCES
+            .iter()
+            .map(|r| (Arc::from(*r), limits(1000, None, None)))
+            .collect::<BTreeMap<_, _>>(),
+    };
+    Step::Queue(at, Some((None, vec![ResourceGroup::of(FLAVORS.iter().map(quotas).collect())])))
+}
+
+proptest! {
+    #![proptest_config(config(250))]
+
+    #[test]
+    fn i1_figures_follow_moves_and_deletions_under_live_charges(events in prop::collection::vec(event(), 1..50)) {
+        let (mut engine, mut steps) = (engine(), Vec::new());
+        for event in &events {
+            happen(&mut engine, event, &mut steps);
+            same_figures(&engine, &model(&engine, &steps))?;
+        }
+    }
+
+    /// Each of those that wait (of a StrictFIFO queue the first) is put into an engine that has seen nothing but the final
+    /// state, beside the first of every StrictFIFO queue: nobody is admitted there either.
+    #[test]
+    fn i8_moves_and_deletions_wake_whom_they_let_in(events in prop::collection::vec(event(), 1..50)) {
+        let (mut old, mut steps) = (engine(), Vec::new());
+        for event in &events {
+            happen(&mut old, event, &mut steps);
+        }
+        settle(&mut old);
+        let firsts: Vec<&Workload> = (0..QUEUES.len())
+            .filter(|at| is_strict(*at))
+            .filter_map(|at| old.pending_in_order(QUEUES[at]).first().copied())
+            .collect();
+        let others = (0..QUEUES.len()).filter(|at| !is_strict(*at)).flat_map(|at| old.pending_in_order(QUEUES[at]));
+        for waiting in others.map(Some).chain([None]) {
+            let mut fresh = engine();
+            for step in &steps {
+                configure(&mut fresh, step);
+            }
+            for (key, charge) in old.charges() {
+                fresh.charge(key, charge.clone());
+            }
+            for one in firsts.iter().copied().chain(waiting) {
+                fresh.enqueue(one.clone());
+            }
+            prop_assert_eq!(admitted(&settle(&mut fresh)), Vec::<String>::new(), "beside {:?}", waiting.map(|w| &w.key));
+        }
+    }
+
+    #[test]
+    fn nobody_is_lost_whatever_happens_to_the_queues(events in prop::collection::vec(event(), 1..50)) {
+        let (mut engine, mut steps) = (engine(), Vec::new());
+        for event in &events {
+            happen(&mut engine, event, &mut steps);
+        }
+        let waiting: Vec<Workload> = QUEUES.iter().flat_map(|q| engine.pending_in_order(q)).cloned().collect();
+        for at in 0..QUEUES.len() {
+            configure(&mut engine, &plenty(at));
+        }
+        settle(&mut engine);
+        for workload in waiting {
+            prop_assert!(engine.charge_of(&workload.key).is_some(), "{} still waits", workload.key);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! StrictFIFO: nobody of a queue is admitted while one that comes first waits; only those whose namespace the queue does
+//! not select are passed over.
+
+use super::world::{
+    COHORTS, QUEUES, Scale, Step, apply, config, engine, pods, queue, settle, step, tree, workload,
+};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use sluice::api::ObjectKey;
+use sluice::api::v1beta2::{ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy};
+use sluice::queue::OrderKey;
+use sluice::scheduler::{ClusterQueue, Engine, Outcome, Workload};
+
+/// What happens between cycles.
+#[derive(Clone, Debug)]
+enum Event {
+    Config(Step),
+    Enqueue(Workload),
+    /// The n-th workload that holds quota, counted around, lets go.
+    Finish(usize),
+    Cycle,
+}
+
+fn any_workload() -> impl Strategy<Value = Workload> {
+    let namespace = prop::bool::weighted(0.2);
+    (0..15_usize, namespace, 0..QUEUES.len(), 0..3_i64, 0..6_i64, 0..9_i64, 0..9_i64).prop_map(
+        |(at, stray, queue, priority, second, cpu, gpu)| {
+            let sets = vec![pods("main", 1, &[("cpu", cpu), ("gpu", gpu)])];
+            let made = workload(&format!("w{at}"), QUEUES[queue], priority, second, sets);
+            let namespace = if stray { "elsewhere" } else { "ns" };
+            Workload { key: ObjectKey::new(namespace, &made.key.name), ..made }
+        },
+    )
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        1 => step(Scale::Small).prop_map(Event::Config),
+        6 => any_workload().prop_map(Event::Enqueue),
+        3 => (0..12_usize).prop_map(Event::Finish),
+        4 => Just(Event::Cycle),
+    ]
+}
+
+/// As the step says, but every queue is StrictFIFO; the odd ones may reclaim.
+fn configure(engine: &mut Engine, step: &Step) {
+    let Step::Queue(at, Some((up, groups))) = step else {
+        return apply(engine, step);
+    };
+    let reclaim_within_cohort = (at % 2 == 1).then_some(ReclaimPolicy::Any);
+    let made = ClusterQueue {
+        strategy: QueueingStrategy::StrictFIFO,
+        preemption: ClusterQueuePreemption { reclaim_within_cohort, ..ClusterQueuePreemption::default() },
+        ..queue(up.map(|up| COHORTS[up]), groups.clone())
+    };
+    engine.set_cluster_queue(QUEUES[*at], Some(made));
+}
+
+/// One cycle, with the places of all that could be passed over noted before.
+fn cycle(engine: &mut Engine) -> TestCaseResult {
+    let selected = |workload: &&Workload| &*workload.key.namespace == "ns";
+    let places = |engine: &Engine, queue: &str| -> Vec<OrderKey> {
+        engine.pending_in_order(queue).into_iter().filter(selected).map(OrderKey::of).collect()
+    };
+    let before: Vec<Vec<OrderKey>> = QUEUES.iter().map(|queue| places(engine, queue)).collect();
+    for decision in engine.cycle() {
+        let Outcome::Admitted(given) = decision.outcome else { continue };
+        let at = QUEUES.iter().position(|queue| *queue == &*given.cluster_queue).unwrap();
+        let first = before[at].first().map(|place| &place.key);
+        prop_assert_eq!(first, Some(&decision.key), "admitted in {} before its turn", QUEUES[at]);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(config(300))]
+
+    #[test]
+    fn a_strict_queue_admits_only_its_first(
+        tree in tree(Scale::Small), events in prop::collection::vec(event(), 1..60),
+    ) {
+        let mut engine = engine();
+        for step in &tree {
+            configure(&mut engine, step);
+        }
+        for event in &events {
+            match event {
+                Event::Config(step) => configure(&mut engine, step),
+                Event::Enqueue(workload) => engine.enqueue(workload.clone()),
+                Event::Finish(at) => {
+                    let holders: Vec<_> = engine.charges().map(|(key, _)| key.clone()).collect();
+                    if let Some(key) = holders.get(at % holders.len().max(1)) {
+                        engine.release(key);
+                    }
+                }
+                Event::Cycle => cycle(&mut engine)?,
+            }
+        }
+        while engine.has_work() {
+            cycle(&mut engine)?;
+        }
+    }
+
+    /// Strays ahead of everyone change nothing: with quota for all, all that are selected are admitted in order.
+    #[test]
+    fn strays_do_not_block_a_strict_queue(
+        wanted in prop::collection::vec(any_workload(), 1..20),
+    ) {
+        let mut engine = engine();
+        for (at, name) in QUEUES.iter().enumerate() {
+            let groups = super::world::many(&["red"], "cpu", &[super::world::limits(1000, None, None)]);
+            configure(&mut engine, &Step::Queue(at, Some((None, groups))));
+            for n in 0..3 {
+                let stray = workload(&format!("stray{n}"), name, 9, 0, vec![pods("main", 1, &[("cpu", 1)])]);
+                engine.enqueue(Workload { key: ObjectKey::new("elsewhere", &format!("{name}-{n}")), ..stray });
+            }
+        }
+        for one in &wanted {
+            let pod_sets = vec![pods("main", 1, &[("cpu", 1)])].into();
+            engine.enqueue(Workload { pod_sets, ..one.clone() });
+        }
+        settle(&mut engine);
+        for one in wanted {
+            let given = engine.charge_of(&one.key).is_some();
+            prop_assert_eq!(given, &*one.key.namespace == "ns", "{}", one.key);
+        }
+    }
+}
