@@ -8,6 +8,7 @@ use super::path::{Path, rung};
 use super::{FlavorResource, Limits, NodeRef, ResourceGroup};
 use crate::resources::Amount;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct NodeId(u32);
@@ -69,6 +70,8 @@ pub struct Moved {
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     ids: BTreeMap<NodeRef, NodeId>,
+    /// Those of the ClusterQueues once more, found without building a `NodeRef`.
+    leaves: BTreeMap<Arc<str>, NodeId>,
     nodes: BTreeMap<NodeId, Node>,
     next: u32,
 }
@@ -80,7 +83,7 @@ impl Tree {
         &mut self,
         name: &NodeRef,
         config: Option<(Option<&str>, &[ResourceGroup])>,
-    ) -> BTreeSet<std::sync::Arc<str>> {
+    ) -> BTreeSet<Arc<str>> {
         if config.is_none() && !self.ids.contains_key(name) {
             return BTreeSet::new();
         }
@@ -109,8 +112,8 @@ impl Tree {
 
     /// Adds to what a leaf holds, or takes from it, on the whole path at once.
     pub fn hold(&mut self, queue: &str, change: &BTreeMap<FlavorResource, i128>) -> Moved {
-        let name = NodeRef::ClusterQueue(queue.into());
-        let id = self.intern(&name);
+        let known = self.leaves.get(queue).copied();
+        let id = known.unwrap_or_else(|| self.intern(&NodeRef::ClusterQueue(queue.into())));
         let mut moved = Moved::default();
         for (pair, &delta) in change.iter().filter(|(_, delta)| **delta != 0) {
             let side = if delta < 0 { &mut moved.freed } else { &mut moved.taken };
@@ -148,9 +151,8 @@ impl Tree {
 
     /// The path of a ClusterQueue, unless it is unknown or hangs on a cycle.
     pub fn path(&self, queue: &str, pair: &FlavorResource) -> Option<Path<'_>> {
-        let id = self.ids.get(&NodeRef::ClusterQueue(queue.into()))?;
         let mut rungs = Vec::with_capacity(8);
-        let mut at = Some(*id);
+        let mut at = Some(*self.leaves.get(queue)?);
         while let Some(node) = at.and_then(|id| self.nodes.get(&id)) {
             if node.cyclic {
                 return None;
@@ -164,13 +166,13 @@ impl Tree {
 
     /// Whether the queue's way up ends in a cycle; then the cohort by which it hangs on it.
     pub fn cycle_above(&self, queue: &str) -> Option<&NodeRef> {
-        let node = self.node(&NodeRef::ClusterQueue(queue.into())).filter(|node| node.cyclic)?;
+        let node = self.leaf(queue).filter(|node| node.cyclic)?;
         node.parent.and_then(|parent| self.nodes.get(&parent)).map(|parent| &parent.name)
     }
 
     /// The root above a ClusterQueue: itself without a cohort.
     pub fn root(&self, queue: &str) -> Option<&NodeRef> {
-        let mut node = self.node(&NodeRef::ClusterQueue(queue.into()))?;
+        let mut node = self.leaf(queue)?;
         while let Some(parent) = node.parent.filter(|_| !node.cyclic).and_then(|p| self.nodes.get(&p)) {
             node = parent;
         }
@@ -179,7 +181,7 @@ impl Tree {
 
     /// Generation of a ClusterQueue's figures.
     pub fn generation(&self, queue: &str) -> u64 {
-        self.node(&NodeRef::ClusterQueue(queue.into())).map_or(0, |node| node.generation)
+        self.leaf(queue).map_or(0, |node| node.generation)
     }
 
     /// What a node owns and uses, by flavor and resource.
@@ -211,6 +213,10 @@ impl Tree {
         self.ids.get(name).and_then(|id| self.nodes.get(id))
     }
 
+    fn leaf(&self, queue: &str) -> Option<&Node> {
+        self.leaves.get(queue).and_then(|id| self.nodes.get(id))
+    }
+
     fn intern(&mut self, name: &NodeRef) -> NodeId {
         if let Some(id) = self.ids.get(name) {
             return *id;
@@ -218,6 +224,9 @@ impl Tree {
         let id = NodeId(self.next);
         self.next = self.next.wrapping_add(1);
         self.ids.insert(name.clone(), id);
+        if let NodeRef::ClusterQueue(queue) = name {
+            self.leaves.insert(Arc::clone(queue), id);
+        }
         let node = Node {
             name: name.clone(),
             parent: None,
@@ -239,19 +248,22 @@ impl Tree {
         let unused = |node: &&Node| !node.configured && node.children.is_empty() && node.held.is_empty();
         if let Some(name) = self.nodes.get(&id).filter(unused).map(|node| node.name.clone()) {
             self.ids.remove(&name);
+            if let NodeRef::ClusterQueue(queue) = &name {
+                self.leaves.remove(queue);
+            }
             self.nodes.remove(&id);
         }
     }
 
     /// Computes the figures of the whole tree around a node anew and answers with its ClusterQueues.
-    fn rebuild(&mut self, around: NodeId) -> BTreeSet<std::sync::Arc<str>> {
+    fn rebuild(&mut self, around: NodeId) -> BTreeSet<Arc<str>> {
         let (top, cyclic) = self.top(around);
         let order = self.below(top);
         for id in order.iter().rev() {
             self.recompute(*id, cyclic);
         }
         let leaf = |id| match self.nodes.get(id).map(|node| &node.name) {
-            Some(NodeRef::ClusterQueue(name)) => Some(std::sync::Arc::clone(name)),
+            Some(NodeRef::ClusterQueue(name)) => Some(Arc::clone(name)),
             _ => None,
         };
         order.iter().filter_map(leaf).collect()
