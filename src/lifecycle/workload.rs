@@ -418,7 +418,9 @@ impl Draft<'_> {
     fn place(&self, facts: &Facts<'_>) -> Place {
         let closed = matches!(facts.local_queue, QueueFact::Missing | QueueFact::Stopped(_))
             || facts.cluster_queue == QueueFact::Missing;
-        if !self.subject.active || self.subject.gated || closed || self.is_on_hold() {
+        // A Workload whose job is gone is about to be collected.
+        let orphan = facts.owner == Owner::Gone;
+        if !self.subject.active || self.subject.gated || closed || orphan || self.is_on_hold() {
             return Place::Out;
         }
         let backoff = self.status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref());

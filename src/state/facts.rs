@@ -2,6 +2,7 @@
 
 use super::State;
 use super::decode::amount_of;
+use super::interface::Kind;
 use super::records::{Effective, WorkloadRecord};
 use crate::api::ObjectKey;
 use crate::api::names;
@@ -102,6 +103,11 @@ impl State {
 
     fn job_facts(&self, record: &WorkloadRecord, job: &JobView) -> JobFacts {
         let kind = self.job_by_uid.get(&job.uid).and_then(|(index, _)| KINDS.get(*index));
+        // What the job was before a write that is under way says nothing of what it is now.
+        let unsure = self
+            .job_by_uid
+            .get(&job.uid)
+            .is_none_or(|(index, key)| self.writes.is_pending(Kind::Job(*index), key));
         let restored = kind.is_some_and(|k| k.stop_patches(job, &record.originals).is_empty());
         let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
         let started = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
@@ -111,7 +117,7 @@ impl State {
             .filter(|_| finished.is_none() && !conditions::is_true(&record.status, ConditionType::Evicted));
         JobFacts {
             deleting: job.deleting,
-            stopped: job.suspended && job.status.active_pods == 0 && restored,
+            stopped: !unsure && job.suspended && job.status.active_pods == 0 && restored,
             finished,
             pods_ready: job.status.pods_ready && !job.suspended,
             reclaimable: if job.suspended {

@@ -40,7 +40,15 @@ impl State {
         }
         let version = text(object, "/metadata/resourceVersion");
         let uid = text(object, "/metadata/uid");
-        if self.known(kind, &key).is_some_and(|(u, v)| *u == *uid && is_older(version, v)) {
+        let stale = self.known(kind, &key).is_some_and(|(u, v)| *u == *uid && is_older(version, v));
+        if stale || self.tombstones.holds(uid) {
+            return;
+        }
+        // The last finalizer of a deleted object went: so did the object.
+        let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        let deleted = object.pointer("/metadata/deletionTimestamp").is_some();
+        if kind == Kind::Workload && deleted && finalizers.is_none_or(Vec::is_empty) {
+            self.bury(kind, &key, Some(uid));
             return;
         }
         if let Err(problem) = self.take(kind, &key, object) {
@@ -261,8 +269,16 @@ impl State {
         self.owner_changed(&uid);
     }
 
-    /// An object is gone. With a UID, only the object with that UID.
-    pub(super) fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
+    /// An object is gone for good. With a UID, only the object with that UID.
+    pub(super) fn bury(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
+        let known = self.known(kind, key).map(|(uid, _)| uid.to_owned());
+        let gone = uid.filter(|uid| !uid.is_empty()).map(str::to_owned).or(known);
+        self.tombstones.bury(&gone.unwrap_or_default());
+        self.remove(kind, key, uid);
+    }
+
+    /// Forgets an object. With a UID, only the object with that UID.
+    fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
         let other = |uid: &str| self.known(kind, key).is_some_and(|(known, _)| known != uid);
         if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {
             return;

@@ -7,6 +7,7 @@ use super::interface::{Effect, Event, Kind, Verb};
 use super::job_start::{grants, matches};
 use super::records::WorkloadRecord;
 use super::workload_step::delete_options;
+use super::writes::{Purpose, Request};
 use super::{Item, State};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
@@ -130,7 +131,16 @@ impl State {
             Ok(body) => {
                 let note = format!("Created Workload: {key}");
                 let tell = vec![job_event(index, view, false, "CreatedWorkload", &note)];
-                self.send_plain(Kind::Workload, &key, Verb::Create, None, body, tell);
+                self.send(Request {
+                    kind: Kind::Workload,
+                    key,
+                    verb: Verb::Create,
+                    subresource: None,
+                    body,
+                    purpose: Purpose::Plain,
+                    tell,
+                    on_behalf_of: Some(Item::Job(index, view.key.clone())),
+                });
             }
             Err(Refusal::Class(MissingClass::WorkloadClass(name))) => {
                 let note = format!("WorkloadPriorityClass {name} not found");
@@ -203,7 +213,16 @@ impl State {
             "resourceVersion": record.meta.resource_version, "ownerReferences": [owner], "finalizers": finalizers,
             "labels": {names::JOB_UID_LABEL: view.uid},
         }});
-        self.send_plain(Kind::Workload, key, Verb::Merge, None, body, Vec::new());
+        self.send(Request {
+            kind: Kind::Workload,
+            key: key.clone(),
+            verb: Verb::Merge,
+            subresource: None,
+            body,
+            purpose: Purpose::Plain,
+            tell: Vec::new(),
+            on_behalf_of: Some(Item::Job(index, view.key.clone())),
+        });
     }
 
     /// A job with its Workload.

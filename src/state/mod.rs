@@ -20,6 +20,7 @@ mod schedule;
 mod settings;
 mod snapshot;
 mod timers;
+mod tombstones;
 mod workload_step;
 mod writes;
 
@@ -112,6 +113,7 @@ pub struct State {
     queue_clock: queue_status::Clock,
     published: Published,
     effects: Vec<Effect>,
+    tombstones: tombstones::Tombstones,
     /// What was already told of objects that stay as they are, so that it is told once.
     told: BTreeMap<(Kind, ObjectKey), String>,
 }
@@ -154,6 +156,7 @@ impl State {
             queue_clock: queue_status::Clock::default(),
             published: Published::default(),
             effects: Vec::new(),
+            tombstones: tombstones::Tombstones::default(),
             told: BTreeMap::new(),
         }
     }
@@ -162,7 +165,7 @@ impl State {
     pub fn apply(&mut self, delta: Delta, now: Timestamp) -> Vec<Effect> {
         match delta {
             Delta::Applied { kind, object } => self.ingest(kind, &object),
-            Delta::Deleted { kind, key, uid } => self.remove(kind, &key, Some(&uid)),
+            Delta::Deleted { kind, key, uid } => self.bury(kind, &key, Some(&uid)),
             Delta::Restarted { kind } => {
                 self.relisting.insert(kind, BTreeSet::new());
             }
@@ -227,7 +230,7 @@ impl State {
         if let Some(seen) = self.relisting.remove(&kind) {
             for key in self.keys(kind) {
                 if !seen.contains(&key) {
-                    self.remove(kind, &key, None);
+                    self.bury(kind, &key, None);
                 }
             }
         }

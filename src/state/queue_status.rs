@@ -113,6 +113,7 @@ impl State {
                 body,
                 purpose,
                 tell: Vec::new(),
+                on_behalf_of: None,
             };
             self.send(request);
         }

@@ -50,7 +50,8 @@ impl State {
             Step::Delete => (Verb::Delete, None, delete_options(&record.meta)),
         };
         let purpose = if explains { Purpose::Explain } else { Purpose::Plain };
-        self.send(Request { kind: Kind::Workload, key: key.clone(), verb, subresource, body, purpose, tell });
+        let (kind, key, on_behalf_of) = (Kind::Workload, key.clone(), None);
+        self.send(Request { kind, key, verb, subresource, body, purpose, tell, on_behalf_of });
     }
 
     /// The priority follows the value of its class.
@@ -104,6 +105,7 @@ impl State {
             body,
             purpose: Purpose::Admit,
             tell,
+            on_behalf_of: None,
         });
     }
 
@@ -117,7 +119,16 @@ impl State {
         body: Value,
         tell: Vec<Effect>,
     ) {
-        self.send(Request { kind, key: key.clone(), verb, subresource, body, purpose: Purpose::Plain, tell });
+        self.send(Request {
+            kind,
+            key: key.clone(),
+            verb,
+            subresource,
+            body,
+            purpose: Purpose::Plain,
+            tell,
+            on_behalf_of: None,
+        });
     }
 
     pub(super) fn send(&mut self, request: Request) {
@@ -128,9 +139,8 @@ impl State {
     /// Takes in how a write ended. The next step follows from the objects as they are now.
     pub(super) fn take_result(&mut self, result: &WriteResult, now: Timestamp) {
         let WriteResult { id, kind, key, outcome } = result;
-        let Some(pending) = self.writes.end(*kind, key, *id) else {
-            return;
-        };
+        let Some(mut pending) = self.writes.end(*kind, key, *id) else { return };
+        self.dirty.extend(pending.on_behalf_of.take());
         match outcome {
             WriteOutcome::Done(object) => {
                 self.writes.succeed(*kind, key);
@@ -143,7 +153,7 @@ impl State {
             WriteOutcome::Conflict => self.undo(*kind, key, &pending),
             WriteOutcome::NotFound => {
                 self.undo(*kind, key, &pending);
-                self.remove(*kind, key, None);
+                self.bury(*kind, key, None);
             }
             WriteOutcome::Rejected { code, message } => {
                 self.writes.fail(*kind, key, now);

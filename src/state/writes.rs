@@ -1,5 +1,6 @@
 //! Writes under way, at most one for each object, and the waits after failed ones.
 
+use super::Item;
 use super::interface::{Effect, Kind, Verb, Write};
 use crate::api::ObjectKey;
 use crate::lifecycle::backoff;
@@ -31,6 +32,8 @@ pub(super) struct Pending {
     pub(super) purpose: Purpose,
     /// To be told when it has landed.
     pub(super) tell: Vec<Effect>,
+    /// What else gets another step at its end.
+    pub(super) on_behalf_of: Option<Item>,
 }
 
 /// A write to be sent.
@@ -42,6 +45,7 @@ pub(super) struct Request {
     pub(super) body: Value,
     pub(super) purpose: Purpose,
     pub(super) tell: Vec<Effect>,
+    pub(super) on_behalf_of: Option<Item>,
 }
 
 /// Writes under way and waits after failures.
@@ -60,6 +64,11 @@ impl Writes {
         !self.pending.contains_key(&id) && self.failures.get(&id).is_none_or(|(_, until)| *until <= now)
     }
 
+    /// Whether a write of the object is under way.
+    pub(super) fn is_pending(&self, kind: Kind, key: &ObjectKey) -> bool {
+        self.pending.contains_key(&(kind, key.clone()))
+    }
+
     /// Explanations under way.
     pub(super) fn explanations(&self) -> usize {
         self.explanations
@@ -73,11 +82,11 @@ impl Writes {
     /// Registers a write and gives it its number.
     pub(super) fn start(&mut self, request: Request) -> Write {
         self.last_id = self.last_id.saturating_add(1);
-        let Request { kind, key, verb, subresource, body, purpose, tell } = request;
+        let Request { kind, key, verb, subresource, body, purpose, tell, on_behalf_of } = request;
         if purpose == Purpose::Explain {
             self.explanations = self.explanations.saturating_add(1);
         }
-        self.pending.insert((kind, key.clone()), Pending { id: self.last_id, purpose, tell });
+        self.pending.insert((kind, key.clone()), Pending { id: self.last_id, purpose, tell, on_behalf_of });
         Write {
             id: self.last_id,
             kind,

@@ -2,7 +2,7 @@
 
 use crate::ground::Ground;
 use anyhow::{Context as _, Result, ensure};
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, PostParams, PropagationPolicy};
 use serde_json::json;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+const AUTHORITY: &str = "kueue-webhook-server-cert-ca";
 const SECRET: &str = "kueue-webhook-server-cert";
 /// Certificates that live for seconds, and two authorities trusted while one replaces the other.
 const SHORT: [&str; 4] = [
@@ -31,6 +32,10 @@ async fn certificate(objects: &Objects) -> Result<String> {
 pub(crate) async fn rotated_under_creates(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
+    // What stands there lives for months: it is made anew.
+    for secret in [SECRET, AUTHORITY] {
+        ground.objects.delete(Kind::SECRET, NAMESPACE, secret, PropagationPolicy::Background).await?;
+    }
     let flags = SHORT.iter().map(|&flag| flag.to_owned()).collect();
     let settings = Settings { flags, ..old.settings().clone() };
     let short = Manager::start(&cluster.plane, &settings).await?;

@@ -118,7 +118,10 @@ impl World {
                     self.feed(delta);
                 }
             }
-            8 => self.run_jobs(),
+            8 => {
+                self.run_jobs();
+                self.collect();
+            }
             _ => {
                 self.now = self.now.checked_add(SignedDuration::from_millis(200)).unwrap();
                 self.feed(Delta::Tick);
@@ -164,6 +167,20 @@ impl World {
             let (kind, key) = keys[self.roll(count) as usize].clone();
             let mark = self.roll(1_000_000).to_string();
             self.server.edit(kind, &key, |o| o["metadata"]["annotations"]["meddled"] = json!(mark));
+        }
+    }
+
+    /// The garbage collector: a Workload whose owner does not exist goes.
+    fn collect(&mut self) {
+        let uids: Vec<Value> = self.server.all(JOB).map(|j| j["metadata"]["uid"].clone()).collect();
+        let gone = |w: &&Value| {
+            let owner = w.pointer("/metadata/ownerReferences/0/uid");
+            owner.is_some_and(|uid| !uids.contains(uid)) && w.pointer("/metadata/deletionTimestamp").is_none()
+        };
+        let orphans: Vec<ObjectKey> = self.server.all(Kind::Workload).filter(gone).map(key_of).collect();
+        let now = self.stamp();
+        for key in orphans {
+            self.server.delete(Kind::Workload, &key, &now);
         }
     }
 
@@ -216,14 +233,11 @@ impl World {
         false
     }
 
+    /// Every Job has ended, and no Workload is left that has not. (A Workload that was deleted after its Job had ended
+    /// is not made again.)
     fn all_over(&self) -> bool {
-        let done = |w: &Value| condition(w, "Finished") == Some("True");
-        self.server.all(JOB).all(|j| {
-            let uid = &j["metadata"]["uid"];
-            self.server
-                .all(Kind::Workload)
-                .any(|w| w.pointer("/metadata/ownerReferences/0/uid") == Some(uid) && done(w))
-        })
+        self.server.all(JOB).all(|j| condition(j, "Complete") == Some("True"))
+            && self.server.all(Kind::Workload).all(|w| condition(w, "Finished") == Some("True"))
     }
 }
 
