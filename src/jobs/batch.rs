@@ -185,6 +185,9 @@ impl Counts {
 fn status(job: &Value, counts: &Counts) -> Result<JobStatus, JobError> {
     let number = |pointer: &str| Ok::<_, JobError>(read::count(job, pointer)?.unwrap_or(0));
     let (ready, succeeded) = (number("/status/ready")?, number("/status/succeeded")?);
+    // Pods that have succeeded are listed for a moment before they are counted.
+    let listed = job.pointer("/status/uncountedTerminatedPods/succeeded").and_then(Value::as_array);
+    let uncounted = i32::try_from(listed.map_or(0, Vec::len)).unwrap_or(i32::MAX);
     let complete = read::true_condition(job, "Complete")?.map(|message| (true, message));
     let failed = read::true_condition(job, "Failed")?.map(|message| (false, message));
     Ok(JobStatus {
@@ -196,7 +199,7 @@ fn status(job: &Value, counts: &Counts) -> Result<JobStatus, JobError> {
         finished: complete
             .or(failed)
             .map(|(success, message)| Finished { success, message: message.to_owned() }),
-        pods_ready: ready.saturating_add(succeeded) >= counts.pods(),
+        pods_ready: ready.saturating_add(succeeded).saturating_add(uncounted) >= counts.pods(),
     })
 }
 

@@ -234,6 +234,17 @@ fn a_stored_copy_has_the_shape_of_its_job() {
 }
 
 #[test]
+fn a_pod_that_succeeded_counts_as_ready_before_it_is_counted() {
+    for kind in KINDS {
+        let mut job = sample(*kind, &plain_template());
+        job["spec"]["parallelism"] = json!(1);
+        job["spec"]["completions"] = json!(1);
+        job["status"] = json!({"ready": 0, "uncountedTerminatedPods": {"succeeded": ["a"]}});
+        assert!(kind.decode(&job).unwrap().status.pods_ready);
+    }
+}
+
+#[test]
 fn a_finished_job_stays_finished() {
     for kind in KINDS {
         for (type_, success) in [("Complete", true), ("Failed", false)] {

@@ -33,9 +33,7 @@ pub(crate) async fn rotated_under_creates(cluster: &mut Cluster, ground: &Ground
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
     // What stands there lives for months: it is made anew.
-    for secret in [SECRET, AUTHORITY] {
-        ground.objects.delete(Kind::SECRET, NAMESPACE, secret, PropagationPolicy::Background).await?;
-    }
+    forget_certificates(&ground.objects).await?;
     let flags = SHORT.iter().map(|&flag| flag.to_owned()).collect();
     let settings = Settings { flags, ..old.settings().clone() };
     let short = Manager::start(&cluster.plane, &settings).await?;
@@ -58,10 +56,18 @@ pub(crate) async fn rotated_under_creates(cluster: &mut Cluster, ground: &Ground
 
     // Back to certificates that live long: the next manager makes its own.
     short.terminate();
+    forget_certificates(&ground.objects).await?;
     let long = Manager::start(&cluster.plane, old.settings()).await?;
     long.ready().await?;
     cluster.put_manager(long);
     cluster.webhooks_answer().await
+}
+
+async fn forget_certificates(objects: &Objects) -> Result<()> {
+    for secret in [SECRET, AUTHORITY] {
+        objects.delete(Kind::SECRET, NAMESPACE, secret, PropagationPolicy::Background).await?;
+    }
+    Ok(())
 }
 
 async fn creates(objects: Objects, stop: Arc<AtomicBool>, sent: Arc<AtomicUsize>) -> Result<()> {

@@ -140,13 +140,13 @@ fn disturb(world: &mut World, n: u32) {
     if count == 0 {
         return;
     }
-    let key = keys[world.roll(count) as usize].clone();
+    let key = keys[usize::try_from(world.roll(count)).unwrap()].clone();
     let now = world.stamp();
     match n % 5 {
         0 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false)),
         1 => {
             let jobs: Vec<_> = world.server.all(Kind::Job(0)).map(key_of).collect();
-            let job = jobs[world.roll(u32::try_from(jobs.len()).unwrap()) as usize].clone();
+            let job = jobs[usize::try_from(world.roll(u32::try_from(jobs.len()).unwrap())).unwrap()].clone();
             world.server.delete(Kind::Job(0), &job, &now);
         }
         2 => world.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
@@ -170,6 +170,7 @@ fn restore(world: &mut World) {
 }
 
 /// The seeds to run: those given, or the one that SLUICE_SEED names.
+#[expect(clippy::disallowed_methods, reason = "a person replays a seed")]
 fn seeds(all: std::ops::Range<u64>) -> Vec<u64> {
     std::env::var("SLUICE_SEED")
         .ok()

@@ -164,7 +164,7 @@ impl World {
             .collect();
         let count = u32::try_from(keys.len()).unwrap();
         if count > 0 {
-            let (kind, key) = keys[self.roll(count) as usize].clone();
+            let (kind, key) = keys[usize::try_from(self.roll(count)).unwrap()].clone();
             let mark = self.roll(1_000_000).to_string();
             self.server.edit(kind, &key, |o| o["metadata"]["annotations"]["meddled"] = json!(mark));
         }
