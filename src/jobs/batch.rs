@@ -31,16 +31,25 @@ impl JobKind for BatchJob {
         "batch/job"
     }
 
-    fn decode(&self, job: &Value) -> Result<JobView, JobError> {
+    fn decode_after(&self, job: &Value, before: Option<&JobView>) -> Result<JobView, JobError> {
         let counts = Counts::read(job)?;
-        let pod_set = pod_set(job, &counts)?;
-        let template = job.pointer("/spec/template");
+        let common = read::common(job)?;
+        let same =
+            before.filter(|b| b.uid == common.uid && b.generation == common.generation && b.generation > 0);
+        let known = same.and_then(|b| b.pod_sets.first());
+        let (shape, template) = match known {
+            Some(set) => (set.shape, set.template.clone()),
+            None => (
+                pod_set_shape(&pod_set(job, &counts)?),
+                without_server_labels(TemplateInfo::read(job.pointer("/spec/template"))?),
+            ),
+        };
         let view = PodSetView {
             name: Arc::from(MAIN),
             count: counts.pods(),
             min_count: counts.min,
-            shape: pod_set_shape(&pod_set),
-            template: without_server_labels(TemplateInfo::read(template)?),
+            shape,
+            template,
         };
         let status = status(job, &counts)?;
         Ok(JobView {
@@ -50,7 +59,7 @@ impl JobKind for BatchJob {
             pod_sets: vec![view],
             reclaimable: counts.reclaimable(job, &status)?,
             status,
-            ..read::common(job)?
+            ..common
         })
     }
 

@@ -28,7 +28,12 @@ pub trait JobKind: Sync {
     /// Its name in `integrations.frameworks`.
     fn framework(&self) -> &'static str;
     /// Everything that the reconciler needs of the raw object.
-    fn decode(&self, job: &Value) -> Result<JobView, JobError>;
+    fn decode(&self, job: &Value) -> Result<JobView, JobError> {
+        self.decode_after(job, None)
+    }
+    /// The same, given what was decoded of an earlier version: what follows from the pod templates alone is taken over
+    /// when the spec has not changed since.
+    fn decode_after(&self, job: &Value, before: Option<&JobView>) -> Result<JobView, JobError>;
     /// Raw entries for `spec.podSets` of its Workload.
     fn pod_sets(&self, job: &Value) -> Result<Vec<Value>, JobError>;
     /// Patches, in order, that let the job run with what was granted.

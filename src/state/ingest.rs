@@ -130,7 +130,8 @@ impl State {
             Kind::Workload => self.take_workload(key, object)?,
             Kind::Job(index) => {
                 let decoder = KINDS.get(index).ok_or("unknown job kind")?;
-                let view = decoder.decode(object).map_err(|e| e.to_string())?;
+                let before = self.jobs.get(&(index, key.clone()));
+                let view = decoder.decode_after(object, before).map_err(|e| e.to_string())?;
                 self.raw_job = Some(((index, key.clone()), object.clone()));
                 self.take_job(index, view);
             }
@@ -233,11 +234,13 @@ impl State {
     }
 
     fn take_workload(&mut self, key: &ObjectKey, object: &Value) -> Result<(), String> {
-        let mut record = WorkloadRecord::decode(object, &mut self.pod_specs)?;
+        let newer = self.workloads.get(key).map(|record| record.newer(object)).transpose()?.flatten();
+        let fresh = newer.is_none();
+        let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.pod_specs), Ok)?;
         if conditions::is_true(&record.status, ConditionType::Finished) {
             record.pod_sets = Vec::new();
             record.originals = Vec::new();
-        } else {
+        } else if fresh {
             record.effective = self.effective(&record);
         }
         self.unindex_workload(key);

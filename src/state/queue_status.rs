@@ -82,18 +82,17 @@ impl State {
                 Item::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
                 _ => continue,
             };
-            let wanted = match kind {
-                Kind::ClusterQueue => self.cluster_queue_status(&key.name, now),
-                _ => self.local_queue_status(&key, now),
-            };
-            let Some((version, status, turning)) = wanted else {
-                continue;
-            };
-            if let Some(due) = due.filter(|due| *due > now && !turning) {
+            // Before its time only a change from or to zero, or of the queue's state, is worth the work.
+            if let Some(due) = due.filter(|due| *due > now && !self.is_turning(kind, &key)) {
                 self.queue_clock.dirty.insert(item.clone());
                 self.timers.wake(item, due);
                 continue;
             }
+            let wanted = match kind {
+                Kind::ClusterQueue => self.cluster_queue_status(&key.name, now),
+                _ => self.local_queue_status(&key, now),
+            };
+            let Some((version, status)) = wanted else { continue };
             if !self.writes.may_write(kind, &key, now) {
                 // The end of the write under way, or of the wait, brings it back.
                 if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
@@ -119,8 +118,52 @@ impl State {
         }
     }
 
-    /// Version, new status, and whether a count comes from or goes to zero; nothing when the status stands already.
-    fn cluster_queue_status(&self, name: &Arc<str>, now: Timestamp) -> Option<(String, Value, bool)> {
+    /// Whether a count comes from or goes to zero, or the queue becomes active or inactive.
+    fn is_turning(&self, kind: Kind, key: &ObjectKey) -> bool {
+        let (counts, conditions, active) = if kind == Kind::ClusterQueue {
+            let Some(record) = self.cluster_queues.get(&key.name) else { return false };
+            let status = &record.object.status;
+            let tally = self.tallies.cluster_queue(&key.name);
+            let waiting = count(self.engine.pending(&key.name)).saturating_add(tally.waiting);
+            let counts = [
+                (status.pending_workloads, waiting),
+                (status.reserving_workloads, tally.reserving),
+                (status.admitted_workloads, tally.admitted),
+            ];
+            (counts, &status.conditions, self.engine.inactive_reason(&key.name).is_none())
+        } else {
+            let Some(record) = self.local_queues.get(key) else { return false };
+            let status = &record.object.status;
+            let tally = self.tallies.local_queue(key);
+            let waiting =
+                count(self.engine.local_pending(&key.namespace, &key.name)).saturating_add(tally.waiting);
+            let counts = [
+                (status.pending_workloads, waiting),
+                (status.reserving_workloads, tally.reserving),
+                (status.admitted_workloads, tally.admitted),
+            ];
+            (counts, &status.conditions, self.local_queue_state(record).0)
+        };
+        let told = conditions.iter().any(|c| c.type_ == "Active" && (c.status == "True") == active);
+        !told || counts.iter().any(|(old, new)| (*old == 0) != (*new == 0))
+    }
+
+    /// Whether a LocalQueue admits, and the words for it.
+    fn local_queue_state(&self, record: &super::LocalQueueRecord) -> (bool, &'static str, &'static str) {
+        let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
+        if record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None {
+            (false, "Stopped", "LocalQueue is stopped")
+        } else if !self.cluster_queues.contains_key(target) {
+            (false, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
+        } else if self.engine.inactive_reason(target).is_some() {
+            (false, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
+        } else {
+            (true, "Ready", "Can submit new workloads to localQueue")
+        }
+    }
+
+    /// Version and new status; nothing when the status stands already.
+    fn cluster_queue_status(&self, name: &Arc<str>, now: Timestamp) -> Option<(String, Value)> {
         let record = self.cluster_queues.get(name)?;
         let old = &record.object.status;
         let pending = self.engine.pending(name);
@@ -151,30 +194,17 @@ impl State {
         if new == *old {
             return None;
         }
-        let turning = new.conditions != old.conditions
-            || turns(old.pending_workloads, new.pending_workloads)
-            || turns(old.reserving_workloads, new.reserving_workloads)
-            || turns(old.admitted_workloads, new.admitted_workloads);
-        Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?, turning))
+        Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?))
     }
 
-    fn local_queue_status(&self, key: &ObjectKey, now: Timestamp) -> Option<(String, Value, bool)> {
+    fn local_queue_status(&self, key: &ObjectKey, now: Timestamp) -> Option<(String, Value)> {
         let record = self.local_queues.get(key)?;
         let old = &record.object.status;
         let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
         let queue = self.cluster_queues.get(target);
         let tally = self.tallies.local_queue(key);
         let mut new = old.clone();
-        let stopped = record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None;
-        let (holds, reason, message) = if stopped {
-            (false, "Stopped", "LocalQueue is stopped")
-        } else if queue.is_none() {
-            (false, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
-        } else if self.engine.inactive_reason(target).is_some() {
-            (false, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
-        } else {
-            (true, "Ready", "Can submit new workloads to localQueue")
-        };
+        let (holds, reason, message) = self.local_queue_state(record);
         let cells = queue.map(|q| cells_of(&q.object.spec.resource_groups)).unwrap_or_default();
         let reserved = self.engine.local_usage(&key.namespace, &key.name);
         new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
@@ -187,11 +217,7 @@ impl State {
         if new == *old {
             return None;
         }
-        let turning = new.conditions != old.conditions
-            || turns(old.pending_workloads, new.pending_workloads)
-            || turns(old.reserving_workloads, new.reserving_workloads)
-            || turns(old.admitted_workloads, new.admitted_workloads);
-        Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?, turning))
+        Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?))
     }
 }
 
@@ -376,8 +402,4 @@ fn count(pending: PendingCounts) -> usize {
 
 fn int(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
-}
-
-fn turns(old: i32, new: i32) -> bool {
-    (old == 0) != (new == 0)
 }

@@ -162,6 +162,34 @@ impl WorkloadRecord {
         })
     }
 
+    /// A later version of the same Workload whose spec has not changed: only metadata and status are read again.
+    ///
+    /// # Errors
+    /// Names what cannot be read.
+    pub(super) fn newer(&self, object: &Value) -> Result<Option<Self>, String> {
+        let part =
+            |name: &str| object.get(name).cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+        let metadata: ObjectMeta = serde_json::from_value(part("metadata")).map_err(|e| e.to_string())?;
+        let meta = Meta::of(&metadata);
+        if meta.uid != self.meta.uid || meta.generation != self.meta.generation || meta.generation == 0 {
+            return Ok(None);
+        }
+        let status = serde_json::from_value(part("status")).map_err(|e| e.to_string())?;
+        let annotations = metadata.annotations.clone().unwrap_or_default();
+        let gated_by =
+            annotations.get(names::ADMISSION_GATED_BY_ANNOTATION).filter(|v| !v.is_empty()).cloned();
+        let labels = metadata.labels.clone().unwrap_or_default();
+        Ok(Some(Self {
+            meta,
+            owner: OwnerRecord::of(&metadata),
+            job_uid: labels.get(names::JOB_UID_LABEL).map(|uid| Arc::from(uid.as_str())),
+            gated: gated_by.is_some(),
+            gated_by,
+            status: Box::new(status),
+            ..self.clone()
+        }))
+    }
+
     /// Key of its LocalQueue.
     pub(super) fn local_queue(&self) -> Option<ObjectKey> {
         Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })

@@ -20,27 +20,27 @@ struct Limit {
     most: i64,
 }
 
-/// Three levels: root 4; left 2 and right 0 under it, right may borrow 3; four queues of 3, 2, 2, 1.
+/// Three levels: root 24; left 12 and right 0 under it, right may borrow 18; four queues of 18, 12, 12, 6.
 const TREE: [Limit; 7] = [
-    Limit { node: "root", parent: "", most: 14 },
-    Limit { node: "left", parent: "root", most: 14 },
-    // Its queues' 3 and what it may borrow.
-    Limit { node: "right", parent: "root", most: 6 },
-    Limit { node: "a", parent: "left", most: 5 },
-    Limit { node: "b", parent: "left", most: 14 },
-    Limit { node: "c", parent: "right", most: 6 },
-    Limit { node: "d", parent: "right", most: 2 },
+    Limit { node: "root", parent: "", most: 84 },
+    Limit { node: "left", parent: "root", most: 84 },
+    // Its queues' 18 and what it may borrow.
+    Limit { node: "right", parent: "root", most: 36 },
+    Limit { node: "a", parent: "left", most: 30 },
+    Limit { node: "b", parent: "left", most: 84 },
+    Limit { node: "c", parent: "right", most: 36 },
+    Limit { node: "d", parent: "right", most: 12 },
 ];
 
 /// At no revision does any queue or cohort hold more than it may.
 pub(crate) async fn thousand_jobs_over_three_levels(_: &mut Cluster, ground: &Ground) -> Result<()> {
-    let root = ground.cohort("root", "", &[("cpu", "4", None)]).await?;
-    let left = ground.cohort("left", &root, &[("cpu", "2", None)]).await?;
-    let right = ground.cohort("right", &root, &[("cpu", "0", Some("3"))]).await?;
-    ground.queue("a", &left, &[("cpu", "3", Some("2"))], json!({})).await?;
-    ground.queue("b", &left, &[("cpu", "2", None)], json!({})).await?;
-    ground.queue("c", &right, &[("cpu", "2", None)], json!({})).await?;
-    ground.queue("d", &right, &[("cpu", "1", Some("1"))], json!({})).await?;
+    let root = ground.cohort("root", "", &[("cpu", "24", None)]).await?;
+    let left = ground.cohort("left", &root, &[("cpu", "12", None)]).await?;
+    let right = ground.cohort("right", &root, &[("cpu", "0", Some("18"))]).await?;
+    ground.queue("a", &left, &[("cpu", "18", Some("12"))], json!({})).await?;
+    ground.queue("b", &left, &[("cpu", "12", None)], json!({})).await?;
+    ground.queue("c", &right, &[("cpu", "12", None)], json!({})).await?;
+    ground.queue("d", &right, &[("cpu", "6", Some("6"))], json!({})).await?;
     for queue in ["a", "b", "c", "d"] {
         ground.active(queue).await?;
     }

@@ -51,9 +51,13 @@ pub(crate) async fn strict_fifo_keeps_the_line(_: &Cluster, ground: &Ground) -> 
     ground.finish("holder").await?;
     ground.runs("big").await?;
     ground.runs("small").await?;
-    let (big, small) =
-        (history.first("job-big-", "QuotaReserved")?, history.first("job-small-", "QuotaReserved")?);
-    ensure!(big.is_some() && big < small, "small got quota at revision {small:?}, big at {big:?}");
+    // Both fit once the holder has ended; until then the one behind had no chance.
+    let (ended, small) =
+        (history.first("job-holder-", "Finished")?, history.first("job-small-", "QuotaReserved")?);
+    ensure!(
+        ended.is_some() && ended < small,
+        "small got quota at revision {small:?}, the holder ended at {ended:?}"
+    );
     Ok(())
 }
 
