@@ -233,6 +233,24 @@ fn a_stored_copy_has_the_shape_of_its_job() {
     }
 }
 
+/// What is taken over from an earlier version is what would be read.
+#[test]
+fn a_later_version_reads_the_same_with_and_without_the_earlier() {
+    for kind in KINDS {
+        let mut job = sample(*kind, &plain_template());
+        let before = kind.decode(&job).unwrap();
+        job["status"] = json!({"active": 1, "ready": 1, "startTime": "2026-01-02T03:05:00Z"});
+        job["metadata"]["resourceVersion"] = json!("8");
+        job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = json!("3");
+        assert_eq!(kind.decode_after(&job, Some(&before)).unwrap(), kind.decode(&job).unwrap());
+        job["spec"]["template"]["spec"]["containers"][0]["image"] = json!("another");
+        job["metadata"]["generation"] = json!(2);
+        let edited = kind.decode_after(&job, Some(&before)).unwrap();
+        assert_eq!(edited, kind.decode(&job).unwrap());
+        assert_ne!(edited.pod_sets[0].shape, before.pod_sets[0].shape);
+    }
+}
+
 #[test]
 fn a_pod_that_succeeded_counts_as_ready_before_it_is_counted() {
     for kind in KINDS {
