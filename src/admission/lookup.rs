@@ -1,6 +1,6 @@
 //! The core's snapshot as the answer to what reviews ask.
 
-use super::{Lookup, Owner, OwnerView};
+use super::{Lookup, OwnerView};
 use crate::api::ObjectKey;
 use crate::state::Snapshot;
 use std::collections::BTreeMap;
@@ -27,12 +27,7 @@ impl Lookup for Snapshot {
         Some(OwnerView {
             uid: entry.uid.to_string(),
             queue_name: entry.queue_name.as_deref().map(str::to_owned),
-            controller: entry.controller.as_ref().map(|owner| Owner {
-                api_version: owner.api_version.clone(),
-                kind: owner.kind.clone(),
-                name: owner.name.clone(),
-                uid: owner.uid.clone(),
-            }),
+            controller: entry.controller.clone(),
         })
     }
 }

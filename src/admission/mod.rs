@@ -24,6 +24,8 @@ pub use ancestry::{AncestryError, managed_ancestor};
 pub use review::{BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE, PATHS, review};
 pub use settings::AdmissionSettings;
 
+pub use crate::jobs::Owner;
+
 use std::collections::BTreeMap;
 
 /// What a review may look at besides the object: the cluster as last seen, and the settings.
@@ -47,19 +49,6 @@ pub trait Lookup {
     fn queue_is_multikueue(&self, namespace: &str, local_queue: &str) -> bool;
     /// The object that an owner reference points at, or nothing when it is unknown.
     fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView>;
-}
-
-/// A controller owner reference.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// `group/version`, or `version` of the core group.
-    pub api_version: String,
-    /// The kind.
-    pub kind: String,
-    /// The name, in the namespace of the object that refers to it.
-    pub name: String,
-    /// The UID.
-    pub uid: String,
 }
 
 /// What the walk over a job's owners needs to know of one.

@@ -70,9 +70,6 @@ fn lifecycle(configuration: &Configuration) -> workload::Settings {
     workload::Settings {
         pods_ready: (!configuration.gates.enabled("DisableWaitForPodsReady")).then_some(limits),
         retain_finished: kept.and_then(|kept| kept.after_finished).map(config::Duration::signed),
-        retain_deactivated: kept
-            .and_then(|kept| kept.after_deactivated_by_kueue)
-            .map(config::Duration::signed),
     }
 }
 
@@ -172,19 +169,13 @@ mod tests {
     fn retention() {
         let hour = Some(SignedDuration::from_hours(1));
         let table = [
-            ("", None, None),
-            ("objectRetentionPolicies: {}", None, None),
-            ("objectRetentionPolicies: {workloads: {afterFinished: 1h}}", hour, None),
-            ("objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 1h}}", None, hour),
-            (
-                "objectRetentionPolicies: {workloads: {afterFinished: 0s, afterDeactivatedByKueue: 1h}}",
-                Some(SignedDuration::ZERO),
-                hour,
-            ),
+            ("", None),
+            ("objectRetentionPolicies: {}", None),
+            ("objectRetentionPolicies: {workloads: {afterFinished: 1h}}", hour),
+            ("objectRetentionPolicies: {workloads: {afterFinished: 0s}}", Some(SignedDuration::ZERO)),
         ];
-        for (body, finished, deactivated) in table {
-            let found = core_of(body).lifecycle;
-            assert_eq!((found.retain_finished, found.retain_deactivated), (finished, deactivated), "{body}");
+        for (body, finished) in table {
+            assert_eq!(core_of(body).lifecycle.retain_finished, finished, "{body}");
         }
     }
 

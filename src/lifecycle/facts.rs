@@ -100,8 +100,6 @@ pub struct Settings {
     pub pods_ready: Option<pods_ready::Limits>,
     /// How long finished Workloads are kept; for ever when absent.
     pub retain_finished: Option<SignedDuration>,
-    /// How long jobs of Workloads that were deactivated are kept; for ever when absent.
-    pub retain_deactivated: Option<SignedDuration>,
 }
 
 /// One write, or none.

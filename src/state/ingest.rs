@@ -55,7 +55,7 @@ impl State {
             self.remove(kind, &key, None);
             self.tell_unreadable(kind, key, uid, &problem);
         } else {
-            self.told.remove(&(kind, key));
+            self.unreadable.remove(&(kind, key));
         }
     }
 
@@ -79,7 +79,7 @@ impl State {
 
     fn tell_unreadable(&mut self, kind: Kind, key: ObjectKey, uid: &str, problem: &str) {
         let note = format!("{} cannot be read: {problem}", kind.resource().kind);
-        if self.told.insert((kind, key.clone()), note.clone()).as_deref() == Some(note.as_str())
+        if self.unreadable.insert((kind, key.clone()), note.clone()).as_deref() == Some(note.as_str())
             || !self.leading
         {
             return;
@@ -277,6 +277,8 @@ impl State {
         let known = self.known(kind, key).map(|(uid, _)| uid.to_owned());
         let gone = uid.filter(|uid| !uid.is_empty()).map(str::to_owned).or(known);
         self.tombstones.bury(&gone.unwrap_or_default());
+        self.told.remove(&(kind, key.clone()));
+        self.unreadable.remove(&(kind, key.clone()));
         self.remove(kind, key, uid);
     }
 
@@ -286,7 +288,6 @@ impl State {
         if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {
             return;
         }
-        self.told.remove(&(kind, key.clone()));
         let name = &key.name;
         match kind {
             Kind::Namespace => {

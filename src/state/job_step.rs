@@ -18,6 +18,7 @@ use crate::jobs::{
 use crate::lifecycle::{conditions, reservation};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 impl State {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
@@ -31,7 +32,8 @@ impl State {
         let view = view.clone();
         match self.workload_of(index, &view) {
             Some(workload) => self.step_job_with(index, *kind, &view, &workload, now),
-            None if view.status.finished.is_some() || !self.manages(&view) => {}
+            None if view.status.finished.is_some() => {}
+            None if !self.manages(&view) => self.tell_passed_by(index, &view),
             None if self.managed_ancestor(&view) => self.hold_child(index, &view),
             None => self.step_job_without(index, *kind, &view, now),
         }
@@ -382,6 +384,21 @@ impl State {
         }
         let subresource = patch.status.then_some("status");
         self.send_plain(Kind::Job(index), &view.key, Verb::Merge, subresource, body, tell);
+    }
+
+    /// A Job that should have got the default queue, but was made while no webhook answered, runs on; its owner is told.
+    fn tell_passed_by(&mut self, index: usize, view: &JobView) {
+        let key = ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(names::DEFAULT_NAME) };
+        let Some(queue) = self.local_queues.get(&key) else { return };
+        let ours = view.queue_name.is_none() && view.controller.is_none() && view.managed_by.is_none();
+        if ours
+            && !view.suspended
+            && view.created > queue.meta.created
+            && self.manages_namespace(&key.namespace)
+        {
+            let note = "It was created while no webhook answered, so LocalQueue default does not hold it";
+            self.tell_once(index, view, "NotQueued", note);
+        }
     }
 
     fn tell_once(&mut self, index: usize, view: &JobView, reason: &str, note: &str) {

@@ -116,6 +116,8 @@ pub struct State {
     tombstones: tombstones::Tombstones,
     /// What was already told of objects that stay as they are, so that it is told once.
     told: BTreeMap<(Kind, ObjectKey), String>,
+    /// What keeps objects from being read.
+    unreadable: BTreeMap<(Kind, ObjectKey), String>,
 }
 
 impl State {
@@ -158,6 +160,7 @@ impl State {
             effects: Vec::new(),
             tombstones: tombstones::Tombstones::default(),
             told: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
         }
     }
 

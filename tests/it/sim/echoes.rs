@@ -4,7 +4,7 @@ use super::world::World;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{Delta, Kind, Settings, State};
+use sluice::state::{Delta, Effect, Kind, Settings, State};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -90,8 +90,12 @@ fn an_object_that_could_not_be_read_is_taken_in_when_it_can() {
     let mut state = state();
     let mut broken = workload("100");
     broken["spec"]["podSets"] = json!("nonsense");
-    let effects = state.apply(Delta::Applied { kind: Kind::Workload, object: broken }, at(1));
-    assert!(effects.iter().any(|e| matches!(e, sluice::state::Effect::Event(e) if e.warning)), "{effects:?}");
-    state.apply(applied("101"), at(2));
+    let effects = state.apply(Delta::Applied { kind: Kind::Workload, object: broken.clone() }, at(1));
+    let warns = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::Event(e) if e.warning));
+    assert!(warns(&effects), "{effects:?}");
+    broken["metadata"]["resourceVersion"] = json!("101");
+    let again = state.apply(Delta::Applied { kind: Kind::Workload, object: broken }, at(1));
+    assert!(!warns(&again), "it is said once: {again:?}");
+    state.apply(applied("102"), at(2));
     assert_eq!(reserving(&mut state, 3), 1);
 }

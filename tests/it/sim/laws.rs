@@ -216,3 +216,22 @@ fn few_writes_per_job() {
     assert!(per_job("first") <= 7 && per_job("second") <= 7, "{:#?}", world.writes);
     assert!(world.events.len() <= 12, "{:#?}", world.events);
 }
+
+/// A Job that should have got the default queue, but was made while no webhook answered, runs on and is told so once.
+#[test]
+fn a_job_that_no_webhook_saw_runs_on() {
+    let mut world = cluster(3, &Settings::default());
+    let spec = json!({"clusterQueue": "a"});
+    world.create(Kind::LocalQueue, json!({"metadata": {"name": "default", "namespace": "ns"}, "spec": spec}));
+    for _ in 0..200 {
+        world.step();
+    }
+    let mut passed_by = job("passed-by", "a", 1);
+    passed_by["metadata"]["labels"] = json!({});
+    passed_by["spec"]["suspend"] = json!(false);
+    world.create(Kind::Job(0), passed_by);
+    assert!(world.settle(20_000));
+    let told = world.events.iter().filter(|(key, reason)| &*key.name == "passed-by" && reason == "NotQueued");
+    assert_eq!(told.count(), 1, "{:?}", world.events);
+    assert_eq!(world.server.all(Kind::Workload).count(), 0);
+}
