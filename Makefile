@@ -26,7 +26,7 @@ e2e: ## the end-to-end tests alone; CASE=WORD runs those whose names contain it
 	$(CARGO) test --locked --package sluice-e2e --test e2e -- $(CASE)
 
 conformance: ## replay recorded API answers, where ../shared exists; CASES=DIR SUITE=NAME SHOW=N
-	@$(E2E) conformance --cases "$(CASES)" --suite "$(SUITE)" --show $(or $(SHOW),0)
+	@$(E2E) conformance $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)
 
 bench: ## benchmarks of the engine
 	$(CARGO) bench --locked --package sluice
