@@ -41,6 +41,7 @@ fn workload(n: usize) -> Workload {
         priority: number % 3,
         queued_since: Timestamp::from_second(number).unwrap_or_default(),
         pod_sets: vec![pods].into(),
+        ..Workload::default()
     }
 }
 
@@ -67,7 +68,7 @@ fn world(pending: usize, nominal: i64) -> Engine {
 
 fn settle(engine: &mut Engine) {
     while engine.has_work() {
-        engine.cycle();
+        engine.cycle(Timestamp::UNIX_EPOCH);
     }
 }
 
@@ -78,9 +79,7 @@ fn charge(n: usize) -> Charge {
         usage,
         uid: Arc::from("u"),
         local_queue: Arc::from("lq"),
-        priority: 0,
-        reserved_at: None,
-        evicted: false,
+        ..Charge::default()
     }
 }
 
@@ -89,7 +88,11 @@ fn cycle(c: &mut Criterion) {
     group.sample_size(20);
     for (name, nominal) in [("all heads admitted", 1_000_000), ("no head fits", 0)] {
         group.bench_function(name, |b| {
-            b.iter_batched_ref(|| world(15_000, nominal), Engine::cycle, BatchSize::PerIteration);
+            b.iter_batched_ref(
+                || world(15_000, nominal),
+                |engine| engine.cycle(Timestamp::UNIX_EPOCH),
+                BatchSize::PerIteration,
+            );
         });
     }
     group.finish();
@@ -130,7 +133,7 @@ fn decision(c: &mut Criterion) {
             let extra = Workload { priority: 100, ..extra.clone() };
             b.iter(|| {
                 engine.enqueue(extra.clone());
-                let decisions = engine.cycle();
+                let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
                 engine.forget(&extra.key);
                 decisions
             });
@@ -157,7 +160,7 @@ fn decision(c: &mut Criterion) {
         let release = |()| {
             let (engine, given) = &mut *full.borrow_mut();
             engine.release(&holder);
-            let decisions = engine.cycle();
+            let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
             let admitted = decisions.iter().filter(|d| matches!(d.outcome, Outcome::Admitted(_)));
             given.extend(admitted.map(|decision| decision.key.clone()));
             assert!(!given.is_empty(), "nobody took what was free");

@@ -21,6 +21,8 @@ pub mod state;
 
 pub mod admission;
 
+pub mod simulate;
+
 pub mod view;
 
 pub mod kube;

@@ -31,6 +31,7 @@ pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Set
                 QuotaCheckStrategy::BlockUndeclared => Undeclared::Refuse,
                 QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
             },
+            ..EngineSettings::default()
         },
         ..state::Settings::default()
     }

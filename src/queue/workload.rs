@@ -1,11 +1,12 @@
 //! A pending workload as the engine needs it.
 
+use super::Verdict;
 use crate::api::ObjectKey;
 use crate::resources::Requests;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Pods that are alike.
@@ -29,6 +30,15 @@ pub struct PodSet {
     pub group: Option<Arc<str>>,
 }
 
+/// One of several alternatives of one workload, of which one is to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variant {
+    /// Name of the workload that stands for all of them, in the same namespace.
+    pub parent: Arc<str>,
+    /// Flavors that this one may use.
+    pub flavors: BTreeSet<Arc<str>>,
+}
+
 /// A workload that asks for quota.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
@@ -46,6 +56,32 @@ pub struct Workload {
     pub queued_since: Timestamp,
     /// Its pods.
     pub pod_sets: Arc<[PodSet]>,
+    /// Whether a closed gate keeps it from preempting.
+    pub gated: bool,
+    /// What it is one of several alternatives of.
+    pub variant: Option<Arc<Variant>>,
+    /// The admitted slice of the same job that it takes over from.
+    pub replaces: Option<ObjectKey>,
+    /// What keeps it from being judged at all; it takes its turn like any other and says so.
+    pub obstacle: Option<Arc<Verdict>>,
+}
+
+impl Default for Workload {
+    fn default() -> Self {
+        Self {
+            key: ObjectKey::new("", ""),
+            uid: Arc::default(),
+            cluster_queue: Arc::default(),
+            local_queue: Arc::default(),
+            priority: 0,
+            queued_since: Timestamp::UNIX_EPOCH,
+            pod_sets: Arc::from([]),
+            gated: false,
+            variant: None,
+            replaces: None,
+            obstacle: None,
+        }
+    }
 }
 
 /// Place in a queue: higher priority first, then the earlier, then by uid; the name makes it strict for any input.

@@ -3,6 +3,7 @@
 //! Invariant: values are exact until they become an `Amount`, which rounds up and never wraps.
 
 mod amount;
+mod float;
 pub mod limit_range;
 mod natural;
 mod pod;
@@ -11,6 +12,7 @@ mod quantity_text;
 pub mod transform;
 
 pub use amount::Amount;
+pub use float::float;
 pub use limit_range::LimitRangeSummary;
 pub use pod::{
     Quantities, amounts, apply_overhead, pod_quantities, pod_requests, total, without_reclaimable,

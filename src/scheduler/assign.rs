@@ -3,7 +3,8 @@
 //! Pod sets of one group are judged together, each resource group is given by one flavor, and what earlier pod sets take
 //! counts for later ones. Nothing is charged here.
 
-use super::config::{Assignment, ClusterQueue, EngineSettings, Flavor, PodSetAssignment, Undeclared};
+use super::config::{ClusterQueue, EngineSettings, Flavor, Undeclared};
+use super::decision::{Assignment, PodSetAssignment};
 use super::fit::{Grade, Mode, grade};
 use super::matching::mismatch;
 use crate::api::reason::PendingReason;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 /// What judging looks at beside the workload.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
-    pub(super) settings: EngineSettings,
+    pub(super) settings: &'a EngineSettings,
     pub(super) tree: &'a Tree,
     pub(super) flavors: &'a BTreeMap<Arc<str>, Flavor>,
     pub(super) name: &'a Arc<str>,

@@ -1,12 +1,11 @@
-//! What goes into the engine and what comes out of it.
+//! What goes into the engine. What comes out of it stands in `decision`.
 
-use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{ClusterQueuePreemption, FlavorFungibility, QueueingStrategy};
-use crate::queue::Verdict;
+use crate::queue::{Variant, Verdict};
 use crate::quota::{FlavorResource, NodeRef, ResourceGroup};
-use crate::resources::{Amount, Requests};
-use jiff::Timestamp;
+use crate::resources::Amount;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
@@ -23,10 +22,81 @@ pub enum Undeclared {
 }
 
 /// Settings that hold for every queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineSettings {
     /// Resources that a ClusterQueue does not name.
     pub undeclared: Undeclared,
+    /// Preemption-based fair sharing with its strategies in order; none when it is off.
+    pub fair_sharing: Option<Vec<FairStrategy>>,
+    /// Order of LocalQueues by past usage; none when it is off.
+    pub admission_fair_sharing: Option<AdmissionFairSharing>,
+    /// Feature gates that change decisions.
+    pub gates: EngineGates,
+}
+
+/// When one queue may take from another under fair sharing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FairStrategy {
+    /// The preemptor's share with the newcomer is at most the victim's without the victim.
+    LessThanOrEqualToFinalShare,
+    /// The preemptor's share with the newcomer is below the victim's as it is.
+    LessThanInitialShare,
+}
+
+/// How past usage is counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdmissionFairSharing {
+    /// Time after which past usage counts half; zero forgets at once.
+    pub half_life: SignedDuration,
+    /// Least time between two samples.
+    pub sampling: SignedDuration,
+    /// Weights of resources; 1 for others.
+    pub weights: BTreeMap<Arc<str>, f64>,
+}
+
+/// Feature gates of Kueue that change decisions, by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineGates {
+    /// `PartialAdmission`
+    pub partial_admission: bool,
+    /// `FlavorFungibility`
+    pub flavor_fungibility: bool,
+    /// `FlavorFungibilityPreserveScanProgress`
+    pub preserve_scan_progress: bool,
+    /// `PrioritySortingWithinCohort`
+    pub priority_sorting_within_cohort: bool,
+    /// `FairSharingPreemptWithinNominal`
+    pub preempt_within_nominal: bool,
+    /// `FairSharingPrioritizeNonBorrowing`
+    pub prioritize_non_borrowing: bool,
+    /// `RecomputeAssignmentUponPreemptionTargetsOverlap`
+    pub recompute_on_overlap: bool,
+    /// `ConcurrentAdmission`
+    pub concurrent_admission: bool,
+    /// `MultiKueueOrchestratedPreemption`
+    pub orchestrated_preemption: bool,
+    /// `ElasticJobsViaWorkloadSlices`
+    pub elastic_slices: bool,
+    /// `PrioritizePreemptorWorkloads`
+    pub prioritize_preemptors: bool,
+}
+
+impl Default for EngineGates {
+    fn default() -> Self {
+        Self {
+            partial_admission: true,
+            flavor_fungibility: true,
+            preserve_scan_progress: true,
+            priority_sorting_within_cohort: true,
+            preempt_within_nominal: true,
+            prioritize_non_borrowing: true,
+            recompute_on_overlap: true,
+            concurrent_admission: false,
+            orchestrated_preemption: false,
+            elastic_slices: true,
+            prioritize_preemptors: false,
+        }
+    }
 }
 
 /// A class of nodes.
@@ -49,6 +119,8 @@ pub struct Cohort {
     pub parent: Option<Arc<str>>,
     /// Quota of its own.
     pub groups: Vec<ResourceGroup>,
+    /// Weight in fair sharing; 1 when absent.
+    pub weight: Option<f64>,
 }
 
 /// Why a queue admits nothing, in the words of its `Active` condition.
@@ -77,10 +149,27 @@ pub struct ClusterQueue {
     pub preemption: ClusterQueuePreemption,
     /// Set while the queue is stopped or misses something.
     pub inactive: Option<Inactive>,
+    /// Weight in fair sharing; 1 when absent.
+    pub weight: Option<f64>,
+    /// Whether past usage orders its LocalQueues.
+    pub usage_based: bool,
+    /// With concurrent admission: the least preferred flavor that a workload may migrate to, if there is a limit.
+    pub last_acceptable_flavor: Option<Arc<str>>,
+}
+
+/// The entry of a namespace, as admission fair sharing sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LocalQueue {
+    /// Weight; 1 when absent.
+    pub weight: Option<f64>,
+    /// Decayed usage by resource in whole units (cores, bytes), and when it was computed.
+    pub consumed: BTreeMap<Arc<str>, f64>,
+    /// When it was computed.
+    pub sampled_at: Option<Timestamp>,
 }
 
 /// What a workload holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
     /// The queue whose quota it is.
     pub cluster_queue: Arc<str>,
@@ -96,50 +185,10 @@ pub struct Charge {
     pub reserved_at: Option<Timestamp>,
     /// Whether it is being evicted.
     pub evicted: bool,
-}
-
-/// What became of one head in one cycle.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
-    /// The workload.
-    pub key: ObjectKey,
-    /// Its identity.
-    pub uid: Arc<str>,
-    /// What became of it.
-    pub outcome: Outcome,
-}
-
-/// Result of judging one head.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// It holds the quota from now on.
-    Admitted(Assignment),
-    /// It waits, and so does every workload like it.
-    Pending(Arc<Verdict>),
-    /// Another head of this cycle took the quota; it is judged again in the next cycle, so nothing needs to be written.
-    Skipped,
-}
-
-/// The quota that a workload is given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assignment {
-    /// From this queue.
-    pub cluster_queue: Arc<str>,
-    /// By pod set, in the workload's order.
-    pub pod_sets: Vec<PodSetAssignment>,
-}
-
-/// The quota that one pod set is given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodSetAssignment {
-    /// Name of the pod set.
-    pub name: Arc<str>,
-    /// Number of pods.
-    pub count: i32,
-    /// Flavor by resource.
-    pub flavors: BTreeMap<Arc<str>, Arc<str>>,
-    /// Total by resource.
-    pub usage: Requests,
+    /// The time that counts for its place in the queue.
+    pub queued_since: Timestamp,
+    /// What it is one of several alternatives of.
+    pub variant: Option<Arc<Variant>>,
 }
 
 impl Inactive {

@@ -3,7 +3,8 @@
 //! Every head gets exactly one outcome; processing maps heads to outcomes and cannot end early.
 
 use super::assign::{Context, Plan, Short, assign};
-use super::config::{Charge, Decision, Outcome};
+use super::config::Charge;
+use super::decision::{Decision, Outcome};
 use super::engine::Engine;
 use super::matching::selects;
 use crate::api::ObjectKey;
@@ -12,6 +13,7 @@ use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy};
 use crate::queue::{Claim, ClassId, OrderKey, Parked, Verdict, Waits, Workload};
 use crate::quota::{FlavorResource, NodeRef};
 use crate::resources::Amount;
+use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -49,7 +51,7 @@ struct Turn {
 
 impl Engine {
     /// Judges one head of every ClusterQueue. Those admitted hold their quota from then on.
-    pub fn cycle(&mut self) -> Vec<Decision> {
+    pub fn cycle(&mut self, _now: Timestamp) -> Vec<Decision> {
         self.cycles += 1;
         let judged = self.nominate();
         let mut entries: Vec<Entry> = judged.into_iter().map(|entry| self.park_if_short(entry)).collect();
@@ -90,7 +92,7 @@ impl Engine {
             let short = Short { verdict, waits: Waits::default(), claim: None, aside: true };
             return Some(entry(name, head.class, head.workload, 0, Found::Short(Box::new(short))));
         }
-        let context = Context { settings: self.settings, tree, flavors, name, queue, cycle: self.cycles };
+        let context = Context { settings: &self.settings, tree, flavors, name, queue, cycle: self.cycles };
         Some(match assign(&context, head.workload, head.cursor) {
             Ok(plan) => {
                 let borrows = plan.borrows;
@@ -148,7 +150,8 @@ impl Engine {
                     self.admit(&workload, *plan)
                 } else if turn.moved.contains(&root) {
                     self.pending.keep(&entry.queue, entry.class, plan.cursor);
-                    Outcome::Skipped
+                    let text = "The workload no longer fits after processing another workload";
+                    Outcome::Skipped(Arc::new(Verdict::plain(PendingReason::WaitingForQuota, text)))
                 } else {
                     let claims = turn.claims.get(&root).cloned().unwrap_or_default();
                     self.park_behind(&entry.queue, entry.class, root, short, claims)
@@ -179,6 +182,8 @@ impl Engine {
             priority: workload.priority,
             reserved_at: None,
             evicted: false,
+            queued_since: workload.queued_since,
+            variant: workload.variant.clone(),
         };
         self.charge(&workload.key, charge);
         Outcome::Admitted(plan.assignment)

@@ -12,16 +12,18 @@
 mod assign;
 mod config;
 mod cycle;
+mod decision;
 mod engine;
 mod fit;
 mod ledger;
 mod matching;
 mod report;
 
-pub use crate::queue::{Blocker, BlockerKind, PendingCounts, PodSet, Verdict, Workload};
+pub use crate::queue::{Blocker, BlockerKind, PendingCounts, PodSet, Variant, Verdict, Workload};
 pub use crate::quota::{FlavorResource, NodeRef};
 pub use config::{
-    Assignment, Charge, ClusterQueue, Cohort, Decision, EngineSettings, Flavor, Inactive, Outcome,
-    PodSetAssignment, Undeclared,
+    AdmissionFairSharing, Charge, ClusterQueue, Cohort, EngineGates, EngineSettings, FairStrategy, Flavor,
+    Inactive, LocalQueue, Undeclared,
 };
+pub use decision::{Assignment, Decision, Outcome, PodSetAssignment, PreemptionReason, Victim};
 pub use engine::Engine;

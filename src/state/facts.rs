@@ -166,7 +166,7 @@ impl State {
     }
 
     /// What a Workload holds, from its admission; pods that will not run again give back their part.
-    pub(super) fn charge(record: &WorkloadRecord) -> Option<Charge> {
+    pub(super) fn charge(&self, record: &WorkloadRecord) -> Option<Charge> {
         if !reservation::holds_quota(&record.status) {
             return None;
         }
@@ -201,6 +201,8 @@ impl State {
             priority: i64::from(record.priority),
             reserved_at: conditions::since(&record.status, ConditionType::QuotaReserved),
             evicted: conditions::is_true(&record.status, ConditionType::Evicted),
+            queued_since: self.queued_since(record),
+            variant: None,
         })
     }
 

@@ -194,6 +194,7 @@ impl State {
             Some(Cohort {
                 parent: spec.parent_name.as_deref().map(Arc::from),
                 groups: groups_of(&spec.resource_groups),
+                weight: spec.fair_sharing.as_ref().and_then(v1beta2::FairSharing::number),
             }),
         );
         self.cohorts.insert(name, CohortRecord { object });

@@ -124,7 +124,7 @@ impl State {
     /// An empty state.
     pub fn new(settings: Settings) -> Self {
         Self {
-            engine: Engine::new(settings.engine),
+            engine: Engine::new(settings.engine.clone()),
             settings,
             leading: false,
             listed: BTreeSet::new(),

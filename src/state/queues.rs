@@ -6,7 +6,7 @@ use super::interface::{Kind, Verb};
 use super::records::{ClusterQueueRecord, Meta};
 use super::workload_step::without_finalizer;
 use crate::api::names;
-use crate::api::v1beta2::StopPolicy;
+use crate::api::v1beta2::{AdmissionMode, FairSharing, StopPolicy};
 use crate::scheduler::{ClusterQueue, Inactive};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,6 +27,17 @@ impl State {
             fungibility: spec.flavor_fungibility.clone().unwrap_or_default(),
             preemption: spec.preemption.clone().unwrap_or_default(),
             inactive: self.obstacle_of(record),
+            weight: spec.fair_sharing.as_ref().and_then(FairSharing::number),
+            usage_based: spec
+                .admission_scope
+                .as_ref()
+                .is_some_and(|scope| scope.admission_mode == AdmissionMode::UsageBasedAdmissionFairSharing),
+            last_acceptable_flavor: spec
+                .concurrent_admission_policy
+                .as_ref()
+                .and_then(|policy| policy.migration.constraints.as_ref())
+                .and_then(|constraints| constraints.last_acceptable_flavor_name.as_deref())
+                .map(Arc::from),
         };
         if self.configured.get(name) == Some(&queue) {
             return false;

@@ -41,7 +41,7 @@ impl State {
             self.publish(now);
             return;
         }
-        self.run_cycles(&mut items);
+        self.run_cycles(&mut items, now);
         self.explain(&mut items);
         for item in &items {
             self.step(item, now);
@@ -62,7 +62,7 @@ impl State {
             self.engine.forget(key);
             return;
         };
-        if let Some(charge) = Self::charge(record) {
+        if let Some(charge) = self.charge(record) {
             self.tallies.wait(key, None);
             self.assumed.remove(key);
             self.engine.charge(key, charge);
@@ -95,13 +95,14 @@ impl State {
             priority: i64::from(record.priority),
             queued_since: self.queued_since(record),
             pod_sets: record.effective.pod_sets.clone()?,
+            ..Workload::default()
         })
     }
 
     /// Runs cycles back to back until nobody can be judged. Writes are not waited for.
-    fn run_cycles(&mut self, items: &mut BTreeSet<Item>) {
+    fn run_cycles(&mut self, items: &mut BTreeSet<Item>, now: Timestamp) {
         while self.engine.has_work() {
-            let decisions = self.engine.cycle();
+            let decisions = self.engine.cycle(now);
             if decisions.is_empty() {
                 break;
             }
@@ -112,8 +113,8 @@ impl State {
                     Outcome::Admitted(assignment) => {
                         self.assumed.insert(key.clone(), Assumed { uid, assignment });
                     }
-                    Outcome::Pending(_) => {}
-                    Outcome::Skipped => continue,
+                    Outcome::Pending(_) | Outcome::Preempting(..) => {}
+                    Outcome::Skipped(_) => continue,
                 }
                 items.insert(Item::Workload(key));
             }

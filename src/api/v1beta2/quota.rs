@@ -49,6 +49,13 @@ pub struct FairSharing {
     pub weight: Option<Quantity>,
 }
 
+impl FairSharing {
+    /// The weight as a number; none if it is absent or cannot be read.
+    pub fn number(&self) -> Option<f64> {
+        crate::resources::Quantity::parse(&self.weight.as_ref()?.0).ok().map(|weight| weight.float())
+    }
+}
+
 /// What a stopped queue does with its workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum StopPolicy {

@@ -74,7 +74,7 @@ fn happen(engine: &mut Engine, event: &Event, steps: &mut Vec<Step>) {
         }
         Event::Enqueue(workload) => engine.enqueue(workload.clone()),
         Event::Finish(at) => engine.release(&key(&format!("w{at}"))),
-        Event::Cycle => drop(engine.cycle()),
+        Event::Cycle => drop(engine.cycle(jiff::Timestamp::UNIX_EPOCH)),
     }
 }
 

@@ -63,7 +63,7 @@ fn cycle(engine: &mut Engine) -> TestCaseResult {
         engine.pending_in_order(queue).into_iter().filter(selected).map(OrderKey::of).collect()
     };
     let before: Vec<Vec<OrderKey>> = QUEUES.iter().map(|queue| places(engine, queue)).collect();
-    for decision in engine.cycle() {
+    for decision in engine.cycle(jiff::Timestamp::UNIX_EPOCH) {
         let Outcome::Admitted(given) = decision.outcome else { continue };
         let at = QUEUES.iter().position(|queue| *queue == &*given.cluster_queue).unwrap();
         let first = before[at].first().map(|place| &place.key);

@@ -48,7 +48,7 @@ pub(super) fn queue(cohort: Option<&str>, groups: Vec<ResourceGroup>) -> Cluster
 }
 
 pub(super) fn cohort(parent: Option<&str>, groups: Vec<ResourceGroup>) -> Cohort {
-    Cohort { parent: parent.map(Arc::from), groups }
+    Cohort { parent: parent.map(Arc::from), groups, ..Cohort::default() }
 }
 
 /// An engine that knows the flavors and the namespace `ns`.
@@ -85,6 +85,7 @@ pub(super) fn workload(
         priority,
         queued_since: Timestamp::from_second(second).expect("a small number of seconds"),
         pod_sets: pod_sets.into(),
+        ..Workload::default()
     }
 }
 
@@ -95,9 +96,7 @@ pub(super) fn charge(queue: &str, usage: &[(&str, &str, i64)]) -> Charge {
         usage,
         uid: Arc::from("u"),
         local_queue: Arc::from("lq"),
-        priority: 0,
-        reserved_at: None,
-        evicted: false,
+        ..Charge::default()
     }
 }
 
@@ -108,7 +107,7 @@ pub(super) fn settle(engine: &mut Engine) -> Vec<Decision> {
         if !engine.has_work() {
             return decisions;
         }
-        decisions.extend(engine.cycle());
+        decisions.extend(engine.cycle(Timestamp::UNIX_EPOCH));
     }
     panic!("cycles go on without end: {decisions:?}");
 }
