@@ -12,7 +12,7 @@ mod verdict;
 mod waits;
 mod workload;
 
-pub use pending::{Claim, ClassId, Cursor, Head, Parked, PendingCounts};
+pub use pending::{Claim, ClassId, Cursor, Head, Parked, PendingCounts, Rank};
 pub use queues::Queues;
 pub use verdict::{Blocker, BlockerKind, Verdict};
 pub use waits::Waits;

@@ -4,8 +4,9 @@
 //! heads while it is parked. In a StrictFIFO queue the first head of all classes, parked or not, is the only one.
 
 use super::{OrderKey, Verdict, Workload};
+use crate::api::ObjectKey;
 use crate::api::v1beta2::QueueingStrategy;
-use crate::quota::FlavorResource;
+use crate::quota::Usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -13,13 +14,26 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(u64);
 
-/// What makes workloads alike: same place of origin, same priority, same pods.
+/// What makes workloads alike: same place of origin, same priority, same pods. One for whom room is kept is alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClassKey {
     pub(super) namespace: Arc<str>,
     pub(super) local_queue: Arc<str>,
     pub(super) priority: i64,
     pub(super) shape: [u8; 32],
+    pub(super) alone: Option<ObjectKey>,
+}
+
+/// Place of a LocalQueue among those of its ClusterQueue: what it used, as the bits of a number that is not negative, which
+/// order like the number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank(u64);
+
+impl Rank {
+    /// The rank of past usage.
+    pub fn of(usage: f64) -> Self {
+        Self(usage.max(0.0).to_bits())
+    }
 }
 
 /// Where the search over flavors goes on in the next cycle.
@@ -34,10 +48,10 @@ pub struct Cursor {
 }
 
 /// What a blocked head of a StrictFIFO queue keeps others from taking.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// What it asks for.
-    pub usage: BTreeMap<FlavorResource, i128>,
+    pub usage: Usage,
     /// Height of the smallest subtree that could give it; 0 without borrowing.
     pub borrows: u32,
 }
@@ -105,9 +119,11 @@ pub(super) struct Pending {
     by_key: BTreeMap<ClassKey, ClassId>,
     pub(super) classes: BTreeMap<ClassId, Class>,
     /// First members of the classes that are not parked.
-    active: BTreeSet<(OrderKey, ClassId)>,
+    active: BTreeSet<(Rank, OrderKey, ClassId)>,
     /// First members of all classes that can block a StrictFIFO queue.
-    all: BTreeSet<(OrderKey, ClassId)>,
+    all: BTreeSet<(Rank, OrderKey, ClassId)>,
+    /// Ranks of LocalQueues where past usage counts.
+    ranks: BTreeMap<(Arc<str>, Arc<str>), Rank>,
     pub(super) counts: PendingCounts,
     pub(super) local: BTreeMap<(Arc<str>, Arc<str>), PendingCounts>,
 }
@@ -132,9 +148,9 @@ impl Pending {
     /// The next to be judged.
     pub(super) fn head(&self) -> Option<Head<'_>> {
         let class = match self.strategy {
-            QueueingStrategy::BestEffortFIFO => &self.active.first()?.1,
+            QueueingStrategy::BestEffortFIFO => &self.active.first()?.2,
             QueueingStrategy::StrictFIFO => {
-                let first = &self.all.first()?.1;
+                let first = &self.all.first()?.2;
                 self.classes.get(first).filter(|class| class.parked.is_none())?;
                 first
             }
@@ -144,7 +160,7 @@ impl Pending {
 
     /// The blocked head of a StrictFIFO queue with its claim.
     pub(super) fn claimant(&self) -> Option<Head<'_>> {
-        let class = &self.all.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.1;
+        let class = &self.all.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.2;
         self.head_of(*class).filter(|head| head.claim.is_some())
     }
 
@@ -197,6 +213,36 @@ impl Pending {
         answer
     }
 
+    fn rank(&self, key: &ClassKey) -> Rank {
+        if self.ranks.is_empty() {
+            return Rank::default();
+        }
+        let name = (Arc::clone(&key.namespace), Arc::clone(&key.local_queue));
+        self.ranks.get(&name).copied().unwrap_or_default()
+    }
+
+    /// Sets the rank of a LocalQueue; without one it comes first.
+    pub(super) fn set_rank(&mut self, local_queue: &ObjectKey, rank: Rank) {
+        let name = (Arc::clone(&local_queue.namespace), Arc::clone(&local_queue.name));
+        if self.ranks.get(&name).copied().unwrap_or_default() == rank {
+            return;
+        }
+        let of = |class: &Class| (&class.key.namespace, &class.key.local_queue) == (&name.0, &name.1);
+        let ids: Vec<ClassId> =
+            self.classes.iter().filter(|(_, class)| of(class)).map(|(id, _)| *id).collect();
+        for id in &ids {
+            self.unlist(*id);
+        }
+        if rank == Rank::default() {
+            self.ranks.remove(&name);
+        } else {
+            self.ranks.insert(name, rank);
+        }
+        for id in ids {
+            self.list(id);
+        }
+    }
+
     fn list(&mut self, id: ClassId) {
         let Some(class) = self.classes.get(&id) else {
             return;
@@ -204,20 +250,24 @@ impl Pending {
         let Some(first) = class.first().cloned() else {
             return;
         };
+        let rank = self.rank(&class.key);
         if class.parked.as_ref().is_none_or(|parked| !parked.aside) {
-            self.all.insert((first.clone(), id));
+            self.all.insert((rank, first.clone(), id));
         }
         if class.parked.is_none() {
-            self.active.insert((first, id));
+            self.active.insert((rank, first, id));
         }
         self.count(id, usize::saturating_add);
     }
 
     fn unlist(&mut self, id: ClassId) {
-        let Some(first) = self.classes.get(&id).and_then(Class::first).cloned() else {
+        let Some(class) = self.classes.get(&id) else {
             return;
         };
-        let entry = (first, id);
+        let Some(first) = class.first().cloned() else {
+            return;
+        };
+        let entry = (self.rank(&class.key), first, id);
         self.all.remove(&entry);
         self.active.remove(&entry);
         self.count(id, usize::saturating_sub);
@@ -240,15 +290,24 @@ impl Pending {
 
     /// All workloads in order.
     pub(super) fn in_order(&self) -> Vec<&Workload> {
-        let mut all: Vec<(&OrderKey, &Workload)> =
-            self.classes.values().flat_map(|class| &class.members).collect();
-        all.sort_by(|a, b| a.0.cmp(b.0));
-        all.into_iter().map(|(_, workload)| workload).collect()
+        let ranked = |class: &'_ Class| self.rank(&class.key);
+        let mut all: Vec<(Rank, &OrderKey, &Workload)> = Vec::with_capacity(self.counts.total());
+        for class in self.classes.values() {
+            all.extend(class.members.iter().map(|(order, workload)| (ranked(class), order, workload)));
+        }
+        all.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        all.into_iter().map(|(_, _, workload)| workload).collect()
     }
 
     /// How many come before a place.
-    pub(super) fn ahead_of(&self, order: &OrderKey) -> usize {
-        self.classes.values().map(|class| class.members.range(..order).count()).sum()
+    pub(super) fn ahead_of(&self, place: &Place) -> usize {
+        let own = self.classes.get(&place.class).map(|class| self.rank(&class.key)).unwrap_or_default();
+        let ahead = |class: &Class| match self.rank(&class.key).cmp(&own) {
+            std::cmp::Ordering::Less => class.members.len(),
+            std::cmp::Ordering::Equal => class.members.range(..&place.order).count(),
+            std::cmp::Ordering::Greater => 0,
+        };
+        self.classes.values().map(ahead).sum()
     }
 
     /// Parked classes of a namespace, or all.

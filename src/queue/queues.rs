@@ -1,12 +1,12 @@
 //! The pending workloads of all ClusterQueues, with what wakes them.
 
-use super::pending::{ClassId, ClassKey, Head, Parked, Pending, PendingCounts, Place};
+use super::pending::{ClassId, ClassKey, Head, Parked, Pending, PendingCounts, Place, Rank};
 use super::shape::shape;
 use super::waits::WaitIndex;
 use super::{Cursor, OrderKey, Verdict, Workload};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::QueueingStrategy;
-use crate::quota::{FlavorResource, NodeRef};
+use crate::quota::{NodeId, PairId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -49,11 +49,30 @@ impl Queues {
 
     /// Inserts or replaces; a workload that joins a parked class waits with it.
     pub fn insert(&mut self, workload: Workload) {
+        self.insert_as(workload, false);
+    }
+
+    /// Takes a workload out of its class, so that it waits for itself alone. Answers with its own class.
+    pub fn single_out(&mut self, key: &ObjectKey) -> Option<ClassId> {
+        let workload = self.workload(key)?.clone();
+        self.insert_as(workload, true);
+        self.places.get(key).map(|place| place.class)
+    }
+
+    /// Puts a workload that waited for itself alone back among its like.
+    pub fn rejoin(&mut self, key: &ObjectKey) {
+        if let Some(workload) = self.workload(key).cloned() {
+            self.insert_as(workload, false);
+        }
+    }
+
+    fn insert_as(&mut self, workload: Workload, alone: bool) {
         let class_key = ClassKey {
             namespace: Arc::clone(&workload.key.namespace),
             local_queue: Arc::clone(&workload.local_queue),
             priority: workload.priority,
-            shape: shape(&workload.pod_sets),
+            shape: shape(&workload),
+            alone: alone.then(|| workload.key.clone()),
         };
         let (queue, order) = (Arc::clone(&workload.cluster_queue), OrderKey::of(&workload));
         let key = workload.key.clone();
@@ -102,7 +121,7 @@ impl Queues {
             let told = class.verdict.replace(Arc::clone(verdict));
             class.parked = Some(parked);
             class.cursor = None;
-            told.is_none_or(|told| told.reason != verdict.reason || told.to_string() != verdict.to_string())
+            told.is_none_or(|told| !told.says_as(verdict))
         });
         let first = pending.members_from(class, None, 1).pop();
         if changed == Some(true) {
@@ -121,12 +140,12 @@ impl Queues {
     /// Usage of a flavor and resource changed in a tree: wakes those whose need is met now.
     pub fn usage_changed(
         &mut self,
-        tree: &NodeRef,
-        pair: &FlavorResource,
+        tree: NodeId,
+        pair: PairId,
         freed: bool,
         available: impl Fn(&str) -> i128,
     ) {
-        let spot = (tree.clone(), pair.clone());
+        let spot = (tree, pair);
         let mut woken = self.waits.any(&spot);
         if freed {
             woken.extend(self.waits.met(&spot, available));
@@ -196,6 +215,25 @@ impl Queues {
         self.by_name.get(queue)?.claimant()
     }
 
+    /// Sets what a LocalQueue's past usage makes of its place in a ClusterQueue.
+    pub fn set_rank(&mut self, queue: &str, local_queue: &ObjectKey, rank: Rank) {
+        let Some(name) = self.by_name.get_key_value(queue).map(|(name, _)| Arc::clone(name)) else {
+            return;
+        };
+        if let Some(pending) = self.by_name.get_mut(&name) {
+            pending.set_rank(local_queue, rank);
+        }
+        self.refresh(&name);
+    }
+
+    /// Whether the workload is parked.
+    pub fn is_parked(&self, key: &ObjectKey) -> bool {
+        let class = self.places.get(key).and_then(|place| {
+            self.by_name.get(&place.queue).and_then(|pending| pending.classes.get(&place.class))
+        });
+        class.is_some_and(|class| class.parked.is_some())
+    }
+
     /// The pending workload.
     pub fn workload(&self, key: &ObjectKey) -> Option<&Workload> {
         let place = self.places.get(key)?;
@@ -256,6 +294,6 @@ impl Queues {
     /// How many workloads of the same ClusterQueue come first.
     pub fn ahead_of(&self, key: &ObjectKey) -> Option<usize> {
         let place = self.places.get(key)?;
-        Some(self.by_name.get(&place.queue)?.ahead_of(&place.order))
+        Some(self.by_name.get(&place.queue)?.ahead_of(place))
     }
 }

@@ -42,14 +42,14 @@ pub enum BlockerKind {
     Mismatch(Arc<str>),
 }
 
-/// Why a workload is pending. Its `Display` is the message of the condition.
+/// Why a workload is pending. Its `Display` is the message of the condition: what the blockers say, then the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Reason of the condition.
     pub reason: PendingReason,
     /// What stands in the way, in the order in which it was met.
     pub blockers: Vec<Blocker>,
-    /// The message when no blocker says it.
+    /// What is to be said beside the blockers.
     pub text: Arc<str>,
 }
 
@@ -57,6 +57,16 @@ impl Verdict {
     /// A verdict that needs no blockers.
     pub fn plain(reason: PendingReason, text: &str) -> Self {
         Self { reason, blockers: Vec::new(), text: Arc::from(text) }
+    }
+
+    /// Whether this says the same: what happens to be free does not count.
+    pub fn says_as(&self, other: &Self) -> bool {
+        let same = |(a, b): (&Blocker, &Blocker)| {
+            (&a.pod_set, &a.flavor, &a.resource, &a.node) == (&b.pod_set, &b.flavor, &b.resource, &b.node)
+                && (a.need, a.limit, &a.kind) == (b.need, b.limit, &b.kind)
+        };
+        (self.reason, &self.text, self.blockers.len()) == (other.reason, &other.text, other.blockers.len())
+            && self.blockers.iter().zip(&other.blockers).all(same)
     }
 }
 
@@ -102,7 +112,7 @@ impl fmt::Display for Verdict {
             let separator = if at == 0 { "" } else { "; " };
             write!(f, "{separator}pod set {pod_set}: {}", reasons.join(", "))?;
         }
-        Ok(())
+        if self.text.is_empty() { Ok(()) } else { write!(f, ". {}", self.text) }
     }
 }
 

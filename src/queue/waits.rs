@@ -5,7 +5,7 @@
 //! with any change of usage are woken by any.
 
 use super::pending::ClassId;
-use crate::quota::FlavorResource;
+use crate::quota::{NodeId, PairId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// Root of the tree in which it waits.
-    pub tree: Option<crate::quota::NodeRef>,
+    pub tree: Option<NodeId>,
     /// It may fit when so much is available.
-    pub needs: BTreeMap<FlavorResource, i128>,
+    pub needs: BTreeMap<PairId, i128>,
     /// Any change of what is in use may let it in.
-    pub any: BTreeSet<FlavorResource>,
+    pub any: BTreeSet<PairId>,
     /// Queues whose blocked heads keep the quota from it.
     pub claims: BTreeSet<Arc<str>>,
 }
 
 type Waiter = (Arc<str>, ClassId);
-type Spot = (crate::quota::NodeRef, FlavorResource);
+type Spot = (NodeId, PairId);
 /// Needs of each queue, smallest first.
 type Needs = BTreeMap<Arc<str>, BTreeSet<(i128, ClassId)>>;
 
@@ -38,13 +38,13 @@ pub(super) struct WaitIndex {
 impl WaitIndex {
     pub(super) fn add(&mut self, queue: &Arc<str>, class: ClassId, waits: &Waits) {
         let waiter = || (Arc::clone(queue), class);
-        if let Some(tree) = &waits.tree {
+        if let Some(tree) = waits.tree {
             for (pair, need) in &waits.needs {
-                let spot = self.needs.entry((tree.clone(), pair.clone())).or_default();
+                let spot = self.needs.entry((tree, *pair)).or_default();
                 spot.entry(Arc::clone(queue)).or_default().insert((*need, class));
             }
             for pair in &waits.any {
-                self.any.entry((tree.clone(), pair.clone())).or_default().insert(waiter());
+                self.any.entry((tree, *pair)).or_default().insert(waiter());
             }
         }
         for claimant in &waits.claims {
@@ -53,9 +53,9 @@ impl WaitIndex {
     }
 
     pub(super) fn remove(&mut self, queue: &Arc<str>, class: ClassId, waits: &Waits) {
-        if let Some(tree) = &waits.tree {
+        if let Some(tree) = waits.tree {
             for (pair, need) in &waits.needs {
-                let spot = (tree.clone(), pair.clone());
+                let spot = (tree, *pair);
                 let Some(queues) = self.needs.get_mut(&spot) else {
                     continue;
                 };
@@ -70,7 +70,7 @@ impl WaitIndex {
                 }
             }
             for pair in &waits.any {
-                drop_waiter(&mut self.any, &(tree.clone(), pair.clone()), &(Arc::clone(queue), class));
+                drop_waiter(&mut self.any, &(tree, *pair), &(Arc::clone(queue), class));
             }
         }
         for claimant in &waits.claims {

@@ -1,18 +1,25 @@
 //! The quota tree: ClusterQueues as leaves, cohorts above them, limits at every level, and what is in use.
 //!
 //! Invariants: what leaves hold is the truth and every inner sum follows from it (I1); a charge or release moves the
-//! whole path or nothing (I3); sums are exact, so that a release undoes exactly what a charge did, in any order (I4);
-//! the state after any sequence of configuration changes is that of a fresh build from the final configuration (I6);
+//! whole path or nothing (I3); sums are exact, so that a release undoes exactly what a charge did, in any order (I4).
+//! Usage has two layers: what is held, and what is planned, with those gone who must go and those in for whom room is
+//! kept. The state after any sequence of configuration changes is that of a fresh build from the final configuration (I6);
 //! a cycle of parents makes only the nodes that hang on it unusable.
 //! Neighbours: `scheduler` asks what fits, `queue` is told what moved.
 
+mod cells;
+mod figures;
 mod groups;
-mod path;
+mod pairs;
+mod share;
 mod tree;
 
+pub use cells::Layer;
+pub use figures::{Binding, NodeUsage};
 pub use groups::{FlavorQuotas, Limits, ResourceGroup};
-pub use path::{Binding, Path, Rung};
-pub use tree::{Moved, NodeUsage, Tree};
+pub use pairs::{PairId, Usage};
+pub use share::Share;
+pub use tree::{Moved, NodeConfig, NodeId, Tree};
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,6 +47,15 @@ pub enum NodeRef {
     ClusterQueue(Arc<str>),
     /// An inner node.
     Cohort(Arc<str>),
+}
+
+impl NodeRef {
+    /// The bare name.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::ClusterQueue(name) | Self::Cohort(name) => name,
+        }
+    }
 }
 
 impl fmt::Display for NodeRef {

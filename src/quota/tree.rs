@@ -1,104 +1,99 @@
 //! Nodes, links and figures of the tree.
 //!
 //! A configuration change rebuilds the figures of the trees that it touches from what their leaves hold; a charge or
-//! release walks one path.
+//! release walks one path. Every figure is an exact sum, so that whatever was added can be taken off again: trying
+//! something out needs no copy of the tree.
 
+use super::cells::{Cell, Cells, Layer};
 use super::groups::limits_of;
-use super::path::{Path, rung};
-use super::{FlavorResource, Limits, NodeRef, ResourceGroup};
+use super::pairs::{Pairs, ResourceId, Usage};
+use super::{FlavorResource, Limits, NodeRef, PairId, ResourceGroup};
 use crate::resources::Amount;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct NodeId(u32);
+/// Handle of a node; that of a node that is gone names none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId {
+    slot: u32,
+    generation: u32,
+}
 
-/// Figures of one node for one flavor and resource; what they mean stands at `Rung`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cell {
-    pub(super) subtree: i128,
-    pub(super) local: i128,
-    pub(super) usage: i128,
+/// What is configured of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeConfig<'a> {
+    /// The cohort above.
+    pub parent: Option<&'a str>,
+    /// Its quotas.
+    pub groups: &'a [ResourceGroup],
+    /// Its weight in fair sharing.
+    pub weight: f64,
 }
 
 #[derive(Clone, Debug)]
-struct Node {
-    name: NodeRef,
-    parent: Option<NodeId>,
-    children: BTreeSet<NodeId>,
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    pub(super) name: NodeRef,
+    pub(super) parent: Option<NodeId>,
+    pub(super) children: BTreeSet<NodeId>,
     /// Whether an object stands behind the node; a cohort may exist by reference alone.
     configured: bool,
-    limits: BTreeMap<FlavorResource, Limits>,
-    cells: BTreeMap<FlavorResource, Cell>,
-    /// What the workloads of a leaf hold: the truth from which `cells` follow.
-    held: BTreeMap<FlavorResource, i128>,
-    height: u32,
+    pub(super) limits: BTreeMap<PairId, Limits>,
+    pub(super) cells: Cells,
+    /// What the workloads of a leaf hold, now and as planned: the truth from which `cells` follow.
+    held: BTreeMap<PairId, (i128, i128)>,
+    pub(super) height: u32,
     /// Whether the way up ends in a cycle instead of a root.
-    cyclic: bool,
+    pub(super) cyclic: bool,
     /// Raised whenever a figure may have changed for the better.
     generation: u64,
-}
-
-/// What a node owns and uses of one flavor and resource.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeUsage {
-    /// Its configured limits.
-    pub limits: Limits,
-    /// What its subtree owns and may use or lend.
-    pub subtree: Amount,
-    /// What is in use.
-    pub usage: Amount,
-}
-
-impl NodeUsage {
-    /// What is used beyond what the subtree owns.
-    pub fn borrowed(&self) -> Amount {
-        Amount::from_wide((self.usage.wide() - self.subtree.wide()).max(0))
-    }
+    pub(super) weight: f64,
+    /// What children of the node could have at most, by resource: the measure of their shares.
+    pub(super) lendable: Vec<(ResourceId, i128)>,
 }
 
 /// Which way a change of what a leaf holds went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// More is free.
-    pub freed: BTreeSet<FlavorResource>,
+    pub freed: Vec<PairId>,
     /// Less is free.
-    pub taken: BTreeSet<FlavorResource>,
+    pub taken: Vec<PairId>,
 }
 
 /// The forest of cohorts and ClusterQueues with what is in use.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    ids: BTreeMap<NodeRef, NodeId>,
+    pub(super) ids: BTreeMap<NodeRef, NodeId>,
     /// Those of the ClusterQueues once more, found without building a `NodeRef`.
     leaves: BTreeMap<Arc<str>, NodeId>,
-    nodes: BTreeMap<NodeId, Node>,
-    next: u32,
+    nodes: Vec<Option<Node>>,
+    free: Vec<NodeId>,
+    pub(super) pairs: Pairs,
 }
 
 impl Tree {
-    /// Sets or removes a node's parent cohort and quotas. What a leaf holds stays. Answers with all ClusterQueues whose
-    /// figures may have changed.
-    pub fn configure(
-        &mut self,
-        name: &NodeRef,
-        config: Option<(Option<&str>, &[ResourceGroup])>,
-    ) -> BTreeSet<Arc<str>> {
+    /// Sets or removes a node's configuration. What a leaf holds stays. Answers with all ClusterQueues whose figures may
+    /// have changed.
+    pub fn configure(&mut self, name: &NodeRef, config: Option<NodeConfig>) -> BTreeSet<Arc<str>> {
         if config.is_none() && !self.ids.contains_key(name) {
             return BTreeSet::new();
         }
         let id = self.intern(name);
-        let parent = config.and_then(|(parent, _)| parent).map(|p| self.intern(&NodeRef::Cohort(p.into())));
+        let parent = config.and_then(|config| config.parent).map(|p| self.intern(&NodeRef::Cohort(p.into())));
+        let limits = config.map(|config| limits_of(config.groups)).unwrap_or_default();
+        let limits = limits.into_iter().map(|(pair, limits)| (self.pairs.intern(&pair), limits)).collect();
         let mut old = None;
-        if let Some(node) = self.nodes.get_mut(&id) {
+        if let Some(node) = self.node_mut(id) {
             node.configured = config.is_some();
-            node.limits = config.map(|(_, groups)| limits_of(groups)).unwrap_or_default();
+            node.limits = limits;
+            node.weight = config.map_or(1.0, |config| config.weight);
             old = std::mem::replace(&mut node.parent, parent);
         }
-        if let Some(node) = old.and_then(|old| self.nodes.get_mut(&old)) {
+        if let Some(node) = old.and_then(|old| self.node_mut(old)) {
             node.children.remove(&id);
         }
-        if let Some(node) = parent.and_then(|parent| self.nodes.get_mut(&parent)) {
+        if let Some(node) = parent.and_then(|parent| self.node_mut(parent)) {
             node.children.insert(id);
         }
         let mut touched = self.rebuild(id);
@@ -111,147 +106,140 @@ impl Tree {
     }
 
     /// Adds to what a leaf holds, or takes from it, on the whole path at once.
-    pub fn hold(&mut self, queue: &str, change: &BTreeMap<FlavorResource, i128>) -> Moved {
-        let known = self.leaves.get(queue).copied();
-        let id = known.unwrap_or_else(|| self.intern(&NodeRef::ClusterQueue(queue.into())));
+    pub fn hold(&mut self, leaf: NodeId, change: &Usage, layers: &[Layer]) -> Moved {
         let mut moved = Moved::default();
-        for (pair, &delta) in change.iter().filter(|(_, delta)| **delta != 0) {
-            let side = if delta < 0 { &mut moved.freed } else { &mut moved.taken };
-            side.insert(pair.clone());
-            if let Some(leaf) = self.nodes.get_mut(&id) {
-                let held = leaf.held.entry(pair.clone()).or_default();
-                *held += delta;
-                if *held == 0 {
-                    leaf.held.remove(pair);
+        for (pair, delta) in change.iter().filter(|(_, delta)| *delta != 0) {
+            let side = if *delta < 0 { &mut moved.freed } else { &mut moved.taken };
+            side.push(*pair);
+            for layer in layers {
+                if let Some(node) = self.node_mut(leaf) {
+                    let held = node.held.entry(*pair).or_default();
+                    match layer {
+                        Layer::Held => held.0 += delta,
+                        Layer::Planned => held.1 += delta,
+                    }
+                    if *held == (0, 0) {
+                        node.held.remove(pair);
+                    }
                 }
+                self.try_out(leaf, *pair, *delta, *layer);
             }
-            self.walk(id, pair, delta);
         }
-        if let Some(leaf) = self.nodes.get_mut(&id).filter(|_| !moved.freed.is_empty()) {
-            leaf.generation += 1;
+        if let Some(node) = self.node_mut(leaf).filter(|_| !moved.freed.is_empty()) {
+            node.generation += 1;
         }
-        self.drop_if_unused(id);
+        self.drop_if_unused(leaf);
         moved
     }
 
-    /// Carries a change up the path, as far as it leaves each node's local quota.
-    fn walk(&mut self, leaf: NodeId, pair: &FlavorResource, delta: i128) {
+    /// Carries a change up the path, as far as it leaves each node's local quota, without making it part of what the leaf
+    /// holds: whoever tries something out takes it off again.
+    pub fn try_out(&mut self, leaf: NodeId, pair: PairId, delta: i128, layer: Layer) {
         let (mut at, mut delta) = (Some(leaf), delta);
-        while let Some(node) = at.and_then(|id| self.nodes.get_mut(&id)).filter(|_| delta != 0) {
-            let cell = node.cells.entry(pair.clone()).or_default();
-            let before = (cell.usage - cell.local).max(0);
-            cell.usage += delta;
-            delta = (cell.usage - cell.local).max(0) - before;
-            if *cell == Cell::default() && !node.limits.contains_key(pair) {
-                node.cells.remove(pair);
-            }
+        while let Some(node) = at.and_then(|id| self.node_mut(id)).filter(|_| delta != 0) {
+            let mut passed = 0;
+            node.cells.change(pair, |cell| {
+                let before = cell.above_local(layer);
+                cell.add(layer, delta);
+                passed = cell.above_local(layer) - before;
+            });
+            delta = passed;
             at = if node.cyclic { None } else { node.parent };
         }
     }
 
-    /// The path of a ClusterQueue, unless it is unknown or hangs on a cycle.
-    pub fn path(&self, queue: &str, pair: &FlavorResource) -> Option<Path<'_>> {
-        let mut rungs = Vec::with_capacity(8);
-        let mut at = Some(*self.leaves.get(queue)?);
-        while let Some(node) = at.and_then(|id| self.nodes.get(&id)) {
-            if node.cyclic {
-                return None;
-            }
-            let cell = node.cells.get(pair).copied().unwrap_or_default();
-            rungs.push(rung(&node.name, cell, &node.limits, pair, node.height));
-            at = node.parent;
-        }
-        Some(Path::new(rungs))
-    }
-
-    /// Whether the queue's way up ends in a cycle; then the cohort by which it hangs on it.
-    pub fn cycle_above(&self, queue: &str) -> Option<&NodeRef> {
-        let node = self.leaf(queue).filter(|node| node.cyclic)?;
-        node.parent.and_then(|parent| self.nodes.get(&parent)).map(|parent| &parent.name)
-    }
-
-    /// The root above a ClusterQueue: itself without a cohort.
-    pub fn root(&self, queue: &str) -> Option<&NodeRef> {
-        let mut node = self.leaf(queue)?;
-        while let Some(parent) = node.parent.filter(|_| !node.cyclic).and_then(|p| self.nodes.get(&p)) {
-            node = parent;
-        }
-        Some(&node.name)
-    }
-
-    /// Generation of a ClusterQueue's figures.
-    pub fn generation(&self, queue: &str) -> u64 {
-        self.leaf(queue).map_or(0, |node| node.generation)
-    }
-
-    /// What a node owns and uses, by flavor and resource.
-    pub fn usage(&self, name: &NodeRef) -> BTreeMap<FlavorResource, NodeUsage> {
-        let Some(node) = self.node(name) else {
-            return BTreeMap::new();
-        };
-        let pairs: BTreeSet<&FlavorResource> = node.limits.keys().chain(node.cells.keys()).collect();
-        let figures = |pair: &FlavorResource| {
-            let cell = node.cells.get(pair).copied().unwrap_or_default();
-            NodeUsage {
-                limits: node.limits.get(pair).copied().unwrap_or_default(),
-                subtree: Amount::from_wide(cell.subtree),
-                usage: Amount::from_wide(cell.usage),
-            }
-        };
-        pairs.into_iter().map(|pair| (pair.clone(), figures(pair))).collect()
-    }
-
-    /// All nodes with their parents, by name.
-    pub fn nodes(&self) -> impl Iterator<Item = (&NodeRef, Option<&NodeRef>)> {
-        self.ids.iter().filter_map(|(name, id)| {
-            let parent = self.nodes.get(id)?.parent.and_then(|p| self.nodes.get(&p));
-            Some((name, parent.map(|p| &p.name)))
+    /// The nodes from one up to its root; only itself while it hangs on a cycle.
+    pub(super) fn up(&self, from: NodeId) -> impl Iterator<Item = &Node> {
+        std::iter::successors(self.node(from), |node| {
+            node.parent.filter(|_| !node.cyclic).and_then(|parent| self.node(parent))
         })
     }
 
-    fn node(&self, name: &NodeRef) -> Option<&Node> {
-        self.ids.get(name).and_then(|id| self.nodes.get(id))
+    /// Handle of a node by name.
+    pub fn find(&self, name: &NodeRef) -> Option<NodeId> {
+        self.ids.get(name).copied()
     }
 
-    fn leaf(&self, queue: &str) -> Option<&Node> {
-        self.leaves.get(queue).and_then(|id| self.nodes.get(id))
+    /// Handle of a ClusterQueue by name.
+    pub fn leaf(&self, queue: &str) -> Option<NodeId> {
+        self.leaves.get(queue).copied()
+    }
+
+    /// Handle of a ClusterQueue by name; one that is not known yet exists from now on, as long as it holds something.
+    pub fn leaf_or_new(&mut self, queue: &str) -> NodeId {
+        self.leaf(queue).unwrap_or_else(|| self.intern(&NodeRef::ClusterQueue(queue.into())))
+    }
+
+    /// Number of a flavor and resource that was named before.
+    pub fn pair(&self, pair: &FlavorResource) -> Option<PairId> {
+        self.pairs.find(pair)
+    }
+
+    /// Number of a flavor and resource.
+    pub fn pair_or_new(&mut self, pair: &FlavorResource) -> PairId {
+        self.pairs.intern(pair)
+    }
+
+    /// Names of a flavor and resource.
+    pub fn pair_name(&self, pair: PairId) -> Option<&FlavorResource> {
+        self.pairs.name(pair)
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
+        let slot = self.nodes.get(usize::try_from(id.slot).ok()?)?;
+        slot.as_ref().filter(|node| node.id == id)
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        let slot = self.nodes.get_mut(usize::try_from(id.slot).ok()?)?;
+        slot.as_mut().filter(|node| node.id == id)
     }
 
     fn intern(&mut self, name: &NodeRef) -> NodeId {
         if let Some(id) = self.ids.get(name) {
             return *id;
         }
-        let id = NodeId(self.next);
-        self.next = self.next.wrapping_add(1);
-        self.ids.insert(name.clone(), id);
-        if let NodeRef::ClusterQueue(queue) = name {
-            self.leaves.insert(Arc::clone(queue), id);
-        }
+        let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        let id = self.free.pop().unwrap_or(NodeId { slot: next, generation: 0 });
         let node = Node {
+            id,
             name: name.clone(),
             parent: None,
             children: BTreeSet::new(),
             configured: false,
             limits: BTreeMap::new(),
-            cells: BTreeMap::new(),
+            cells: Cells::default(),
             held: BTreeMap::new(),
             height: 0,
             cyclic: false,
             generation: 1,
+            weight: 1.0,
+            lendable: Vec::new(),
         };
-        self.nodes.insert(id, node);
+        match usize::try_from(id.slot).ok().and_then(|slot| self.nodes.get_mut(slot)) {
+            Some(slot) => *slot = Some(node),
+            None => self.nodes.push(Some(node)),
+        }
+        self.ids.insert(name.clone(), id);
+        if let NodeRef::ClusterQueue(queue) = name {
+            self.leaves.insert(Arc::clone(queue), id);
+        }
         id
     }
 
     /// Forgets a node that nothing refers to any more.
     fn drop_if_unused(&mut self, id: NodeId) {
         let unused = |node: &&Node| !node.configured && node.children.is_empty() && node.held.is_empty();
-        if let Some(name) = self.nodes.get(&id).filter(unused).map(|node| node.name.clone()) {
-            self.ids.remove(&name);
-            if let NodeRef::ClusterQueue(queue) = &name {
-                self.leaves.remove(queue);
-            }
-            self.nodes.remove(&id);
+        let Some(name) = self.node(id).filter(unused).map(|node| node.name.clone()) else {
+            return;
+        };
+        self.ids.remove(&name);
+        if let NodeRef::ClusterQueue(queue) = &name {
+            self.leaves.remove(queue);
+        }
+        if let Some(slot) = usize::try_from(id.slot).ok().and_then(|slot| self.nodes.get_mut(slot)) {
+            *slot = None;
+            self.free.push(NodeId { slot: id.slot, generation: id.generation.wrapping_add(1) });
         }
     }
 
@@ -262,17 +250,24 @@ impl Tree {
         for id in order.iter().rev() {
             self.recompute(*id, cyclic);
         }
-        let leaf = |id| match self.nodes.get(id).map(|node| &node.name) {
+        let known: Vec<PairId> = self.node(top).into_iter().flat_map(Node::declared).collect();
+        for id in &order {
+            let lendable = if cyclic { Vec::new() } else { self.lendable(*id, &known) };
+            if let Some(node) = self.node_mut(*id) {
+                node.lendable = lendable;
+            }
+        }
+        let leaf = |id| match self.node(id).map(|node| &node.name) {
             Some(NodeRef::ClusterQueue(name)) => Some(Arc::clone(name)),
             _ => None,
         };
-        order.iter().filter_map(leaf).collect()
+        order.iter().filter_map(|id| leaf(*id)).collect()
     }
 
     /// The root above a node, or a node of the cycle above it.
     fn top(&self, from: NodeId) -> (NodeId, bool) {
         let (mut at, mut seen) = (from, BTreeSet::from([from]));
-        while let Some(parent) = self.nodes.get(&at).and_then(|node| node.parent) {
+        while let Some(parent) = self.node(at).and_then(|node| node.parent) {
             if !seen.insert(parent) {
                 return (parent, true);
             }
@@ -284,7 +279,7 @@ impl Tree {
     /// All nodes below one, itself first, each after its parent.
     fn below(&self, top: NodeId) -> Vec<NodeId> {
         let (mut order, mut seen, mut at) = (vec![top], BTreeSet::from([top]), 0);
-        while let Some(node) = order.get(at).and_then(|id| self.nodes.get(id)) {
+        while let Some(node) = order.get(at).and_then(|id| self.node(*id)) {
             order.extend(node.children.iter().filter(|child| seen.insert(**child)));
             at += 1;
         }
@@ -292,29 +287,64 @@ impl Tree {
     }
 
     fn recompute(&mut self, id: NodeId, cyclic: bool) {
-        let Some(node) = self.nodes.get(&id) else { return };
-        let mut cells: BTreeMap<FlavorResource, Cell> = BTreeMap::new();
+        let Some(node) = self.node(id) else { return };
+        let mut cells = Cells::default();
         for (pair, limits) in &node.limits {
-            cells.entry(pair.clone()).or_default().subtree = limits.nominal.wide();
+            cells.change(*pair, |cell| {
+                cell.declared = true;
+                cell.subtree = limits.nominal.wide();
+                cell.borrowing = limits.borrowing.map(Amount::wide);
+            });
         }
-        for (pair, held) in &node.held {
-            cells.entry(pair.clone()).or_default().usage = *held;
+        for (pair, (held, planned)) in &node.held {
+            cells.change(*pair, |cell| {
+                cell.add(Layer::Held, *held);
+                cell.add(Layer::Planned, *planned);
+            });
         }
-        let children = || node.children.iter().filter_map(|c| self.nodes.get(c)).filter(|_| !cyclic);
-        for (pair, cell) in children().flat_map(|child| &child.cells) {
-            let sum = cells.entry(pair.clone()).or_default();
-            sum.subtree += cell.subtree - cell.local;
-            sum.usage += (cell.usage - cell.local).max(0);
+        let children = || node.children.iter().filter_map(|c| self.node(*c)).filter(|_| !cyclic);
+        for (pair, cell) in children().flat_map(|child| child.cells.iter()) {
+            cells.change(pair, |sum| {
+                sum.declared |= cell.declared;
+                sum.subtree += cell.subtree - cell.local;
+                sum.add(Layer::Held, cell.above_local(Layer::Held));
+                sum.add(Layer::Planned, cell.above_local(Layer::Planned));
+            });
         }
-        for (pair, cell) in &mut cells {
-            let lending = node.limits.get(pair).and_then(|limits| limits.lending);
+        for (pair, cell) in cells.iter_mut() {
+            let lending = node.limits.get(&pair).and_then(|limits| limits.lending);
             cell.local = lending.map_or(0, |lending| (cell.subtree - lending.wide()).max(0));
         }
         let height = children().map(|child| child.height.saturating_add(1)).max().unwrap_or(0);
-        if let Some(node) = self.nodes.get_mut(&id) {
-            cells.retain(|pair, cell| *cell != Cell::default() || node.limits.contains_key(pair));
+        if let Some(node) = self.node_mut(id) {
             (node.cells, node.height, node.cyclic) = (cells, height, cyclic);
             node.generation += 1;
         }
+    }
+
+    /// Most that children of a node could have of each resource, over all flavors known in the tree.
+    fn lendable(&self, id: NodeId, known: &[PairId]) -> Vec<(ResourceId, i128)> {
+        let mut sums: BTreeMap<ResourceId, i128> = BTreeMap::new();
+        for pair in known {
+            if let Some(resource) = self.pairs.resource(*pair) {
+                *sums.entry(resource).or_default() += self.potential(id, *pair);
+            }
+        }
+        sums.into_iter().collect()
+    }
+
+    /// Generation of a node's figures.
+    pub fn generation(&self, id: NodeId) -> u64 {
+        self.node(id).map_or(0, |node| node.generation)
+    }
+}
+
+impl Node {
+    fn declared(&self) -> impl Iterator<Item = PairId> {
+        self.cells.iter().filter(|(_, cell)| cell.declared).map(|(pair, _)| pair)
+    }
+
+    pub(super) fn cell(&self, pair: PairId) -> Cell {
+        self.cells.get(pair)
     }
 }

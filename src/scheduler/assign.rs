@@ -1,202 +1,215 @@
 //! Flavor assignment: which flavor each pod set gets for each resource, or what stands in the way.
 //!
 //! Pod sets of one group are judged together, each resource group is given by one flavor, and what earlier pod sets take
-//! counts for later ones. Nothing is charged here.
+//! counts for later ones. Nothing is charged here; evictions are only tried out.
 
-use super::config::{ClusterQueue, EngineSettings, Flavor, Undeclared};
+use super::compiled::{Group, Queue};
+use super::config::{Flavor, Undeclared};
 use super::decision::{Assignment, PodSetAssignment};
-use super::fit::{Grade, Mode, grade};
+use super::fit::{Asker, Grade, Mode};
+use super::ledger::Holder;
 use super::matching::mismatch;
+use super::preemption::Field;
 use crate::api::reason::PendingReason;
-use crate::queue::{Blocker, BlockerKind, Claim, Cursor, PodSet, Verdict, Waits, Workload};
-use crate::quota::{FlavorResource, ResourceGroup, Tree};
+use crate::queue::{Blocker, BlockerKind, Cursor, PodSet, Waits, Workload};
+use crate::quota::{PairId, Usage};
 use crate::resources::{Amount, Requests};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What judging looks at beside the workload.
+/// What judging looks at beside quota.
 #[derive(Clone, Copy)]
-pub(super) struct Context<'a> {
-    pub(super) settings: &'a EngineSettings,
-    pub(super) tree: &'a Tree,
+pub(super) struct Question<'a> {
+    pub(super) workload: &'a Workload,
+    /// Its pod sets, perhaps with fewer pods than it asks for.
+    pub(super) pod_sets: &'a [PodSet],
+    pub(super) queue: &'a Queue,
     pub(super) flavors: &'a BTreeMap<Arc<str>, Flavor>,
-    pub(super) name: &'a Arc<str>,
-    pub(super) queue: &'a ClusterQueue,
+    pub(super) cursor: Option<&'a Cursor>,
+    /// Flavors found before, to which the search is bound.
+    pub(super) bound: Option<&'a [Pick]>,
+    /// The slice that the workload takes over from: it keeps its flavors.
+    pub(super) replaced: Option<&'a Holder>,
     pub(super) cycle: u64,
 }
 
-/// What a head could take now.
+impl Question<'_> {
+    pub(super) fn asker(&self) -> Asker<'_> {
+        let workload = self.workload;
+        Asker { queue: self.queue, priority: workload.priority, queued_since: workload.queued_since }
+    }
+}
+
+/// Flavors of pod sets that share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pick {
+    /// Places of the pod sets.
+    members: Vec<usize>,
+    /// Flavor by resource group, both by place.
+    flavors: Vec<(usize, usize)>,
+}
+
+/// What was found for a workload.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
-    pub(super) assignment: Assignment,
-    pub(super) usage: BTreeMap<FlavorResource, i128>,
+pub(super) struct Judgement {
+    /// The worst of all its parts.
+    pub(super) mode: Mode,
+    pub(super) picks: Vec<Pick>,
+    pub(super) usage: Usage,
+    /// Where somebody would have to go.
+    pub(super) short: Vec<PairId>,
     /// Highest level that quota is borrowed from; 0 without borrowing.
     pub(super) borrows: u32,
     /// Where to go on if somebody else is faster.
     pub(super) cursor: Option<Cursor>,
-}
-
-/// What a head could not take.
-#[derive(Clone, Debug)]
-pub(super) struct Short {
-    pub(super) verdict: Verdict,
+    pub(super) reason: PendingReason,
+    pub(super) blockers: Vec<Blocker>,
     pub(super) waits: Waits,
-    /// What it would keep from others; only if evictions could make it fit.
-    pub(super) claim: Option<Claim>,
-    /// Whether it is passed over even at the head of a StrictFIFO queue.
-    pub(super) aside: bool,
 }
 
 /// Assigns flavors, from the cursor on; a search that began behind the first flavor and finds nothing starts over.
-pub(super) fn assign(
-    context: &Context,
-    workload: &Workload,
-    cursor: Option<&Cursor>,
-) -> Result<Plan, Box<Short>> {
-    let generation = context.tree.generation(context.name);
-    let fresh = |c: &&Cursor| c.cycle + 1 >= context.cycle || c.generation == generation;
-    let cursor = cursor.filter(fresh);
-    let first = Search::new(context, cursor).run(workload);
-    if first.is_err() && cursor.is_some() { Search::new(context, None).run(workload) } else { first }
+pub(super) fn assign(field: &mut Field, question: &Question) -> Judgement {
+    let generation = field.tree.generation(question.queue.node);
+    let preserve = field.settings.gates.preserve_scan_progress;
+    let fresh = |c: &&Cursor| (preserve && c.cycle + 1 >= question.cycle) || c.generation == generation;
+    let cursor = question.cursor.filter(fresh);
+    let first = Search::new(field, Question { cursor, ..*question }).run();
+    if first.mode == Mode::Fit || cursor.is_none() {
+        return first;
+    }
+    Search::new(field, Question { cursor: None, ..*question }).run()
 }
+
+/// A requested resource of a group: its place among the covered, and how much.
+type Wanted = (usize, Amount);
 
 /// The flavor found for a resource group.
 struct Choice {
     index: usize,
     grade: Grade,
-    needs: Vec<(FlavorResource, i128)>,
+    needs: Vec<(PairId, i128, Mode)>,
 }
 
-struct Search<'a> {
-    context: &'a Context<'a>,
-    cursor: Option<&'a Cursor>,
-    usage: BTreeMap<FlavorResource, i128>,
-    worst: Mode,
-    borrows: u32,
+struct Search<'a, 'f> {
+    field: &'a mut Field<'f>,
+    question: Question<'a>,
+    found: Judgement,
     tried: BTreeMap<(Arc<str>, Arc<str>), usize>,
-    blockers: Vec<Blocker>,
-    waits: Waits,
     /// Pairs of groups that were settled while another flavor was possible.
-    settled: Vec<FlavorResource>,
-    assigned: BTreeMap<usize, PodSetAssignment>,
+    settled: Vec<PairId>,
 }
 
-impl<'a> Search<'a> {
-    fn new(context: &'a Context<'a>, cursor: Option<&'a Cursor>) -> Self {
-        let waits = Waits { tree: context.tree.root(context.name).cloned(), ..Waits::default() };
-        Self {
-            context,
-            cursor,
-            usage: BTreeMap::new(),
-            worst: Mode::Fit,
+impl<'a, 'f> Search<'a, 'f> {
+    fn new(field: &'a mut Field<'f>, question: Question<'a>) -> Self {
+        let tree = field.tree.root(question.queue.node);
+        let found = Judgement {
+            mode: Mode::Fit,
+            picks: Vec::new(),
+            usage: Usage::new(),
+            short: Vec::new(),
             borrows: 0,
-            tried: BTreeMap::new(),
+            cursor: None,
+            reason: PendingReason::WaitingForQuota,
             blockers: Vec::new(),
-            waits,
-            settled: Vec::new(),
-            assigned: BTreeMap::new(),
-        }
+            waits: Waits { tree: Some(tree), ..Waits::default() },
+        };
+        Self { field, question, found, tried: BTreeMap::new(), settled: Vec::new() }
     }
 
-    fn run(mut self, workload: &Workload) -> Result<Plan, Box<Short>> {
-        for members in groups(&workload.pod_sets) {
-            if let Err(reason) = self.pod_sets(&members) {
-                return Err(Box::new(self.short(reason, false)));
+    fn run(mut self) -> Judgement {
+        for members in groups(self.question.pod_sets) {
+            if let Err(reason) = self.pod_sets(members) {
+                (self.found.mode, self.found.reason) = (Mode::NoFit, reason);
+                return self.found;
             }
         }
-        if self.worst != Mode::Fit {
-            return Err(Box::new(self.short(PendingReason::WaitingForQuota, true)));
+        if !self.tried.is_empty() {
+            self.found.cursor = Some(Cursor {
+                cycle: self.question.cycle,
+                generation: self.field.tree.generation(self.question.queue.node),
+                tried: self.tried,
+            });
         }
-        let cursor = Cursor {
-            cycle: self.context.cycle,
-            generation: self.context.tree.generation(self.context.name),
-            tried: self.tried,
-        };
-        Ok(Plan {
-            assignment: Assignment {
-                cluster_queue: Arc::clone(self.context.name),
-                pod_sets: self.assigned.into_values().collect(),
-            },
-            usage: self.usage,
-            borrows: self.borrows,
-            cursor: Some(cursor).filter(|cursor| !cursor.tried.is_empty()),
-        })
-    }
-
-    fn short(self, reason: PendingReason, complete: bool) -> Short {
-        let verdict = Verdict { reason, blockers: self.blockers, text: Arc::from("") };
-        let claim = complete.then_some(Claim { usage: self.usage, borrows: self.borrows });
-        Short { verdict, waits: self.waits, claim, aside: false }
+        self.found
     }
 
     /// Judges pod sets that share their flavors.
-    fn pod_sets(&mut self, members: &[(usize, &PodSet)]) -> Result<(), PendingReason> {
-        let counts_pods = self.context.queue.groups.iter().any(|group| group.covers("pods"));
-        let requests: Vec<Requests> = members.iter().map(|(_, set)| totals(set, counts_pods)).collect();
-        let mut sum = Requests::new();
-        for (resource, amount) in requests.iter().flatten() {
-            let total = sum.entry(Arc::clone(resource)).or_default();
-            *total = total.plus(*amount);
-        }
-        let mut flavors: BTreeMap<Arc<str>, Arc<str>> = BTreeMap::new();
+    fn pod_sets(&mut self, members: Vec<usize>) -> Result<(), PendingReason> {
+        let queue = self.question.queue;
+        let sum = sums(self.question.pod_sets, &members, queue);
+        let mut pick = Pick { members, flavors: Vec::new() };
         for (resource, amount) in &sum {
-            if flavors.contains_key(resource) {
-                continue;
-            }
-            let Some(group) = self.context.queue.groups.iter().find(|group| group.covers(resource)) else {
-                if *amount == Amount::ZERO || self.context.settings.undeclared == Undeclared::Ignore {
+            let Some(group) = queue.groups.iter().position(|group| group.position(resource).is_some()) else {
+                if *amount == Amount::ZERO || self.field.settings.undeclared == Undeclared::Ignore {
                     continue;
                 }
-                self.blockers.push(plain_blocker(members, "", resource, BlockerKind::Undeclared));
+                let blocker = plain_blocker(&self.names(&pick), "", resource, BlockerKind::Undeclared);
+                self.found.blockers.push(blocker);
                 return Err(PendingReason::NoMatchingFlavor);
             };
-            let wanted: Requests =
-                sum.iter().filter(|(r, _)| group.covers(r)).map(|(r, a)| (Arc::clone(r), *a)).collect();
-            let flavor = self.flavor_of(group, members, &wanted)?;
-            flavors.extend(wanted.into_keys().map(|resource| (resource, Arc::clone(&flavor))));
+            if pick.flavors.iter().all(|(known, _)| *known != group) {
+                let flavor = self.flavor_of(group, &pick, &sum)?;
+                pick.flavors.push((group, flavor));
+            }
         }
-        for ((index, set), usage) in members.iter().zip(requests) {
-            let has_flavor = |(r, a): (Arc<str>, Amount)| flavors.contains_key(&r).then_some((r, a));
-            let usage: Requests = usage.into_iter().filter_map(has_flavor).collect();
-            let flavors =
-                usage.keys().filter_map(|r| Some((Arc::clone(r), Arc::clone(flavors.get(r)?)))).collect();
-            self.assigned.insert(
-                *index,
-                PodSetAssignment { name: Arc::clone(&set.name), count: set.count, flavors, usage },
-            );
-        }
+        self.found.picks.push(pick);
         Ok(())
+    }
+
+    fn names(&self, pick: &Pick) -> Arc<str> {
+        let sets = pick.members.iter().filter_map(|at| self.question.pod_sets.get(*at));
+        match &*sets.map(|set| &set.name).collect::<Vec<_>>() {
+            [one] => Arc::clone(one),
+            names => Arc::from(names.iter().map(|name| &***name).collect::<Vec<_>>().join(", ")),
+        }
     }
 
     /// The best flavor of a resource group; it takes part in the assignment from here on.
     fn flavor_of(
         &mut self,
-        group: &ResourceGroup,
-        members: &[(usize, &PodSet)],
-        wanted: &Requests,
-    ) -> Result<Arc<str>, PendingReason> {
-        let first = members.first().map(|(_, set)| Arc::clone(&set.name)).unwrap_or_default();
-        let slot = |resource: &Arc<str>| (Arc::clone(&first), Arc::clone(resource));
-        let start = wanted.keys().find_map(|r| self.cursor?.tried.get(&slot(r))).map_or(0, |index| index + 1);
-        let fungibility = &self.context.queue.fungibility;
+        at: usize,
+        pick: &Pick,
+        sum: &[(&Arc<str>, Amount)],
+    ) -> Result<usize, PendingReason> {
+        let queue = self.question.queue;
+        let Some(group) = queue.groups.get(at) else {
+            return Err(PendingReason::NoMatchingFlavor);
+        };
+        let place = |(resource, amount): &(&Arc<str>, Amount)| Some((group.position(resource)?, *amount));
+        let wanted: Vec<Wanted> = sum.iter().filter_map(place).collect();
+        let fungibility = &queue.config.fungibility;
+        let scans = self.field.settings.gates.flavor_fungibility;
         let mut best: Option<Choice> = None;
         let (mut last, mut severity) = (0, PendingReason::NoMatchingFlavor);
         let (mut blockers, mut needs) = (Vec::new(), Vec::new());
+        let start = self.start(group, pick, &wanted);
         for (index, flavor) in group.flavors.iter().enumerate().skip(start) {
-            last = index;
-            if let Some(why) = self.mismatch(&flavor.name, members) {
-                let kind = BlockerKind::Mismatch(Arc::from(why));
-                blockers.push(plain_blocker(members, &flavor.name, "", kind));
+            if !self.may_use(pick, at, index) {
                 continue;
             }
-            let (choice, found) = self.try_flavor(index, &flavor.name, members, wanted);
-            if let Some(need) = found.first().map(|b| FlavorResource::new(&b.flavor, &b.resource)) {
-                needs.extend(choice.needs.iter().filter(|(pair, _)| *pair == need).cloned());
+            last = index;
+            if let Some(why) = self.mismatch(&flavor.name, pick) {
+                let kind = BlockerKind::Mismatch(Arc::from(why));
+                blockers.push(plain_blocker(&self.names(pick), &flavor.name, "", kind));
+                continue;
             }
+            let choice = self.try_flavor(index, group, &wanted);
+            let unfit = choice.needs.iter().filter(|(_, _, mode)| *mode != Mode::Fit);
+            let found: Vec<Blocker> = unfit
+                .map(|(pair, need, _)| {
+                    self.field.blocker(&self.question.asker(), *pair, *need, &self.names(pick))
+                })
+                .collect();
+            let first = choice.needs.iter().find(|(_, _, mode)| *mode != Mode::Fit);
+            needs.extend(first.map(|(pair, need, _)| (*pair, *need)));
             severity = if found.is_empty() { severity } else { milder(severity, &found) };
             blockers.extend(found);
-            let stop = !choice.grade.try_next(fungibility);
-            let better = best.as_ref().is_none_or(|best| choice.grade.preferred_over(best.grade));
+            let stop =
+                if scans { !choice.grade.try_next(fungibility) } else { choice.grade.mode == Mode::Fit };
+            let better = best.as_ref().is_none_or(|best| match scans {
+                true => choice.grade.preferred_over(best.grade, fungibility),
+                false => choice.grade.mode > best.grade.mode,
+            });
             if choice.grade.mode != Mode::NoFit && (stop || better) {
                 best = Some(choice);
             }
@@ -204,94 +217,152 @@ impl<'a> Search<'a> {
                 break;
             }
         }
-        self.settle(group, wanted, best.as_ref(), needs, blockers);
+        self.settle(group, &wanted, best.as_ref(), needs, blockers);
         let best = best.ok_or(severity)?;
         if last + 1 < group.flavors.len() {
-            self.tried.extend(wanted.keys().map(|resource| (slot(resource), last)));
+            let slots: Vec<_> = wanted.iter().filter_map(|(at, _)| self.slot(group, pick, *at)).collect();
+            self.tried.extend(slots.into_iter().map(|slot| (slot, last)));
         }
-        self.worst = self.worst.min(best.grade.mode);
-        self.borrows = self.borrows.max(best.grade.level);
-        let chosen = group.flavors.get(best.index).map(|flavor| Arc::clone(&flavor.name)).unwrap_or_default();
-        for (pair, _) in best.needs {
-            let amount = wanted.get(&pair.resource).map_or(0, |amount| amount.wide());
-            *self.usage.entry(pair).or_default() += amount;
+        self.take(&best, &wanted);
+        Ok(best.index)
+    }
+
+    /// Makes a choice part of the assignment.
+    fn take(&mut self, best: &Choice, wanted: &[Wanted]) {
+        self.found.mode = self.found.mode.min(best.grade.mode);
+        self.found.borrows = self.found.borrows.max(best.grade.level);
+        for ((pair, _, mode), (_, amount)) in best.needs.iter().zip(wanted) {
+            add(&mut self.found.usage, *pair, amount.wide());
+            if mode.needs_room() && !self.found.short.contains(pair) {
+                self.found.short.push(*pair);
+            }
         }
-        Ok(chosen)
+    }
+
+    fn slot(&self, group: &Group, pick: &Pick, position: usize) -> Option<(Arc<str>, Arc<str>)> {
+        let first = self.question.pod_sets.get(*pick.members.first()?)?;
+        Some((Arc::clone(&first.name), Arc::clone(group.covered.get(position)?)))
+    }
+
+    /// Where the search over the flavors of a group begins.
+    fn start(&self, group: &Group, pick: &Pick, wanted: &[Wanted]) -> usize {
+        let Some(cursor) = self.question.cursor else {
+            return 0;
+        };
+        let mut slots = wanted.iter().filter_map(|(at, _)| self.slot(group, pick, *at));
+        slots.find_map(|slot| cursor.tried.get(&slot)).map_or(0, |index| index + 1)
+    }
+
+    /// Whether the search is free to use a flavor.
+    fn may_use(&self, pick: &Pick, group: usize, flavor: usize) -> bool {
+        let variant = self.question.workload.variant.as_ref();
+        let name = self.question.queue.groups.get(group).and_then(|g| g.flavors.get(flavor)).map(|f| &f.name);
+        if variant.is_some_and(|variant| name.is_none_or(|name| !variant.flavors.contains(name))) {
+            return false;
+        }
+        if let Some(old) = self.question.replaced
+            && !old.charge.usage.keys().any(|pair| Some(&pair.flavor) == name)
+        {
+            return false;
+        }
+        let Some(bound) = self.question.bound else {
+            return true;
+        };
+        let same = bound.iter().find(|other| other.members == pick.members);
+        same.is_some_and(|other| other.flavors.contains(&(group, flavor)))
     }
 
     /// Notes what the workload waits for: the first group that does not fit, and any change where an earlier group might
-    /// choose otherwise.
+    /// choose otherwise or where others who may be evicted come and go.
     fn settle(
         &mut self,
-        group: &ResourceGroup,
-        wanted: &Requests,
+        group: &Group,
+        wanted: &[Wanted],
         best: Option<&Choice>,
-        needs: Vec<(FlavorResource, i128)>,
+        needs: Vec<(PairId, i128)>,
         blockers: Vec<Blocker>,
     ) {
         let fits = best.is_some_and(|best| best.grade.mode == Mode::Fit);
-        let pairs = || {
-            let of = |f: &Arc<str>, r: &Arc<str>| FlavorResource {
-                flavor: Arc::clone(f),
-                resource: Arc::clone(r),
-            };
-            group.flavors.iter().flat_map(move |f| wanted.keys().map(move |r| of(&f.name, r)))
-        };
+        let flavors = &group.flavors;
+        let pairs = || flavors.iter().flat_map(|f| wanted.iter().filter_map(|(at, _)| f.pair(*at)));
         if fits {
             if group.flavors.len() > 1 {
                 self.settled.extend(pairs());
             }
             return;
         }
-        if self.worst == Mode::Fit {
-            self.waits.needs.extend(needs);
-            if !self.settled.is_empty() {
-                self.waits.any.extend(self.settled.drain(..).chain(pairs()));
+        if self.found.mode == Mode::Fit {
+            self.found.waits.needs.extend(needs);
+            if !self.settled.is_empty() || self.question.queue.may_preempt() {
+                self.found.waits.any.extend(self.settled.drain(..).chain(pairs()));
             }
+        } else if self.question.queue.may_preempt() {
+            self.found.waits.any.extend(pairs());
         }
-        self.blockers.extend(blockers);
+        self.found.blockers.extend(blockers);
     }
 
     /// Grades every resource of a flavor; the worst is the flavor's grade.
-    fn try_flavor(
-        &self,
-        index: usize,
-        flavor: &Arc<str>,
-        members: &[(usize, &PodSet)],
-        wanted: &Requests,
-    ) -> (Choice, Vec<Blocker>) {
-        let names = joined(members);
-        let (mut worst, mut needs, mut blockers) = (None, Vec::new(), Vec::new());
-        for (resource, amount) in wanted {
-            let pair = FlavorResource { flavor: Arc::clone(flavor), resource: Arc::clone(resource) };
-            let need = self.usage.get(&pair).copied().unwrap_or(0) + amount.wide();
-            let path = self.context.tree.path(self.context.name, &pair);
-            let preemption = &self.context.queue.preemption;
-            let (found, blocker) = path.map_or((Grade { mode: Mode::NoFit, level: 0 }, None), |path| {
-                grade(&path, need, preemption, &names, &pair)
-            });
-            blockers.extend(blocker);
-            needs.push((pair, need));
-            if worst.is_none_or(|worst: Grade| worst.preferred_over(found)) {
+    fn try_flavor(&mut self, index: usize, group: &Group, wanted: &[Wanted]) -> Choice {
+        let fungibility = &self.question.queue.config.fungibility;
+        let mut choice = Choice { index, grade: Grade::BEST, needs: Vec::with_capacity(wanted.len()) };
+        let mut worst: Option<Grade> = None;
+        for (position, amount) in wanted {
+            let Some(pair) = group.flavors.get(index).and_then(|flavor| flavor.pair(*position)) else {
+                continue;
+            };
+            let need = of(&self.found.usage, pair) + amount.wide();
+            let found = self.field.grade(&self.question.asker(), pair, need);
+            choice.needs.push((pair, need, found.mode));
+            if worst.is_none_or(|worst| worst.preferred_over(found, fungibility)) {
                 worst = Some(found);
             }
         }
-        (Choice { index, grade: worst.unwrap_or(Grade::BEST), needs }, blockers)
+        choice.grade = worst.unwrap_or(Grade::BEST);
+        choice
     }
 
-    fn mismatch(&self, name: &Arc<str>, members: &[(usize, &PodSet)]) -> Option<String> {
-        let Some(flavor) = self.context.flavors.get(name) else {
+    fn mismatch(&self, name: &Arc<str>, pick: &Pick) -> Option<String> {
+        let Some(flavor) = self.question.flavors.get(name) else {
             return Some(format!("flavor {name} not found"));
         };
         if flavor.topology_name.is_some() && !self.all_topology() {
             return Some(format!("flavor {name} supports only topology-aware scheduling"));
         }
-        members.iter().find_map(|(_, set)| mismatch(name, flavor, set))
+        let mut sets = pick.members.iter().filter_map(|at| self.question.pod_sets.get(*at));
+        sets.find_map(|set| mismatch(name, flavor, set))
     }
 
     fn all_topology(&self) -> bool {
-        let mut names = self.context.queue.groups.iter().flat_map(|group| &group.flavors);
-        names.all(|f| self.context.flavors.get(&f.name).is_some_and(|f| f.topology_name.is_some()))
+        let mut names = self.question.queue.groups.iter().flat_map(|group| &group.flavors);
+        names.all(|f| self.question.flavors.get(&f.name).is_some_and(|f| f.topology_name.is_some()))
+    }
+}
+
+impl Judgement {
+    /// The assignment as the workload is given it.
+    pub(super) fn assignment(&self, queue: &Queue, name: &Arc<str>, pod_sets: &[PodSet]) -> Assignment {
+        let mut assigned: BTreeMap<usize, PodSetAssignment> = BTreeMap::new();
+        for pick in &self.picks {
+            for at in &pick.members {
+                let Some(set) = pod_sets.get(*at) else { continue };
+                let (mut flavors, mut usage) = (BTreeMap::new(), Requests::new());
+                for (resource, amount) in totals(set, queue) {
+                    let group = |(group, flavor): &(usize, usize)| {
+                        let group = queue.groups.get(*group)?;
+                        group.position(resource)?;
+                        group.flavors.get(*flavor)
+                    };
+                    if let Some(flavor) = pick.flavors.iter().find_map(group) {
+                        flavors.insert(Arc::clone(resource), Arc::clone(&flavor.name));
+                        usage.insert(Arc::clone(resource), amount);
+                    }
+                }
+                let name = Arc::clone(&set.name);
+                assigned.insert(*at, PodSetAssignment { name, count: set.count, flavors, usage });
+            }
+        }
+        Assignment { cluster_queue: Arc::clone(name), pod_sets: assigned.into_values().collect() }
     }
 }
 
@@ -301,42 +372,66 @@ fn milder(reason: PendingReason, blockers: &[Blocker]) -> PendingReason {
     reason.max(if never { PendingReason::ExceedsMaxQuota } else { PendingReason::WaitingForQuota })
 }
 
-/// Pod sets in the order of their groups' first members.
-fn groups(pod_sets: &[PodSet]) -> Vec<Vec<(usize, &PodSet)>> {
-    let mut groups: Vec<Vec<(usize, &PodSet)>> = Vec::new();
-    for (index, set) in pod_sets.iter().enumerate() {
-        let same = |members: &&mut Vec<(usize, &PodSet)>| {
-            set.group.is_some() && members.first().is_some_and(|(_, first)| first.group == set.group)
-        };
-        match groups.iter_mut().find(same) {
-            Some(members) => members.push((index, set)),
-            None => groups.push(vec![(index, set)]),
+/// Places of pod sets that are judged together, in the order of their first members.
+fn groups(pod_sets: &[PodSet]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(Option<&Arc<str>>, Vec<usize>)> = Vec::with_capacity(pod_sets.len());
+    for (at, set) in pod_sets.iter().enumerate() {
+        let same = groups.iter_mut().find(|(group, _)| set.group.is_some() && *group == set.group.as_ref());
+        match same {
+            Some((_, members)) => members.push(at),
+            None => groups.push((set.group.as_ref(), vec![at])),
         }
     }
-    groups
+    groups.into_iter().map(|(_, members)| members).collect()
 }
 
-/// What all pods of a set ask for.
-fn totals(set: &PodSet, counts_pods: bool) -> Requests {
+/// What pod sets ask for together, by name of the resource.
+fn sums<'a>(pod_sets: &'a [PodSet], members: &[usize], queue: &'a Queue) -> Vec<(&'a Arc<str>, Amount)> {
+    let mut sums: Vec<(&Arc<str>, Amount)> = Vec::new();
+    for set in members.iter().filter_map(|at| pod_sets.get(*at)) {
+        for (resource, amount) in totals(set, queue) {
+            match sums.binary_search_by_key(&resource, |(known, _)| *known) {
+                Ok(at) => {
+                    if let Some((_, sum)) = sums.get_mut(at) {
+                        *sum = sum.plus(amount);
+                    }
+                }
+                Err(at) => sums.insert(at, (resource, amount)),
+            }
+        }
+    }
+    sums
+}
+
+/// What all pods of a set ask for; their number counts too where the queue has a quota for it.
+fn totals<'a>(set: &'a PodSet, queue: &'a Queue) -> impl Iterator<Item = (&'a Arc<str>, Amount)> {
     let count = i64::from(set.count.max(0));
-    let total = |(r, a): (&Arc<str>, &Amount)| (Arc::clone(r), (*a).max(Amount::ZERO).times(count));
-    let mut totals: Requests = set.requests.iter().map(total).collect();
-    if counts_pods {
-        totals.insert(Arc::from("pods"), Amount::new(count));
-    }
-    totals
+    let pods = queue.groups.iter().flat_map(|group| &group.covered).find(|covered| &***covered == "pods");
+    let own = set.requests.iter().filter(move |(resource, _)| pods != Some(*resource));
+    own.map(move |(resource, amount)| (resource, (*amount).max(Amount::ZERO).times(count)))
+        .chain(pods.map(|pods| (pods, Amount::new(count))))
 }
 
-fn joined(members: &[(usize, &PodSet)]) -> Arc<str> {
-    match members {
-        [(_, set)] => Arc::clone(&set.name),
-        _ => Arc::from(members.iter().map(|(_, set)| &*set.name).collect::<Vec<_>>().join(", ")),
+/// Adds to the usage of a pair.
+pub(super) fn add(usage: &mut Usage, pair: PairId, amount: i128) {
+    match usage.binary_search_by_key(&pair, |(known, _)| *known) {
+        Ok(at) => {
+            if let Some((_, sum)) = usage.get_mut(at) {
+                *sum += amount;
+            }
+        }
+        Err(at) => usage.insert(at, (pair, amount)),
     }
 }
 
-fn plain_blocker(members: &[(usize, &PodSet)], flavor: &str, resource: &str, kind: BlockerKind) -> Blocker {
+fn of(usage: &Usage, pair: PairId) -> i128 {
+    let at = usage.binary_search_by_key(&pair, |(known, _)| *known);
+    at.ok().and_then(|at| usage.get(at)).map_or(0, |(_, amount)| *amount)
+}
+
+fn plain_blocker(pod_set: &Arc<str>, flavor: &str, resource: &str, kind: BlockerKind) -> Blocker {
     Blocker {
-        pod_set: joined(members),
+        pod_set: Arc::clone(pod_set),
         flavor: Arc::from(flavor),
         resource: Arc::from(resource),
         node: None,

@@ -1,182 +1,337 @@
 //! One cycle: heads, nomination, order, processing.
 //!
-//! Every head gets exactly one outcome; processing maps heads to outcomes and cannot end early.
+//! Every head gets exactly one outcome; processing maps heads to outcomes and cannot end early. Decisions are taken in the
+//! plan, and quota is given only when it is free in fact as well.
 
-use super::assign::{Context, Plan, Short, assign};
 use super::config::Charge;
 use super::decision::{Decision, Outcome};
+use super::earmarks::Earmark;
 use super::engine::Engine;
-use super::matching::selects;
+use super::lineup::Lineup;
+use super::nominate::{Entry, Found, Plan, Short, found};
+use super::preemption::Target;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy};
-use crate::queue::{Claim, ClassId, OrderKey, Parked, Verdict, Waits, Workload};
-use crate::quota::{FlavorResource, NodeRef};
+use crate::queue::{Claim, Parked, Verdict, Waits, Workload};
+use crate::quota::{Layer, NodeId, PairId, Usage};
 use crate::resources::Amount;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A head of this cycle after nomination.
-struct Entry {
-    queue: Arc<str>,
-    class: ClassId,
-    key: ObjectKey,
-    uid: Arc<str>,
-    place: (u32, OrderKey),
-    found: Found,
-}
-
-enum Found {
-    /// It fits the quota as it stood at the start of the cycle.
-    Fits(Box<Plan>, Workload),
-    /// It does not fit.
-    Short(Box<Short>),
-    /// It did not fit and its class is parked.
-    Parked(Arc<Verdict>, Option<Claim>),
-    /// A head that was blocked before keeps its claim.
-    Claims(Claim),
-}
-
 /// What has happened in this cycle so far.
 #[derive(Default)]
 struct Turn {
-    /// Reservations to be undone at the end.
-    reserved: Vec<(Arc<str>, BTreeMap<FlavorResource, i128>)>,
+    now: Timestamp,
+    /// Claims in the plan, to be undone at the end.
+    reserved: Vec<(NodeId, Usage)>,
     /// Trees whose next cycle starts from something else than this one.
-    moved: BTreeSet<NodeRef>,
+    moved: BTreeSet<NodeId>,
     /// Trees with claims of blocked heads.
-    claims: BTreeMap<NodeRef, BTreeSet<Arc<str>>>,
+    claims: BTreeMap<NodeId, BTreeSet<Arc<str>>>,
+    /// Those who must go since this cycle.
+    victims: BTreeSet<ObjectKey>,
 }
 
 impl Engine {
     /// Judges one head of every ClusterQueue. Those admitted hold their quota from then on.
-    pub fn cycle(&mut self, _now: Timestamp) -> Vec<Decision> {
+    pub fn cycle(&mut self, now: Timestamp) -> Vec<Decision> {
         self.cycles += 1;
-        let judged = self.nominate();
-        let mut entries: Vec<Entry> = judged.into_iter().map(|entry| self.park_if_short(entry)).collect();
-        entries.sort_by(|a, b| a.place.cmp(&b.place));
-        let mut turn = Turn::default();
-        let decisions = entries.into_iter().filter_map(|entry| self.process(entry, &mut turn)).collect();
-        for (queue, usage) in turn.reserved {
-            let back = usage.into_iter().map(|(pair, amount)| (pair, -amount)).collect();
-            self.tree.hold(&queue, &back);
+        self.expire_earmarks(now);
+        let entries = self.nominees();
+        let entries = entries.into_iter().map(|entry| self.park_if_short(entry)).collect();
+        let mut lineup = Lineup::new(entries, &self.settings, &self.tree);
+        let mut turn = Turn { now, ..Turn::default() };
+        let mut decisions = Vec::new();
+        while let Some(entry) = lineup.next(&mut self.tree, &self.settings) {
+            decisions.extend(self.process(entry, &mut turn));
+        }
+        for (node, usage) in turn.reserved {
+            self.tree.plan(node, &usage, -1);
         }
         decisions
     }
 
-    /// Heads to be judged, judged against the quota as it stands, and the blocked heads with claims beside them.
-    fn nominate(&self) -> Vec<Entry> {
-        let ready = self.pending.ready();
-        let trees: BTreeSet<&NodeRef> = ready.iter().filter_map(|queue| self.tree.root(queue)).collect();
-        let blocked = self.pending.claimants().filter(|queue| !ready.contains(*queue));
-        let near = blocked.filter(|queue| self.tree.root(queue).is_some_and(|root| trees.contains(root)));
-        let claims = near.filter_map(|queue| self.claiming_entry(queue));
-        ready.iter().filter_map(|queue| self.judged_entry(queue)).chain(claims).collect()
+    /// Heads to be judged, judged against the plan as it stands, and the blocked heads with claims beside them.
+    fn nominees(&mut self) -> Vec<Entry> {
+        let ready: Vec<Arc<str>> = self.pending.ready().iter().cloned().collect();
+        let root = |queue: &Arc<str>| self.queues.get(queue).map(|queue| self.tree.root(queue.node));
+        let trees: BTreeSet<NodeId> = ready.iter().filter_map(root).collect();
+        let blocked = self.pending.claimants().filter(|queue| !self.pending.ready().contains(*queue));
+        let near = blocked.filter(|queue| root(queue).is_some_and(|root| trees.contains(&root)));
+        let claims: Vec<Entry> = near.filter_map(|queue| self.claiming(queue)).collect();
+        let mut entries: Vec<Entry> = ready.iter().filter_map(|queue| self.nominate(queue)).collect();
+        entries.extend(claims);
+        entries
     }
 
-    fn claiming_entry(&self, queue: &Arc<str>) -> Option<Entry> {
+    fn claiming(&self, queue: &Arc<str>) -> Option<Entry> {
         let head = self.pending.claimant(queue)?;
         let claim = head.claim?.clone();
-        Some(entry(queue, head.class, head.workload, claim.borrows, Found::Claims(claim)))
-    }
-
-    fn judged_entry(&self, name: &Arc<str>) -> Option<Entry> {
-        let head = self.pending.head(name)?;
-        let queue = self.queues.get(name)?;
-        let (flavors, tree) = (&self.flavors, &self.tree);
-        let labels = self.namespaces.get(&head.workload.key.namespace);
-        if !selects(queue.namespace_selector.as_ref(), labels) {
-            let text = "Workload namespace doesn't match ClusterQueue selector";
-            let verdict = Verdict::plain(PendingReason::Misconfigured, text);
-            let short = Short { verdict, waits: Waits::default(), claim: None, aside: true };
-            return Some(entry(name, head.class, head.workload, 0, Found::Short(Box::new(short))));
-        }
-        let context = Context { settings: &self.settings, tree, flavors, name, queue, cycle: self.cycles };
-        Some(match assign(&context, head.workload, head.cursor) {
-            Ok(plan) => {
-                let borrows = plan.borrows;
-                entry(
-                    name,
-                    head.class,
-                    head.workload,
-                    borrows,
-                    Found::Fits(Box::new(plan), head.workload.clone()),
-                )
-            }
-            Err(short) => entry(name, head.class, head.workload, 0, Found::Short(short)),
+        Some(Entry {
+            queue: Arc::clone(queue),
+            class: head.class,
+            workload: head.workload.clone(),
+            borrows: claim.borrows,
+            usage: claim.usage.clone(),
+            found: Found::Claims(claim),
         })
     }
 
     /// Parks the class of a head that does not fit, before anything of this cycle is charged: what is charged later may be
-    /// what it waits for.
-    fn park_if_short(&mut self, mut entry: Entry) -> Entry {
-        let Found::Short(short) = entry.found else {
-            return entry;
-        };
-        let Short { verdict, waits, claim, aside } = *short;
-        let verdict = Arc::new(verdict);
-        let claim = claim.filter(|_| self.reclaim_policy(&entry.queue) != ReclaimPolicy::Any);
-        entry.place.0 = claim.as_ref().map_or(0, |claim| claim.borrows);
-        let parked = Parked { aside, claim: claim.clone(), waits };
-        self.pending.park(&entry.queue, entry.class, &verdict, parked);
-        entry.found = Found::Parked(verdict, claim);
-        entry
+    /// what it waits for. Where nothing was ever kept for it, that is: a head that loses what was kept is judged again.
+    fn park_if_short(&mut self, entry: Entry) -> Entry {
+        match entry.found {
+            Found::Short(short) if !self.earmarks.contains_key(&entry.workload.key) => {
+                let found = self.park(&entry.queue, entry.class, *short);
+                Entry { found, ..entry }
+            }
+            found => Entry { found, ..entry },
+        }
     }
 
-    fn process(&mut self, entry: Entry, turn: &mut Turn) -> Option<Decision> {
-        let root = self.tree.root(&entry.queue).cloned()?;
-        let outcome = match entry.found {
+    fn park(&mut self, queue: &Arc<str>, class: crate::queue::ClassId, short: Short) -> Found {
+        let Short { verdict, waits, claim, aside } = short;
+        let verdict = Arc::new(verdict);
+        let claim = claim.filter(|_| self.reclaim_policy(queue) != ReclaimPolicy::Any);
+        let parked = Parked { aside, claim: claim.clone(), waits };
+        self.pending.park(queue, class, &verdict, parked);
+        Found::Parked(verdict, claim)
+    }
+
+    fn process(&mut self, mut entry: Entry, turn: &mut Turn) -> Option<Decision> {
+        let found = std::mem::replace(&mut entry.found, Found::Claims(Claim::default()));
+        let outcome = match found {
             Found::Claims(claim) => {
-                self.reserve(&entry.queue, &claim, turn);
-                turn.claims.entry(root).or_default().insert(entry.queue);
+                self.claim(&entry, &claim, turn);
                 return None;
             }
             Found::Parked(verdict, claim) => {
                 if let Some(claim) = claim {
-                    self.reserve(&entry.queue, &claim, turn);
-                    if self.strategy(&entry.queue) == QueueingStrategy::StrictFIFO {
-                        turn.claims.entry(root).or_default().insert(Arc::clone(&entry.queue));
-                    } else {
-                        turn.moved.insert(root);
-                    }
+                    self.claim(&entry, &claim, turn);
                 }
                 Outcome::Pending(verdict)
             }
-            Found::Fits(plan, workload) => {
-                let short = self.lacking(&entry.queue, &plan.usage);
-                if short.is_empty() {
-                    turn.moved.insert(root);
-                    self.admit(&workload, *plan)
-                } else if turn.moved.contains(&root) {
-                    self.pending.keep(&entry.queue, entry.class, plan.cursor);
-                    let text = "The workload no longer fits after processing another workload";
-                    Outcome::Skipped(Arc::new(Verdict::plain(PendingReason::WaitingForQuota, text)))
-                } else {
-                    let claims = turn.claims.get(&root).cloned().unwrap_or_default();
-                    self.park_behind(&entry.queue, entry.class, root, short, claims)
-                }
-            }
-            Found::Short(_) => return None,
+            Found::Short(_) => self.give_up(&entry, turn),
+            Found::Fits(plan) => self.process_fit(&entry, *plan, turn),
+            Found::Preempts(plan, targets) => self.process_preemption(&entry, *plan, targets, turn),
         };
-        Some(Decision { key: entry.key, uid: entry.uid, outcome })
+        let Workload { key, uid, .. } = entry.workload;
+        Some(Decision { key, uid, outcome })
     }
 
-    /// What of the usage is not available to the queue now.
-    fn lacking(&self, queue: &str, usage: &BTreeMap<FlavorResource, i128>) -> BTreeSet<FlavorResource> {
-        let fits = |pair: &FlavorResource, need: i128| {
-            self.tree.path(queue, pair).is_some_and(|path| need <= path.available().max(0))
+    /// What was kept for a workload no longer serves it: it is judged again without.
+    fn give_up(&mut self, entry: &Entry, turn: &mut Turn) -> Outcome {
+        self.cancel_earmark(entry.key());
+        turn.moved.insert(self.root_of(entry));
+        skipped("What was kept for the workload no longer serves it")
+    }
+
+    fn process_fit(&mut self, entry: &Entry, plan: Plan, turn: &mut Turn) -> Outcome {
+        let root = self.root_of(entry);
+        let short = self.lacking(entry, &plan.judgement.usage, &[], Layer::Planned);
+        if short.is_empty() {
+            turn.moved.insert(root);
+            if self.lacking(entry, &plan.judgement.usage, &[], Layer::Held).is_empty() {
+                return self.admit(&entry.workload, &plan);
+            }
+            return self.wait_for_room(entry, &plan, turn.now);
+        }
+        self.pass_over(entry, plan, short, turn)
+    }
+
+    /// Another head of this cycle was faster; or, if none was, blocked heads keep the quota.
+    fn pass_over(&mut self, entry: &Entry, plan: Plan, short: BTreeSet<PairId>, turn: &mut Turn) -> Outcome {
+        let root = self.root_of(entry);
+        if turn.moved.contains(&root) || self.earmarks.contains_key(entry.key()) {
+            self.pending.keep(&entry.queue, entry.class, plan.judgement.cursor);
+            return skipped("The workload no longer fits after processing another workload");
+        }
+        let claims = turn.claims.get(&root).cloned().unwrap_or_default();
+        let names: Vec<&str> = claims.iter().map(|name| &**name).collect();
+        let text = format!("the quota is kept for the head of ClusterQueue {}", names.join(", "));
+        let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForQuota, &text));
+        let waits = Waits { tree: Some(root), any: short, claims, needs: BTreeMap::new() };
+        let parked = Parked { aside: false, claim: None, waits };
+        self.pending.park(&entry.queue, entry.class, &verdict, parked);
+        Outcome::Pending(verdict)
+    }
+
+    /// It fits once those are gone who must go already: room is kept, and quota given when it is free in fact.
+    fn wait_for_room(&mut self, entry: &Entry, plan: &Plan, now: Timestamp) -> Outcome {
+        let text = "The quota is being freed by workloads that were preempted";
+        let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForPreemptedWorkloads, text));
+        let verdict = self.keep_room(entry, &plan.judgement.usage, verdict, BTreeMap::new(), now);
+        Outcome::Pending(verdict)
+    }
+
+    /// Keeps room for a workload, beside what is kept for it already.
+    fn keep_room(
+        &mut self,
+        entry: &Entry,
+        usage: &Usage,
+        verdict: Arc<Verdict>,
+        victims: BTreeMap<ObjectKey, super::PreemptionReason>,
+        now: Timestamp,
+    ) -> Arc<Verdict> {
+        let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
+            return verdict;
         };
-        usage.iter().filter(|(pair, need)| !fits(pair, **need)).map(|(pair, _)| pair.clone()).collect()
+        let known = self.earmarks.get(entry.key()).filter(|known| known.node == node);
+        if let Some(known) = known.filter(|known| known.usage == *usage && victims.is_empty()) {
+            let waits = Waits {
+                tree: Some(self.tree.root(node)),
+                any: usage.iter().map(|(pair, _)| *pair).collect(),
+                ..Waits::default()
+            };
+            let parked = Parked { aside: false, claim: None, waits };
+            let verdict = Arc::clone(&known.verdict);
+            self.pending.park(&entry.queue, entry.class, &verdict, parked);
+            return verdict;
+        }
+        let old = self.cancel_earmark(entry.key());
+        let since = old.as_ref().map_or(now, |old| old.since);
+        let before = old.map(|old| old.victims).unwrap_or_default();
+        let victims = before.into_iter().chain(victims).collect();
+        let earmark = Earmark { node, usage: usage.clone(), since, victims, verdict: Arc::clone(&verdict) };
+        self.earmark(entry.key(), earmark);
+        verdict
+    }
+
+    fn process_preemption(
+        &mut self,
+        entry: &Entry,
+        mut plan: Plan,
+        mut targets: Vec<Target>,
+        turn: &mut Turn,
+    ) -> Outcome {
+        let overlaps = targets.iter().any(|target| turn.victims.contains(target.key()));
+        if overlaps && self.settings.gates.recompute_on_overlap {
+            let picks = std::mem::take(&mut plan.judgement.picks);
+            let again = self.judge(&entry.queue, &entry.workload, None, Some(&picks));
+            let Some((judged, victims)) = again else {
+                return skipped("The ClusterQueue is gone");
+            };
+            match found(judged, victims) {
+                Found::Fits(plan) => {
+                    turn.moved.insert(self.root_of(entry));
+                    return self.wait_for_room(entry, &plan, turn.now);
+                }
+                Found::Preempts(judged, victims) => (plan, targets) = (*judged, victims),
+                Found::Short(short) => return self.short_after_all(entry, *short, turn),
+                Found::Parked(..) | Found::Claims(_) => return skipped(""),
+            }
+        } else if overlaps {
+            self.pending.keep(&entry.queue, entry.class, None);
+            return skipped("Workload has overlapping preemption targets with another workload");
+        }
+        if entry.workload.gated {
+            return self.park_gated(entry, plan);
+        }
+        let short = self.lacking(entry, &plan.judgement.usage, &targets, Layer::Planned);
+        if !short.is_empty() {
+            return self.pass_over(entry, plan, short, turn);
+        }
+        turn.moved.insert(self.root_of(entry));
+        self.preempt(entry, plan, &targets, turn)
+    }
+
+    fn short_after_all(&mut self, entry: &Entry, short: Short, turn: &mut Turn) -> Outcome {
+        if self.earmarks.contains_key(entry.key()) {
+            return self.give_up(entry, turn);
+        }
+        match self.park(&entry.queue, entry.class, short) {
+            Found::Parked(verdict, claim) => {
+                if let Some(claim) = claim {
+                    self.claim(entry, &claim, turn);
+                }
+                Outcome::Pending(verdict)
+            }
+            _ => skipped(""),
+        }
+    }
+
+    /// A closed gate keeps the workload from preempting; it waits for the gate, or for quota without.
+    fn park_gated(&mut self, entry: &Entry, plan: Plan) -> Outcome {
+        let text = "The workload needs preemption, but a preemption gate is closed";
+        let verdict = Arc::new(Verdict::plain(PendingReason::AdmissionGated, text));
+        let parked = Parked { aside: false, claim: None, waits: plan.judgement.waits };
+        self.pending.park(&entry.queue, entry.class, &verdict, parked);
+        Outcome::Gated(verdict)
+    }
+
+    /// Decides that the targets must go, and keeps what they free.
+    fn preempt(&mut self, entry: &Entry, plan: Plan, targets: &[Target], turn: &mut Turn) -> Outcome {
+        turn.victims.extend(targets.iter().map(|target| target.key().clone()));
+        let text = format!("Pending the preemption of {} workload(s)", targets.len());
+        let verdict = Arc::new(Verdict {
+            reason: PendingReason::WaitingForPreemptedWorkloads,
+            blockers: plan.judgement.blockers,
+            text: Arc::from(text),
+        });
+        let victims = targets.iter().map(|target| (target.key().clone(), target.reason)).collect();
+        let verdict = self.keep_room(entry, &plan.judgement.usage, verdict, victims, turn.now);
+        let victims = targets.iter().filter_map(|target| self.preemption_of(target.key()));
+        Outcome::Preempting(verdict, victims.map(|preemption| preemption.victim).collect())
+    }
+
+    /// What of the usage the queue could not take, with targets gone and without what it has itself already.
+    fn lacking(
+        &mut self,
+        entry: &Entry,
+        usage: &Usage,
+        targets: &[Target],
+        layer: Layer,
+    ) -> BTreeSet<PairId> {
+        let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
+            return usage.iter().map(|(pair, _)| *pair).collect();
+        };
+        let mut out = if layer == Layer::Planned { self.own_in_plan(&entry.workload) } else { Vec::new() };
+        if layer == Layer::Held {
+            out.extend(self.replaced(&entry.workload).map(|old| (old.node, old.usage.clone())));
+        }
+        out.extend(targets.iter().map(|target| (target.holder.node, target.holder.usage.clone())));
+        self.shift(&out, -1, layer);
+        let fits = |(pair, need): &(PairId, i128)| *need <= self.tree.available(node, *pair, layer).max(0);
+        let lacking = usage.iter().filter(|part| !fits(part)).map(|(pair, _)| *pair).collect();
+        self.shift(&out, 1, layer);
+        lacking
+    }
+
+    fn shift(&mut self, usages: &[(NodeId, Usage)], sign: i128, layer: Layer) {
+        for (node, usage) in usages {
+            for (pair, amount) in usage {
+                self.tree.try_out(*node, *pair, sign * amount, layer);
+            }
+        }
+    }
+
+    fn replaced(&self, workload: &Workload) -> Option<&super::ledger::Holder> {
+        workload.replaces.as_ref().and_then(|old| self.holders.get(old)).map(|holder| &**holder)
+    }
+
+    /// What stands in the plan for the workload itself: room kept for it, and the slice that it takes over from.
+    pub(super) fn own_in_plan(&self, workload: &Workload) -> Vec<(NodeId, Usage)> {
+        let kept = self.earmarks.get(&workload.key).map(|earmark| (earmark.node, earmark.usage.clone()));
+        let old = self.replaced(workload).filter(|old| old.leaves_for.is_none());
+        kept.into_iter().chain(old.map(|old| (old.node, old.usage.clone()))).collect()
     }
 
     /// Charges an assignment.
-    fn admit(&mut self, workload: &Workload, plan: Plan) -> Outcome {
-        let usage =
-            plan.usage.iter().map(|(pair, amount)| (pair.clone(), Amount::from_wide(*amount))).collect();
+    fn admit(&mut self, workload: &Workload, plan: &Plan) -> Outcome {
+        let queue = self.queues.get(&workload.cluster_queue);
+        let assignment =
+            queue.map(|queue| plan.judgement.assignment(queue, &workload.cluster_queue, &plan.pod_sets));
+        let Some(assignment) = assignment else {
+            return skipped("The ClusterQueue is gone");
+        };
+        let named = |(pair, amount): &(PairId, i128)| {
+            Some((self.tree.pair_name(*pair)?.clone(), Amount::from_wide(*amount)))
+        };
         let charge = Charge {
             cluster_queue: Arc::clone(&workload.cluster_queue),
-            usage,
+            usage: plan.judgement.usage.iter().filter_map(named).collect(),
             uid: Arc::clone(&workload.uid),
             local_queue: Arc::clone(&workload.local_queue),
             priority: workload.priority,
@@ -185,61 +340,57 @@ impl Engine {
             queued_since: workload.queued_since,
             variant: workload.variant.clone(),
         };
+        if let Some(old) = &workload.replaces {
+            self.release(&old.clone());
+        }
+        self.penalise(workload, &charge);
         self.charge(&workload.key, charge);
-        Outcome::Admitted(plan.assignment)
+        Outcome::Admitted(assignment)
     }
 
-    /// Parks a class that would fit if it were not for the claims of blocked heads.
-    fn park_behind(
-        &mut self,
-        queue: &Arc<str>,
-        class: ClassId,
-        tree: NodeRef,
-        short: BTreeSet<FlavorResource>,
-        claims: BTreeSet<Arc<str>>,
-    ) -> Outcome {
-        let names: Vec<&str> = claims.iter().map(|name| &**name).collect();
-        let text = format!("the quota is kept for the head of ClusterQueue {}", names.join(", "));
-        let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForQuota, &text));
-        let waits = Waits { tree: Some(tree), any: short, claims, needs: BTreeMap::new() };
-        self.pending.park(queue, class, &verdict, Parked { aside: false, claim: None, waits });
-        Outcome::Pending(verdict)
-    }
-
-    /// Keeps what a head that waits for evictions could claim from the others of this cycle. A queue in debt claims
-    /// nothing.
-    fn reserve(&mut self, queue: &Arc<str>, claim: &Claim, turn: &mut Turn) {
-        let amount = |pair: &FlavorResource, need: i128| {
-            let path = self.tree.path(queue, pair)?;
-            let own = path.nominal() - path.usage();
-            Some(match (claim.borrows, path.borrowing_limit()) {
-                (0, _) => need.min(own).max(0),
-                (_, None) => need,
-                (_, Some(limit)) => need.min(own + limit).max(0),
-            })
+    /// Keeps what a head that waits for evictions could claim from the others of this cycle. A queue in debt has less than
+    /// nothing to claim.
+    fn claim(&mut self, entry: &Entry, claim: &Claim, turn: &mut Turn) {
+        let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
+            return;
         };
-        let reserve = |(pair, need): (&FlavorResource, &i128)| Some((pair.clone(), amount(pair, *need)?));
-        let usage: BTreeMap<FlavorResource, i128> = claim.usage.iter().filter_map(reserve).collect();
-        self.tree.hold(queue, &usage);
-        turn.reserved.push((Arc::clone(queue), usage));
+        let root = self.tree.root(node);
+        let amount = |(pair, need): &(PairId, i128)| {
+            let own = self.tree.nominal(node, *pair) - self.tree.used(node, *pair, Layer::Planned);
+            let amount = match (claim.borrows, self.tree.borrowing_limit(node, *pair)) {
+                (0, _) => (*need).min(own).max(0),
+                (_, None) => *need,
+                (_, Some(limit)) => (*need).min(own + limit),
+            };
+            (*pair, amount)
+        };
+        let usage: Usage = claim.usage.iter().map(amount).collect();
+        self.tree.plan(node, &usage, 1);
+        turn.reserved.push((node, usage));
+        if self.strategy(&entry.queue) == QueueingStrategy::StrictFIFO {
+            turn.claims.entry(root).or_default().insert(Arc::clone(&entry.queue));
+        } else {
+            turn.moved.insert(root);
+        }
+    }
+
+    fn root_of(&self, entry: &Entry) -> NodeId {
+        let node = self.queues.get(&entry.queue).map(|queue| queue.node);
+        node.map(|node| self.tree.root(node)).unwrap_or_default()
     }
 
     fn strategy(&self, queue: &str) -> QueueingStrategy {
-        self.queues.get(queue).map(|queue| queue.strategy).unwrap_or_default()
+        self.queues.get(queue).map(|queue| queue.config.strategy).unwrap_or_default()
     }
 
     fn reclaim_policy(&self, queue: &str) -> ReclaimPolicy {
-        self.queues.get(queue).and_then(|queue| queue.preemption.reclaim_within_cohort).unwrap_or_default()
+        self.queues
+            .get(queue)
+            .and_then(|queue| queue.config.preemption.reclaim_within_cohort)
+            .unwrap_or_default()
     }
 }
 
-fn entry(queue: &Arc<str>, class: ClassId, workload: &Workload, borrows: u32, found: Found) -> Entry {
-    Entry {
-        queue: Arc::clone(queue),
-        class,
-        key: workload.key.clone(),
-        uid: Arc::clone(&workload.uid),
-        place: (borrows, OrderKey::of(workload)),
-        found,
-    }
+fn skipped(text: &str) -> Outcome {
+    Outcome::Skipped(Arc::new(Verdict::plain(PendingReason::WaitingForQuota, text)))
 }

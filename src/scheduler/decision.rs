@@ -26,6 +26,8 @@ pub enum Outcome {
     Pending(Arc<Verdict>),
     /// Another head of this cycle took the quota; it is judged again in the next cycle, so nothing needs to be written.
     Skipped(Arc<Verdict>),
+    /// It would have to preempt, but a closed gate keeps it from that.
+    Gated(Arc<Verdict>),
     /// The victims must go; what they free is kept for it.
     Preempting(Arc<Verdict>, Vec<Victim>),
 }

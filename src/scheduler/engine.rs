@@ -1,12 +1,15 @@
 //! The facade: what is known, and what changes it. `cycle` stands in its own file, questions in `report`.
 
-use super::config::{Charge, ClusterQueue, Cohort, EngineSettings, Flavor, Inactive};
-use super::ledger::Holders;
+use super::compiled::Queue;
+use super::config::{Charge, ClusterQueue, Cohort, EngineSettings, Flavor, Inactive, LocalQueue};
+use super::earmarks::Earmark;
+use super::ledger::{Holder, Holders};
 use super::matching::selects;
+use super::usage_order::UsageOrder;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
-use crate::queue::{Queues, Verdict, Workload};
-use crate::quota::{FlavorResource, NodeRef, Tree};
+use crate::queue::{Queues, Rank, Verdict, Workload};
+use crate::quota::{Layer, Moved, NodeConfig, NodeId, NodeRef, Tree, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,12 +20,18 @@ pub struct Engine {
     pub(super) tree: Tree,
     pub(super) pending: Queues,
     pub(super) holders: Holders,
-    pub(super) queues: BTreeMap<Arc<str>, ClusterQueue>,
+    pub(super) queues: BTreeMap<Arc<str>, Queue>,
     pub(super) cohorts: BTreeMap<Arc<str>, Cohort>,
     pub(super) flavors: BTreeMap<Arc<str>, Flavor>,
     pub(super) namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>>,
     /// What is said of workloads that wait in queues that admit nothing.
     pub(super) closed: BTreeMap<Arc<str>, Verdict>,
+    /// Queues that admit nothing; nobody may take from them either.
+    pub(super) inactive: BTreeSet<NodeId>,
+    /// Room that is kept, by the workload that it is kept for.
+    pub(super) earmarks: BTreeMap<ObjectKey, Earmark>,
+    /// Past usage of LocalQueues.
+    pub(super) order: UsageOrder,
     /// Number of cycles so far.
     pub(super) cycles: u64,
 }
@@ -36,8 +45,8 @@ impl Engine {
     /// Sets the labels of a namespace, or removes it.
     pub fn set_namespace(&mut self, name: &str, labels: Option<BTreeMap<String, String>>) {
         let old = self.namespaces.get(name);
-        let turned = |queue: &ClusterQueue| {
-            let selector = queue.namespace_selector.as_ref();
+        let turned = |queue: &Queue| {
+            let selector = queue.config.namespace_selector.as_ref();
             selects(selector, old) != selects(selector, labels.as_ref())
         };
         let queues = self.queues.iter().filter(|(_, queue)| turned(queue));
@@ -53,9 +62,8 @@ impl Engine {
         if !set(&mut self.flavors, name, flavor) {
             return;
         }
-        let uses = |queue: &ClusterQueue| {
-            queue.groups.iter().flat_map(|group| &group.flavors).any(|f| *f.name == *name)
-        };
+        let uses =
+            |queue: &Queue| queue.groups.iter().flat_map(|group| &group.flavors).any(|f| *f.name == *name);
         for queue in self.queues.iter().filter(|(_, queue)| uses(queue)).map(|(queue, _)| queue) {
             self.pending.config_changed(queue, None);
         }
@@ -66,20 +74,50 @@ impl Engine {
         if !set(&mut self.cohorts, name, cohort) {
             return;
         }
-        let config = self.cohorts.get(name).map(|cohort| (cohort.parent.as_deref(), &*cohort.groups));
+        let config = self.cohorts.get(name).map(|cohort| NodeConfig {
+            parent: cohort.parent.as_deref(),
+            groups: &cohort.groups,
+            weight: cohort.weight.unwrap_or(1.0),
+        });
         let touched = self.tree.configure(&NodeRef::Cohort(Arc::from(name)), config);
         self.reopen(touched);
     }
 
     /// Sets or removes a ClusterQueue. What its workloads hold and those that wait in it stay known.
     pub fn set_cluster_queue(&mut self, name: &str, queue: Option<ClusterQueue>) {
-        if !set(&mut self.queues, name, queue) {
+        if self.queues.get(name).map(|queue| &queue.config) == queue.as_ref() {
             return;
         }
-        let config = self.queues.get(name).map(|queue| (queue.cohort.as_deref(), &*queue.groups));
+        let config = queue.as_ref().map(|queue| NodeConfig {
+            parent: queue.cohort.as_deref(),
+            groups: &queue.groups,
+            weight: queue.weight.unwrap_or(1.0),
+        });
         let mut touched = self.tree.configure(&NodeRef::ClusterQueue(Arc::from(name)), config);
         touched.insert(Arc::from(name));
+        let compiled = queue.map(|queue| {
+            let node = self.tree.leaf_or_new(name);
+            Queue::compile(queue, node, &mut self.tree)
+        });
+        match compiled {
+            Some(queue) => drop(self.queues.insert(Arc::from(name), queue)),
+            None => drop(self.queues.remove(name)),
+        }
         self.reopen(touched);
+    }
+
+    /// Sets or removes what admission fair sharing knows of a LocalQueue that leads to a ClusterQueue.
+    pub fn set_local_queue(&mut self, key: &ObjectKey, cluster_queue: &str, queue: Option<LocalQueue>) {
+        self.order.set(key, queue);
+        self.rank(key, cluster_queue);
+    }
+
+    /// Brings the place of a LocalQueue in its ClusterQueue in step with its past usage.
+    pub(super) fn rank(&mut self, key: &ObjectKey, cluster_queue: &str) {
+        let counts = self.queues.get(cluster_queue).is_some_and(|queue| queue.config.usage_based);
+        let settings = self.settings.admission_fair_sharing.as_ref().filter(|_| counts);
+        let usage = settings.and_then(|settings| self.order.usage(key, settings));
+        self.pending.set_rank(cluster_queue, key, usage.map(Rank::of).unwrap_or_default());
     }
 
     /// Opens or closes queues as their configuration and their place in the tree say, and wakes what waits in them.
@@ -92,8 +130,15 @@ impl Engine {
 
     fn close_or_open(&mut self, queue: &Arc<str>) {
         let inactive = self.inactive_reason(queue);
-        let strategy = self.queues.get(queue).map(|queue| queue.strategy);
+        let strategy = self.queues.get(queue).map(|queue| queue.config.strategy);
         self.pending.configure(queue, strategy.filter(|_| inactive.is_none()));
+        if let Some(node) = self.tree.leaf(queue) {
+            if strategy.is_some() && inactive.is_none() {
+                self.inactive.remove(&node);
+            } else {
+                self.inactive.insert(node);
+            }
+        }
         let verdict = match (strategy, inactive) {
             (Some(_), None) => None,
             (Some(_), Some(inactive)) => Some(inactive.verdict(queue)),
@@ -104,7 +149,7 @@ impl Engine {
 
     /// Why a ClusterQueue admits nothing: what the caller said, or a cycle of cohorts above it.
     pub fn inactive_reason(&self, cluster_queue: &str) -> Option<Inactive> {
-        let said = self.queues.get(cluster_queue).and_then(|queue| queue.inactive.clone());
+        let said = self.queues.get(cluster_queue).and_then(|queue| queue.config.inactive.clone());
         said.or_else(|| self.tree.cycle_above(cluster_queue).map(Inactive::cycle))
     }
 
@@ -113,21 +158,25 @@ impl Engine {
         if self.holders.get(&workload.key).is_some() {
             return;
         }
+        let known = self.pending.workload(&workload.key);
+        if self.earmarks.contains_key(&workload.key) {
+            if known == Some(&workload) {
+                return;
+            }
+            self.cancel_earmark(&workload.key.clone());
+        }
         let queue = Arc::clone(&workload.cluster_queue);
         let from = self.pending.workload(&workload.key).map(|old| Arc::clone(&old.cluster_queue));
         self.pending.insert(workload);
-        for queue in from
-            .into_iter()
-            .chain([queue])
-            .filter(|queue| !self.queues.contains_key(queue))
-            .collect::<Vec<_>>()
-        {
+        let queues: Vec<Arc<str>> = from.into_iter().chain([queue]).collect();
+        for queue in queues.into_iter().filter(|queue| !self.queues.contains_key(queue)).collect::<Vec<_>>() {
             self.close_or_open(&queue);
         }
     }
 
     /// The workload is not pending any more.
     pub fn forget(&mut self, key: &ObjectKey) {
+        self.cancel_earmark(key);
         let Some(queue) = self.pending.workload(key).map(|w| Arc::clone(&w.cluster_queue)) else {
             return;
         };
@@ -140,38 +189,56 @@ impl Engine {
     /// The workload holds this and nothing else, and is not pending.
     pub fn charge(&mut self, key: &ObjectKey, charge: Charge) {
         self.forget(key);
-        let mut moves = BTreeMap::from([(Arc::clone(&charge.cluster_queue), changes(&charge, 1))]);
-        if let Some(old) = self.holders.insert(key, charge) {
-            let back = moves.entry(Arc::clone(&old.cluster_queue)).or_default();
-            for (pair, amount) in changes(&old, -1) {
-                *back.entry(pair).or_default() += amount;
-            }
+        let node = self.tree.leaf_or_new(&charge.cluster_queue);
+        let mut usage = Usage::new();
+        for (pair, amount) in &charge.usage {
+            usage.push((self.tree.pair_or_new(pair), amount.wide()));
         }
-        self.hold(moves);
+        usage.sort_unstable();
+        let old = self.holders.get(key).cloned();
+        let same = old.as_ref().filter(|old| old.charge.uid == charge.uid && old.node == node);
+        let leaves_for = same.and_then(|old| old.leaves_for.clone());
+        if same.is_some_and(|old| old.usage == usage) {
+            self.holders.insert(Holder { key: key.clone(), charge, node, usage, leaves_for });
+            return;
+        }
+        // The new comes before the old goes, so that its node of the tree is never without either.
+        let layers = layers(leaves_for.as_ref());
+        self.hold(node, &usage, layers);
+        if let Some(old) = old {
+            self.give_back(&old);
+        }
+        self.holders.insert(Holder { key: key.clone(), charge, node, usage, leaves_for });
     }
 
     /// The workload holds nothing any more.
     pub fn release(&mut self, key: &ObjectKey) {
         if let Some(old) = self.holders.remove(key) {
-            let back = changes(&old, -1);
-            self.hold(BTreeMap::from([(old.cluster_queue, back)]));
+            self.give_back(&old);
         }
     }
 
+    fn give_back(&mut self, holder: &Holder) {
+        let back = negated(&holder.usage);
+        self.hold(holder.node, &back, layers(holder.leaves_for.as_ref()));
+    }
+
     /// Moves usage in the tree and wakes what waited for it.
-    fn hold(&mut self, by_queue: BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>>) {
-        for (queue, change) in by_queue {
-            let moved = self.tree.hold(&queue, &change);
-            let Some(root) = self.tree.root(&queue) else {
-                continue;
-            };
-            let sides = [(true, moved.freed), (false, moved.taken)];
-            for (freed, pair) in
-                sides.iter().flat_map(|(freed, pairs)| pairs.iter().map(|pair| (*freed, pair)))
-            {
-                let available =
-                    |queue: &str| self.tree.path(queue, pair).map_or(i128::MIN, |p| p.available().max(0));
-                self.pending.usage_changed(root, pair, freed, available);
+    pub(super) fn hold(&mut self, node: NodeId, usage: &Usage, layers: &[Layer]) {
+        let root = self.tree.root(node);
+        let moved = self.tree.hold(node, usage, layers);
+        self.wake(root, &moved);
+    }
+
+    fn wake(&mut self, root: NodeId, moved: &Moved) {
+        for (freed, pairs) in [(true, &moved.freed), (false, &moved.taken)] {
+            for pair in pairs {
+                let tree = &self.tree;
+                let available = |queue: &str| {
+                    let leaf = tree.leaf(queue);
+                    leaf.map_or(i128::MIN, |leaf| tree.available(leaf, *pair, Layer::Planned).max(0))
+                };
+                self.pending.usage_changed(root, *pair, freed, available);
             }
         }
     }
@@ -180,6 +247,16 @@ impl Engine {
     pub fn has_work(&self) -> bool {
         !self.pending.ready().is_empty()
     }
+}
+
+/// Layers that a holder counts in: one that must go is not in the plan.
+pub(super) const fn layers(leaves_for: Option<&ObjectKey>) -> &'static [Layer] {
+    if leaves_for.is_some() { &[Layer::Held] } else { &[Layer::Held, Layer::Planned] }
+}
+
+/// The same usage to be taken off.
+pub(super) fn negated(usage: &Usage) -> Usage {
+    usage.iter().map(|(pair, amount)| (*pair, -amount)).collect()
 }
 
 /// Sets or removes an entry and answers whether that changed anything.
@@ -196,8 +273,4 @@ fn set<T: PartialEq>(map: &mut BTreeMap<Arc<str>, T>, name: &str, value: Option<
 
 fn missing(queue: &str) -> Verdict {
     Verdict::plain(PendingReason::Misconfigured, &format!("ClusterQueue {queue} doesn't exist"))
-}
-
-fn changes(charge: &Charge, sign: i128) -> BTreeMap<FlavorResource, i128> {
-    charge.usage.iter().map(|(pair, amount)| (pair.clone(), sign * amount.wide())).collect()
 }

@@ -1,9 +1,14 @@
 //! How well one flavor and resource takes an amount, and which of two such answers is better.
 
-use crate::api::v1beta2::{BorrowPolicy, ClusterQueuePreemption, FlavorFungibility, FungibilityPolicy};
+use super::compiled::Queue;
+use super::decision::PreemptionReason;
+use super::preemption::{Field, Preemptor};
+use crate::api::v1beta2::{FlavorFungibility, FungibilityPolicy, FungibilityPreference};
 use crate::queue::{Blocker, BlockerKind};
-use crate::quota::{FlavorResource, Path};
+use crate::quota::{Layer, PairId};
 use crate::resources::Amount;
+use jiff::Timestamp;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// How an amount can be had, worst first.
@@ -13,8 +18,19 @@ pub(super) enum Mode {
     NoFit,
     /// If somebody were evicted, but there is nobody to evict.
     NoCandidates,
+    /// If somebody of the same queue is evicted.
+    Preempt,
+    /// If others who borrow are evicted.
+    Reclaim,
     /// At once.
     Fit,
+}
+
+impl Mode {
+    /// Whether it is a matter of evictions.
+    pub(super) const fn needs_room(self) -> bool {
+        matches!(self, Self::NoCandidates | Self::Preempt | Self::Reclaim)
+    }
 }
 
 /// Mode and how far up the tree the quota comes from.
@@ -27,51 +43,122 @@ pub(super) struct Grade {
 
 impl Grade {
     pub(super) const BEST: Self = Self { mode: Mode::Fit, level: 0 };
+    pub(super) const WORST: Self = Self { mode: Mode::NoFit, level: 0 };
 
-    /// Whether this is better: what needs nobody's eviction, then what borrows from nearer by.
-    pub(super) fn preferred_over(self, other: Self) -> bool {
-        (self.mode, other.level) > (other.mode, self.level)
+    /// Whether this is better. What can succeed at all comes before what cannot; then the queue's preference decides
+    /// between evictions and borrowing.
+    pub(super) fn preferred_over(self, other: Self, fungibility: &FlavorFungibility) -> bool {
+        if self.mode <= Mode::NoCandidates || other.mode <= Mode::NoCandidates {
+            let rank = |mode: Mode| mode.min(Mode::Preempt);
+            if rank(self.mode) != rank(other.mode) {
+                return rank(self.mode) > rank(other.mode);
+            }
+            if self.mode == Mode::NoFit {
+                return false;
+            }
+        }
+        match fungibility.preference {
+            Some(FungibilityPreference::PreemptionOverBorrowing) => {
+                (Reverse(self.level), self.mode) > (Reverse(other.level), other.mode)
+            }
+            _ => (self.mode, Reverse(self.level)) > (other.mode, Reverse(other.level)),
+        }
     }
 
     /// Whether later flavors deserve a look.
     pub(super) fn try_next(self, fungibility: &FlavorFungibility) -> bool {
-        let borrowing_goes_on = fungibility.when_can_borrow == Some(FungibilityPolicy::TryNextFlavor);
-        self.mode != Mode::Fit || (self.level > 0 && borrowing_goes_on)
+        let goes_on = |policy: Option<FungibilityPolicy>, default| {
+            policy.unwrap_or(default) == FungibilityPolicy::TryNextFlavor
+        };
+        match self.mode {
+            Mode::NoFit | Mode::NoCandidates => return true,
+            Mode::Preempt | Mode::Reclaim
+                if goes_on(fungibility.when_can_preempt, FungibilityPolicy::TryNextFlavor) =>
+            {
+                return true;
+            }
+            Mode::Preempt | Mode::Reclaim | Mode::Fit => {}
+        }
+        self.level > 0 && goes_on(fungibility.when_can_borrow, FungibilityPolicy::MayStopSearch)
     }
 }
 
-/// Grades an amount on a path; what is not a fit comes with its blocker.
-pub(super) fn grade(
-    path: &Path,
-    need: i128,
-    preemption: &ClusterQueuePreemption,
-    pod_set: &Arc<str>,
-    pair: &FlavorResource,
-) -> (Grade, Option<Blocker>) {
-    let have = path.available().max(0);
-    let blocker = |kind: BlockerKind| {
-        let binding = if kind == BlockerKind::NeverFits { path.binds_ever() } else { path.binds_now() };
-        let (node, limit) = binding.map(|b| (b.node, b.limit)).unzip();
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    pub(super) queue: &'a Queue,
+    pub(super) priority: i64,
+    pub(super) queued_since: Timestamp,
+}
+
+impl Field<'_> {
+    /// Grades an amount of one flavor and resource in the plan.
+    pub(super) fn grade(&mut self, asker: &Asker, pair: PairId, need: i128) -> Grade {
+        let node = asker.queue.node;
+        if need > self.tree.potential(node, pair) {
+            return Grade::WORST;
+        }
+        let (level, may_reclaim) = self.tree.lowest_subtree_for(node, pair, need, Layer::Planned);
+        if need <= self.tree.available(node, pair, Layer::Planned).max(0) {
+            return Grade { mode: Mode::Fit, level };
+        }
+        let worth_a_look = self.tree.nominal(node, pair) >= need
+            || may_reclaim
+            || self.may_preempt_while_borrowing(asker.queue);
+        if !worth_a_look {
+            return Grade { mode: Mode::NoFit, level };
+        }
+        self.grade_with_evictions(asker, pair, need, level)
+    }
+
+    /// Tries out whether evictions would help with this flavor and resource alone.
+    fn grade_with_evictions(&mut self, asker: &Asker, pair: PairId, need: i128, level: u32) -> Grade {
+        let usage = vec![(pair, need)];
+        let preemptor = Preemptor {
+            queue: asker.queue,
+            priority: asker.priority,
+            queued_since: asker.queued_since,
+            usage: &usage,
+            short: &[pair],
+        };
+        let targets = self.targets(&preemptor);
+        if targets.is_empty() {
+            return Grade { mode: Mode::NoCandidates, level };
+        }
+        let own = targets.iter().any(|target| target.reason == PreemptionReason::InClusterQueue);
+        for target in &targets {
+            self.take_out(&target.holder);
+        }
+        let (level, _) = self.tree.lowest_subtree_for(asker.queue.node, pair, need, Layer::Planned);
+        for target in &targets {
+            self.put_back(&target.holder);
+        }
+        Grade { mode: if own { Mode::Preempt } else { Mode::Reclaim }, level }
+    }
+
+    /// What stands in the way of an amount that is not a fit.
+    pub(super) fn blocker(&self, asker: &Asker, pair: PairId, need: i128, pod_set: &Arc<str>) -> Blocker {
+        let node = asker.queue.node;
+        let never = need > self.tree.potential(node, pair);
+        let binding = if never {
+            self.tree.binds_ever(node, pair)
+        } else {
+            self.tree.binds_now(node, pair, Layer::Planned)
+        };
+        let have = self.tree.available(node, pair, Layer::Planned).max(0);
+        let name = self.tree.pair_name(pair);
+        let (flavor, resource) =
+            name.map(|name| (Arc::clone(&name.flavor), Arc::clone(&name.resource))).unwrap_or_default();
+        let (node, limit) = binding.map(|binding| (binding.node, binding.limit)).unzip();
         Blocker {
             pod_set: Arc::clone(pod_set),
-            flavor: Arc::clone(&pair.flavor),
-            resource: Arc::clone(&pair.resource),
+            flavor,
+            resource,
             node,
             need: Amount::from_wide(need),
             have: Amount::from_wide(have),
             limit: limit.unwrap_or_default(),
-            kind,
+            kind: if never { BlockerKind::NeverFits } else { BlockerKind::InUse },
         }
-    };
-    if need > path.potential() {
-        return (Grade { mode: Mode::NoFit, level: 0 }, Some(blocker(BlockerKind::NeverFits)));
     }
-    let (level, may_reclaim) = path.lowest_subtree_for(need);
-    if need <= have {
-        return (Grade { mode: Mode::Fit, level }, None);
-    }
-    let policy = preemption.borrow_within_cohort.as_ref().and_then(|b| b.policy).unwrap_or_default();
-    let worth_preempting = path.nominal() >= need || may_reclaim || policy != BorrowPolicy::Never;
-    let mode = if worth_preempting { Mode::NoCandidates } else { Mode::NoFit };
-    (Grade { mode, level }, Some(blocker(BlockerKind::InUse)))
 }

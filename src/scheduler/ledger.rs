@@ -1,10 +1,23 @@
-//! Who holds what: the charges from which all usage follows, with their sums per queue.
+//! Who holds what: the charges from which all usage follows, by workload, ClusterQueue and LocalQueue.
 
 use super::config::Charge;
 use crate::api::ObjectKey;
-use crate::quota::FlavorResource;
+use crate::quota::{FlavorResource, NodeId, Usage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// One that holds quota.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    pub(super) key: ObjectKey,
+    pub(super) charge: Charge,
+    /// Its ClusterQueue.
+    pub(super) node: NodeId,
+    /// What it holds, by number.
+    pub(super) usage: Usage,
+    /// The workload that it must make room for: in the plan it is gone.
+    pub(super) leaves_for: Option<ObjectKey>,
+}
 
 /// Number of holders and what they hold together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,58 +26,83 @@ pub(super) struct Held {
     pub(super) usage: BTreeMap<FlavorResource, i128>,
 }
 
-/// Charges by workload.
+/// Holders by workload.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
-    charges: BTreeMap<ObjectKey, Charge>,
-    by_queue: BTreeMap<Arc<str>, usize>,
+    by_key: BTreeMap<ObjectKey, Arc<Holder>>,
+    by_queue: BTreeMap<NodeId, BTreeMap<ObjectKey, Arc<Holder>>>,
     by_local_queue: BTreeMap<ObjectKey, Held>,
 }
 
 impl Holders {
-    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Charge> {
-        self.charges.get(key)
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<Holder>> {
+        self.by_key.get(key)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Charge)> {
-        self.charges.iter()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Holder>> {
+        self.by_key.values()
     }
 
-    pub(super) fn insert(&mut self, key: &ObjectKey, charge: Charge) -> Option<Charge> {
-        let old = self.remove(key);
-        *self.by_queue.entry(Arc::clone(&charge.cluster_queue)).or_default() += 1;
-        let held = self.by_local_queue.entry(local(key, &charge)).or_default();
+    /// Those of a ClusterQueue.
+    pub(super) fn of(&self, queue: NodeId) -> impl Iterator<Item = &Arc<Holder>> {
+        self.by_queue.get(&queue).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// ClusterQueues that hold anything.
+    pub(super) fn queues(&self) -> impl Iterator<Item = NodeId> {
+        self.by_queue.keys().copied()
+    }
+
+    pub(super) fn insert(&mut self, holder: Holder) -> Option<Arc<Holder>> {
+        let old = self.remove(&holder.key);
+        let held = self.by_local_queue.entry(local(&holder)).or_default();
         held.workloads += 1;
-        for (pair, amount) in &charge.usage {
+        for (pair, amount) in &holder.charge.usage {
             *held.usage.entry(pair.clone()).or_default() += amount.wide();
         }
-        self.charges.insert(key.clone(), charge);
+        let holder = Arc::new(holder);
+        self.by_queue.entry(holder.node).or_default().insert(holder.key.clone(), Arc::clone(&holder));
+        self.by_key.insert(holder.key.clone(), holder);
         old
     }
 
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Charge> {
-        let charge = self.charges.remove(key)?;
-        if let Some(count) = self.by_queue.get_mut(&charge.cluster_queue) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.by_queue.remove(&charge.cluster_queue);
+    /// Notes whom a holder must make room for, or nobody any more; answers with the holder as it was.
+    pub(super) fn set_leaving(
+        &mut self,
+        key: &ObjectKey,
+        leaves_for: Option<ObjectKey>,
+    ) -> Option<Arc<Holder>> {
+        let old = self.by_key.get(key).filter(|holder| holder.leaves_for != leaves_for)?;
+        let old = Arc::clone(old);
+        let new = Arc::new(Holder { leaves_for, ..(*old).clone() });
+        self.by_queue.entry(new.node).or_default().insert(key.clone(), Arc::clone(&new));
+        self.by_key.insert(key.clone(), new);
+        Some(old)
+    }
+
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Holder>> {
+        let holder = self.by_key.remove(key)?;
+        if let Some(all) = self.by_queue.get_mut(&holder.node) {
+            all.remove(key);
+            if all.is_empty() {
+                self.by_queue.remove(&holder.node);
             }
         }
-        let name = local(key, &charge);
+        let name = local(&holder);
         if let Some(held) = self.by_local_queue.get_mut(&name) {
             held.workloads = held.workloads.saturating_sub(1);
-            for (pair, amount) in &charge.usage {
+            for (pair, amount) in &holder.charge.usage {
                 *held.usage.entry(pair.clone()).or_default() -= amount.wide();
             }
             if held.workloads == 0 {
                 self.by_local_queue.remove(&name);
             }
         }
-        Some(charge)
+        Some(holder)
     }
 
-    pub(super) fn count(&self, queue: &str) -> usize {
-        self.by_queue.get(queue).copied().unwrap_or_default()
+    pub(super) fn count(&self, queue: NodeId) -> usize {
+        self.by_queue.get(&queue).map_or(0, BTreeMap::len)
     }
 
     pub(super) fn local(&self, namespace: &str, local_queue: &str) -> Option<&Held> {
@@ -72,6 +110,7 @@ impl Holders {
     }
 }
 
-fn local(key: &ObjectKey, charge: &Charge) -> ObjectKey {
-    ObjectKey { namespace: Arc::clone(&key.namespace), name: Arc::clone(&charge.local_queue) }
+fn local(holder: &Holder) -> ObjectKey {
+    let name = Arc::clone(&holder.charge.local_queue);
+    ObjectKey { namespace: Arc::clone(&holder.key.namespace), name }
 }

@@ -10,14 +10,21 @@
 //! Preemption gets its own folder here, with one file per rule; until then a workload that would need it waits for quota.
 
 mod assign;
+mod compiled;
 mod config;
 mod cycle;
 mod decision;
+mod earmarks;
 mod engine;
 mod fit;
 mod ledger;
+mod lineup;
 mod matching;
+mod nominate;
+mod preemption;
 mod report;
+mod usage_order;
+mod usage_share;
 
 pub use crate::queue::{Blocker, BlockerKind, PendingCounts, PodSet, Variant, Verdict, Workload};
 pub use crate::quota::{FlavorResource, NodeRef};
@@ -26,4 +33,5 @@ pub use config::{
     Inactive, LocalQueue, Undeclared,
 };
 pub use decision::{Assignment, Decision, Outcome, PodSetAssignment, PreemptionReason, Victim};
+pub use earmarks::Preemption;
 pub use engine::Engine;

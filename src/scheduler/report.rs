@@ -4,7 +4,7 @@ use super::config::Charge;
 use super::engine::Engine;
 use crate::api::ObjectKey;
 use crate::queue::{PendingCounts, Verdict, Workload};
-use crate::quota::{FlavorResource, NodeRef, NodeUsage};
+use crate::quota::{FlavorResource, Layer, NodeRef, NodeUsage};
 use crate::resources::Amount;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,14 +27,19 @@ impl Engine {
         self.pending.workload(key)
     }
 
+    /// Whether the workload is parked until something changes.
+    pub fn is_parked(&self, key: &ObjectKey) -> bool {
+        self.pending.is_parked(key)
+    }
+
     /// What the workload holds.
     pub fn charge_of(&self, key: &ObjectKey) -> Option<&Charge> {
-        self.holders.get(key)
+        self.holders.get(key).map(|holder| &holder.charge)
     }
 
     /// All that hold quota.
     pub fn charges(&self) -> impl Iterator<Item = (&ObjectKey, &Charge)> {
-        self.holders.iter()
+        self.holders.iter().map(|holder| (&holder.key, &holder.charge))
     }
 
     /// Limits, subtree quota and usage (reserved) of a node, with `borrowed` of each.
@@ -44,8 +49,9 @@ impl Engine {
 
     /// What a ClusterQueue could take now; nothing if it is unknown or below a cycle.
     pub fn available(&self, cluster_queue: &str, pair: &FlavorResource) -> Amount {
-        let path = self.tree.path(cluster_queue, pair);
-        path.map_or(Amount::ZERO, |path| Amount::from_wide(path.available().max(0)))
+        let place = self.tree.leaf(cluster_queue).zip(self.tree.pair(pair));
+        let free = place.map_or(0, |(node, pair)| self.tree.available(node, pair, Layer::Held));
+        Amount::from_wide(free.max(0))
     }
 
     /// What workloads of a LocalQueue hold.
@@ -57,7 +63,7 @@ impl Engine {
 
     /// Number of workloads that hold quota of a ClusterQueue.
     pub fn reserving(&self, cluster_queue: &str) -> usize {
-        self.holders.count(cluster_queue)
+        self.tree.leaf(cluster_queue).map_or(0, |node| self.holders.count(node))
     }
 
     /// Number of workloads of a LocalQueue that hold quota.

@@ -113,7 +113,7 @@ impl State {
                     Outcome::Admitted(assignment) => {
                         self.assumed.insert(key.clone(), Assumed { uid, assignment });
                     }
-                    Outcome::Pending(_) | Outcome::Preempting(..) => {}
+                    Outcome::Pending(_) | Outcome::Gated(_) | Outcome::Preempting(..) => {}
                     Outcome::Skipped(_) => continue,
                 }
                 items.insert(Item::Workload(key));

@@ -1,0 +1,106 @@
+//! Room that is kept: what victims free belongs to the workload that they were evicted for.
+//!
+//! Invariants (I19, I20): in the plan of the quota tree victims are gone and those for whom they go are in, from the
+//! decision until the newcomer is admitted, gives up, or has waited too long. Everyone else is judged in the plan, so that
+//! nobody takes what is kept and nobody is evicted twice for the same. Earmarks come from decisions of this engine alone,
+//! never from conditions found on objects.
+
+use super::decision::{PreemptionReason, Victim};
+use super::engine::{Engine, negated};
+use crate::api::ObjectKey;
+use crate::queue::{Parked, Verdict, Waits};
+use crate::quota::{Layer, NodeId, Usage};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// After so long without success the workload is judged anew, as if nothing had been kept for it.
+const PATIENCE: SignedDuration = SignedDuration::from_mins(30);
+
+/// Room that is kept for one workload.
+#[derive(Clone, Debug)]
+pub(super) struct Earmark {
+    pub(super) node: NodeId,
+    pub(super) usage: Usage,
+    pub(super) since: Timestamp,
+    /// Those who must go for it, and why.
+    pub(super) victims: BTreeMap<ObjectKey, PreemptionReason>,
+    /// What is said of the workload meanwhile.
+    pub(super) verdict: Arc<Verdict>,
+}
+
+/// Why a workload that holds quota must go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preemption {
+    /// The workload that it makes room for.
+    pub preemptor: ObjectKey,
+    /// The victim with the reason and both paths.
+    pub victim: Victim,
+}
+
+impl Engine {
+    /// Keeps room for a pending workload; its victims are gone in the plan from now on.
+    pub(super) fn earmark(&mut self, key: &ObjectKey, earmark: Earmark) {
+        for victim in earmark.victims.keys() {
+            if let Some(holder) = self.holders.set_leaving(victim, Some(key.clone())) {
+                self.hold(holder.node, &negated(&holder.usage), &[Layer::Planned]);
+            }
+        }
+        self.hold(earmark.node, &earmark.usage, &[Layer::Planned]);
+        let queue = self.pending.workload(key).map(|workload| Arc::clone(&workload.cluster_queue));
+        if let (Some(queue), Some(class)) = (queue, self.pending.single_out(key)) {
+            let any = earmark.usage.iter().map(|(pair, _)| *pair).collect();
+            let tree = Some(self.tree.root(earmark.node));
+            let waits = Waits { tree, any, ..Waits::default() };
+            let verdict = Arc::clone(&earmark.verdict);
+            self.pending.park(&queue, class, &verdict, Parked { aside: false, claim: None, waits });
+        }
+        self.earmarks.insert(key.clone(), earmark);
+    }
+
+    /// Gives up what is kept for a workload. Victims that still hold their quota are in the plan again.
+    pub(super) fn cancel_earmark(&mut self, key: &ObjectKey) -> Option<Earmark> {
+        let earmark = self.earmarks.remove(key)?;
+        self.hold(earmark.node, &negated(&earmark.usage), &[Layer::Planned]);
+        for victim in earmark.victims.keys() {
+            let leaves =
+                self.holders.get(victim).is_some_and(|holder| holder.leaves_for.as_ref() == Some(key));
+            if let Some(holder) = leaves.then(|| self.holders.set_leaving(victim, None)).flatten() {
+                self.hold(holder.node, &holder.usage, &[Layer::Planned]);
+            }
+        }
+        self.pending.rejoin(key);
+        Some(earmark)
+    }
+
+    /// Lets go of earmarks that are too old; those workloads are judged anew.
+    pub(super) fn expire_earmarks(&mut self, now: Timestamp) {
+        let old = |earmark: &Earmark| now.duration_since(earmark.since) >= PATIENCE;
+        let keys: Vec<ObjectKey> =
+            self.earmarks.iter().filter(|(_, earmark)| old(earmark)).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.cancel_earmark(&key);
+        }
+    }
+
+    /// When the next earmark is too old.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.earmarks.values().filter_map(|earmark| earmark.since.checked_add(PATIENCE).ok()).min()
+    }
+
+    /// For whom and why a workload that holds quota must go.
+    pub fn preemption_of(&self, key: &ObjectKey) -> Option<Preemption> {
+        let holder = self.holders.get(key)?;
+        let preemptor = holder.leaves_for.clone()?;
+        let earmark = self.earmarks.get(&preemptor)?;
+        let reason = *earmark.victims.get(key)?;
+        let victim = Victim {
+            key: key.clone(),
+            uid: Arc::clone(&holder.charge.uid),
+            reason,
+            preemptor_path: Arc::from(self.tree.path_of(earmark.node)),
+            preemptee_path: Arc::from(self.tree.path_of(holder.node)),
+        };
+        Some(Preemption { preemptor, victim })
+    }
+}

@@ -1,0 +1,118 @@
+//! The order in which the heads of a cycle are processed.
+//!
+//! Without fair sharing: those that borrow least first, then by priority and time. With it: the winner of a tournament
+//! over the tree, where at every cohort the side with the smallest share wins, held anew after each turn.
+
+use super::config::EngineSettings;
+use super::nominate::Entry;
+use crate::quota::{Layer, NodeId, Share, Tree};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
+
+/// Heads that have not had their turn.
+pub(super) enum Lineup {
+    /// In this order, last first.
+    Sorted(Vec<Entry>),
+    /// By tournament, each with the way from its queue to its root.
+    Tournament(Vec<(Entry, Vec<NodeId>)>),
+}
+
+impl Lineup {
+    pub(super) fn new(mut entries: Vec<Entry>, settings: &EngineSettings, tree: &Tree) -> Self {
+        if settings.fair_sharing.is_some() {
+            let path = |entry: &Entry| {
+                std::iter::successors(tree.leaf(&entry.queue), |node| tree.parent(*node)).collect()
+            };
+            let with_path = |entry: Entry| {
+                let path = path(&entry);
+                (entry, path)
+            };
+            return Self::Tournament(entries.into_iter().map(with_path).collect());
+        }
+        let sorts = settings.gates.priority_sorting_within_cohort;
+        entries.sort_by_cached_key(|entry| {
+            let priority = if sorts { entry.workload.priority } else { 0 };
+            Reverse((entry.borrows, Reverse(priority), entry.workload.queued_since, entry.order()))
+        });
+        Self::Sorted(entries)
+    }
+
+    pub(super) fn next(&mut self, tree: &mut Tree, settings: &EngineSettings) -> Option<Entry> {
+        match self {
+            Self::Sorted(entries) => entries.pop(),
+            Self::Tournament(entries) => {
+                let at = winner(entries, tree, settings)?;
+                Some(entries.remove(at).0)
+            }
+        }
+    }
+}
+
+/// A contender at some node of the tree.
+struct Contender {
+    entry: usize,
+    /// How far it has come up.
+    level: usize,
+}
+
+/// What decides between contenders of one cohort.
+struct Standing {
+    borrows: bool,
+    share: Share,
+}
+
+/// Place of the entry whose turn it is: the winner of the tree of the first entry.
+fn winner(entries: &[(Entry, Vec<NodeId>)], tree: &mut Tree, settings: &EngineSettings) -> Option<usize> {
+    let root = *entries.first()?.1.last()?;
+    let mut by_depth: BTreeMap<usize, Vec<Contender>> = BTreeMap::new();
+    for (at, (_, path)) in entries.iter().enumerate() {
+        if path.last() == Some(&root) {
+            by_depth.entry(path.len()).or_default().push(Contender { entry: at, level: 0 });
+        }
+    }
+    while let Some((depth, contenders)) = by_depth.pop_last() {
+        let mut best: BTreeMap<NodeId, (Contender, Standing)> = BTreeMap::new();
+        for contender in contenders {
+            let (entry, path) = entries.get(contender.entry)?;
+            let Some(cohort) = path.get(contender.level + 1) else {
+                return Some(contender.entry);
+            };
+            let standing = standing(entry, path, contender.level, tree);
+            let wins = best.get(cohort).is_none_or(|(other, best)| {
+                let Some((rival, _)) = entries.get(other.entry) else { return true };
+                compare((entry, &standing), (rival, best), settings) == Ordering::Less
+            });
+            if wins {
+                best.insert(*cohort, (contender, standing));
+            }
+        }
+        let above = by_depth.entry(depth - 1).or_default();
+        above.extend(best.into_values().map(|(won, _)| Contender { level: won.level + 1, ..won }));
+    }
+    None
+}
+
+fn standing(entry: &Entry, path: &[NodeId], level: usize, tree: &mut Tree) -> Standing {
+    let (Some(leaf), Some(node)) = (path.first(), path.get(level)) else {
+        return Standing { borrows: false, share: Share::default() };
+    };
+    tree.with_planned(*leaf, &entry.usage, |tree| Standing {
+        borrows: entry.usage.iter().any(|(pair, _)| !tree.within_nominal(*node, *pair, Layer::Planned)),
+        share: tree.share(*node),
+    })
+}
+
+/// Less goes first.
+fn compare(a: (&Entry, &Standing), b: (&Entry, &Standing), settings: &EngineSettings) -> Ordering {
+    let gates = settings.gates;
+    let borrows =
+        if gates.prioritize_non_borrowing { a.1.borrows.cmp(&b.1.borrows) } else { Ordering::Equal };
+    let (x, y) = (&a.0.workload, &b.0.workload);
+    let priority =
+        if gates.priority_sorting_within_cohort { y.priority.cmp(&x.priority) } else { Ordering::Equal };
+    borrows
+        .then_with(|| a.1.share.compare(&b.1.share))
+        .then(priority)
+        .then_with(|| x.queued_since.cmp(&y.queued_since))
+        .then_with(|| a.0.order().cmp(&b.0.order()))
+}

@@ -1,0 +1,204 @@
+//! Nomination: what each head could take against the plan as it stands, and who would have to go.
+
+use super::assign::{Judgement, Question, assign};
+use super::engine::Engine;
+use super::fit::Mode;
+use super::matching::selects;
+use super::preemption::{Field, Preemptor, Target};
+use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
+use crate::queue::{Claim, ClassId, OrderKey, PodSet, Verdict, Waits, Workload};
+use crate::quota::Usage;
+use std::sync::Arc;
+
+/// A head of this cycle after nomination.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) queue: Arc<str>,
+    pub(super) class: ClassId,
+    pub(super) workload: Workload,
+    /// Highest level that quota is borrowed from; 0 without borrowing.
+    pub(super) borrows: u32,
+    /// What it asks for, as far as flavors were found.
+    pub(super) usage: Usage,
+    pub(super) found: Found,
+}
+
+#[derive(Debug)]
+pub(super) enum Found {
+    /// It fits the plan as it stood at the start of the cycle.
+    Fits(Box<Plan>),
+    /// It would fit if others went.
+    Preempts(Box<Plan>, Vec<Target>),
+    /// It does not fit.
+    Short(Box<Short>),
+    /// It did not fit and its class is parked.
+    Parked(Arc<Verdict>, Option<Claim>),
+    /// A head that was blocked before keeps its claim.
+    Claims(Claim),
+}
+
+/// What a head could take.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) judgement: Judgement,
+    /// The pod sets with the numbers of pods that are to be admitted.
+    pub(super) pod_sets: Arc<[PodSet]>,
+}
+
+/// What a head could not take.
+#[derive(Debug)]
+pub(super) struct Short {
+    pub(super) verdict: Verdict,
+    pub(super) waits: Waits,
+    /// What it would keep from others; only if evictions could make it fit.
+    pub(super) claim: Option<Claim>,
+    /// Whether it is passed over even at the head of a StrictFIFO queue.
+    pub(super) aside: bool,
+}
+
+impl Entry {
+    pub(super) fn key(&self) -> &ObjectKey {
+        &self.workload.key
+    }
+
+    pub(super) fn order(&self) -> OrderKey {
+        OrderKey::of(&self.workload)
+    }
+}
+
+impl Engine {
+    /// Judges the head of a queue.
+    pub(super) fn nominate(&mut self, name: &Arc<str>) -> Option<Entry> {
+        let head = self.pending.head(name)?;
+        let (class, workload, cursor) = (head.class, head.workload.clone(), head.cursor.cloned());
+        let queue = self.queues.get(name)?;
+        let labels = self.namespaces.get(&workload.key.namespace);
+        let obstacle = if let Some(obstacle) = &workload.obstacle {
+            Some((**obstacle).clone())
+        } else if selects(queue.config.namespace_selector.as_ref(), labels) {
+            None
+        } else {
+            let text = "Workload namespace doesn't match ClusterQueue selector";
+            Some(Verdict::plain(PendingReason::Misconfigured, text))
+        };
+        let queue = Arc::clone(name);
+        if let Some(verdict) = obstacle {
+            let short = Short { verdict, waits: Waits::default(), claim: None, aside: true };
+            let found = Found::Short(Box::new(short));
+            return Some(Entry { queue, class, workload, borrows: 0, usage: Usage::new(), found });
+        }
+        let (plan, targets) = self.judge(name, &workload, cursor.as_ref(), None)?;
+        let (borrows, usage) = (plan.judgement.borrows, plan.judgement.usage.clone());
+        let found = found(plan, targets);
+        Some(Entry { queue, class, workload, borrows, usage, found })
+    }
+
+    /// Judges a workload against the plan without what is kept for itself and without the slice that it takes over from.
+    pub(super) fn judge(
+        &mut self,
+        name: &Arc<str>,
+        workload: &Workload,
+        cursor: Option<&crate::queue::Cursor>,
+        bound: Option<&[super::assign::Pick]>,
+    ) -> Option<(Plan, Vec<Target>)> {
+        let own = self.own_in_plan(workload);
+        for (node, usage) in &own {
+            self.tree.plan(*node, usage, -1);
+        }
+        let queue = self.queues.get(name)?;
+        let mut field = Field {
+            settings: &self.settings,
+            tree: &mut self.tree,
+            holders: &self.holders,
+            inactive: &self.inactive,
+            order: &self.order,
+        };
+        let question = Question {
+            workload,
+            pod_sets: &workload.pod_sets,
+            queue,
+            flavors: &self.flavors,
+            cursor,
+            bound,
+            replaced: workload.replaces.as_ref().and_then(|old| self.holders.get(old)).map(|h| &**h),
+            cycle: self.cycles,
+        };
+        let judged = judge_with_partial(&mut field, &question);
+        for (node, usage) in &own {
+            self.tree.plan(*node, usage, 1);
+        }
+        Some(judged)
+    }
+}
+
+/// What becomes of a plan and its victims.
+pub(super) fn found(plan: Plan, targets: Vec<Target>) -> Found {
+    match plan.judgement.mode {
+        Mode::Fit => Found::Fits(Box::new(plan)),
+        _ if !targets.is_empty() => Found::Preempts(Box::new(plan), targets),
+        mode => {
+            let Judgement { usage, borrows, reason, blockers, waits, .. } = plan.judgement;
+            let claim = mode.needs_room().then_some(Claim { usage, borrows });
+            let verdict = Verdict { reason, blockers, text: Arc::from("") };
+            Found::Short(Box::new(Short { verdict, waits, claim, aside: false }))
+        }
+    }
+}
+
+/// Judges the whole workload, and if that is not to be had, as many pods of it as are.
+fn judge_with_partial(field: &mut Field, question: &Question) -> (Plan, Vec<Target>) {
+    let (mut full, targets) = judge_once(field, question);
+    let fewer: Vec<i32> = question
+        .pod_sets
+        .iter()
+        .map(|set| set.min_count.map_or(0, |least| set.count.saturating_sub(least).max(0)))
+        .collect();
+    let total: i32 = fewer.iter().fold(0, |sum, less| sum.saturating_add(*less));
+    let pod_sets = Arc::clone(&question.workload.pod_sets);
+    let enough = full.mode == Mode::Fit || !targets.is_empty() || total == 0;
+    if enough || !field.settings.gates.partial_admission {
+        return (Plan { judgement: full, pod_sets }, targets);
+    }
+    // Where fewer pods could be admitted, what the whole asks for is not what it waits for.
+    full.waits.any.extend(full.waits.needs.keys().copied());
+    let (mut low, mut high, mut best) = (0, total.saturating_add(1), None);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let reduced = reduced(question.pod_sets, &fewer, middle, total);
+        let (judgement, targets) = judge_once(field, &Question { pod_sets: &reduced, ..*question });
+        if judgement.mode == Mode::Fit || !targets.is_empty() {
+            best = Some((Plan { judgement, pod_sets: reduced }, targets));
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    best.unwrap_or((Plan { judgement: full, pod_sets }, Vec::new()))
+}
+
+/// Pod sets with a part of the pods that they can do without taken off.
+fn reduced(pod_sets: &[PodSet], fewer: &[i32], part: i32, total: i32) -> Arc<[PodSet]> {
+    let set = |(set, less): (&PodSet, &i32)| {
+        let off = i64::from(*less) * i64::from(part) / i64::from(total.max(1));
+        let count = set.count.saturating_sub(i32::try_from(off).unwrap_or(i32::MAX));
+        PodSet { count, ..set.clone() }
+    };
+    pod_sets.iter().zip(fewer).map(set).collect()
+}
+
+fn judge_once(field: &mut Field, question: &Question) -> (Judgement, Vec<Target>) {
+    let judgement = assign(field, question);
+    if !judgement.mode.needs_room() {
+        return (judgement, Vec::new());
+    }
+    let asker = question.asker();
+    let targets = field.targets(&Preemptor {
+        queue: asker.queue,
+        priority: asker.priority,
+        queued_since: asker.queued_since,
+        usage: &judgement.usage,
+        short: &judgement.short,
+    });
+    (judgement, targets)
+}

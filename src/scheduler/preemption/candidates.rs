@@ -1,0 +1,98 @@
+//! Which workloads may be taken, and in which order.
+
+use super::{Field, Preemptor};
+use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
+use crate::quota::NodeId;
+use crate::scheduler::ledger::Holder;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Field<'_> {
+    /// Workloads of the preemptor's own queue that its policy lets it take.
+    pub(super) fn own_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<Holder>> {
+        let policy = preemptor.queue.config.preemption.within_cluster_queue.unwrap_or_default();
+        let lower = |holder: &Holder| holder.charge.priority < preemptor.priority;
+        let newer = |holder: &Holder| {
+            holder.charge.priority == preemptor.priority
+                && preemptor.queued_since < holder.charge.queued_since
+        };
+        let allowed = |holder: &Holder| match policy {
+            WithinClusterQueuePolicy::Never => false,
+            WithinClusterQueuePolicy::LowerPriority => lower(holder),
+            WithinClusterQueuePolicy::LowerOrNewerEqualPriority => lower(holder) || newer(holder),
+        };
+        if policy == WithinClusterQueuePolicy::Never {
+            return Vec::new();
+        }
+        self.of_queue(preemptor.queue.node, preemptor, allowed)
+    }
+
+    /// Workloads of another queue that the preemptor's policy lets it take.
+    pub(super) fn cohort_candidates(&self, queue: NodeId, preemptor: &Preemptor) -> Vec<Arc<Holder>> {
+        let policy = preemptor.queue.config.preemption.reclaim_within_cohort.unwrap_or_default();
+        let allowed = |holder: &Holder| match policy {
+            ReclaimPolicy::Never => false,
+            ReclaimPolicy::LowerPriority => holder.charge.priority < preemptor.priority,
+            ReclaimPolicy::Any => true,
+        };
+        self.of_queue(queue, preemptor, allowed)
+    }
+
+    fn of_queue(
+        &self,
+        queue: NodeId,
+        preemptor: &Preemptor,
+        allowed: impl Fn(&Holder) -> bool,
+    ) -> Vec<Arc<Holder>> {
+        if self.inactive.contains(&queue) {
+            return Vec::new();
+        }
+        let uses = |holder: &Holder| holder.usage.iter().any(|(pair, _)| preemptor.short.contains(pair));
+        let free = |holder: &&Arc<Holder>| holder.leaves_for.is_none() && uses(holder) && allowed(holder);
+        self.holders.of(queue).filter(free).cloned().collect()
+    }
+
+    /// Sorts candidates: those on their way out first, then other queues, then the least important and the newest. Where
+    /// past usage counts, those of one queue go by it: the LocalQueue that used most comes first.
+    pub(super) fn sort<T>(&self, candidates: &mut Vec<T>, own: NodeId, holder: impl Fn(&T) -> &Holder) {
+        candidates.sort_by(|a, b| compare(holder(a), holder(b), own));
+        let Some(settings) = &self.settings.admission_fair_sharing else {
+            return;
+        };
+        let mut by_queue: BTreeMap<(bool, NodeId), Vec<usize>> = BTreeMap::new();
+        for (at, candidate) in candidates.iter().enumerate() {
+            let holder = holder(candidate);
+            by_queue.entry((holder.charge.evicted, holder.node)).or_default().push(at);
+        }
+        let mut place: Vec<usize> = (0..candidates.len()).collect();
+        for spots in by_queue.values() {
+            let mut order: Vec<usize> = spots.clone();
+            let usage = |at: &usize| {
+                let holder = candidates.get(*at).map(&holder);
+                holder.and_then(|holder| self.order.usage_of_holder(holder, settings))
+            };
+            order.sort_by(|a, b| usage(b).unwrap_or(0.0).total_cmp(&usage(a).unwrap_or(0.0)));
+            for (spot, from) in spots.iter().zip(order) {
+                if let Some(slot) = place.get_mut(from) {
+                    *slot = *spot;
+                }
+            }
+        }
+        let mut placed: Vec<(usize, T)> = place.into_iter().zip(candidates.drain(..)).collect();
+        placed.sort_by_key(|(spot, _)| *spot);
+        candidates.extend(placed.into_iter().map(|(_, candidate)| candidate));
+    }
+}
+
+/// The order of candidates without regard to past usage.
+pub(super) fn compare(a: &Holder, b: &Holder, own: NodeId) -> Ordering {
+    let key = |holder: &Holder| {
+        let charge = &holder.charge;
+        // One that is not confirmed yet counts as the newest.
+        let newest = charge.reserved_at.map_or((0, Reverse(None)), |at| (1, Reverse(Some(at))));
+        (!charge.evicted, holder.node == own, charge.priority, newest)
+    };
+    let (x, y) = (key(a), key(b));
+    x.cmp(&y).then_with(|| (&a.charge.uid, &a.key).cmp(&(&b.charge.uid, &b.key)))
+}

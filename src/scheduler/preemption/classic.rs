@@ -1,0 +1,167 @@
+//! Preemption without fair sharing: by priority in the own queue, by ownership of quota in the cohorts above.
+
+use super::{Field, Preemptor, Target, borrows_within_cohort};
+use crate::api::v1beta2::ReclaimPolicy;
+use crate::quota::{Layer, NodeId, NodeRef};
+use crate::scheduler::decision::PreemptionReason;
+use crate::scheduler::ledger::Holder;
+use std::sync::Arc;
+
+/// Pools in the order in which they are emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Pool {
+    /// Other queues, where the preemptor only takes back what its side of the tree owns.
+    Hierarchical,
+    /// Other queues, otherwise.
+    Priority,
+    /// The own queue.
+    Own,
+}
+
+struct Candidate {
+    holder: Arc<Holder>,
+    pool: Pool,
+    reason: PreemptionReason,
+    /// Lowest cohort above both.
+    meets_at: Option<NodeId>,
+    /// Whether it may only be taken by a queue that does not borrow.
+    without_borrowing: bool,
+}
+
+impl Field<'_> {
+    pub(super) fn classic(&mut self, preemptor: &Preemptor) -> Vec<Target> {
+        let mut candidates = self.cohort_pools(preemptor);
+        let others = candidates.len();
+        let hierarchical = candidates.iter().any(|candidate| candidate.pool == Pool::Hierarchical);
+        candidates.extend(self.own_candidates(preemptor).into_iter().map(|holder| Candidate {
+            holder,
+            pool: Pool::Own,
+            reason: PreemptionReason::InClusterQueue,
+            meets_at: None,
+            without_borrowing: false,
+        }));
+        if candidates.is_empty() {
+            return Vec::new();
+        }
+        self.sort(&mut candidates, preemptor.queue.node, |candidate| &candidate.holder);
+        candidates.sort_by_key(|candidate| (!candidate.holder.charge.evicted, candidate.pool));
+        let may_borrow = borrows_within_cohort(preemptor.queue);
+        let attempts: &[bool] = if others == 0 || (!may_borrow && !self.below_nominal(preemptor)) {
+            &[true]
+        } else if !may_borrow && !hierarchical {
+            &[false, true]
+        } else {
+            &[true, false]
+        };
+        let found = attempts.iter().map(|borrowing| self.attempt(preemptor, &candidates, *borrowing));
+        found.into_iter().find(|targets| !targets.is_empty()).unwrap_or_default()
+    }
+
+    /// Whether the preemptor's queue uses less than it owns wherever room is short.
+    fn below_nominal(&self, preemptor: &Preemptor) -> bool {
+        let node = preemptor.queue.node;
+        let below = |pair| self.tree.used(node, pair, Layer::Planned) < self.tree.nominal(node, pair);
+        preemptor.short.iter().all(|pair| below(*pair))
+    }
+
+    /// Candidates of other queues, from the preemptor's cohort up to the root.
+    fn cohort_pools(&self, preemptor: &Preemptor) -> Vec<Candidate> {
+        let policy = preemptor.queue.config.preemption.reclaim_within_cohort.unwrap_or_default();
+        let mut found = Vec::new();
+        if policy == ReclaimPolicy::Never {
+            return found;
+        }
+        let (mut below, mut asks, mut advantage) = (preemptor.queue.node, preemptor.usage.clone(), false);
+        loop {
+            let mut owns = true;
+            for (pair, amount) in &mut asks {
+                let (rest, fits) = self.tree.asks_above(below, *pair, *amount, Layer::Planned);
+                *amount = rest;
+                owns &= fits;
+            }
+            advantage |= owns;
+            let Some(cohort) = self.tree.parent(below) else {
+                return found;
+            };
+            for queue in self.queues_over_quota(cohort, below, preemptor) {
+                for holder in self.cohort_candidates(queue, preemptor) {
+                    found.push(classify(holder, preemptor, cohort, advantage));
+                }
+            }
+            below = cohort;
+        }
+    }
+
+    /// ClusterQueues below a cohort that use more than they own, in cohorts that do; all but those in one branch.
+    fn queues_over_quota(&self, cohort: NodeId, but: NodeId, preemptor: &Preemptor) -> Vec<NodeId> {
+        let (mut open, mut queues) = (vec![cohort], Vec::new());
+        while let Some(node) = open.pop() {
+            for child in self.tree.children(node) {
+                if child == but || self.within_nominal(child, preemptor.short) {
+                    continue;
+                }
+                match self.tree.name(child) {
+                    Some(NodeRef::Cohort(_)) => open.push(child),
+                    _ => queues.push(child),
+                }
+            }
+        }
+        queues
+    }
+
+    /// Takes candidates out until the preemptor fits.
+    fn attempt(&mut self, preemptor: &Preemptor, candidates: &[Candidate], borrowing: bool) -> Vec<Target> {
+        let mut targets: Vec<Target> = Vec::new();
+        for candidate in candidates {
+            if !self.is_valid(candidate, preemptor, borrowing) {
+                continue;
+            }
+            self.take_out(&candidate.holder);
+            targets.push(Target { holder: Arc::clone(&candidate.holder), reason: candidate.reason });
+            if self.fits(preemptor, borrowing) {
+                return self.fill_back(targets, |field| field.fits(preemptor, borrowing));
+            }
+        }
+        for target in &targets {
+            self.put_back(&target.holder);
+        }
+        Vec::new()
+    }
+
+    /// Whether a candidate may still be taken after those that were: its side of the tree must be beyond its quota.
+    fn is_valid(&self, candidate: &Candidate, preemptor: &Preemptor, borrowing: bool) -> bool {
+        let Some(top) = candidate.meets_at else {
+            return true;
+        };
+        if borrowing && candidate.without_borrowing {
+            return false;
+        }
+        let mut at = Some(candidate.holder.node);
+        while let Some(node) = at.filter(|node| *node != top) {
+            if self.within_nominal(node, preemptor.short) {
+                return false;
+            }
+            at = self.tree.parent(node);
+        }
+        true
+    }
+}
+
+fn classify(holder: Arc<Holder>, preemptor: &Preemptor, cohort: NodeId, advantage: bool) -> Candidate {
+    let borrow = preemptor.queue.config.preemption.borrow_within_cohort.as_ref();
+    let threshold = borrow.and_then(|borrow| borrow.max_priority_threshold).map(i64::from);
+    let priority = holder.charge.priority;
+    let protected = priority >= preemptor.priority || threshold.is_some_and(|threshold| priority > threshold);
+    let while_borrowing = !advantage && borrows_within_cohort(preemptor.queue) && !protected;
+    Candidate {
+        holder,
+        pool: if advantage { Pool::Hierarchical } else { Pool::Priority },
+        reason: if while_borrowing {
+            PreemptionReason::InCohortReclaimWhileBorrowing
+        } else {
+            PreemptionReason::InCohortReclamation
+        },
+        meets_at: Some(cohort),
+        without_borrowing: !advantage && !while_borrowing,
+    }
+}

@@ -1,0 +1,119 @@
+//! Who must go for whom: the choice of victims.
+//!
+//! Everything here is tried out in the plan of the quota tree and taken back exactly; nothing is decided. Victims that
+//! must go already are not in the plan and are never chosen twice. Sources: `classic` without, `fair` with fair sharing.
+
+mod candidates;
+mod classic;
+mod fair;
+
+use super::compiled::Queue;
+use super::config::EngineSettings;
+use super::decision::PreemptionReason;
+use super::ledger::{Holder, Holders};
+use super::usage_order::UsageOrder;
+use crate::api::ObjectKey;
+use crate::api::v1beta2::{BorrowPolicy, ReclaimPolicy};
+use crate::quota::{Layer, NodeId, PairId, Tree, Usage};
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What the choice is made from.
+pub(super) struct Field<'a> {
+    pub(super) settings: &'a EngineSettings,
+    pub(super) tree: &'a mut Tree,
+    pub(super) holders: &'a Holders,
+    /// ClusterQueues whose workloads nobody may take.
+    pub(super) inactive: &'a BTreeSet<NodeId>,
+    pub(super) order: &'a UsageOrder,
+}
+
+/// A workload that needs room.
+#[derive(Clone, Copy)]
+pub(super) struct Preemptor<'a> {
+    pub(super) queue: &'a Queue,
+    pub(super) priority: i64,
+    pub(super) queued_since: Timestamp,
+    /// All that it asks for.
+    pub(super) usage: &'a Usage,
+    /// Where it does not fit.
+    pub(super) short: &'a [PairId],
+}
+
+/// One that could go.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) holder: Arc<Holder>,
+    pub(super) reason: PreemptionReason,
+}
+
+impl Target {
+    pub(super) fn key(&self) -> &ObjectKey {
+        &self.holder.key
+    }
+}
+
+impl Field<'_> {
+    /// Victims with whom gone the preemptor fits; none if there is no such choice.
+    pub(super) fn targets(&mut self, preemptor: &Preemptor) -> Vec<Target> {
+        if self.settings.fair_sharing.is_some() { self.fair(preemptor) } else { self.classic(preemptor) }
+    }
+
+    /// Whether a ClusterQueue may evict at all, so that a look for victims is worth while.
+    pub(super) fn may_preempt_while_borrowing(&self, queue: &Queue) -> bool {
+        let preemption = &queue.config.preemption;
+        if self.settings.fair_sharing.is_some() {
+            preemption.reclaim_within_cohort.unwrap_or_default() != ReclaimPolicy::Never
+        } else {
+            borrows_within_cohort(queue)
+        }
+    }
+
+    /// Whether the usage fits the plan of the preemptor's queue.
+    fn fits(&self, preemptor: &Preemptor, borrowing: bool) -> bool {
+        let node = preemptor.queue.node;
+        preemptor.usage.iter().all(|(pair, amount)| {
+            let own = borrowing || !self.tree.borrows_with(node, *pair, *amount, Layer::Planned);
+            own && *amount <= self.tree.available(node, *pair, Layer::Planned).max(0)
+        })
+    }
+
+    pub(super) fn take_out(&mut self, holder: &Holder) {
+        self.tree.plan(holder.node, &holder.usage, -1);
+    }
+
+    pub(super) fn put_back(&mut self, holder: &Holder) {
+        self.tree.plan(holder.node, &holder.usage, 1);
+    }
+
+    /// Lets go of victims that turn out not to be needed, from the last but one to the first, and puts all back.
+    fn fill_back(&mut self, mut targets: Vec<Target>, fits: impl Fn(&mut Self) -> bool) -> Vec<Target> {
+        for at in (0..targets.len().saturating_sub(1)).rev() {
+            let Some(holder) = targets.get(at).map(|target| Arc::clone(&target.holder)) else {
+                continue;
+            };
+            self.put_back(&holder);
+            if fits(self) {
+                targets.swap_remove(at);
+            } else {
+                self.take_out(&holder);
+            }
+        }
+        for target in &targets {
+            self.put_back(&target.holder);
+        }
+        targets
+    }
+
+    /// Whether a node uses no more than it owns of any of these.
+    fn within_nominal(&self, node: NodeId, pairs: &[PairId]) -> bool {
+        pairs.iter().all(|pair| self.tree.within_nominal(node, *pair, Layer::Planned))
+    }
+}
+
+/// Whether workloads of other queues may be taken while the preemptor's queue borrows.
+fn borrows_within_cohort(queue: &Queue) -> bool {
+    let policy = queue.config.preemption.borrow_within_cohort.as_ref().and_then(|borrow| borrow.policy);
+    policy.unwrap_or_default() != BorrowPolicy::Never
+}

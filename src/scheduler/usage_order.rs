@@ -1,0 +1,158 @@
+//! Admission fair sharing: LocalQueues that used less in the past come first in their ClusterQueue.
+//!
+//! What was used halves with every half-life. A workload that is admitted counts at once by its entry penalty, which
+//! becomes part of the usage when its admission is complete.
+
+use super::config::{AdmissionFairSharing, LocalQueue};
+use super::ledger::Holder;
+use crate::api::ObjectKey;
+use crate::quota::FlavorResource;
+use crate::resources::{Amount, float};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Usage by resource in whole units: cores, bytes.
+type Used = BTreeMap<Arc<str>, f64>;
+
+#[derive(Clone, Debug, Default)]
+struct Local {
+    config: LocalQueue,
+    /// Penalties of workloads whose admission is not complete yet.
+    penalties: BTreeMap<ObjectKey, Used>,
+}
+
+/// Past usage of all LocalQueues.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UsageOrder {
+    locals: BTreeMap<ObjectKey, Local>,
+}
+
+impl UsageOrder {
+    pub(super) fn set(&mut self, key: &ObjectKey, config: Option<LocalQueue>) {
+        match config {
+            Some(config) => self.locals.entry(key.clone()).or_default().config = config,
+            None => drop(self.locals.remove(key)),
+        }
+    }
+
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&LocalQueue> {
+        self.locals.get(key).map(|local| &local.config)
+    }
+
+    /// What a LocalQueue used, by weight; none if it is not known.
+    pub(super) fn usage(&self, key: &ObjectKey, settings: &AdmissionFairSharing) -> Option<f64> {
+        let local = self.locals.get(key)?;
+        let weight = local.config.weight.unwrap_or(1.0);
+        if weight <= 0.0 {
+            return Some(f64::INFINITY);
+        }
+        let mut sums = local.config.consumed.clone();
+        for (resource, amount) in local.penalties.values().flatten() {
+            *sums.entry(Arc::clone(resource)).or_default() += amount;
+        }
+        let of = |resource: &Arc<str>| settings.weights.get(resource).copied().unwrap_or(1.0);
+        Some(sums.iter().map(|(resource, amount)| of(resource) * amount).sum::<f64>() / weight)
+    }
+
+    /// The same of the LocalQueue of one that holds quota.
+    pub(super) fn usage_of_holder(&self, holder: &Holder, settings: &AdmissionFairSharing) -> Option<f64> {
+        let name = Arc::clone(&holder.charge.local_queue);
+        self.usage(&ObjectKey { namespace: Arc::clone(&holder.key.namespace), name }, settings)
+    }
+
+    /// Counts a workload that is being admitted.
+    pub(super) fn push(
+        &mut self,
+        local: &ObjectKey,
+        workload: &ObjectKey,
+        usage: &BTreeMap<FlavorResource, Amount>,
+        settings: &AdmissionFairSharing,
+    ) {
+        let factor = decay(settings.sampling, settings.half_life);
+        let mut penalty = Used::new();
+        for (pair, amount) in usage {
+            *penalty.entry(Arc::clone(&pair.resource)).or_default() +=
+                units(&pair.resource, *amount) * factor;
+        }
+        self.locals.entry(local.clone()).or_default().penalties.insert(workload.clone(), penalty);
+    }
+
+    /// Takes a penalty back.
+    pub(super) fn pop(&mut self, local: &ObjectKey, workload: &ObjectKey) -> bool {
+        self.locals.get_mut(local).is_some_and(|local| local.penalties.remove(workload).is_some())
+    }
+
+    /// Whether a penalty waits to be settled.
+    pub(super) fn is_penalised(&self, local: &ObjectKey) -> bool {
+        self.locals.get(local).is_some_and(|local| !local.penalties.is_empty())
+    }
+
+    /// The admission is complete: what was used decays to now and the penalty is added.
+    pub(super) fn settle(
+        &mut self,
+        local: &ObjectKey,
+        workload: &ObjectKey,
+        settings: &AdmissionFairSharing,
+        now: Timestamp,
+    ) -> bool {
+        let Some(local) = self.locals.get_mut(local) else {
+            return false;
+        };
+        let Some(penalty) = local.penalties.remove(workload) else {
+            return false;
+        };
+        local.config.sample(&Used::new(), settings, now);
+        for (resource, amount) in penalty {
+            *local.config.consumed.entry(resource).or_default() += amount;
+        }
+        true
+    }
+
+    /// Takes a sample of what is in use.
+    pub(super) fn sample(
+        &mut self,
+        local: &ObjectKey,
+        usage: &BTreeMap<FlavorResource, Amount>,
+        settings: &AdmissionFairSharing,
+        now: Timestamp,
+    ) {
+        let mut used = Used::new();
+        for (pair, amount) in usage {
+            *used.entry(Arc::clone(&pair.resource)).or_default() += units(&pair.resource, *amount);
+        }
+        if let Some(local) = self.locals.get_mut(local) {
+            local.config.sample(&used, settings, now);
+        }
+    }
+}
+
+impl LocalQueue {
+    fn sample(&mut self, used: &Used, settings: &AdmissionFairSharing, now: Timestamp) {
+        if settings.half_life.is_zero() {
+            self.consumed.clear();
+        } else {
+            let since = self.sampled_at.unwrap_or(now);
+            let new = decay(now.duration_since(since).max(SignedDuration::ZERO), settings.half_life);
+            for amount in self.consumed.values_mut() {
+                *amount *= 1.0 - new;
+            }
+            for (resource, amount) in used {
+                *self.consumed.entry(Arc::clone(resource)).or_default() += new * amount;
+            }
+        }
+        self.sampled_at = Some(now);
+    }
+}
+
+/// The part of usage that is forgotten after so long.
+fn decay(elapsed: SignedDuration, half_life: SignedDuration) -> f64 {
+    if half_life.is_zero() {
+        return 0.0;
+    }
+    1.0 - 0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64())
+}
+
+fn units(resource: &str, amount: Amount) -> f64 {
+    float(amount.wide()) / if resource == "cpu" { 1000.0 } else { 1.0 }
+}
