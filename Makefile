@@ -25,8 +25,8 @@ test: ## unit, law and contract tests, then end-to-end tests on a real control p
 e2e: ## the end-to-end tests alone; CASE=WORD runs those whose names contain it
 	$(CARGO) test --locked --package sluice-e2e --test e2e -- $(CASE)
 
-conformance: ## replay recorded API answers, where ../shared exists; CASES=DIR SUITE=NAME SHOW=N
-	@$(E2E) conformance $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)
+conformance: ## replay recorded decisions and API answers, where ../shared exists; ONLY=decisions|api CASES=DIR SUITE=NAME SHOW=N
+	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)
 
 bench: ## benchmarks of the engine
 	$(CARGO) bench --locked --package sluice

@@ -16,6 +16,7 @@ pub mod binaries;
 pub mod certs;
 pub mod cluster;
 pub mod conformance;
+pub mod decisions;
 pub mod demo;
 pub mod install;
 pub mod kubeconfig;

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use serde_json::Value;
 use sluice_e2e::cluster::Options;
+use sluice_e2e::conformance::Recording;
 use sluice_e2e::plane::Extent;
 use sluice_e2e::{bench, conformance, demo, signals, standing};
 use std::path::PathBuf;
@@ -25,8 +26,11 @@ enum Verb {
     Down,
     /// Show the main job, and check it.
     Demo,
-    /// Replay recorded API answers.
+    /// Replay recorded decisions and API answers.
     Conformance {
+        /// One of the two.
+        #[arg(long)]
+        only: Option<Recording>,
         /// One suite instead of all.
         #[arg(long)]
         suite: Option<String>,
@@ -72,10 +76,10 @@ async fn act(verb: Verb) -> Result<()> {
         }
         Verb::Down => standing::down(),
         Verb::Demo => demo::run().await,
-        Verb::Conformance { suite, cases, show } => {
+        Verb::Conformance { only, suite, cases, show } => {
             let some = |text: Option<String>| text.filter(|text| !text.is_empty());
             let cases = cases.filter(|path| !path.as_os_str().is_empty());
-            conformance::run(&conformance::Request { suite: some(suite), cases, show }).await
+            conformance::run(&conformance::Request { only, suite: some(suite), cases, show }).await
         }
         Verb::Bench { jobs } => bench::run(jobs).await,
     }

@@ -24,6 +24,8 @@ pub const ADMISSION_GATED_BY_ANNOTATION: &str = "kueue.x-k8s.io/admission-gated-
 pub const ELASTIC_JOB_ANNOTATION: &str = "kueue.x-k8s.io/elastic-job";
 /// Annotation on a Workload: the slice that it replaces.
 pub const SLICE_REPLACEMENT_FOR_ANNOTATION: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+/// Annotation on a variant: the flavors that it may use, comma separated.
+pub const ALLOWED_FLAVORS_ANNOTATION: &str = "kueue.x-k8s.io/workload-allowed-resource-flavors";
 /// Annotation on pod templates of started jobs: the Workload.
 pub const WORKLOAD_ANNOTATION: &str = "kueue.x-k8s.io/workload";
 /// Annotation on a Workload: a signed integer added to its priority.

@@ -1,4 +1,4 @@
-//! The command line: the manager, the definitions, the version.
+//! The command line: the manager, the definitions, the simulation, the version.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks, starts tasks and waits")]
 
 mod address;
@@ -9,6 +9,7 @@ mod logs;
 mod manager;
 mod policy;
 mod settings;
+mod simulate;
 mod supervise;
 
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ enum Command {
     Manager(Box<args::ManagerArgs>),
     /// Print the custom resource definitions, or write one file for each.
     Crds(crds::CrdsArgs),
+    /// Say what a cluster would decide, without one.
+    Simulate(Box<simulate::SimulateArgs>),
     /// Print the version.
     Version,
 }
@@ -43,6 +46,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Manager(args) => manager::start(*args),
         Command::Crds(args) => crds::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Version => crds::print(&format!("sluice {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match result {

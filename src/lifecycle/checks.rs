@@ -77,6 +77,15 @@ pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
         .collect();
 }
 
+/// Adds the checks that apply and are not listed yet; others stay until the list is brought in line.
+pub fn add(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
+    let listed = status.admission_checks.iter().map(|c| c.name.clone());
+    let mut all: Vec<String> = listed.chain(names.iter().cloned()).collect();
+    all.sort();
+    all.dedup();
+    sync(status, &all, now);
+}
+
 /// What the states ask for; a rejection goes before a retry.
 pub fn demand(status: &WorkloadStatus) -> Demand {
     let said = |wanted: CheckState| {

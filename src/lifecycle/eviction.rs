@@ -4,6 +4,7 @@ use super::reservation::{set, unreserve};
 use super::{checks, conditions, pods_ready};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{EvictionCount, GatePosition, WorkloadStatus};
+use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
 
 /// Why a workload is evicted.
@@ -54,6 +55,8 @@ pub const CLUSTER_QUEUE_STOPPED: &str = "ClusterQueueStopped";
 pub const LOCAL_QUEUE_STOPPED: &str = "LocalQueueStopped";
 /// Others need the room.
 pub const PREEMPTED: &str = "Preempted";
+/// A variant with a better flavor takes over.
+pub const FLAVOR_MIGRATION: &str = "FlavorMigration";
 /// Nodes have failed.
 pub const NODE_FAILURES: &str = "NodeFailures";
 
@@ -75,6 +78,25 @@ pub fn evict(status: &mut WorkloadStatus, cause: &Cause, generation: i64, now: T
         }
     }
     count(status, cause);
+}
+
+/// First step for one that has to make room. One that is going already stays as it is.
+pub fn preempt(
+    status: &mut WorkloadStatus,
+    reason: PreemptionReason,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    if conditions::is_true(status, ConditionType::Evicted) {
+        return;
+    }
+    if reason == PreemptionReason::FlavorMigration {
+        evict(status, &Cause::plain(FLAVOR_MIGRATION, message), generation, now);
+        return;
+    }
+    evict(status, &Cause::plain(PREEMPTED, message), generation, now);
+    set(status, ConditionType::Preempted, true, reason.as_str(), message, generation, now);
 }
 
 /// Second step: nothing runs any more; the quota returns and the workload may be queued again, or not.

@@ -53,10 +53,6 @@ pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestam
         set(status, ConditionType::Admitted, true, "Admitted", "The workload is admitted", generation, now);
         return;
     }
-    let known = conditions::find(status, ConditionType::Admitted).is_some();
-    if !reserved && !known {
-        return;
-    }
     if let Some(start) = was {
         let seconds = i32::try_from(backoff::elapsed(start, now).as_secs()).unwrap_or(i32::MAX);
         let earlier = status.accumulated_past_execution_time_seconds.unwrap_or(0);

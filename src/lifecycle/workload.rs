@@ -406,7 +406,8 @@ impl Draft<'_> {
         };
         let before = conditions::find(&self.status, ConditionType::QuotaReserved)
             .map(|c| (c.reason.clone(), c.message.clone()));
-        self.set(ConditionType::QuotaReserved, false, reason.as_str(), &message);
+        let generation = self.subject.generation;
+        reservation::unreserve(&mut self.status, reason, &message, generation, self.now);
         if before != Some((reason.as_str().to_owned(), message.clone())) {
             self.status.resource_requests.clone_from(&facts.requests);
             self.notices.push(Notice::Pending(reason, message));

@@ -299,6 +299,12 @@ impl Pending {
         all.into_iter().map(|(_, _, workload)| workload).collect()
     }
 
+    /// Whether a class takes no turns; a StrictFIFO queue keeps the place of all that are not passed over.
+    pub(super) fn is_parked(&self, id: ClassId) -> bool {
+        let parked = self.classes.get(&id).and_then(|class| class.parked.as_ref());
+        parked.is_some_and(|parked| parked.aside || self.strategy == QueueingStrategy::BestEffortFIFO)
+    }
+
     /// How many come before a place.
     pub(super) fn ahead_of(&self, place: &Place) -> usize {
         let own = self.classes.get(&place.class).map(|class| self.rank(&class.key)).unwrap_or_default();

@@ -291,6 +291,12 @@ impl Queues {
         self.by_name.get(queue).map(Pending::in_order).unwrap_or_default()
     }
 
+    /// Whether the workload takes no turns until something changes.
+    pub fn is_parked(&self, key: &ObjectKey) -> bool {
+        let place = self.places.get(key);
+        place.is_some_and(|place| self.by_name.get(&place.queue).is_some_and(|p| p.is_parked(place.class)))
+    }
+
     /// How many workloads of the same ClusterQueue come first.
     pub fn ahead_of(&self, key: &ObjectKey) -> Option<usize> {
         let place = self.places.get(key)?;

@@ -86,6 +86,11 @@ impl Engine {
         self.pending.in_order(cluster_queue)
     }
 
+    /// Whether the workload takes no turns until something changes.
+    pub fn is_parked(&self, key: &ObjectKey) -> bool {
+        self.pending.is_parked(key)
+    }
+
     /// How many are ahead of the workload in its ClusterQueue.
     pub fn ahead_of(&self, key: &ObjectKey) -> Option<usize> {
         self.pending.ahead_of(key)

@@ -202,7 +202,7 @@ impl State {
             reserved_at: conditions::since(&record.status, ConditionType::QuotaReserved),
             evicted: conditions::is_true(&record.status, ConditionType::Evicted),
             queued_since: self.queued_since(record),
-            variant: None,
+            variant: record.variant.clone(),
         })
     }
 

@@ -13,6 +13,7 @@ mod ingest;
 mod interface;
 mod job_start;
 mod job_step;
+mod outlook;
 mod queue_status;
 mod queues;
 mod records;

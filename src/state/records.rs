@@ -1,12 +1,12 @@
 //! What the core keeps of each object: enough to decide, and no more.
 
 use crate::api::v1beta2::{
-    AdmissionCheck, ClusterQueue, Cohort, LocalQueue, PodSetTopologyRequest, PriorityClassRef,
+    AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetTopologyRequest, PriorityClassRef,
     ResourceFlavor, Workload, WorkloadStatus,
 };
 use crate::api::{ObjectKey, names};
 use crate::jobs::{PodSetInfo, Shape, pod_set_infos, pod_set_shape};
-use crate::scheduler;
+use crate::scheduler::{self, Variant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -103,6 +103,12 @@ pub(super) struct WorkloadRecord {
     pub(super) pod_sets: Vec<PodSetRecord>,
     /// Templates as they were before a start, for the restore.
     pub(super) originals: Vec<PodSetInfo>,
+    /// Names of the gates that keep it from preempting until they open.
+    pub(super) preemption_gates: Vec<String>,
+    /// What it is one of several alternatives of.
+    pub(super) variant: Option<Arc<Variant>>,
+    /// The slice that it takes over from.
+    pub(super) replaces: Option<Box<ObjectKey>>,
     pub(super) status: Box<WorkloadStatus>,
     /// Requests after LimitRanges, overhead and transformations, and why they are not valid.
     pub(super) effective: Effective,
@@ -129,6 +135,7 @@ impl WorkloadRecord {
         let meta = Meta::of(&workload.metadata);
         let owner = OwnerRecord::of(&workload.metadata);
         let job_uid = workload.job_uid().map(Arc::from);
+        let (variant, replaces) = (variant_of(&workload.metadata), replaced_by(&workload.metadata));
         let spec = workload.spec;
         let active = spec.is_active();
         let pod_sets = spec
@@ -157,6 +164,9 @@ impl WorkloadRecord {
             max_execution_seconds: spec.maximum_execution_time_seconds,
             pod_sets,
             originals: pod_set_infos(&raw).map_err(|e| e.to_string())?,
+            preemption_gates: spec.preemption_gates.into_iter().map(|gate| gate.name).collect(),
+            variant,
+            replaces,
             status: Box::new(workload.status),
             effective: Effective::default(),
         })
@@ -185,15 +195,43 @@ impl WorkloadRecord {
             job_uid: labels.get(names::JOB_UID_LABEL).map(|uid| Arc::from(uid.as_str())),
             gated: gated_by.is_some(),
             gated_by,
+            variant: variant_of(&metadata),
+            replaces: replaced_by(&metadata),
             status: Box::new(status),
             ..self.clone()
         }))
+    }
+
+    /// Whether a gate keeps it from preempting; one that nobody has opened is closed.
+    pub(super) fn is_gated(&self) -> bool {
+        let open = |gate: &String| {
+            let states = &self.status.preemption_gates;
+            states.iter().any(|state| state.name == *gate && state.position == GatePosition::Open)
+        };
+        !self.preemption_gates.iter().all(open)
     }
 
     /// Key of its LocalQueue.
     pub(super) fn local_queue(&self) -> Option<ObjectKey> {
         Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
     }
+}
+
+/// What the annotations say that the Workload is a variant of.
+fn variant_of(meta: &ObjectMeta) -> Option<Arc<Variant>> {
+    let flavors = meta.annotations.as_ref()?.get(names::ALLOWED_FLAVORS_ANNOTATION)?;
+    let owner = OwnerRecord::of(meta).filter(|owner| owner.kind == "Workload")?;
+    Some(Arc::new(Variant {
+        parent: Arc::from(owner.name),
+        flavors: flavors.split(',').map(str::trim).filter(|f| !f.is_empty()).map(Arc::from).collect(),
+    }))
+}
+
+/// The slice that the annotations say it takes over from.
+fn replaced_by(meta: &ObjectMeta) -> Option<Box<ObjectKey>> {
+    let text = meta.annotations.as_ref()?.get(names::SLICE_REPLACEMENT_FOR_ANNOTATION)?;
+    let (namespace, name) = text.split_once('/')?;
+    Some(Box::new(ObjectKey::new(namespace, name)))
 }
 
 /// Pod specs without what no decision needs, kept once however many Workloads share them.

@@ -5,12 +5,16 @@
 use super::assumed::Assumed;
 use super::interface::{Effect, Kind, Observation};
 use super::queue_status::Queues;
+use super::records::WorkloadRecord;
 use super::{Item, State};
 use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
+use crate::lifecycle::checks::{self, Demand};
 use crate::lifecycle::{reservation, workload};
-use crate::scheduler::{Decision, Outcome, Workload};
+use crate::scheduler::{Decision, Outcome, Verdict, Workload};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Most explanations that are written at a time, so that they never stand in the way of admissions.
 const EXPLANATIONS: usize = 64;
@@ -85,7 +89,7 @@ impl State {
     }
 
     /// The Workload as the scheduler sees it.
-    fn queued(&self, key: &ObjectKey) -> Option<Workload> {
+    pub(super) fn queued(&self, key: &ObjectKey) -> Option<Workload> {
         let record = self.workloads.get(key)?;
         Some(Workload {
             key: key.clone(),
@@ -95,7 +99,10 @@ impl State {
             priority: i64::from(record.priority),
             queued_since: self.queued_since(record),
             pod_sets: record.effective.pod_sets.clone()?,
-            ..Workload::default()
+            gated: record.is_gated(),
+            variant: record.variant.clone(),
+            replaces: record.replaces.as_deref().cloned(),
+            obstacle: obstacle(record),
         })
     }
 
@@ -152,6 +159,16 @@ impl State {
     pub(super) fn holds_quota(&self, key: &ObjectKey) -> bool {
         self.workloads.get(key).is_some_and(|r| reservation::holds_quota(&r.status))
     }
+}
+
+/// What keeps a Workload from being judged: checks that have failed, or requests that are not valid.
+fn obstacle(record: &WorkloadRecord) -> Option<Arc<Verdict>> {
+    let (reason, text) = match (checks::demand(&record.status), &record.effective.misconfigured) {
+        (Demand::Retry(text) | Demand::Reject(text), _) => (PendingReason::PendingEvaluation, text),
+        (Demand::None, Some(text)) => (PendingReason::Misconfigured, text.clone()),
+        (Demand::None, None) => return None,
+    };
+    Some(Arc::new(Verdict::plain(reason, &text)))
 }
 
 impl Item {

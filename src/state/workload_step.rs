@@ -5,14 +5,11 @@ use super::records::WorkloadRecord;
 use super::writes::{Pending, Purpose, Request};
 use super::{Item, State};
 use crate::api::reason::ConditionType;
-use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
+use crate::api::v1beta2::WorkloadStatus;
 use crate::api::{GROUP, ObjectKey, names, v1beta2};
 use crate::lifecycle::workload::{Notice, Step};
-use crate::lifecycle::{backoff, checks, conditions, pods_ready, reservation, workload};
-use crate::resources;
-use crate::scheduler::Assignment;
+use crate::lifecycle::{backoff, conditions, workload};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -69,18 +66,7 @@ impl State {
         let (Some(assumed), Some(record)) = (self.assumed.get(key), self.workloads.get(key)) else {
             return;
         };
-        let queue = self.cluster_queues.get(&assumed.assignment.cluster_queue);
-        let admission = admission_of(&assumed.assignment);
-        let names = queue.map(|q| checks::applicable(&q.object.spec, Some(&admission))).unwrap_or_default();
-        let facts = self.facts(key, record);
-        let mut status = workload::resumed(&Self::subject(record), &facts, now);
-        let generation = record.meta.generation;
-        reservation::reserve(&mut status, admission, generation, now);
-        checks::sync(&mut status, &names, now);
-        reservation::sync_admitted(&mut status, generation, now);
-        if self.settings.lifecycle.pods_ready.is_some() {
-            pods_ready::observe(&mut status, false, generation, now);
-        }
+        let status = self.admitted(record, &assumed.assignment, now);
         let waited = wait(self.queued_since(record), now);
         let queue_name = &assumed.assignment.cluster_queue;
         let seconds = waited.as_secs();
@@ -327,27 +313,6 @@ fn event(record: &WorkloadRecord, warning: bool, reason: &str, note: String) -> 
         reason: reason.to_owned(),
         note,
     })
-}
-
-/// What a decision grants, as the object states it.
-fn admission_of(assignment: &Assignment) -> Admission {
-    let pod_set_assignments = assignment
-        .pod_sets
-        .iter()
-        .map(|set| PodSetAssignment {
-            name: set.name.to_string(),
-            flavors: set.flavors.iter().map(|(r, f)| (r.to_string(), f.to_string())).collect(),
-            resource_usage: set
-                .usage
-                .iter()
-                .map(|(r, a)| (r.to_string(), Quantity(resources::quantity_text(r, *a))))
-                .collect(),
-            count: Some(set.count),
-            topology_assignment: None,
-            delayed_topology_request: None,
-        })
-        .collect();
-    Admission { cluster_queue: assignment.cluster_queue.to_string(), pod_set_assignments }
 }
 
 /// The status as our field manager applies it: the conditions that it owns, and the version that it was decided on.

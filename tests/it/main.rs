@@ -23,4 +23,5 @@ mod shell_executor;
 mod shell_lease;
 mod shell_server;
 mod sim;
+mod simulate_replay;
 mod tables;

@@ -1,0 +1,135 @@
+//! Replays one recorded scenario on a core that does not lead.
+
+use super::outcome::{Grant, Outcome, PodSetGrant};
+use super::scenario::{Scenario, ScenarioError};
+use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::{Admission, WorkloadStatus};
+use crate::lifecycle::conditions;
+use crate::state::{Delta, Kind, State};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A core under replay, with what the objects were and have become.
+struct Stage {
+    state: State,
+    now: Timestamp,
+    objects: BTreeMap<ObjectKey, Value>,
+    before: BTreeMap<ObjectKey, WorkloadStatus>,
+    statuses: BTreeMap<ObjectKey, WorkloadStatus>,
+}
+
+/// What the scheduler decides on a scenario.
+pub fn replay(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+    let mut stage = Stage::new(scenario)?;
+    for cycle in 1..=scenario.cycles {
+        let changed = stage.cycle();
+        if cycle < scenario.cycles {
+            stage.feed_back(&changed);
+        }
+    }
+    Ok(stage.outcome())
+}
+
+impl Stage {
+    fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
+        let now = scenario.now;
+        let mut state = State::new(scenario.settings()?);
+        let mut objects = BTreeMap::new();
+        for (kind, object) in scenario.known_objects() {
+            if kind == Kind::Workload && scenario.cycles > 1 {
+                objects.insert(key_of(&object), object.clone());
+            }
+            state.apply(Delta::Applied { kind, object }, now);
+        }
+        for kind in Kind::all() {
+            state.apply(Delta::Synced { kind }, now);
+        }
+        state.queue_obstructed();
+        let before: BTreeMap<_, _> = state.statuses().map(|(key, s)| (key.clone(), s.clone())).collect();
+        Ok(Self { state, now, objects, statuses: before.clone(), before })
+    }
+
+    /// One cycle; answers with the workloads whose status it changed.
+    fn cycle(&mut self) -> Vec<ObjectKey> {
+        let decisions = self.state.engine_mut().cycle(self.now);
+        let mut changed = Vec::new();
+        for decision in decisions {
+            for (key, status) in self.state.outlook(&decision, self.now) {
+                self.statuses.insert(key.clone(), status);
+                changed.push(key);
+            }
+        }
+        changed
+    }
+
+    /// What a cycle decided becomes what the objects say.
+    fn feed_back(&mut self, keys: &[ObjectKey]) {
+        for key in keys {
+            let (Some(object), Some(status)) = (self.objects.get_mut(key), self.statuses.get(key)) else {
+                continue;
+            };
+            if let Value::Object(fields) = object {
+                fields.insert("status".to_owned(), json!(status));
+            }
+            let delta = Delta::Applied { kind: Kind::Workload, object: object.clone() };
+            self.state.apply(delta, self.now);
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let mut outcome = Outcome::default();
+        for (key, status) in &self.statuses {
+            let before = self.before.get(key);
+            if let Some(admission) = &status.admission
+                && before.and_then(|b| b.admission.as_ref()) != Some(admission)
+            {
+                outcome.admitted.insert(key.to_string(), grant(admission));
+            }
+            let preempted = |s: &WorkloadStatus| conditions::is_true(s, ConditionType::Preempted);
+            if preempted(status) && !before.is_some_and(preempted) {
+                let reason = conditions::reason(status, ConditionType::Preempted);
+                outcome.preempted.insert(key.to_string(), reason.to_owned());
+            }
+            let said =
+                status.conditions.iter().map(|c| (c.type_.clone(), (c.status.clone(), c.reason.clone())));
+            outcome.conditions.insert(key.to_string(), said.collect());
+        }
+        self.sort_pending(&mut outcome);
+        let unreadable = self.state.unreadable_objects();
+        outcome.unreadable = unreadable.map(|(key, why)| (key.to_string(), why.to_owned())).collect();
+        outcome
+    }
+
+    fn sort_pending(&self, outcome: &mut Outcome) {
+        let engine = self.state.engine();
+        let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
+        for queue in queues {
+            for workload in engine.pending_in_order(&queue) {
+                let parked = engine.is_parked(&workload.key);
+                let side = if parked { &mut outcome.inadmissible } else { &mut outcome.pending };
+                side.entry(queue.to_string()).or_default().push(workload.key.to_string());
+            }
+        }
+        for (queue, key) in self.state.waiting(self.now) {
+            outcome.inadmissible.entry(queue.to_owned()).or_default().push(key.to_string());
+        }
+    }
+}
+
+fn grant(admission: &Admission) -> Grant {
+    let pod_sets = admission.pod_set_assignments.iter().map(|set| PodSetGrant {
+        name: set.name.clone(),
+        count: set.count,
+        flavors: set.flavors.clone(),
+        resource_usage: set.resource_usage.iter().map(|(r, q)| (r.clone(), q.0.clone())).collect(),
+    });
+    Grant { cluster_queue: admission.cluster_queue.clone(), pod_sets: pod_sets.collect() }
+}
+
+fn key_of(object: &Value) -> ObjectKey {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    ObjectKey::new(text("/metadata/namespace"), text("/metadata/name"))
+}

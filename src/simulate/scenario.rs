@@ -1,0 +1,178 @@
+//! A recorded scenario: configuration, clock and objects as they stood before the cycle.
+
+use crate::api::config::Duration;
+use crate::scheduler::{AdmissionFairSharing, EngineGates, EngineSettings, FairStrategy};
+use crate::state::{Kind, Settings};
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// One line of input.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Scenario {
+    /// The clock; it stands still.
+    pub now: Timestamp,
+    /// How many cycles to run.
+    #[serde(default = "one")]
+    pub cycles: u32,
+    /// What differs from the defaults.
+    #[serde(default)]
+    pub config: ScenarioConfig,
+    /// Kubernetes objects with status, as stored.
+    #[serde(default)]
+    pub objects: Vec<Value>,
+}
+
+/// The part of the configuration that decisions depend on.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ScenarioConfig {
+    /// Whether preemption-based fair sharing is on.
+    fair_sharing: bool,
+    /// Its strategies in order; both when there are none.
+    fair_strategies: Vec<String>,
+    /// Order by past usage.
+    admission_fair_sharing: Option<UsageConfig>,
+    /// Differences from the defaults, by name.
+    feature_gates: BTreeMap<String, bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct UsageConfig {
+    usage_half_life_time: String,
+    usage_sampling_interval: String,
+    resource_weights: BTreeMap<String, f64>,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// Why a line cannot be replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScenarioError(String);
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+impl Scenario {
+    /// Reads one line.
+    pub fn parse(line: &str) -> Result<Self, ScenarioError> {
+        serde_json::from_str(line).map_err(|error| ScenarioError(error.to_string()))
+    }
+
+    /// What the core decides by.
+    pub(super) fn settings(&self) -> Result<Settings, ScenarioError> {
+        let config = &self.config;
+        let on = config.feature_gates.get("AdmissionFairSharing").copied().unwrap_or(true);
+        let usage = config.admission_fair_sharing.as_ref().filter(|_| on);
+        let strategies = config.fair_strategies.iter().map(|name| strategy(name));
+        let strategies = strategies.collect::<Result<Vec<_>, _>>()?;
+        let engine = EngineSettings {
+            fair_sharing: config
+                .fair_sharing
+                .then(|| if strategies.is_empty() { both() } else { strategies }),
+            admission_fair_sharing: usage.map(UsageConfig::settings).transpose()?,
+            gates: gates(&config.feature_gates),
+            ..EngineSettings::default()
+        };
+        Ok(Settings { engine, ..Settings::default() })
+    }
+
+    /// The objects of kinds that decisions depend on, without what a scenario does not hold: owners, which live elsewhere.
+    pub(super) fn known_objects(&self) -> impl Iterator<Item = (Kind, Value)> {
+        self.objects.iter().enumerate().filter_map(|(at, object)| {
+            let kind = kind_of(object)?;
+            let mut object = object.clone();
+            if kind == Kind::Workload {
+                complete(&mut object, at);
+            }
+            Some((kind, object))
+        })
+    }
+}
+
+impl UsageConfig {
+    fn settings(&self) -> Result<AdmissionFairSharing, ScenarioError> {
+        Ok(AdmissionFairSharing {
+            half_life: length("usageHalfLifeTime", &self.usage_half_life_time)?,
+            sampling: length("usageSamplingInterval", &self.usage_sampling_interval)?,
+            weights: self.resource_weights.iter().map(|(r, w)| (Arc::from(r.as_str()), *w)).collect(),
+        })
+    }
+}
+
+fn length(what: &str, text: &str) -> Result<SignedDuration, ScenarioError> {
+    let parsed = if text.is_empty() { Some(Duration::default()) } else { Duration::parse(text) };
+    let parsed = parsed.ok_or_else(|| ScenarioError(format!("{what}: {text:?} is not a duration")))?;
+    Ok(parsed.signed())
+}
+
+fn both() -> Vec<FairStrategy> {
+    vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare]
+}
+
+fn strategy(name: &str) -> Result<FairStrategy, ScenarioError> {
+    match name {
+        "LessThanOrEqualToFinalShare" => Ok(FairStrategy::LessThanOrEqualToFinalShare),
+        "LessThanInitialShare" => Ok(FairStrategy::LessThanInitialShare),
+        other => Err(ScenarioError(format!("fairStrategies: {other:?} is unknown"))),
+    }
+}
+
+/// The gates that change decisions; others are left aside.
+fn gates(set: &BTreeMap<String, bool>) -> EngineGates {
+    let mut gates = EngineGates::default();
+    for (name, value) in set {
+        let gate = match name.as_str() {
+            "PartialAdmission" => &mut gates.partial_admission,
+            "FlavorFungibility" => &mut gates.flavor_fungibility,
+            "FlavorFungibilityPreserveScanProgress" => &mut gates.preserve_scan_progress,
+            "PrioritySortingWithinCohort" => &mut gates.priority_sorting_within_cohort,
+            "FairSharingPreemptWithinNominal" => &mut gates.preempt_within_nominal,
+            "FairSharingPrioritizeNonBorrowing" => &mut gates.prioritize_non_borrowing,
+            "RecomputeAssignmentUponPreemptionTargetsOverlap" => &mut gates.recompute_on_overlap,
+            "ConcurrentAdmission" => &mut gates.concurrent_admission,
+            "MultiKueueOrchestratedPreemption" => &mut gates.orchestrated_preemption,
+            "ElasticJobsViaWorkloadSlices" => &mut gates.elastic_slices,
+            "PrioritizePreemptorWorkloads" => &mut gates.prioritize_preemptors,
+            _ => continue,
+        };
+        *gate = *value;
+    }
+    gates
+}
+
+/// The kind of an object, if the core follows it.
+pub(super) fn kind_of(object: &Value) -> Option<Kind> {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    Kind::find(group, text("kind"))
+}
+
+/// Gives a Workload what every stored one has, and takes from it its job, which is not part of the scenario. UIDs that
+/// are made up go by the order of the objects.
+fn complete(object: &mut Value, at: usize) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+            labels.remove(crate::api::names::JOB_UID_LABEL);
+        }
+        if let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) {
+            owners.retain(|owner| owner.get("kind").and_then(Value::as_str) == Some("Workload"));
+        }
+        metadata.entry("uid").or_insert_with(|| json!(format!("{at:08}")));
+    }
+    let checks = object.pointer_mut("/status/admissionChecks").and_then(Value::as_array_mut);
+    for check in checks.into_iter().flatten().filter_map(Value::as_object_mut) {
+        check.entry("lastTransitionTime").or_insert_with(|| json!(Timestamp::UNIX_EPOCH));
+    }
+}

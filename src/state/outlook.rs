@@ -1,0 +1,172 @@
+//! What decisions make of Workloads: the one place for the writes that follow, and for whoever looks ahead without writing.
+
+use super::State;
+use super::records::WorkloadRecord;
+use crate::api::ObjectKey;
+use crate::api::reason::{ConditionType, PendingReason};
+use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
+use crate::lifecycle::{checks, conditions, eviction, pods_ready, reservation, workload};
+use crate::resources;
+use crate::scheduler::{Assignment, Decision, Engine, Outcome, Verdict, Victim};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// What stands for a UID that is not known.
+const UNKNOWN: &str = "UNKNOWN";
+
+impl State {
+    /// The scheduler, for a replica that looks ahead instead of acting.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The same, to be driven by hand.
+    pub(crate) fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// All Workloads with their status.
+    pub(crate) fn statuses(&self) -> impl Iterator<Item = (&ObjectKey, &WorkloadStatus)> {
+        self.workloads.iter().map(|(key, record)| (key, &*record.status))
+    }
+
+    /// Workloads that count as pending without a place in the queue.
+    pub(crate) fn waiting(&self, now: Timestamp) -> impl Iterator<Item = (&str, &ObjectKey)> {
+        self.workloads.iter().filter_map(move |(key, record)| {
+            let facts = self.facts(key, record);
+            let place = workload::plan(&Self::subject(record), &facts, &self.settings.lifecycle, now).place;
+            let waits = place == workload::Place::Waiting && self.engine.workload(key).is_none();
+            self.cluster_queue_name(record).filter(|_| waits).map(|queue| (queue, key))
+        })
+    }
+
+    /// Queues those whose requests are not valid, so that their turn comes and says so.
+    pub(crate) fn queue_obstructed(&mut self) {
+        let obstructed = self.workloads.iter().filter(|(_, record)| record.effective.misconfigured.is_some());
+        let keys: Vec<ObjectKey> = obstructed.map(|(key, _)| key.clone()).collect();
+        for workload in keys.iter().filter_map(|key| self.queued(key)).collect::<Vec<_>>() {
+            self.engine.enqueue(workload);
+        }
+    }
+
+    /// Objects that cannot be read, and why.
+    pub(crate) fn unreadable_objects(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
+        self.unreadable.iter().map(|((_, key), problem)| (key, problem.as_str()))
+    }
+
+    /// The statuses that a decision leads to, first that of the workload that was judged.
+    pub(crate) fn outlook(&self, decision: &Decision, now: Timestamp) -> Vec<(ObjectKey, WorkloadStatus)> {
+        let Some(record) = self.workloads.get(&decision.key) else {
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        let own = match &decision.outcome {
+            Outcome::Admitted(assignment) => {
+                all.extend(self.replaced(record, now));
+                self.admitted(record, assignment, now)
+            }
+            Outcome::Pending(verdict) | Outcome::Skipped(verdict) => pending(record, verdict, now),
+            Outcome::Preempting(verdict, victims) => {
+                all.extend(victims.iter().filter_map(|victim| self.preempted(record, victim, now)));
+                pending(record, verdict, now)
+            }
+        };
+        all.insert(0, (decision.key.clone(), own));
+        all
+    }
+
+    /// The status with a reservation, and with the admission if nothing else is waited for.
+    pub(super) fn admitted(
+        &self,
+        record: &WorkloadRecord,
+        assignment: &Assignment,
+        now: Timestamp,
+    ) -> WorkloadStatus {
+        let queue = self.cluster_queues.get(&assignment.cluster_queue);
+        let admission = admission_of(assignment);
+        let names = queue.map(|q| checks::applicable(&q.object.spec, Some(&admission))).unwrap_or_default();
+        let facts = self.facts(&record.meta.key, record);
+        let mut status = workload::resumed(&Self::subject(record), &facts, now);
+        let generation = record.meta.generation;
+        reservation::reserve(&mut status, admission, generation, now);
+        checks::add(&mut status, &names, now);
+        reservation::sync_admitted(&mut status, generation, now);
+        if self.settings.lifecycle.pods_ready.is_some() {
+            pods_ready::observe(&mut status, false, generation, now);
+        }
+        status
+    }
+
+    /// The slice that an admitted one takes over from is over.
+    fn replaced(&self, record: &WorkloadRecord, now: Timestamp) -> Option<(ObjectKey, WorkloadStatus)> {
+        let old = self.workloads.get(record.replaces.as_deref()?)?;
+        let mut status = (*old.status).clone();
+        let statement = conditions::Statement {
+            kind: ConditionType::Finished,
+            holds: true,
+            reason: "WorkloadSliceReplaced",
+            message: &format!("Replaced to accommodate a workload (UID: {})", record.meta.uid),
+        };
+        conditions::set(&mut status, &statement, old.meta.generation, now);
+        Some((old.meta.key.clone(), status))
+    }
+
+    /// The status of one that must go for another.
+    pub(super) fn preempted(
+        &self,
+        preemptor: &WorkloadRecord,
+        victim: &Victim,
+        now: Timestamp,
+    ) -> Option<(ObjectKey, WorkloadStatus)> {
+        let record = self.workloads.get(&victim.key)?;
+        let mut status = (*record.status).clone();
+        let uid = if preemptor.meta.uid.is_empty() { UNKNOWN } else { &preemptor.meta.uid };
+        let message = format!(
+            "Preempted to accommodate a workload (UID: {uid}, JobUID: {}) due to {}; preemptor path: {}; preemptee path: {}",
+            preemptor.job_uid.as_deref().unwrap_or(UNKNOWN),
+            victim.reason.text(),
+            victim.preemptor_path,
+            victim.preemptee_path,
+        );
+        eviction::preempt(&mut status, victim.reason, &message, record.meta.generation, now);
+        Some((victim.key.clone(), status))
+    }
+}
+
+/// The status of one that waits on.
+fn pending(record: &WorkloadRecord, verdict: &Verdict, now: Timestamp) -> WorkloadStatus {
+    let mut status = (*record.status).clone();
+    let (message, generation) = (verdict.to_string(), record.meta.generation);
+    reservation::unreserve(&mut status, verdict.reason, &message, generation, now);
+    if verdict.reason == PendingReason::AdmissionGated {
+        let statement = conditions::Statement {
+            kind: ConditionType::BlockedOnPreemptionGates,
+            holds: true,
+            reason: "PreemptionGated",
+            message: &message,
+        };
+        conditions::set(&mut status, &statement, generation, now);
+    }
+    status
+}
+
+/// What a decision grants, as the object states it.
+fn admission_of(assignment: &Assignment) -> Admission {
+    let pod_set_assignments = assignment
+        .pod_sets
+        .iter()
+        .map(|set| PodSetAssignment {
+            name: set.name.to_string(),
+            flavors: set.flavors.iter().map(|(r, f)| (r.to_string(), f.to_string())).collect(),
+            resource_usage: set
+                .usage
+                .iter()
+                .map(|(r, a)| (r.to_string(), Quantity(resources::quantity_text(r, *a))))
+                .collect(),
+            count: Some(set.count),
+            topology_assignment: None,
+            delayed_topology_request: None,
+        })
+        .collect();
+    Admission { cluster_queue: assignment.cluster_queue.to_string(), pod_set_assignments }
+}

@@ -1,0 +1,121 @@
+//! Recorded scenarios in, outcomes out: through the same door as `sluice simulate --jsonl`.
+
+use serde_json::{Value, json};
+use sluice::simulate::{Scenario, replay};
+
+const OURS: &str = "kueue.x-k8s.io/v1beta2";
+
+fn queue(name: &str, cpu: &str, strategy: &str) -> Value {
+    json!({"apiVersion": OURS, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+        "namespaceSelector": {}, "queueingStrategy": strategy,
+        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
+            {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": cpu}]}]}]}})
+}
+
+fn local(name: &str, cluster_queue: &str) -> Value {
+    json!({"apiVersion": OURS, "kind": "LocalQueue", "metadata": {"namespace": "team", "name": name},
+        "spec": {"clusterQueue": cluster_queue}})
+}
+
+fn workload(name: &str, queue: &str, cpu: &str, status: &Value) -> Value {
+    json!({"apiVersion": OURS, "kind": "Workload", "metadata": {"namespace": "team", "name": name},
+        "spec": {"queueName": queue, "podSets": [{"name": "main", "count": 2, "template": {"spec": {
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}}]},
+        "status": status})
+}
+
+fn holding(queue: &str, cpu: &str) -> Value {
+    json!({"admission": {"clusterQueue": queue, "podSetAssignments": [
+            {"name": "main", "count": 2, "flavors": {"cpu": "plain"}, "resourceUsage": {"cpu": cpu}}]},
+        "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "ByTest", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+}
+
+/// What comes of objects beside a namespace and a flavor.
+fn outcome(cycles: u32, config: &Value, mut objects: Vec<Value>) -> Value {
+    objects.insert(0, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}));
+    objects.insert(1, json!({"apiVersion": OURS, "kind": "ResourceFlavor", "metadata": {"name": "plain"}}));
+    let line = json!({"suite": "own", "name": "own", "now": "2026-01-01T00:00:00Z", "cycles": cycles,
+        "config": config, "objects": objects});
+    let scenario = Scenario::parse(&line.to_string()).unwrap();
+    let first = serde_json::to_string(&replay(&scenario).unwrap()).unwrap();
+    assert_eq!(first, serde_json::to_string(&replay(&scenario).unwrap()).unwrap());
+    serde_json::from_str(&first).unwrap()
+}
+
+#[test]
+fn one_cycle_takes_one_head_of_each_queue() {
+    let none = json!({});
+    let objects = vec![
+        queue("a", "4", "BestEffortFIFO"),
+        queue("b", "3", "StrictFIFO"),
+        local("to-a", "a"),
+        local("to-b", "b"),
+        workload("first", "to-a", "1", &none),
+        workload("second", "to-a", "500m", &none),
+        workload("blocked", "to-b", "1", &none),
+        workload("running", "to-b", "1", &holding("b", "2")),
+    ];
+    let got = outcome(1, &json!({}), objects.clone());
+    let granted = json!({"team/first": {"clusterQueue": "a", "podSets": [
+        {"name": "main", "count": 2, "flavors": {"cpu": "plain"}, "resourceUsage": {"cpu": "2"}}]}});
+    let waits =
+        json!({"QuotaReserved": ["False", "WaitingForQuota"], "Admitted": ["False", "NoReservation"]});
+    let runs = json!({"QuotaReserved": ["True", "QuotaReserved"], "Admitted": ["True", "Admitted"]});
+    assert_eq!(got["admitted"], granted);
+    assert_eq!(got["preempted"], json!({}));
+    assert_eq!(got["pending"], json!({"a": ["team/second"], "b": ["team/blocked"]}));
+    assert_eq!(got["inadmissible"], json!({}));
+    let conditions = json!({"team/first": runs, "team/second": {}, "team/blocked": waits,
+        "team/running": {"QuotaReserved": ["True", "ByTest"]}});
+    assert_eq!(got["conditions"], conditions);
+    let later = outcome(2, &json!({}), objects);
+    assert_eq!(later["admitted"].as_object().unwrap().len(), 2, "{later}");
+    assert_eq!(later["pending"], json!({"b": ["team/blocked"]}));
+}
+
+#[test]
+fn what_does_not_fit_a_best_effort_queue_is_set_aside() {
+    let objects = vec![
+        queue("a", "3", "BestEffortFIFO"),
+        local("to-a", "a"),
+        workload("large", "to-a", "2", &json!({})),
+        workload("small", "to-a", "1", &json!({})),
+    ];
+    let got = outcome(1, &json!({}), objects);
+    assert_eq!(got["inadmissible"], json!({"a": ["team/large"]}));
+    assert_eq!(got["conditions"]["team/large"]["QuotaReserved"], json!(["False", "ExceedsMaxQuota"]));
+    assert_eq!(got["pending"], json!({"a": ["team/small"]}));
+}
+
+#[test]
+fn an_object_that_cannot_be_read_concerns_itself_alone() {
+    let mut broken = workload("broken", "to-a", "1", &json!({}));
+    broken["spec"]["podSets"] = json!("none");
+    let objects = vec![
+        queue("a", "3", "BestEffortFIFO"),
+        local("to-a", "a"),
+        broken,
+        workload("ok", "to-a", "1", &json!({})),
+    ];
+    let got = outcome(1, &json!({}), objects);
+    assert!(got["admitted"]["team/ok"].is_object(), "{got}");
+    assert!(got["unreadable"]["team/broken"].as_str().unwrap().contains("cannot be read"), "{got}");
+}
+
+#[test]
+fn bad_lines_are_refused_with_a_reason() {
+    let table = [
+        ("{", "EOF"),
+        (r#"{"objects": []}"#, "missing field `now`"),
+        (r#"{"now": "yesterday", "objects": []}"#, "column 19"),
+    ];
+    for (line, why) in table {
+        let error = Scenario::parse(line).unwrap_err().to_string();
+        assert!(error.contains(why), "{line}: {error}");
+    }
+    let config = json!({"fairSharing": true, "fairStrategies": ["Fairest"]});
+    let line = json!({"now": "2026-01-01T00:00:00Z", "config": config, "objects": []});
+    let error = replay(&Scenario::parse(&line.to_string()).unwrap()).unwrap_err().to_string();
+    assert_eq!(error, "fairStrategies: \"Fairest\" is unknown");
+}
