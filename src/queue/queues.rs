@@ -226,14 +226,6 @@ impl Queues {
         self.refresh(&name);
     }
 
-    /// Whether the workload is parked.
-    pub fn is_parked(&self, key: &ObjectKey) -> bool {
-        let class = self.places.get(key).and_then(|place| {
-            self.by_name.get(&place.queue).and_then(|pending| pending.classes.get(&place.class))
-        });
-        class.is_some_and(|class| class.parked.is_some())
-    }
-
     /// The pending workload.
     pub fn workload(&self, key: &ObjectKey) -> Option<&Workload> {
         let place = self.places.get(key)?;

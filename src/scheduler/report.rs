@@ -27,11 +27,6 @@ impl Engine {
         self.pending.workload(key)
     }
 
-    /// Whether the workload is parked until something changes.
-    pub fn is_parked(&self, key: &ObjectKey) -> bool {
-        self.pending.is_parked(key)
-    }
-
     /// What the workload holds.
     pub fn charge_of(&self, key: &ObjectKey) -> Option<&Charge> {
         self.holders.get(key).map(|holder| &holder.charge)
