@@ -87,7 +87,7 @@ type Wanted = (usize, Amount);
 struct Choice {
     index: usize,
     grade: Grade,
-    needs: Vec<(PairId, i128, Mode)>,
+    needs: Vec<(PairId, i128, Grade)>,
 }
 
 struct Search<'a, 'f> {
@@ -138,7 +138,8 @@ impl<'a, 'f> Search<'a, 'f> {
         let queue = self.question.queue;
         let sum = sums(self.question.pod_sets, &members, queue);
         let mut pick = Pick { members, flavors: Vec::new() };
-        for (resource, amount) in &sum {
+        // The last by name first, as Kueue does: the first group that fails names the reason.
+        for (resource, amount) in sum.iter().rev() {
             let Some(group) = queue.groups.iter().position(|group| group.position(resource).is_some()) else {
                 if *amount == Amount::ZERO || self.field.settings.undeclared == Undeclared::Ignore {
                     continue;
@@ -194,13 +195,13 @@ impl<'a, 'f> Search<'a, 'f> {
                 continue;
             }
             let choice = self.try_flavor(index, group, &wanted);
-            let unfit = choice.needs.iter().filter(|(_, _, mode)| *mode != Mode::Fit);
+            let unfit = choice.needs.iter().filter(|(_, _, grade)| grade.mode != Mode::Fit);
             let found: Vec<Blocker> = unfit
                 .map(|(pair, need, _)| {
                     self.field.blocker(&self.question.asker(), *pair, *need, &self.names(pick))
                 })
                 .collect();
-            let first = choice.needs.iter().find(|(_, _, mode)| *mode != Mode::Fit);
+            let first = choice.needs.iter().find(|(_, _, grade)| grade.mode != Mode::Fit);
             needs.extend(first.map(|(pair, need, _)| (*pair, *need)));
             severity = if found.is_empty() { severity } else { milder(severity, &found) };
             blockers.extend(found);
@@ -230,10 +231,10 @@ impl<'a, 'f> Search<'a, 'f> {
     /// Makes a choice part of the assignment.
     fn take(&mut self, best: &Choice, wanted: &[Wanted]) {
         self.found.mode = self.found.mode.min(best.grade.mode);
-        self.found.borrows = self.found.borrows.max(best.grade.level);
-        for ((pair, _, mode), (_, amount)) in best.needs.iter().zip(wanted) {
+        for ((pair, _, grade), (_, amount)) in best.needs.iter().zip(wanted) {
+            self.found.borrows = self.found.borrows.max(grade.level);
             add(&mut self.found.usage, *pair, amount.wide());
-            if mode.needs_room() && !self.found.short.contains(pair) {
+            if grade.mode.needs_room() && !self.found.short.contains(pair) {
                 self.found.short.push(*pair);
             }
         }
@@ -313,7 +314,7 @@ impl<'a, 'f> Search<'a, 'f> {
             };
             let need = of(&self.found.usage, pair) + amount.wide();
             let found = self.field.grade(&self.question.asker(), pair, need);
-            choice.needs.push((pair, need, found.mode));
+            choice.needs.push((pair, need, found));
             if worst.is_none_or(|worst| worst.preferred_over(found, fungibility)) {
                 worst = Some(found);
             }

@@ -160,6 +160,8 @@ pub struct ClusterQueue {
 /// The entry of a namespace, as admission fair sharing sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalQueue {
+    /// Where it leads.
+    pub cluster_queue: Arc<str>,
     /// Weight; 1 when absent.
     pub weight: Option<f64>,
     /// Decayed usage by resource in whole units (cores, bytes), and when it was computed.

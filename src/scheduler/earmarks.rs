@@ -41,12 +41,13 @@ pub struct Preemption {
 impl Engine {
     /// Keeps room for a pending workload; its victims are gone in the plan from now on.
     pub(super) fn earmark(&mut self, key: &ObjectKey, earmark: Earmark) {
+        // Nothing is free before the victims are gone in fact: only then is there anybody to wake.
         for victim in earmark.victims.keys() {
             if let Some(holder) = self.holders.set_leaving(victim, Some(key.clone())) {
-                self.hold(holder.node, &negated(&holder.usage), &[Layer::Planned]);
+                self.tree.hold(holder.node, &negated(&holder.usage), &[Layer::Planned]);
             }
         }
-        self.hold(earmark.node, &earmark.usage, &[Layer::Planned]);
+        self.tree.hold(earmark.node, &earmark.usage, &[Layer::Planned]);
         let queue = self.pending.workload(key).map(|workload| Arc::clone(&workload.cluster_queue));
         if let (Some(queue), Some(class)) = (queue, self.pending.single_out(key)) {
             let any = earmark.usage.iter().map(|(pair, _)| *pair).collect();

@@ -9,7 +9,7 @@ use super::usage_order::UsageOrder;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{Queues, Rank, Verdict, Workload};
-use crate::quota::{Layer, Moved, NodeConfig, NodeId, NodeRef, Tree, Usage};
+use crate::quota::{Layer, Moved, NodeConfig, NodeId, NodeRef, PairId, Tree, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -106,10 +106,13 @@ impl Engine {
         self.reopen(touched);
     }
 
-    /// Sets or removes what admission fair sharing knows of a LocalQueue that leads to a ClusterQueue.
-    pub fn set_local_queue(&mut self, key: &ObjectKey, cluster_queue: &str, queue: Option<LocalQueue>) {
+    /// Sets or removes what admission fair sharing knows of a LocalQueue.
+    pub fn set_local_queue(&mut self, key: &ObjectKey, queue: Option<LocalQueue>) {
+        let name = queue.as_ref().map(|queue| Arc::clone(&queue.cluster_queue));
         self.order.set(key, queue);
-        self.rank(key, cluster_queue);
+        if let Some(name) = name {
+            self.rank(key, &name);
+        }
     }
 
     /// Brings the place of a LocalQueue in its ClusterQueue in step with its past usage.
@@ -145,6 +148,9 @@ impl Engine {
             (None, _) => Some(missing(queue)).filter(|_| self.pending.counts(queue).total() > 0),
         };
         set(&mut self.closed, queue, verdict);
+        for local in self.order.of_queue(queue) {
+            self.rank(&local, queue);
+        }
     }
 
     /// Why a ClusterQueue admits nothing: what the caller said, or a cycle of cohorts above it.
@@ -226,7 +232,16 @@ impl Engine {
     /// Moves usage in the tree and wakes what waited for it.
     pub(super) fn hold(&mut self, node: NodeId, usage: &Usage, layers: &[Layer]) {
         let root = self.tree.root(node);
-        let moved = self.tree.hold(node, usage, layers);
+        let before = self.tree.borrowers(node, usage);
+        let mut moved = self.tree.hold(node, usage, layers);
+        let after = self.tree.borrowers(node, usage);
+        // What was taken matters to others only where a node begins to borrow: its workloads may be reclaimed from then on.
+        // Where nothing changes hands but quota, whoever could evict the newcomer is no better off than before it came.
+        let begins = |pair: &PairId| {
+            let count = |all: &[(PairId, usize)]| all.iter().find(|(p, _)| p == pair).map_or(0, |(_, n)| *n);
+            count(&after) > count(&before)
+        };
+        moved.taken.retain(begins);
         self.wake(root, &moved);
     }
 

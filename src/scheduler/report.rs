@@ -83,7 +83,7 @@ impl Engine {
 
     /// Whether the workload takes no turns until something changes.
     pub fn is_parked(&self, key: &ObjectKey) -> bool {
-        self.pending.is_parked(key)
+        self.pending.is_parked(key) && !self.earmarks.contains_key(key)
     }
 
     /// How many are ahead of the workload in its ClusterQueue.

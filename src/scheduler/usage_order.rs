@@ -9,7 +9,7 @@ use crate::api::ObjectKey;
 use crate::quota::FlavorResource;
 use crate::resources::{Amount, float};
 use jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Usage by resource in whole units: cores, bytes.
@@ -26,14 +26,30 @@ struct Local {
 #[derive(Clone, Debug, Default)]
 pub(super) struct UsageOrder {
     locals: BTreeMap<ObjectKey, Local>,
+    by_queue: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
 }
 
 impl UsageOrder {
+    /// Sets or removes a LocalQueue. What a known one has used is known better here than by whoever says so.
     pub(super) fn set(&mut self, key: &ObjectKey, config: Option<LocalQueue>) {
-        match config {
-            Some(config) => self.locals.entry(key.clone()).or_default().config = config,
-            None => drop(self.locals.remove(key)),
+        let old = self.locals.remove(key);
+        if let Some(all) = old.as_ref().and_then(|old| self.by_queue.get_mut(&old.config.cluster_queue)) {
+            all.remove(key);
         }
+        let Some(mut config) = config else {
+            return;
+        };
+        self.by_queue.entry(Arc::clone(&config.cluster_queue)).or_default().insert(key.clone());
+        let penalties = old.map(|old| {
+            (config.consumed, config.sampled_at) = (old.config.consumed, old.config.sampled_at);
+            old.penalties
+        });
+        self.locals.insert(key.clone(), Local { config, penalties: penalties.unwrap_or_default() });
+    }
+
+    /// LocalQueues that lead to a ClusterQueue.
+    pub(super) fn of_queue(&self, cluster_queue: &str) -> Vec<ObjectKey> {
+        self.by_queue.get(cluster_queue).into_iter().flatten().cloned().collect()
     }
 
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&LocalQueue> {

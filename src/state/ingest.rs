@@ -2,6 +2,7 @@
 
 use super::decode::groups_of;
 use super::interface::{Effect, Event, Kind};
+use super::past_usage;
 use super::records::{
     CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, WorkloadRecord,
 };
@@ -226,6 +227,7 @@ impl State {
         }
         let deleting = meta.deleting;
         let spec = object.spec.clone();
+        self.engine.set_local_queue(&key, Some(past_usage::of(&object)));
         let before = self.local_queues.insert(key.clone(), LocalQueueRecord { meta, object });
         self.dirty.insert(Item::LocalQueue(key.clone()));
         if before.is_none_or(|b| b.object.spec != spec || b.meta.deleting != deleting) {
@@ -354,6 +356,7 @@ impl State {
         if let Some(record) = self.local_queues.remove(key) {
             let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
             take_from(&mut self.queues_by_cluster_queue, &target, key);
+            self.engine.set_local_queue(key, None);
             self.local_queue_changed(key);
             self.published.config_changed();
         }

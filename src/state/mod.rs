@@ -14,6 +14,7 @@ mod interface;
 mod job_start;
 mod job_step;
 mod outlook;
+mod past_usage;
 mod queue_status;
 mod queues;
 mod records;

@@ -65,7 +65,9 @@ impl State {
                 all.extend(self.replaced(record, now));
                 self.admitted(record, assignment, now)
             }
-            Outcome::Pending(verdict) | Outcome::Skipped(verdict) | Outcome::Gated(verdict) => pending(record, verdict, now),
+            Outcome::Pending(verdict) | Outcome::Skipped(verdict) | Outcome::Gated(verdict) => {
+                pending(record, verdict, now)
+            }
             Outcome::Preempting(verdict, victims) => {
                 all.extend(victims.iter().filter_map(|victim| self.preempted(record, victim, now)));
                 pending(record, verdict, now)
