@@ -32,7 +32,7 @@ pub struct Rank(u64);
 impl Rank {
     /// The rank of past usage.
     pub fn of(usage: f64) -> Self {
-        Self(usage.max(0.0).to_bits())
+        Self(if usage > 0.0 { usage.to_bits() } else { 0 })
     }
 }
 

@@ -130,6 +130,14 @@ impl Queues {
         self.refresh(queue);
     }
 
+    /// Keeps a class active that was told why it waits, with the place where its search goes on.
+    pub fn go_on(&mut self, queue: &str, class: ClassId, verdict: &Arc<Verdict>, cursor: Option<Cursor>) {
+        if let Some(class) = self.by_name.get_mut(queue).and_then(|pending| pending.classes.get_mut(&class)) {
+            class.verdict = Some(Arc::clone(verdict));
+            class.cursor = cursor;
+        }
+    }
+
     /// Keeps a class active, with the place where its search goes on.
     pub fn keep(&mut self, queue: &str, class: ClassId, cursor: Option<Cursor>) {
         if let Some(class) = self.by_name.get_mut(queue).and_then(|pending| pending.classes.get_mut(&class)) {
@@ -146,7 +154,7 @@ impl Queues {
         available: impl Fn(&str) -> i128,
     ) {
         let spot = (tree, pair);
-        let mut woken = self.waits.any(&spot);
+        let mut woken = self.waits.any(&spot, freed);
         if freed {
             woken.extend(self.waits.met(&spot, available));
         }

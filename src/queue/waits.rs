@@ -18,6 +18,8 @@ pub struct Waits {
     pub needs: BTreeMap<PairId, i128>,
     /// Any change of what is in use may let it in.
     pub any: BTreeSet<PairId>,
+    /// Anything that is given back may let it in, perhaps with somebody evicted.
+    pub freed: BTreeSet<PairId>,
     /// Queues whose blocked heads keep the quota from it.
     pub claims: BTreeSet<Arc<str>>,
 }
@@ -32,6 +34,7 @@ type Needs = BTreeMap<Arc<str>, BTreeSet<(i128, ClassId)>>;
 pub(super) struct WaitIndex {
     needs: BTreeMap<Spot, Needs>,
     any: BTreeMap<Spot, BTreeSet<Waiter>>,
+    freed: BTreeMap<Spot, BTreeSet<Waiter>>,
     claims: BTreeMap<Arc<str>, BTreeSet<Waiter>>,
 }
 
@@ -45,6 +48,9 @@ impl WaitIndex {
             }
             for pair in &waits.any {
                 self.any.entry((tree, *pair)).or_default().insert(waiter());
+            }
+            for pair in &waits.freed {
+                self.freed.entry((tree, *pair)).or_default().insert(waiter());
             }
         }
         for claimant in &waits.claims {
@@ -72,6 +78,9 @@ impl WaitIndex {
             for pair in &waits.any {
                 drop_waiter(&mut self.any, &(tree, *pair), &(Arc::clone(queue), class));
             }
+            for pair in &waits.freed {
+                drop_waiter(&mut self.freed, &(tree, *pair), &(Arc::clone(queue), class));
+            }
         }
         for claimant in &waits.claims {
             drop_waiter(&mut self.claims, claimant, &(Arc::clone(queue), class));
@@ -90,9 +99,10 @@ impl WaitIndex {
             .collect()
     }
 
-    /// Classes that wait for any change there.
-    pub(super) fn any(&self, spot: &Spot) -> Vec<Waiter> {
-        self.any.get(spot).into_iter().flatten().cloned().collect()
+    /// Classes that wait for any change there, or for anything given back if that is what happened.
+    pub(super) fn any(&self, spot: &Spot, freed: bool) -> Vec<Waiter> {
+        let given = self.freed.get(spot).filter(|_| freed).into_iter().flatten();
+        self.any.get(spot).into_iter().flatten().chain(given).cloned().collect()
     }
 
     /// Classes that a claim of the queue's head keeps out.

@@ -5,7 +5,7 @@
 
 use super::cells::Layer;
 use super::tree::{Node, NodeId, Tree};
-use super::{FlavorResource, Limits, NodeRef, PairId, Usage};
+use super::{FlavorResource, Limits, NodeRef, PairId};
 use crate::resources::Amount;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -121,13 +121,6 @@ impl Tree {
     /// Whether a node uses no more than its subtree owns.
     pub fn within_nominal(&self, node: NodeId, pair: PairId, layer: Layer) -> bool {
         !self.borrows_with(node, pair, 0, layer)
-    }
-
-    /// How many nodes of a path use more than they own, by pair of the usage.
-    pub fn borrowers(&self, leaf: NodeId, usage: &Usage) -> Vec<(PairId, usize)> {
-        let beyond =
-            |pair: PairId| self.up(leaf).filter(|node| node.cell(pair).borrowed(Layer::Planned) > 0).count();
-        usage.iter().map(|(pair, _)| (*pair, beyond(*pair))).collect()
     }
 
     /// Height of the smallest subtree that could give so much without borrowing, and whether that subtree has a parent

@@ -67,17 +67,18 @@ pub(super) struct Judgement {
     pub(super) waits: Waits,
 }
 
-/// Assigns flavors, from the cursor on; a search that began behind the first flavor and finds nothing starts over.
+/// Assigns flavors, from the cursor on.
 pub(super) fn assign(field: &mut Field, question: &Question) -> Judgement {
-    let generation = field.tree.generation(question.queue.node);
-    let preserve = field.settings.gates.preserve_scan_progress;
-    let fresh = |c: &&Cursor| (preserve && c.cycle + 1 >= question.cycle) || c.generation == generation;
-    let cursor = question.cursor.filter(fresh);
-    let first = Search::new(field, Question { cursor, ..*question }).run();
-    if first.mode == Mode::Fit || cursor.is_none() {
-        return first;
+    Search::new(field, *question).run()
+}
+
+impl Question<'_> {
+    /// The cursor, unless it is out of date.
+    pub(super) fn fresh_cursor(&self, field: &Field) -> Option<&Cursor> {
+        let generation = field.tree.generation(self.queue.node);
+        let preserve = field.settings.gates.preserve_scan_progress;
+        self.cursor.filter(|c| (preserve && c.cycle + 1 >= self.cycle) || c.generation == generation)
     }
-    Search::new(field, Question { cursor: None, ..*question }).run()
 }
 
 /// A requested resource of a group: its place among the covered, and how much.
@@ -294,11 +295,12 @@ impl<'a, 'f> Search<'a, 'f> {
         }
         if self.found.mode == Mode::Fit {
             self.found.waits.needs.extend(needs);
-            if !self.settled.is_empty() || self.question.queue.may_preempt() {
+            if !self.settled.is_empty() {
                 self.found.waits.any.extend(self.settled.drain(..).chain(pairs()));
             }
-        } else if self.question.queue.may_preempt() {
-            self.found.waits.any.extend(pairs());
+        }
+        if self.question.queue.may_preempt() {
+            self.found.waits.freed.extend(pairs());
         }
         self.found.blockers.extend(blockers);
     }

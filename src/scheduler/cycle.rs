@@ -92,9 +92,13 @@ impl Engine {
     }
 
     fn park(&mut self, queue: &Arc<str>, class: crate::queue::ClassId, short: Short) -> Found {
-        let Short { verdict, waits, claim, aside } = short;
+        let Short { verdict, waits, claim, aside, cursor } = short;
         let verdict = Arc::new(verdict);
         let claim = claim.filter(|_| self.reclaim_policy(queue) != ReclaimPolicy::Any);
+        if cursor.is_some() {
+            self.pending.go_on(queue, class, &verdict, cursor);
+            return Found::Parked(verdict, claim);
+        }
         let parked = Parked { aside, claim: claim.clone(), waits };
         self.pending.park(queue, class, &verdict, parked);
         Found::Parked(verdict, claim)
@@ -152,7 +156,7 @@ impl Engine {
         let names: Vec<&str> = claims.iter().map(|name| &**name).collect();
         let text = format!("the quota is kept for the head of ClusterQueue {}", names.join(", "));
         let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForQuota, &text));
-        let waits = Waits { tree: Some(root), any: short, claims, needs: BTreeMap::new() };
+        let waits = Waits { tree: Some(root), any: short, claims, ..Waits::default() };
         let parked = Parked { aside: false, claim: None, waits };
         self.pending.park(&entry.queue, entry.class, &verdict, parked);
         Outcome::Pending(verdict)

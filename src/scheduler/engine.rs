@@ -9,7 +9,7 @@ use super::usage_order::UsageOrder;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{Queues, Rank, Verdict, Workload};
-use crate::quota::{Layer, Moved, NodeConfig, NodeId, NodeRef, PairId, Tree, Usage};
+use crate::quota::{Layer, Moved, NodeConfig, NodeId, NodeRef, Tree, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -232,16 +232,7 @@ impl Engine {
     /// Moves usage in the tree and wakes what waited for it.
     pub(super) fn hold(&mut self, node: NodeId, usage: &Usage, layers: &[Layer]) {
         let root = self.tree.root(node);
-        let before = self.tree.borrowers(node, usage);
-        let mut moved = self.tree.hold(node, usage, layers);
-        let after = self.tree.borrowers(node, usage);
-        // What was taken matters to others only where a node begins to borrow: its workloads may be reclaimed from then on.
-        // Where nothing changes hands but quota, whoever could evict the newcomer is no better off than before it came.
-        let begins = |pair: &PairId| {
-            let count = |all: &[(PairId, usize)]| all.iter().find(|(p, _)| p == pair).map_or(0, |(_, n)| *n);
-            count(&after) > count(&before)
-        };
-        moved.taken.retain(begins);
+        let moved = self.tree.hold(node, usage, layers);
         self.wake(root, &moved);
     }
 

@@ -7,7 +7,7 @@ use super::matching::selects;
 use super::preemption::{Field, Preemptor, Target};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
-use crate::queue::{Claim, ClassId, OrderKey, PodSet, Verdict, Waits, Workload};
+use crate::queue::{Claim, ClassId, Cursor, OrderKey, PodSet, Verdict, Waits, Workload};
 use crate::quota::Usage;
 use std::sync::Arc;
 
@@ -55,6 +55,8 @@ pub(super) struct Short {
     pub(super) claim: Option<Claim>,
     /// Whether it is passed over even at the head of a StrictFIFO queue.
     pub(super) aside: bool,
+    /// Where the search goes on in the next cycle, if there are flavors left to try.
+    pub(super) cursor: Option<Cursor>,
 }
 
 impl Entry {
@@ -84,7 +86,7 @@ impl Engine {
         };
         let queue = Arc::clone(name);
         if let Some(verdict) = obstacle {
-            let short = Short { verdict, waits: Waits::default(), claim: None, aside: true };
+            let short = Short { verdict, waits: Waits::default(), claim: None, aside: true, cursor: None };
             let found = Found::Short(Box::new(short));
             return Some(Entry { queue, class, workload, borrows: 0, usage: Usage::new(), found });
         }
@@ -99,7 +101,7 @@ impl Engine {
         &mut self,
         name: &Arc<str>,
         workload: &Workload,
-        cursor: Option<&crate::queue::Cursor>,
+        cursor: Option<&Cursor>,
         bound: Option<&[super::assign::Pick]>,
     ) -> Option<(Plan, Vec<Target>)> {
         let own = self.own_in_plan(workload);
@@ -138,10 +140,11 @@ pub(super) fn found(plan: Plan, targets: Vec<Target>) -> Found {
         Mode::Fit => Found::Fits(Box::new(plan)),
         _ if !targets.is_empty() => Found::Preempts(Box::new(plan), targets),
         mode => {
-            let Judgement { usage, borrows, reason, blockers, waits, .. } = plan.judgement;
+            let Judgement { usage, borrows, reason, blockers, waits, cursor, .. } = plan.judgement;
+            let cursor = cursor.filter(|_| mode.needs_room());
             let claim = mode.needs_room().then_some(Claim { usage, borrows });
             let verdict = Verdict { reason, blockers, text: Arc::from("") };
-            Found::Short(Box::new(Short { verdict, waits, claim, aside: false }))
+            Found::Short(Box::new(Short { verdict, waits, claim, aside: false, cursor }))
         }
     }
 }
@@ -161,7 +164,7 @@ fn judge_with_partial(field: &mut Field, question: &Question) -> (Plan, Vec<Targ
         return (Plan { judgement: full, pod_sets }, targets);
     }
     // Where fewer pods could be admitted, what the whole asks for is not what it waits for.
-    full.waits.any.extend(full.waits.needs.keys().copied());
+    full.waits.freed.extend(full.waits.needs.keys().copied());
     let (mut low, mut high, mut best) = (0, total.saturating_add(1), None);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -187,7 +190,20 @@ fn reduced(pod_sets: &[PodSet], fewer: &[i32], part: i32, total: i32) -> Arc<[Po
     pod_sets.iter().zip(fewer).map(set).collect()
 }
 
+/// Judges from the cursor on. A search that went on behind the first flavor and comes to the end without success starts over
+/// once, so that what is waited for concerns all flavors.
 fn judge_once(field: &mut Field, question: &Question) -> (Judgement, Vec<Target>) {
+    let cursor = question.fresh_cursor(field);
+    let (judgement, targets) = judge_from(field, &Question { cursor, ..*question });
+    let found = judgement.mode == Mode::Fit || !targets.is_empty();
+    if found || cursor.is_none() || judgement.cursor.is_some() {
+        return (judgement, targets);
+    }
+    let (judgement, targets) = judge_from(field, &Question { cursor: None, ..*question });
+    (Judgement { cursor: None, ..judgement }, targets)
+}
+
+fn judge_from(field: &mut Field, question: &Question) -> (Judgement, Vec<Target>) {
     let judgement = assign(field, question);
     if !judgement.mode.needs_room() {
         return (judgement, Vec::new());

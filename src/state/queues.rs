@@ -6,7 +6,7 @@ use super::interface::{Kind, Verb};
 use super::records::{ClusterQueueRecord, Meta};
 use super::workload_step::without_finalizer;
 use crate::api::names;
-use crate::api::v1beta2::{AdmissionMode, FairSharing, StopPolicy};
+use crate::api::v1beta2::{AdmissionMode, ClusterQueuePreemption, FairSharing, ReclaimPolicy, StopPolicy};
 use crate::scheduler::{ClusterQueue, Inactive};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -25,7 +25,10 @@ impl State {
             groups: groups_of(&spec.resource_groups),
             namespace_selector: spec.namespace_selector.clone(),
             fungibility: spec.flavor_fungibility.clone().unwrap_or_default(),
-            preemption: spec.preemption.clone().unwrap_or_default(),
+            preemption: spec.preemption.clone().unwrap_or_else(|| ClusterQueuePreemption {
+                reclaim_within_cohort: Some(ReclaimPolicy::Never),
+                ..ClusterQueuePreemption::default()
+            }),
             inactive: self.obstacle_of(record),
             weight: spec.fair_sharing.as_ref().and_then(FairSharing::number),
             usage_based: spec

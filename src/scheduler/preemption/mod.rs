@@ -64,7 +64,8 @@ impl Field<'_> {
     pub(super) fn may_preempt_while_borrowing(&self, queue: &Queue) -> bool {
         let preemption = &queue.config.preemption;
         if self.settings.fair_sharing.is_some() {
-            preemption.reclaim_within_cohort.unwrap_or_default() != ReclaimPolicy::Never
+            // As in Kueue, where the field is never absent but in objects that nobody defaulted.
+            preemption.reclaim_within_cohort != Some(ReclaimPolicy::Never)
         } else {
             borrows_within_cohort(queue)
         }
