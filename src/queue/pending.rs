@@ -41,6 +41,8 @@ impl Rank {
 pub struct Cursor {
     /// Index of the flavor last tried, by pod set and resource.
     pub tried: BTreeMap<(Arc<str>, Arc<str>), usize>,
+    /// How often the search has gone on so far.
+    pub rounds: usize,
     /// The cycle that set it.
     pub cycle: u64,
     /// Generation of the queue's quota at that time.

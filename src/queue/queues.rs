@@ -32,6 +32,9 @@ pub struct Queues {
     /// The claiming head of each queue that has one.
     claims: BTreeMap<Arc<str>, (ClassId, OrderKey)>,
     news: VecDeque<News>,
+    /// Parked classes that are worth another look only because somebody took quota: a loss may turn the choice of a flavor.
+    /// They are woken when nobody else is to be judged.
+    doubtful: Vec<(Arc<str>, ClassId)>,
 }
 
 impl Queues {
@@ -157,8 +160,21 @@ impl Queues {
         let mut woken = self.waits.any(&spot, freed);
         if freed {
             woken.extend(self.waits.met(&spot, available));
+            self.wake(woken);
+        } else {
+            self.doubtful.extend(woken);
         }
-        self.wake(woken);
+    }
+
+    /// Wakes those in doubt.
+    pub fn wake_doubtful(&mut self) {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        self.wake(doubtful);
+    }
+
+    /// Whether anybody is to be judged, be it on a mere doubt.
+    pub fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.doubtful.is_empty()
     }
 
     /// Configuration changed: wakes all parked classes of a queue, or those of one namespace.

@@ -121,17 +121,24 @@ impl<'a, 'f> Search<'a, 'f> {
         for members in groups(self.question.pod_sets) {
             if let Err(reason) = self.pod_sets(members) {
                 (self.found.mode, self.found.reason) = (Mode::NoFit, reason);
-                return self.found;
+                break;
             }
         }
-        if !self.tried.is_empty() {
-            self.found.cursor = Some(Cursor {
-                cycle: self.question.cycle,
-                generation: self.field.tree.generation(self.question.queue.node),
-                tried: self.tried,
-            });
-        }
+        self.found.cursor = self.cursor();
         self.found
+    }
+
+    /// Where the search goes on, if there is anything left that was not tried.
+    fn cursor(&mut self) -> Option<Cursor> {
+        let queue = self.question.queue;
+        let rounds = self.question.cursor.map_or(0, |cursor| cursor.rounds) + 1;
+        let most: usize = queue.groups.iter().map(|group| group.flavors.len()).sum();
+        (!self.tried.is_empty() && rounds <= most).then(|| Cursor {
+            tried: std::mem::take(&mut self.tried),
+            rounds,
+            cycle: self.question.cycle,
+            generation: self.field.tree.generation(queue.node),
+        })
     }
 
     /// Judges pod sets that share their flavors.

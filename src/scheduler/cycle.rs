@@ -4,7 +4,7 @@
 //! plan, and quota is given only when it is free in fact as well.
 
 use super::config::Charge;
-use super::decision::{Decision, Outcome};
+use super::decision::{Decision, Outcome, PreemptionReason};
 use super::earmarks::Earmark;
 use super::engine::Engine;
 use super::lineup::Lineup;
@@ -39,6 +39,9 @@ impl Engine {
     pub fn cycle(&mut self, now: Timestamp) -> Vec<Decision> {
         self.cycles += 1;
         self.expire_earmarks(now);
+        if self.pending.ready().is_empty() {
+            self.pending.wake_doubtful();
+        }
         let entries = self.nominees();
         let entries = entries.into_iter().map(|entry| self.park_if_short(entry)).collect();
         let mut lineup = Lineup::new(entries, &self.settings, &self.tree);
@@ -106,6 +109,11 @@ impl Engine {
 
     fn process(&mut self, mut entry: Entry, turn: &mut Turn) -> Option<Decision> {
         let found = std::mem::replace(&mut entry.found, Found::Claims(Claim::default()));
+        let judged = matches!(found, Found::Fits(_) | Found::Preempts(..));
+        if let Some(outcome) = judged.then(|| self.yields_to_sibling(&entry)).flatten() {
+            let Workload { key, uid, .. } = entry.workload;
+            return Some(Decision { key, uid, outcome });
+        }
         let outcome = match found {
             Found::Claims(claim) => {
                 self.claim(&entry, &claim, turn);
@@ -136,6 +144,11 @@ impl Engine {
         let root = self.root_of(entry);
         let short = self.lacking(entry, &plan.judgement.usage, &[], Layer::Planned);
         if short.is_empty() {
+            match self.migration(entry) {
+                Some(Ok(sibling)) => return self.preempt(entry, plan, &[sibling], turn),
+                Some(Err(outcome)) => return outcome,
+                None => {}
+            }
             turn.moved.insert(root);
             if self.lacking(entry, &plan.judgement.usage, &[], Layer::Held).is_empty() {
                 return self.admit(&entry.workload, &plan);
@@ -176,7 +189,7 @@ impl Engine {
         entry: &Entry,
         usage: &Usage,
         verdict: Arc<Verdict>,
-        victims: BTreeMap<ObjectKey, super::PreemptionReason>,
+        victims: BTreeMap<ObjectKey, PreemptionReason>,
         now: Timestamp,
     ) -> Arc<Verdict> {
         let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
@@ -268,7 +281,9 @@ impl Engine {
     /// Decides that the targets must go, and keeps what they free.
     fn preempt(&mut self, entry: &Entry, plan: Plan, targets: &[Target], turn: &mut Turn) -> Outcome {
         turn.victims.extend(targets.iter().map(|target| target.key().clone()));
-        let text = format!("Pending the preemption of {} workload(s)", targets.len());
+        let migrates = targets.iter().any(|target| target.reason == PreemptionReason::FlavorMigration);
+        let what = if migrates { "migration" } else { "preemption" };
+        let text = format!("Pending the {what} of {} workload(s)", targets.len());
         let verdict = Arc::new(Verdict {
             reason: PendingReason::WaitingForPreemptedWorkloads,
             blockers: plan.judgement.blockers,

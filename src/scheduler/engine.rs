@@ -251,7 +251,7 @@ impl Engine {
 
     /// Whether a cycle would judge anybody.
     pub fn has_work(&self) -> bool {
-        !self.pending.ready().is_empty()
+        self.pending.has_work()
     }
 }
 

@@ -25,6 +25,7 @@ mod preemption;
 mod report;
 mod usage_order;
 mod usage_share;
+mod variants;
 
 pub use crate::queue::{Blocker, BlockerKind, PendingCounts, PodSet, Variant, Verdict, Workload};
 pub use crate::quota::{FlavorResource, NodeRef};

@@ -141,7 +141,6 @@ pub(super) fn found(plan: Plan, targets: Vec<Target>) -> Found {
         _ if !targets.is_empty() => Found::Preempts(Box::new(plan), targets),
         mode => {
             let Judgement { usage, borrows, reason, blockers, waits, cursor, .. } = plan.judgement;
-            let cursor = cursor.filter(|_| mode.needs_room());
             let claim = mode.needs_room().then_some(Claim { usage, borrows });
             let verdict = Verdict { reason, blockers, text: Arc::from("") };
             Found::Short(Box::new(Short { verdict, waits, claim, aside: false, cursor }))
