@@ -24,6 +24,15 @@ pub(super) struct ClassKey {
     pub(super) alone: Option<ObjectKey>,
 }
 
+/// Namespace, priority, shape and whether alone: what judging looks at of a class.
+type Likeness = (Arc<str>, i64, [u8; 32], Option<ObjectKey>);
+
+impl ClassKey {
+    fn likeness(&self) -> Likeness {
+        (Arc::clone(&self.namespace), self.priority, self.shape, self.alone.clone())
+    }
+}
+
 /// Place of a LocalQueue among those of its ClusterQueue: what it used, as the bits of a number that is not negative, which
 /// order like the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,6 +128,8 @@ pub(super) struct Pending {
     strategy: QueueingStrategy,
     next: u64,
     by_key: BTreeMap<ClassKey, ClassId>,
+    /// Classes that differ in nothing but their LocalQueue.
+    alike: BTreeMap<Likeness, BTreeSet<ClassId>>,
     pub(super) classes: BTreeMap<ClassId, Class>,
     /// First members of the classes that are not parked.
     active: BTreeSet<(Rank, OrderKey, ClassId)>,
@@ -183,6 +194,7 @@ impl Pending {
         self.unlist(id);
         let class = self.classes.entry(id).or_insert_with(|| {
             self.by_key.insert(key.clone(), id);
+            self.alike.entry(key.likeness()).or_default().insert(id);
             Class { key, members: BTreeMap::new(), parked: None, verdict: None, cursor: None }
         });
         class.members.insert(order, workload);
@@ -201,6 +213,13 @@ impl Pending {
         if class.members.is_empty() {
             let class = self.classes.remove(&place.class)?;
             self.by_key.remove(&class.key);
+            let likeness = class.key.likeness();
+            if let Some(all) = self.alike.get_mut(&likeness) {
+                all.remove(&place.class);
+                if all.is_empty() {
+                    self.alike.remove(&likeness);
+                }
+            }
             return class.parked;
         }
         self.list(place.class);
@@ -213,6 +232,17 @@ impl Pending {
         let answer = self.classes.get_mut(&id).map(change);
         self.list(id);
         answer
+    }
+
+    /// Active classes of which whatever is found for one holds as well; none in a StrictFIFO queue, where they wait anyway.
+    pub(super) fn like(&self, id: ClassId) -> Vec<ClassId> {
+        let best_effort = self.strategy == QueueingStrategy::BestEffortFIFO;
+        let class = self.classes.get(&id).filter(|_| best_effort);
+        let all = class.and_then(|class| self.alike.get(&class.key.likeness())).into_iter().flatten();
+        let active = |other: &&ClassId| {
+            **other != id && self.classes.get(other).is_some_and(|class| class.parked.is_none())
+        };
+        all.filter(active).copied().collect()
     }
 
     fn rank(&self, key: &ClassKey) -> Rank {

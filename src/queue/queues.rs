@@ -114,8 +114,24 @@ impl Queues {
         Some(())
     }
 
-    /// Parks a class with the verdict of its head.
+    /// Parks a class with the verdict of its head, and with it those that differ only in their LocalQueue.
     pub fn park(&mut self, queue: &Arc<str>, class: ClassId, verdict: &Arc<Verdict>, parked: Parked) {
+        let like = self.by_name.get(queue).map(|pending| pending.like(class)).unwrap_or_default();
+        for other in like {
+            self.park_one(queue, other, verdict, Parked { claim: None, ..parked.clone() }, false);
+        }
+        self.park_one(queue, class, verdict, parked, true);
+    }
+
+    /// Parks one class; its first member is told by whoever judged it, if it was.
+    fn park_one(
+        &mut self,
+        queue: &Arc<str>,
+        class: ClassId,
+        verdict: &Arc<Verdict>,
+        parked: Parked,
+        judged: bool,
+    ) {
         self.waits.add(queue, class, &parked.waits);
         let Some(pending) = self.by_name.get_mut(queue) else {
             return;
@@ -126,7 +142,7 @@ impl Queues {
             class.cursor = None;
             told.is_none_or(|told| !told.says_as(verdict))
         });
-        let first = pending.members_from(class, None, 1).pop();
+        let first = pending.members_from(class, None, 1).pop().filter(|_| judged);
         if changed == Some(true) {
             self.news.push_back(News { queue: Arc::clone(queue), class, after: first, only: None });
         }
