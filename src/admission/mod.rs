@@ -6,6 +6,7 @@
 
 mod ancestry;
 mod defaults;
+mod direct;
 mod job;
 mod job_rules;
 mod kinds;
@@ -21,6 +22,7 @@ mod topology;
 mod view;
 
 pub use ancestry::{AncestryError, managed_ancestor};
+pub use direct::admitted;
 pub use review::{BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE, PATHS, review};
 pub use settings::AdmissionSettings;
 

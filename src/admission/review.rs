@@ -40,7 +40,7 @@ pub fn review(path: &str, request: &Value, ctx: &Context<'_>) -> Value {
     answer(path, inner, ctx).render(uid)
 }
 
-fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
+pub(super) fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
     if !request.is_object() {
         return malformed("request: missing or not an object");
     }
@@ -83,6 +83,13 @@ fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
         .or_else(|| object.get("metadata")?.get("namespace")?.as_str())
         .unwrap_or_default();
     (rule.answer)(&Request { namespace, object, old: old.filter(|_| update), ctx })
+}
+
+/// The path that answers for a kind; none if there is none.
+pub(super) fn path_of(group: &str, kind: &str, mutating: bool) -> Option<&'static str> {
+    let begins = if mutating { "/mutate-" } else { "/validate-" };
+    let answers = |path: &str| rule_of(path).is_some_and(|rule| (rule.group, rule.kind) == (group, kind));
+    PATHS.iter().copied().find(|path| path.starts_with(begins) && answers(path))
 }
 
 fn malformed(message: &str) -> Answer {

@@ -4,10 +4,14 @@
 //! cluster; then the scheduler is driven by hand, and the statuses are those that a leader would write.
 //! Invariant: nothing here decides; what comes out is a function of what went in, byte by byte.
 
+mod manifest;
 mod outcome;
 mod replay;
 mod scenario;
+mod schema;
+pub mod server;
 
+pub use manifest::{Manifest, Manifests, Place, Problem};
 pub use outcome::{Grant, Outcome, PodSetGrant};
 pub use replay::replay;
 pub use scenario::{Scenario, ScenarioError};

@@ -6,10 +6,11 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{Admission, WorkloadStatus};
 use crate::lifecycle::conditions;
+use crate::scheduler::Outcome as Decided;
 use crate::state::{Delta, Kind, State};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A core under replay, with what the objects were and have become.
@@ -19,6 +20,8 @@ struct Stage {
     objects: BTreeMap<ObjectKey, Value>,
     before: BTreeMap<ObjectKey, WorkloadStatus>,
     statuses: BTreeMap<ObjectKey, WorkloadStatus>,
+    /// Those who wait for victims of the last cycle: their place in the queue is theirs.
+    preempting: BTreeSet<ObjectKey>,
 }
 
 /// What the scheduler decides on a scenario.
@@ -49,14 +52,18 @@ impl Stage {
         }
         state.queue_obstructed();
         let before: BTreeMap<_, _> = state.statuses().map(|(key, s)| (key.clone(), s.clone())).collect();
-        Ok(Self { state, now, objects, statuses: before.clone(), before })
+        Ok(Self { state, now, objects, statuses: before.clone(), before, preempting: BTreeSet::new() })
     }
 
     /// One cycle; answers with the workloads whose status it changed.
     fn cycle(&mut self) -> Vec<ObjectKey> {
         let decisions = self.state.engine_mut().cycle(self.now);
         let mut changed = Vec::new();
+        self.preempting.clear();
         for decision in decisions {
+            if matches!(decision.outcome, Decided::Preempting(..)) {
+                self.preempting.insert(decision.key.clone());
+            }
             for (key, status) in self.state.outlook(&decision, self.now) {
                 self.statuses.insert(key.clone(), status);
                 changed.push(key);
@@ -108,7 +115,7 @@ impl Stage {
         let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
         for queue in queues {
             for workload in engine.pending_in_order(&queue) {
-                let parked = engine.is_parked(&workload.key);
+                let parked = engine.is_parked(&workload.key) && !self.preempting.contains(&workload.key);
                 let side = if parked { &mut outcome.inadmissible } else { &mut outcome.pending };
                 side.entry(queue.to_string()).or_default().push(workload.key.to_string());
             }

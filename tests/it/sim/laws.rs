@@ -1,8 +1,8 @@
 //! What holds in every history, with and without faults.
 
-use super::server::key_of;
 use super::world::{Faults, World, condition};
 use serde_json::{Value, json};
+use sluice::simulate::server::key_of;
 use sluice::state::{Kind, Settings};
 use std::collections::BTreeMap;
 
@@ -130,7 +130,8 @@ fn run(seed: u64, faults: Faults, churn: bool) {
     left.extend(jobs.map(|j| format!("{} suspend {} {}", j["metadata"], j["spec"]["suspend"], j["status"])));
     assert!(rested, "seed {seed}: did not come to rest: {left:#?}");
     assert_eq!(held(&world), 0, "seed {seed}: quota left behind (I1)");
-    legal(&world.server.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    world.remember();
+    legal(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
 }
 
 /// People and other controllers at work.
@@ -141,18 +142,18 @@ fn disturb(world: &mut World, n: u32) {
         return;
     }
     let key = keys[usize::try_from(world.roll(count)).unwrap()].clone();
-    let now = world.stamp();
+    let now = world.now;
     match n % 5 {
         0 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false)),
         1 => {
             let jobs: Vec<_> = world.server.all(Kind::Job(0)).map(key_of).collect();
             let job = jobs[usize::try_from(world.roll(u32::try_from(jobs.len()).unwrap())).unwrap()].clone();
-            world.server.delete(Kind::Job(0), &job, &now);
+            world.server.delete(Kind::Job(0), &job, now);
         }
         2 => world.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
             q["spec"]["stopPolicy"] = json!("HoldAndDrain");
         }),
-        3 => world.server.delete(Kind::Workload, &key, &now),
+        3 => world.server.delete(Kind::Workload, &key, now),
         _ => world.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
             q["spec"]["stopPolicy"] = json!("None");
         }),

@@ -2,5 +2,4 @@
 
 mod echoes;
 mod laws;
-mod server;
 mod world;

@@ -1,10 +1,10 @@
 //! A small cluster in memory: the core, the server's double, and a job controller's double, driven by a seed.
 
-use super::server::{Server, key_of};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{Delta, Effect, Kind, Settings, State, Write, WriteOutcome, WriteResult};
+use sluice::simulate::server::{Server, key_of};
+use sluice::state::{Delta, Effect, Kind, Settings, State, Verb, Write, WriteOutcome, WriteResult};
 use std::collections::{BTreeMap, VecDeque};
 
 const JOB: Kind = Kind::Job(0);
@@ -25,6 +25,8 @@ pub(crate) struct Faults {
 /// The cluster.
 pub(crate) struct World {
     pub(crate) server: Server,
+    /// Every version of every Workload.
+    pub(crate) history: Vec<Value>,
     pub(crate) state: State,
     settings: Settings,
     pub(crate) now: Timestamp,
@@ -43,7 +45,8 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, settings: &Settings) -> Self {
         let mut world = Self {
-            server: Server::default(),
+            server: Server::new(true),
+            history: Vec::new(),
             state: State::new(settings.clone()),
             settings: settings.clone(),
             now: Timestamp::from_second(1_800_000_000).unwrap(),
@@ -63,6 +66,7 @@ impl World {
         self.state = State::new(self.settings.clone());
         self.outbox.clear();
         self.inbox.clear();
+        self.remember();
         self.server.watch.clear();
         for delta in self.server.list() {
             self.feed(delta);
@@ -83,8 +87,7 @@ impl World {
     }
 
     pub(crate) fn create(&mut self, kind: Kind, object: Value) {
-        let now = self.stamp();
-        self.server.create(kind, object, &now);
+        self.server.create(kind, object, self.now);
     }
 
     fn feed(&mut self, delta: Delta) {
@@ -109,6 +112,7 @@ impl World {
         match self.roll(10) {
             0..=2 => {
                 if let Some(delta) = self.server.watch.pop_front() {
+                    self.note(&delta);
                     self.feed(delta);
                 }
             }
@@ -132,17 +136,36 @@ impl World {
         }
     }
 
+    /// Keeps the version of a Workload that the watch delivers.
+    fn note(&mut self, delta: &Delta) {
+        if let Delta::Applied { kind: Kind::Workload, object } = delta {
+            self.history.push(object.clone());
+        }
+    }
+
+    /// Keeps the versions that nobody will be told of any more.
+    pub(crate) fn remember(&mut self) {
+        for delta in std::mem::take(&mut self.server.watch) {
+            self.note(&delta);
+        }
+    }
+
     /// Carries out the oldest write; its answer comes back later, or not at all.
     fn deliver(&mut self) {
         let Some(write) = self.outbox.pop_front() else { return };
         let unsure = WriteOutcome::Unavailable { message: "timeout".to_owned() };
-        let stamp = self.stamp();
+        let precondition = match write.verb {
+            Verb::Create => Some(&Value::Null),
+            Verb::Delete => write.body.pointer("/preconditions/resourceVersion"),
+            _ => write.body.pointer("/metadata/resourceVersion"),
+        };
+        assert!(precondition.is_some(), "a write without precondition: {write:?}");
         let outcome = if self.roll(1000) < self.faults.dropped {
             unsure
         } else {
             let name = format!("{:?} {}", write.kind, write.key);
             *self.writes.entry(name).or_default() += 1;
-            let outcome = self.server.write(&write, &stamp);
+            let outcome = self.server.write(write.clone(), self.now);
             if self.roll(1000) < self.faults.lost { unsure } else { outcome }
         };
         if !matches!(outcome, WriteOutcome::Done(_) | WriteOutcome::NotFound) {
@@ -155,13 +178,8 @@ impl World {
 
     /// Somebody annotates an object, so that its version moves under a write.
     fn meddle(&mut self) {
-        let keys: Vec<(Kind, ObjectKey)> = self
-            .server
-            .objects
-            .keys()
-            .filter(|(k, _)| matches!(k, Kind::Workload | Kind::Job(_)))
-            .cloned()
-            .collect();
+        let keys: Vec<(Kind, ObjectKey)> =
+            self.server.keys().filter(|(k, _)| matches!(k, Kind::Workload | Kind::Job(_))).cloned().collect();
         let count = u32::try_from(keys.len()).unwrap();
         if count > 0 {
             let (kind, key) = keys[usize::try_from(self.roll(count)).unwrap()].clone();
@@ -178,9 +196,8 @@ impl World {
             owner.is_some_and(|uid| !uids.contains(uid)) && w.pointer("/metadata/deletionTimestamp").is_none()
         };
         let orphans: Vec<ObjectKey> = self.server.all(Kind::Workload).filter(gone).map(key_of).collect();
-        let now = self.stamp();
         for key in orphans {
-            self.server.delete(Kind::Workload, &key, &now);
+            self.server.delete(Kind::Workload, &key, self.now);
         }
     }
 

@@ -1,0 +1,215 @@
+//! How objects come into the simulated cluster: as a server takes them, with defaults, checks and webhooks; or as another
+//! server stored them.
+
+use super::manifest::{Manifest, Problem, subject};
+use super::schema::Schemas;
+use super::server::{key_of, merge, set, text};
+use super::world::Simulation;
+use crate::admission::{self, AdmissionSettings, Context};
+use crate::api::config::Duration;
+use crate::api::validation::syntax::{invalid_each, subdomain};
+use crate::api::validation::{FieldError, aggregate};
+use crate::api::{ObjectKey, names};
+use crate::jobs::{KINDS, kind_of};
+use crate::state::Kind;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{LimitRange, Namespace};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use serde_json::{Value, json};
+
+const ARRIVES_AFTER: &str = "sluice.dev/arrives-after";
+const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// What objects are checked by, and what was found.
+pub(super) struct Intake {
+    schemas: Schemas,
+    settings: AdmissionSettings,
+    /// Names made so far.
+    made: u64,
+    /// Objects that were refused.
+    pub(super) problems: Vec<Problem>,
+    /// Advice.
+    pub(super) notes: Vec<String>,
+}
+
+impl Intake {
+    pub(super) fn new(settings: AdmissionSettings) -> Result<Self, String> {
+        let (problems, notes) = (Vec::new(), Vec::new());
+        Ok(Self { schemas: Schemas::shipped()?, settings, made: 0, problems, notes })
+    }
+}
+
+impl Simulation {
+    /// Takes manifests in: those that others refer to first, jobs last. What cannot be used is a problem of its own.
+    pub fn add(&mut self, mut manifests: Vec<Manifest>) {
+        manifests.sort_by_key(|manifest| manifest.kind);
+        for manifest in manifests {
+            match self.arrival(&manifest.object) {
+                Ok(None) => self.admit(manifest),
+                Ok(Some(at)) => self.arrivals.entry(at).or_default().push(manifest),
+                Err(reason) => self.refuse(&manifest, reason),
+            }
+        }
+    }
+
+    /// Takes an object in as another server stored it.
+    pub fn load(&mut self, kind: Kind, mut object: Value) {
+        if kind == Kind::Workload {
+            disown(&mut object);
+        }
+        let uid = text(&object, "/metadata/ownerReferences/0/uid");
+        if kind == Kind::Workload && !uid.is_empty() {
+            let jobs = (0..KINDS.len()).map(Kind::Job);
+            let known = jobs.into_iter().any(|kind| self.server.all(kind).any(|j| text(j, "/metadata/uid") == uid));
+            if !known {
+                release(&mut object);
+            }
+        }
+        self.need_namespace(&object);
+        self.server.load(kind, object, self.now);
+    }
+
+    /// When the object comes, if not at once.
+    fn arrival(&self, object: &Value) -> Result<Option<Timestamp>, String> {
+        let Some(text) = object.pointer("/metadata/annotations").and_then(|a| a.get(ARRIVES_AFTER)) else {
+            return Ok(None);
+        };
+        let wait = text.as_str().and_then(Duration::parse).map(Duration::signed).filter(|wait| !wait.is_negative());
+        let wait = wait.ok_or_else(|| {
+            format!("metadata.annotations[{ARRIVES_AFTER}]: Invalid value: {text}: must be a duration")
+        })?;
+        let at = self.start.checked_add(wait).unwrap_or(Timestamp::MAX);
+        Ok((at > self.now).then_some(at))
+    }
+
+    fn refuse(&mut self, manifest: &Manifest, reason: String) {
+        let (place, subject) = (manifest.place.clone(), subject(&manifest.object));
+        self.intake.problems.push(Problem { place, subject, reason });
+    }
+
+    /// Takes one manifest in now.
+    pub(super) fn admit(&mut self, mut manifest: Manifest) {
+        self.name(&mut manifest.object);
+        let (kind, key) = (manifest.kind, key_of(&manifest.object));
+        let old = self.server.get(kind, &key).cloned();
+        if manifest.object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
+            return self.delete(&manifest, old.is_some());
+        }
+        if old.is_none() && Self::is_stored(&manifest.object) {
+            return self.load(kind, manifest.object);
+        }
+        // What the core has not seen yet may be what the review asks for.
+        self.state.hold(true);
+        self.deliver();
+        match self.reviewed(&manifest, old.as_ref()) {
+            Ok(object) if old.is_some() => {
+                self.server.edit(kind, &key, |stored| *stored = object);
+            }
+            Ok(object) => {
+                self.need_namespace(&object);
+                self.server.create(kind, object, self.now);
+            }
+            Err(reason) => self.refuse(&manifest, reason),
+        }
+    }
+
+    fn delete(&mut self, manifest: &Manifest, there: bool) {
+        if there {
+            self.server.delete(manifest.kind, &key_of(&manifest.object), self.now);
+        } else {
+            self.refuse(manifest, "is to be deleted, but is not there".to_owned());
+        }
+    }
+
+    /// A name for an object that has only the beginning of one.
+    fn name(&mut self, object: &mut Value) {
+        let begins = text(object, "/metadata/generateName").to_owned();
+        if text(object, "/metadata/name").is_empty() && !begins.is_empty() {
+            self.intake.made = self.intake.made.saturating_add(1);
+            set(object, &["metadata", "name"], json!(format!("{begins}{:05}", self.intake.made)));
+        }
+    }
+
+    /// Namespaces that somebody is in exist.
+    fn need_namespace(&mut self, object: &Value) {
+        let name = text(object, "/metadata/namespace");
+        if !name.is_empty() && self.server.get(Kind::Namespace, &ObjectKey::cluster(name)).is_none() {
+            let namespace = json!({"metadata": {"name": name, "labels": {NAMESPACE_LABEL: name}}});
+            self.server.create(Kind::Namespace, namespace, self.now);
+        }
+    }
+
+    /// The object as it is stored: merged into the old one, defaulted, checked, reviewed.
+    fn reviewed(&mut self, manifest: &Manifest, old: Option<&Value>) -> Result<Value, String> {
+        let resource = manifest.kind.resource();
+        let mut object = old.cloned().unwrap_or_default();
+        let mut own = manifest.object.clone();
+        if let Some(fields) = own.as_object_mut() {
+            fields.shift_remove("status");
+        }
+        if let Some(metadata) = own.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"] {
+                metadata.shift_remove(field);
+            }
+        }
+        merge(&mut object, &own);
+        if manifest.kind == Kind::Namespace {
+            set(&mut object, &["metadata", "labels", NAMESPACE_LABEL], json!(text(&own, "/metadata/name")));
+        }
+        let mut errors = checked_name(&object);
+        errors.extend(self.intake.schemas.complete(resource.kind, &mut object));
+        if !errors.is_empty() {
+            return Err(aggregate(&errors));
+        }
+        typed(manifest.kind, &object)?;
+        let snapshot = self.state.snapshot();
+        let ctx = Context { objects: &snapshot, settings: &self.intake.settings };
+        let (object, advice) = admission::admitted(resource.group, resource.kind, object, old, &ctx)?;
+        let subject = subject(&object);
+        self.intake.notes.extend(advice.into_iter().map(|text| format!("{}: {subject}: {text}", manifest.place)));
+        Ok(object)
+    }
+}
+
+fn checked_name(object: &Value) -> Vec<FieldError> {
+    let name = text(object, "/metadata/name");
+    invalid_each("metadata.name", name, subdomain(name))
+}
+
+/// Kinds whose schemas are not ours must at least be readable.
+fn typed(kind: Kind, object: &Value) -> Result<(), String> {
+    let read = match kind {
+        Kind::Namespace => serde_json::from_value::<Namespace>(object.clone()).map(drop),
+        Kind::LimitRange => serde_json::from_value::<LimitRange>(object.clone()).map(drop),
+        Kind::RuntimeClass => serde_json::from_value::<RuntimeClass>(object.clone()).map(drop),
+        Kind::PriorityClass => serde_json::from_value::<PriorityClass>(object.clone()).map(drop),
+        Kind::Job(index) => {
+            let Some(kind) = KINDS.get(index) else {
+                return Ok(());
+            };
+            let decoded = kind.decode(object).and_then(|_| kind.pod_sets(object));
+            return decoded.map(drop).map_err(|error| error.to_string());
+        }
+        _ => Ok(()),
+    };
+    read.map_err(|error| error.to_string())
+}
+
+/// Takes from a stored Workload an owner of a kind that nobody plays here.
+fn disown(workload: &mut Value) {
+    let group = text(workload, "/metadata/ownerReferences/0/apiVersion").split_once('/').map_or("", |(g, _)| g);
+    if kind_of(group, text(workload, "/metadata/ownerReferences/0/kind")).is_none() {
+        release(workload);
+    }
+}
+
+/// A Workload without a job runs by itself.
+fn release(workload: &mut Value) {
+    if let Some(metadata) = workload.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.shift_remove("ownerReferences");
+        if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+            labels.shift_remove(names::JOB_UID_LABEL);
+        }
+    }
+}

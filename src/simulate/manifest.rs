@@ -1,0 +1,227 @@
+//! Manifests as people write them: YAML or JSON, several documents in a file, lists.
+//!
+//! A document that cannot be used is a problem with its place, and the others go on.
+
+use super::server::text;
+use crate::state::Kind;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a document begins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// File, or what stands for it.
+    pub file: Arc<str>,
+    /// Line, from 1.
+    pub line: usize,
+}
+
+/// An object and where it came from.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// Where it stands.
+    pub place: Place,
+    /// Its kind.
+    pub kind: Kind,
+    /// The object.
+    pub object: Value,
+}
+
+/// What keeps a document from being used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it stands.
+    pub place: Place,
+    /// Kind and name, as far as they are known.
+    pub subject: String,
+    /// Path of the field and what is wrong with it.
+    pub reason: String,
+}
+
+/// Everything that was read.
+#[derive(Clone, Debug, Default)]
+pub struct Manifests {
+    /// Objects in the order of their documents.
+    pub objects: Vec<Manifest>,
+    /// Documents that cannot be used.
+    pub problems: Vec<Problem>,
+    /// Objects of kinds that no decision depends on, by `Kind.group`.
+    pub ignored: BTreeMap<String, usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.place)?;
+        if !self.subject.is_empty() {
+            write!(f, "{}: ", self.subject)?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+impl Manifests {
+    /// Reads the documents of a file; objects without a namespace go to the given one.
+    pub fn read(&mut self, file: &str, text: &str, namespace: &str) {
+        let file: Arc<str> = Arc::from(file);
+        for (line, document) in documents(text) {
+            let place = Place { file: Arc::clone(&file), line };
+            match parse(document) {
+                Ok(Value::Null) => {}
+                Ok(object) => self.take(&place, object, namespace),
+                Err((within, reason)) => {
+                    let place = Place { line: line.saturating_add(within), ..place };
+                    self.problems.push(Problem { place, subject: String::new(), reason });
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, place: &Place, mut object: Value, namespace: &str) {
+        let kind_name = text(&object, "/kind").to_owned();
+        if let (true, Some(Value::Array(items))) = (kind_name.ends_with("List"), object.get_mut("items")) {
+            for item in std::mem::take(items) {
+                self.take(place, item, namespace);
+            }
+            return;
+        }
+        match identify(&object) {
+            Ok(Some(kind)) => {
+                let object = placed(object, kind, namespace);
+                self.objects.push(Manifest { place: place.clone(), kind, object });
+            }
+            Ok(None) => {
+                let group = group_of(&object);
+                let name = if group.is_empty() { kind_name } else { format!("{kind_name}.{group}") };
+                let count = self.ignored.entry(name).or_default();
+                *count = count.saturating_add(1);
+            }
+            Err(reason) => {
+                self.problems.push(Problem { place: place.clone(), subject: subject(&object), reason });
+            }
+        }
+    }
+}
+
+/// Kind and name for messages.
+pub(super) fn subject(object: &Value) -> String {
+    let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
+    let namespace = text(object, "/metadata/namespace");
+    match (kind, namespace) {
+        ("", _) => String::new(),
+        (_, "") => format!("{kind} {name}"),
+        _ => format!("{kind} {namespace}/{name}"),
+    }
+}
+
+fn group_of(object: &Value) -> &str {
+    text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group)
+}
+
+/// The kind, if decisions depend on it.
+fn identify(object: &Value) -> Result<Option<Kind>, String> {
+    if !object.is_object() {
+        return Err("must be an object".to_owned());
+    }
+    for field in ["apiVersion", "kind"] {
+        if object.get(field).and_then(Value::as_str).is_none_or(str::is_empty) {
+            return Err(format!("{field}: Required value"));
+        }
+    }
+    let Some(kind) = Kind::find(group_of(object), text(object, "/kind")) else {
+        return Ok(None);
+    };
+    let (wanted, version) = (kind.resource().api_version(), text(object, "/apiVersion"));
+    if version != wanted {
+        return Err(format!("apiVersion: Unsupported value: {version:?}: it must be {wanted:?}"));
+    }
+    let metadata = object.get("metadata");
+    if metadata.is_some_and(|metadata| !metadata.is_object()) {
+        return Err("metadata: Invalid value: must be an object".to_owned());
+    }
+    if text(object, "/metadata/name").is_empty() && text(object, "/metadata/generateName").is_empty() {
+        return Err("metadata.name: Required value".to_owned());
+    }
+    Ok(Some(kind))
+}
+
+/// The object in its namespace.
+fn placed(mut object: Value, kind: Kind, namespace: &str) -> Value {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        if kind.resource().namespaced {
+            let own = metadata.entry("namespace").or_insert(Value::Null);
+            if own.as_str().is_none_or(str::is_empty) {
+                *own = json!(namespace);
+            }
+        } else {
+            metadata.shift_remove("namespace");
+        }
+    }
+    object
+}
+
+/// The documents of a file, each with the line at which its content begins.
+fn documents(text: &str) -> Vec<(usize, &str)> {
+    let (mut found, mut start, mut first, mut at) = (Vec::new(), 0, 1, 0);
+    let mut close = |start: usize, end: usize, first: usize| {
+        let document = text.get(start..end).unwrap_or_default();
+        let blank = |line: &&str| line.trim().is_empty() || line.trim_start().starts_with('#');
+        let skipped = document.lines().take_while(blank).count();
+        if document.lines().nth(skipped).is_some() {
+            let rest = document.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();
+            found.push((first + skipped, document.get(rest..).unwrap_or_default()));
+        }
+    };
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let end = at + line.len();
+        if line.trim_end() == "---" || line.starts_with("--- ") {
+            close(start, at, first);
+            (start, first) = (end, number + 2);
+        }
+        at = end;
+    }
+    close(start, text.len(), first);
+    found
+}
+
+/// One document; an error with the number of lines before it.
+fn parse(document: &str) -> Result<Value, (usize, String)> {
+    if document.trim_start().starts_with('{') {
+        match serde_json::from_str(document) {
+            Ok(value) => return Ok(value),
+            Err(error) if error.is_eof() || document.contains("\":") => {
+                return Err((error.line().saturating_sub(1), format!("not JSON: {error}")));
+            }
+            Err(_) => {}
+        }
+    }
+    // The file is the user's own: it may be as large as he likes.
+    let options = serde_saphyr::options! { budget: None, with_snippet: false };
+    serde_saphyr::from_str_with_options(document, options).map_err(|error| {
+        let line = error.location().and_then(|at| usize::try_from(at.line()).ok()).unwrap_or(1);
+        let text = error.to_string();
+        (line.saturating_sub(1), format!("not YAML: {}", text.lines().next().unwrap_or_default()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_begin_where_their_content_does() {
+        let text =
+            "# a list\n---\n\nkind: A\n---\n# nothing\n---\nkind: B\nname: |\n  ---\n--- # third\nkind: C\n";
+        let found: Vec<(usize, String)> =
+            documents(text).into_iter().map(|(line, text)| (line, text.trim().to_owned())).collect();
+        let want = [(4, "kind: A"), (8, "kind: B\nname: |\n  ---"), (12, "kind: C")];
+        assert_eq!(found, want.map(|(line, text)| (line, text.to_owned())));
+    }
+}

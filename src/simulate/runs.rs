@@ -1,0 +1,238 @@
+//! The other side of admission: jobs that run, end in virtual time, and stop when they are told to.
+//!
+//! Pods are ready at once. How long they run says the annotation `sluice.dev/run-for` of the pod template or of the object,
+//! or else the default; without either they never end. `sluice.dev/exit-code` other than 0 makes a job fail, and
+//! `sluice.dev/terminate-after` says how long pods take to go.
+
+use super::server::{set, text};
+use crate::api::ObjectKey;
+use crate::api::config::Duration;
+use crate::lifecycle::conditions::stored;
+use crate::state::Kind;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+const RUN_FOR: &str = "sluice.dev/run-for";
+const EXIT_CODE: &str = "sluice.dev/exit-code";
+const TERMINATE_AFTER: &str = "sluice.dev/terminate-after";
+
+type Id = (Kind, ObjectKey);
+
+/// What happens to a job next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Its pods start.
+    Start,
+    /// Its pods are gone.
+    Stop,
+    /// It has run long enough.
+    End,
+}
+
+/// Jobs, and Workloads without one, by the time of their next turn.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    /// How long those run that do not say it themselves.
+    default: Option<SignedDuration>,
+    due: BTreeSet<(Timestamp, Id)>,
+    turns: BTreeMap<Id, (Timestamp, Turn)>,
+}
+
+impl Runs {
+    pub(super) fn new(default: Option<SignedDuration>) -> Self {
+        Self { default, ..Self::default() }
+    }
+
+    /// Takes note of an object as it is now; a turn that is due at once is the answer.
+    pub(super) fn observe(&mut self, kind: Kind, object: &Value, now: Timestamp) -> Option<Turn> {
+        let id = (kind, super::server::key_of(object));
+        match kind {
+            Kind::Job(_) => self.observe_job(id, object, now),
+            Kind::Workload => {
+                self.observe_workload(id, object, now);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn observe_job(&mut self, id: Id, job: &Value, now: Timestamp) -> Option<Turn> {
+        let active = job.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0) > 0;
+        let suspended = job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false);
+        let over = is_true(job, "Complete") || is_true(job, "Failed");
+        match (suspended, active) {
+            _ if over => self.forget(&id),
+            (true, true) => {
+                let wait = annotated(job, TERMINATE_AFTER).unwrap_or(SignedDuration::ZERO);
+                if wait.is_zero() {
+                    self.forget(&id);
+                    return Some(Turn::Stop);
+                }
+                if self.turns.get(&id).is_none_or(|(_, turn)| *turn != Turn::Stop) {
+                    self.schedule(id, now, wait, Turn::Stop);
+                }
+            }
+            (true, false) => self.forget(&id),
+            (false, false) => {
+                self.schedule_end(id, job, now, now);
+                return Some(Turn::Start);
+            }
+            (false, true) => {
+                if self.turns.get(&id).is_none_or(|(_, turn)| *turn != Turn::End) {
+                    let since = text(job, "/status/startTime").parse().unwrap_or(now);
+                    self.schedule_end(id, job, since, now);
+                }
+            }
+        }
+        None
+    }
+
+    /// A Workload that no job stands behind runs itself.
+    fn observe_workload(&mut self, id: Id, workload: &Value, now: Timestamp) {
+        let runs = is_true(workload, "Admitted") && !is_true(workload, "Evicted") && !is_true(workload, "Finished");
+        if has_owner(workload) || !runs {
+            self.forget(&id);
+        } else if !self.turns.contains_key(&id) {
+            let since = condition(workload, "Admitted").map(|c| text(c, "/lastTransitionTime"));
+            let since = since.and_then(|text| text.parse().ok()).unwrap_or(now).max(stored(now).0);
+            self.schedule_end(id, workload, since, now);
+        }
+    }
+
+    fn schedule_end(&mut self, id: Id, object: &Value, since: Timestamp, now: Timestamp) {
+        self.forget(&id);
+        if let Some(each) = annotated(object, RUN_FOR).or(self.default) {
+            let whole = each.checked_mul(waves(object)).unwrap_or(SignedDuration::MAX);
+            self.schedule(id, since.max(now), whole, Turn::End);
+        }
+    }
+
+    fn schedule(&mut self, id: Id, from: Timestamp, wait: SignedDuration, turn: Turn) {
+        self.forget(&id);
+        let at = from.checked_add(wait).unwrap_or(Timestamp::MAX);
+        self.due.insert((at, id.clone()));
+        self.turns.insert(id, (at, turn));
+    }
+
+    /// Nothing happens to the object any more.
+    pub(super) fn forget(&mut self, id: &Id) {
+        if let Some((at, _)) = self.turns.remove(id) {
+            self.due.remove(&(at, id.clone()));
+        }
+    }
+
+    /// The next turn.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Whether somebody is on the way out, and until when.
+    pub(super) fn next_stop(&self) -> Option<Timestamp> {
+        let stops = self.due.iter().filter(|(_, id)| self.turns.get(id).is_some_and(|(_, t)| *t == Turn::Stop));
+        stops.map(|(at, _)| *at).next()
+    }
+
+    /// When the run of an object ends.
+    pub(super) fn end_of(&self, id: &Id) -> Option<Timestamp> {
+        self.turns.get(id).filter(|(_, turn)| *turn == Turn::End).map(|(at, _)| *at)
+    }
+
+    /// Turns whose time has come.
+    pub(super) fn take(&mut self, now: Timestamp) -> Vec<(Id, Turn)> {
+        let mut taken = Vec::new();
+        while let Some((at, id)) = self.due.pop_first() {
+            if at > now {
+                self.due.insert((at, id));
+                break;
+            }
+            if let Some((_, turn)) = self.turns.remove(&id) {
+                taken.push((id, turn));
+            }
+        }
+        taken
+    }
+}
+
+/// What a turn makes of the object.
+pub(super) fn carry_out(turn: Turn, kind: Kind, object: &mut Value, now: Timestamp) {
+    let time = json!(stored(now));
+    let pods = parallelism(object);
+    match (kind, turn) {
+        (Kind::Workload, _) => set_condition(object, "Finished", "Succeeded", "Job finished successfully", now),
+        (_, Turn::Start) => {
+            set(object, &["status", "active"], json!(pods));
+            set(object, &["status", "ready"], json!(pods));
+            set(object, &["status", "startTime"], time);
+        }
+        (_, Turn::Stop) => {
+            set(object, &["status", "active"], json!(0));
+            set(object, &["status", "ready"], json!(0));
+            if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+                status.shift_remove("startTime");
+            }
+        }
+        (_, Turn::End) => {
+            let failed = annotation(object, EXIT_CODE).is_some_and(|code| code != "0");
+            let all = object.pointer("/spec/completions").and_then(Value::as_i64).unwrap_or(pods);
+            set(object, &["status", "active"], json!(0));
+            set(object, &["status", "ready"], json!(0));
+            set(object, &["status", if failed { "failed" } else { "succeeded" }], json!(all));
+            set(object, &["status", "completionTime"], time);
+            let (kind, reason) = if failed { ("Failed", "BackoffLimitExceeded") } else { ("Complete", "CompletionsReached") };
+            let message = if failed { "Job has failed" } else { "Job finished successfully" };
+            set_condition(object, kind, reason, message, now);
+        }
+    }
+}
+
+fn set_condition(object: &mut Value, kind: &str, reason: &str, message: &str, now: Timestamp) {
+    let new = json!({"type": kind, "status": "True", "reason": reason, "message": message,
+        "lastTransitionTime": stored(now)});
+    match object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+        Some(list) => {
+            list.retain(|c| text(c, "/type") != kind);
+            list.push(new);
+        }
+        None => set(object, &["status", "conditions"], json!([new])),
+    }
+}
+
+fn parallelism(job: &Value) -> i64 {
+    let number = |pointer: &str| job.pointer(pointer).and_then(Value::as_i64);
+    let pods = number("/spec/parallelism").unwrap_or(1);
+    number("/spec/completions").map_or(pods, |all| all.min(pods)).max(1)
+}
+
+/// How often the pods of a job run one after the other.
+fn waves(object: &Value) -> i32 {
+    let all = object.pointer("/spec/completions").and_then(Value::as_i64).unwrap_or(1);
+    let pods = parallelism(object);
+    i32::try_from(all.saturating_add(pods).saturating_sub(1) / pods).unwrap_or(i32::MAX).max(1)
+}
+
+/// An annotation of the pod template, or else of the object.
+fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    let places = ["/spec/template/metadata/annotations", "/spec/podSets/0/template/metadata/annotations", "/metadata/annotations"];
+    places.iter().find_map(|place| object.pointer(place)?.get(name)?.as_str())
+}
+
+fn annotated(object: &Value, name: &str) -> Option<SignedDuration> {
+    Duration::parse(annotation(object, name)?).map(Duration::signed).filter(|length| !length.is_negative())
+}
+
+/// Whether somebody else than the simulation looks after a Workload.
+pub(super) fn has_owner(workload: &Value) -> bool {
+    workload.pointer("/metadata/ownerReferences/0").is_some()
+}
+
+/// The condition of a type.
+pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    let list = object.pointer("/status/conditions")?.as_array()?;
+    list.iter().find(|c| text(c, "/type") == kind)
+}
+
+/// Whether the condition of a type stands at True.
+pub(super) fn is_true(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|c| text(c, "/status") == "True")
+}

@@ -1,0 +1,249 @@
+//! A double of the API server: versions, preconditions, finalizers, forced applies of one field manager, and a watch that
+//! holds each object's versions in order until somebody takes them.
+//!
+//! Invariants: an object's version grows with every change and with nothing else; what carries a deletion time goes with its
+//! last finalizer. `tests/it/sim` drives the core against it, and the end-to-end tests against the real one.
+
+use crate::api::ObjectKey;
+use crate::lifecycle::conditions::stored;
+use crate::state::{Delta, Kind, Verb, Write, WriteOutcome};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Objects, and the changes that watches still have to deliver.
+#[derive(Clone, Debug, Default)]
+pub struct Server {
+    objects: BTreeMap<(Kind, ObjectKey), Value>,
+    version: u64,
+    uids: u64,
+    /// Changes that are not delivered yet, oldest first.
+    pub watch: VecDeque<Delta>,
+    echo: bool,
+}
+
+impl Server {
+    /// An empty server; with `echo` the core sees its own writes in the watch as well, beside their results.
+    pub fn new(echo: bool) -> Self {
+        Self { echo, ..Self::default() }
+    }
+
+    /// The object.
+    pub fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
+        self.objects.get(&(kind, key.clone()))
+    }
+
+    /// All objects of a kind by key.
+    pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Value> {
+        let start = (kind, ObjectKey::cluster(""));
+        self.objects.range(start..).take_while(move |((k, _), _)| *k == kind).map(|(_, object)| object)
+    }
+
+    /// Keys of all objects.
+    pub fn keys(&self) -> impl Iterator<Item = &(Kind, ObjectKey)> {
+        self.objects.keys()
+    }
+
+    /// What a fresh start lists.
+    pub fn list(&self) -> Vec<Delta> {
+        let mut deltas = Vec::new();
+        for kind in Kind::all() {
+            deltas.push(Delta::Restarted { kind });
+            deltas.extend(self.all(kind).cloned().map(|object| Delta::Applied { kind, object }));
+            deltas.push(Delta::Synced { kind });
+        }
+        deltas
+    }
+
+    /// A new object; none if there is one of that name.
+    pub fn create(&mut self, kind: Kind, mut object: Value, now: Timestamp) -> Option<Value> {
+        let resource = kind.resource();
+        let key = key_of(&object);
+        if self.objects.contains_key(&(kind, key.clone())) {
+            return None;
+        }
+        self.uids = self.uids.saturating_add(1);
+        set(&mut object, &["apiVersion"], json!(resource.api_version()));
+        set(&mut object, &["kind"], json!(resource.kind));
+        set(&mut object, &["metadata", "uid"], json!(format!("uid-{:08}", self.uids)));
+        set(&mut object, &["metadata", "creationTimestamp"], json!(stored(now)));
+        set(&mut object, &["metadata", "generation"], json!(1));
+        Some(self.store(kind, key, object, true))
+    }
+
+    /// Takes in an object as another server stored it: whatever identity it has is kept.
+    pub fn load(&mut self, kind: Kind, mut object: Value, now: Timestamp) {
+        self.uids = self.uids.saturating_add(1);
+        let uid = format!("uid-{:08}", self.uids);
+        for (field, value) in
+            [("uid", json!(uid)), ("creationTimestamp", json!(stored(now))), ("generation", json!(1))]
+        {
+            if object.pointer(&format!("/metadata/{field}")).is_none_or(Value::is_null) {
+                set(&mut object, &["metadata", field], value);
+            }
+        }
+        let stored = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        if let Some(version) = stored.and_then(|text| text.parse().ok()) {
+            self.version = self.version.max(version);
+        }
+        self.store(kind, key_of(&object), object, true);
+    }
+
+    fn store(&mut self, kind: Kind, key: ObjectKey, mut object: Value, told: bool) -> Value {
+        self.version = self.version.saturating_add(1);
+        set(&mut object, &["metadata", "resourceVersion"], json!(self.version.to_string()));
+        if is_deleting(&object) && finalizers(&object) == 0 {
+            let uid = text(&object, "/metadata/uid").to_owned();
+            self.objects.remove(&(kind, key.clone()));
+            self.watch.push_back(Delta::Deleted { kind, key, uid });
+        } else {
+            if told {
+                self.watch.push_back(Delta::Applied { kind, object: object.clone() });
+            }
+            self.objects.insert((kind, key), object.clone());
+        }
+        object
+    }
+
+    /// A change by somebody else.
+    pub fn edit(&mut self, kind: Kind, key: &ObjectKey, change: impl FnOnce(&mut Value)) {
+        let Some(before) = self.get(kind, key) else {
+            return;
+        };
+        let mut object = before.clone();
+        change(&mut object);
+        if object == *before {
+            return;
+        }
+        if object.get("spec") != before.get("spec") {
+            let generation = next_generation(before);
+            set(&mut object, &["metadata", "generation"], generation);
+        }
+        self.store(kind, key.clone(), object, true);
+    }
+
+    /// A deletion by somebody else; owned Workloads of a job follow it, as the garbage collector has it.
+    pub fn delete(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
+        let Some(mut object) = self.get(kind, key).cloned() else {
+            return;
+        };
+        let uid = object.pointer("/metadata/uid").cloned();
+        set(&mut object, &["metadata", "deletionTimestamp"], json!(stored(now)));
+        self.store(kind, key.clone(), object, true);
+        let owned = |w: &&Value| w.pointer("/metadata/ownerReferences/0/uid") == uid.as_ref();
+        let owned: Vec<ObjectKey> = self.all(Kind::Workload).filter(owned).map(key_of).collect();
+        for key in owned.iter().filter(|owned| (kind, *owned) != (Kind::Workload, key)) {
+            self.delete(Kind::Workload, key, now);
+        }
+    }
+
+    /// Carries out a write of the core.
+    pub fn write(&mut self, write: Write, now: Timestamp) -> WriteOutcome {
+        if write.verb == Verb::Create {
+            let made = self.create(write.kind, write.body, now);
+            if made.is_some() && !self.echo {
+                self.watch.pop_back();
+            }
+            return made.map_or(WriteOutcome::Conflict, WriteOutcome::Done);
+        }
+        let Some(object) = self.get(write.kind, &write.key) else {
+            return WriteOutcome::NotFound;
+        };
+        let precondition = match write.verb {
+            Verb::Delete => write.body.pointer("/preconditions/resourceVersion"),
+            _ => write.body.pointer("/metadata/resourceVersion"),
+        };
+        if precondition != object.pointer("/metadata/resourceVersion") {
+            return WriteOutcome::Conflict;
+        }
+        let mut new = object.clone();
+        change(&mut new, &write, now);
+        if write.subresource == Some("status") {
+            set(&mut new, &["spec"], object.get("spec").cloned().unwrap_or(Value::Null));
+        } else if write.verb != Verb::Delete && new.get("spec") != object.get("spec") {
+            let generation = next_generation(object);
+            set(&mut new, &["metadata", "generation"], generation);
+        }
+        if new == *object {
+            return WriteOutcome::Done(new);
+        }
+        WriteOutcome::Done(self.store(write.kind, write.key, new, self.echo))
+    }
+}
+
+fn change(object: &mut Value, write: &Write, now: Timestamp) {
+    match write.verb {
+        Verb::Delete => set(object, &["metadata", "deletionTimestamp"], json!(stored(now))),
+        // A forced apply by the one manager that ever wrote the status: what it leaves out goes.
+        Verb::Apply => {
+            set(object, &["status"], write.body.get("status").cloned().unwrap_or_default());
+        }
+        Verb::Merge => merge(object, &write.body),
+        Verb::Create => {}
+    }
+}
+
+/// Namespace and name of an object.
+pub fn key_of(object: &Value) -> ObjectKey {
+    ObjectKey::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+}
+
+pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_deleting(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+fn finalizers(object: &Value) -> usize {
+    object.pointer("/metadata/finalizers").and_then(Value::as_array).map_or(0, Vec::len)
+}
+
+fn next_generation(object: &Value) -> Value {
+    let generation = object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+    json!(generation.saturating_add(1))
+}
+
+/// Sets a field, making the objects above it.
+pub(super) fn set(object: &mut Value, path: &[&str], value: Value) {
+    let Some((field, above)) = path.split_last() else {
+        *object = value;
+        return;
+    };
+    let mut at = object;
+    for name in above {
+        at = entry(at, name);
+    }
+    *entry(at, field) = value;
+}
+
+fn entry<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    match object {
+        Value::Object(fields) => fields.entry(name).or_insert(Value::Null),
+        other => other,
+    }
+}
+
+/// RFC 7386.
+pub fn merge(target: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *target = patch.clone();
+        return;
+    };
+    for (name, value) in fields {
+        if value.is_null() {
+            if let Some(object) = target.as_object_mut() {
+                object.shift_remove(name);
+            }
+        } else {
+            merge(entry(target, name), value);
+        }
+    }
+    if fields.is_empty() && !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+}

@@ -1,0 +1,241 @@
+//! A cluster in memory in virtual time: the core, leading; the API server's double; the jobs.
+//!
+//! Everything that follows from what happens at one moment happens at that moment: writes land at once, and the scheduler
+//! decides when all that is new has been taken in. Then time moves on to whatever is due next.
+//! Invariant: the same input gives the same history, byte by byte; no clock is read.
+
+use super::intake::Intake;
+use super::manifest::Manifest;
+use super::runs::{Runs, Turn, carry_out};
+use super::server::{Server, key_of, text};
+use super::timeline::{Happening, Timeline};
+use crate::admission::AdmissionSettings;
+use crate::api::ObjectKey;
+use crate::state::{Delta, Effect, Kind, Settings, State, WriteOutcome, WriteResult};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Rounds of decisions at one moment after which something goes in circles.
+const ROUNDS: u32 = 10_000;
+/// Timers that fire one after the other without any consequence, after which nothing is expected any more.
+const IDLE: u32 = 64;
+/// Least step of time.
+const STEP: SignedDuration = SignedDuration::from_millis(1);
+
+/// How a simulation runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the core decides by.
+    pub core: Settings,
+    /// What reviews decide by.
+    pub admission: AdmissionSettings,
+    /// The time at the start.
+    pub start: Timestamp,
+    /// How long those run that do not say it themselves; for ever when absent.
+    pub run_for: Option<SignedDuration>,
+}
+
+/// When a simulation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// When nothing happens any more.
+    Settled,
+    /// After so long at the latest.
+    After(SignedDuration),
+}
+
+/// The cluster.
+pub struct Simulation {
+    pub(super) state: State,
+    pub(super) server: Server,
+    pub(super) runs: Runs,
+    pub(super) timeline: Timeline,
+    pub(super) intake: Intake,
+    pub(super) start: Timestamp,
+    pub(super) now: Timestamp,
+    /// Objects that come later.
+    pub(super) arrivals: BTreeMap<Timestamp, Vec<Manifest>>,
+    /// Warnings about jobs, each once.
+    pub(super) warnings: BTreeMap<(Kind, ObjectKey), String>,
+    /// Whether it ended because nothing was to be expected any more.
+    pub(super) settled: bool,
+    inbox: VecDeque<Delta>,
+    /// Writes on jobs and Workloads so far.
+    consequences: u64,
+}
+
+impl Simulation {
+    /// An empty cluster.
+    pub fn new(options: Options) -> Result<Self, String> {
+        let mut core = options.core;
+        // Nobody reads conditions of those who wait for the same as others: the report asks the scheduler.
+        core.explanations = 0;
+        core.queue_status_interval = SignedDuration::from_hours(1);
+        let mut simulation = Self {
+            state: State::new(core),
+            server: Server::new(false),
+            runs: Runs::new(options.run_for),
+            timeline: Timeline::default(),
+            intake: Intake::new(options.admission)?,
+            start: options.start,
+            now: options.start,
+            arrivals: BTreeMap::new(),
+            warnings: BTreeMap::new(),
+            settled: false,
+            inbox: VecDeque::new(),
+            consequences: 0,
+        };
+        for delta in simulation.server.list() {
+            simulation.feed(delta);
+        }
+        simulation.feed(Delta::Leading(true));
+        Ok(simulation)
+    }
+
+    /// Time since the start.
+    pub(super) fn elapsed(&self) -> SignedDuration {
+        self.now.duration_since(self.start)
+    }
+
+    /// Lets everything follow from what is there, without any run coming to its end.
+    pub fn settle(&mut self) {
+        self.moment();
+        while let Some(at) = self.runs.next_stop() {
+            self.advance(at);
+        }
+    }
+
+    /// Lets time pass.
+    pub fn run(&mut self, until: Until) {
+        let end = match until {
+            Until::Settled => None,
+            Until::After(length) => self.start.checked_add(length).ok(),
+        };
+        let mut idle = 0;
+        self.moment();
+        loop {
+            let expected = [self.runs.next(), self.arrivals.keys().next().copied()];
+            let expected = expected.into_iter().flatten().min();
+            let next = [expected, self.state.next_due()].into_iter().flatten().min();
+            let Some(next) = next.filter(|_| expected.is_some() || idle < IDLE) else {
+                self.settled = true;
+                return;
+            };
+            if let Some(end) = end.filter(|end| next > *end) {
+                self.now = end.max(self.now);
+                return;
+            }
+            let before = self.consequences;
+            self.advance(next);
+            idle = if self.consequences == before { idle + 1 } else { 0 };
+        }
+    }
+
+    /// Moves time on and does what is due then.
+    fn advance(&mut self, to: Timestamp) {
+        let least = self.now.checked_add(STEP).unwrap_or(Timestamp::MAX);
+        self.now = if to > self.now { to } else { least };
+        for ((kind, key), turn) in self.runs.take(self.now) {
+            self.turn(kind, &key, turn);
+        }
+        while let Some(entry) = self.arrivals.first_entry().filter(|entry| *entry.key() <= self.now) {
+            for manifest in entry.remove() {
+                self.admit(manifest);
+            }
+        }
+        self.moment();
+    }
+
+    /// Everything that follows at this moment.
+    pub(super) fn moment(&mut self) {
+        for _ in 0..ROUNDS {
+            self.state.hold(true);
+            self.deliver();
+            self.state.hold(false);
+            self.feed(Delta::Tick);
+            if self.inbox.is_empty() {
+                return;
+            }
+        }
+        let id = (Kind::Namespace, ObjectKey::cluster(""));
+        self.warnings.insert(id, format!("decisions at {:?} do not come to an end", self.elapsed()));
+    }
+
+    /// Hands the core everything that it has not seen yet.
+    pub(super) fn deliver(&mut self) {
+        self.inbox.append(&mut self.server.watch);
+        while let Some(delta) = self.inbox.pop_front() {
+            self.feed(delta);
+            self.inbox.append(&mut self.server.watch);
+        }
+    }
+
+    fn feed(&mut self, delta: Delta) {
+        if let Delta::Applied { kind, object } = &delta {
+            self.watch_run(*kind, object);
+        }
+        for effect in self.state.apply(delta, self.now) {
+            match effect {
+                Effect::Write(write) => {
+                    let (id, kind, key) = (write.id, write.kind, write.key.clone());
+                    let watched = matches!(kind, Kind::Workload | Kind::Job(_));
+                    let old = if kind == Kind::Workload { self.server.get(kind, &key).cloned() } else { None };
+                    let outcome = self.server.write(write, self.now);
+                    if let WriteOutcome::Done(object) = &outcome {
+                        if watched {
+                            self.consequences = self.consequences.saturating_add(1);
+                            self.watch_run(kind, object);
+                        }
+                        if let Some(old) = old {
+                            self.timeline.observe(&old, object, self.elapsed());
+                        }
+                    }
+                    self.inbox.push_back(Delta::Written(WriteResult { id, kind, key, outcome }));
+                }
+                Effect::Refetch { kind, key } => {
+                    let object = self.server.get(kind, &key).cloned();
+                    self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
+                }
+                Effect::Event(event) if event.warning && matches!(event.kind, Kind::Job(_)) => {
+                    let note = format!("{}: {}", event.reason, event.note);
+                    self.warnings.insert((event.kind, event.key), note);
+                }
+                Effect::Event(_) | Effect::Observe(_) => {}
+            }
+        }
+        self.inbox.append(&mut self.server.watch);
+    }
+
+    /// The job side sees an object that is new or has changed.
+    fn watch_run(&mut self, kind: Kind, object: &Value) {
+        if kind == Kind::Workload {
+            self.timeline.meet(object);
+        }
+        if let Some(turn) = self.runs.observe(kind, object, self.now) {
+            let key = key_of(object);
+            self.turn(kind, &key, turn);
+        }
+    }
+
+    fn turn(&mut self, kind: Kind, key: &ObjectKey, turn: Turn) {
+        let (now, elapsed) = (self.now, self.elapsed());
+        let before = self.server.get(kind, key).filter(|_| kind == Kind::Workload).cloned();
+        self.server.edit(kind, key, |object| carry_out(turn, kind, object, now));
+        self.consequences = self.consequences.saturating_add(1);
+        if let (Some(old), Some(new)) = (before, self.server.get(kind, key)) {
+            self.timeline.observe(&old, new, elapsed);
+        }
+    }
+
+    /// Applies a change on top of what is there.
+    pub fn change(&mut self, what: &str, manifests: Vec<Manifest>) {
+        self.timeline.note(Happening::Changed, what, self.elapsed());
+        self.add(manifests);
+    }
+
+    /// The uid of nobody is ours: whatever carries one was stored by a server before.
+    pub(super) fn is_stored(object: &Value) -> bool {
+        !text(object, "/metadata/uid").is_empty()
+    }
+}
