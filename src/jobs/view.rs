@@ -46,6 +46,13 @@ pub struct Owner {
     pub uid: String,
 }
 
+impl Owner {
+    /// API group; empty for the core group.
+    pub fn group(&self) -> &str {
+        self.api_version.rsplit_once('/').map_or("", |(group, _)| group)
+    }
+}
+
 /// A job as the reconciler sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobView {

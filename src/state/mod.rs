@@ -18,9 +18,11 @@ mod past_usage;
 mod queue_status;
 mod queues;
 mod records;
+mod removal;
 mod schedule;
 mod settings;
 mod snapshot;
+mod tallies;
 mod timers;
 mod tombstones;
 mod workload_step;
@@ -29,8 +31,9 @@ mod writes;
 pub use interface::{
     Delta, Effect, Event, Kind, Labels, Observation, Resource, Verb, Write, WriteOutcome, WriteResult,
 };
-pub use settings::Settings;
+pub use settings::{Gates, Settings};
 pub use snapshot::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot};
+pub use tallies::Unadmitted;
 
 use crate::api::ObjectKey;
 use crate::jobs::JobView;
@@ -73,8 +76,12 @@ pub(crate) enum Item {
 pub struct State {
     settings: Settings,
     leading: bool,
+    /// Kinds that are followed.
+    kinds: Vec<Kind>,
     /// Kinds whose first list is complete.
     listed: BTreeSet<Kind>,
+    /// Whether the first lists of all kinds are complete.
+    synced: bool,
     /// Keys seen since a list was started.
     relisting: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
@@ -105,7 +112,7 @@ pub struct State {
     engine: Engine,
     /// ClusterQueues as the scheduler has them.
     configured: BTreeMap<Arc<str>, scheduler::ClusterQueue>,
-    tallies: queue_status::Tallies,
+    tallies: tallies::Tallies,
     assumed: BTreeMap<ObjectKey, Assumed>,
     /// Raw jobs of the delta at hand: a Workload is made from the object itself.
     raw_job: Option<((usize, ObjectKey), Value)>,
@@ -127,9 +134,11 @@ impl State {
     pub fn new(settings: Settings) -> Self {
         Self {
             engine: Engine::new(settings.engine.clone()),
+            kinds: settings.kinds(),
             settings,
             leading: false,
             listed: BTreeSet::new(),
+            synced: false,
             relisting: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             limit_ranges: BTreeMap::new(),
@@ -151,7 +160,7 @@ impl State {
             queues_by_cluster_queue: BTreeMap::new(),
             pod_specs: PodSpecs::default(),
             configured: BTreeMap::new(),
-            tallies: queue_status::Tallies::default(),
+            tallies: tallies::Tallies::default(),
             assumed: BTreeMap::new(),
             raw_job: None,
             dirty: BTreeSet::new(),
@@ -191,7 +200,12 @@ impl State {
 
     /// Whether the first lists of all kinds are complete.
     pub fn synced(&self) -> bool {
-        Kind::all().iter().all(|kind| self.listed.contains(kind))
+        self.synced
+    }
+
+    /// The kinds that it wants to be told of.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
     }
 
     /// Whether this replica may write.
@@ -240,6 +254,7 @@ impl State {
             }
         }
         self.listed.insert(kind);
+        self.synced = self.kinds.iter().all(|kind| self.listed.contains(kind));
     }
 
     /// Keys of the objects of a kind.

@@ -11,6 +11,7 @@
 mod admission;
 mod charging;
 mod contracts;
+mod core_settings;
 mod crds;
 mod laws;
 mod layering;

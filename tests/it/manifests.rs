@@ -180,6 +180,7 @@ fn needed() -> BTreeSet<Right> {
         (KUEUE, "admissionchecks", "patch"),
         (KUEUE, "topologies", "patch"),
         ("batch", "jobs", "patch"),
+        ("batch", "jobs", "delete"),
         ("batch", "jobs/status", "patch"),
         // For an owner reference that holds up the deletion of the owner.
         ("batch", "jobs/finalizers", "update"),
