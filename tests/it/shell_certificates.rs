@@ -93,6 +93,28 @@ fn table() {
             Step::NewLeaf,
         ),
         (
+            "the leaf would expire before the overlap is over",
+            with(&|o| {
+                o.current = Some(authority("b", days(90) - 300, days(400)));
+                o.previous = Some(authority("a", 0, days(365)));
+                o.bundles = vec![set(&["a", "b"]); 2];
+                o.published_since = Some(at(days(90) - 300));
+            }),
+            days(90) - 299,
+            Step::Wait(at(days(90) - 60)),
+        ),
+        (
+            "the leaf is about to expire within the overlap",
+            with(&|o| {
+                o.current = Some(authority("b", days(90) - 300, days(400)));
+                o.previous = Some(authority("a", 0, days(365)));
+                o.bundles = vec![set(&["a", "b"]); 2];
+                o.published_since = Some(at(days(90) - 300));
+            }),
+            days(90) - 60,
+            Step::NewLeaf,
+        ),
+        (
             "the new leaf has served long enough",
             with(&|o| {
                 o.previous = Some(authority("z", -days(10), days(100)));
@@ -120,8 +142,7 @@ fn table() {
 }
 
 /// Lets time pass and steps happen over years, with Secrets that get lost, and checks after each step.
-fn live(losses: &[(u32, bool)]) -> Result<(), String> {
-    let settings = settings();
+fn live(settings: &Settings, losses: &[(u32, bool)]) -> Result<(), String> {
     let mut observed = Observed { bundles: vec![BTreeSet::new(); 2], ..Observed::default() };
     let mut names = 0;
     let mut now = at(0);
@@ -134,10 +155,13 @@ fn live(losses: &[(u32, bool)]) -> Result<(), String> {
         }
         for _ in 0..12 {
             let before = observed.clone();
-            match step(&observed, &settings, now) {
+            match step(&observed, settings, now) {
                 Step::Wait(until) => {
                     if until <= now {
                         return Err(format!("waits for the past in round {round}"));
+                    }
+                    if observed.leaf.as_ref().is_some_and(|leaf| leaf.until > now && leaf.until <= until) {
+                        return Err(format!("waits until what is served has expired, in round {round}"));
                     }
                     break;
                 }
@@ -203,7 +227,18 @@ proptest! {
     fn what_is_served_is_trusted(
         losses in prop::collection::vec((prop_oneof![1..1000_u32, 1000..4_000_000_u32], prop::bool::weighted(0.05)), 1..120),
     ) {
-        let result = live(&losses);
+        let result = live(&settings(), &losses);
+        prop_assert!(result.is_ok(), "{result:?}");
+    }
+
+    /// Certificates that live for about as long as an overlap lasts.
+    #[test]
+    fn nothing_expires_while_it_is_served(
+        minutes in 5..60_u64,
+        losses in prop::collection::vec((1..900_u32, prop::bool::weighted(0.2)), 1..60),
+    ) {
+        let settings = Settings { leaf_lifetime: Duration::from_mins(minutes), ..settings() };
+        let result = live(&settings, &losses);
         prop_assert!(result.is_ok(), "{result:?}");
     }
 }
