@@ -16,6 +16,7 @@ use super::settings::{self, Settings};
 use super::supervise::{Supervised, asked_to_stop};
 use super::{address, logs};
 use crate::admission::{self, Context as ReviewContext};
+use crate::kube::access::{self, Missing};
 use crate::kube::certificates::{self, Serving};
 use crate::kube::client::Clients;
 use crate::kube::events;
@@ -55,6 +56,7 @@ struct Shared {
     fence: Fence,
     board: WatchBoard,
     serving: Arc<Serving>,
+    missing: Arc<Missing>,
     published: Arc<ArcSwap<Snapshot>>,
     counters: Arc<Counters>,
     synced: watch::Receiver<bool>,
@@ -89,6 +91,7 @@ async fn run(settings: &Settings) -> anyhow::Result<()> {
         fence: Fence::default(),
         board: WatchBoard::new(&kinds),
         serving: Arc::new(Serving::default()),
+        missing: Arc::new(Missing::default()),
         published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
         synced,
@@ -185,7 +188,12 @@ fn start_workers(
         Arc::clone(&shared.serving),
     );
     workers.start("certificates", until(shared.stop_serving.clone(), certificates));
-    workers.start("lease", lead(settings.lease()?, shared, ends.leading));
+    let lease = settings.lease()?;
+    let rights =
+        access::needed(state.kinds(), &settings.certificates(), lease.as_ref(), settings.guards_metrics());
+    let asking = access::check(shared.clients.call.clone(), rights, Arc::clone(&shared.missing));
+    workers.start("access", until(shared.stop_serving.clone(), asking));
+    workers.start("lease", lead(lease, shared, ends.leading));
     let core = Core {
         state,
         deltas: received,
@@ -298,8 +306,10 @@ fn reviewer(settings: &Settings, shared: &Shared) -> Review {
 fn readiness(shared: &Shared) -> Obstacles {
     let (serving, board) = (Arc::clone(&shared.serving), shared.board.clone());
     let (synced, stop) = (shared.synced.clone(), shared.stop_acting.clone());
+    let missing = Arc::clone(&shared.missing);
     Arc::new(move || {
-        let mut obstacles = Vec::new();
+        let mut obstacles: Vec<String> =
+            missing.list().iter().map(|right| format!("not allowed: {right}")).collect();
         if *stop.borrow() {
             obstacles.push("stopping".to_owned());
         }

@@ -103,6 +103,12 @@ impl Settings {
         policy::admission(&self.configuration, &self.namespace)
     }
 
+    /// Whether callers of the metrics must be allowed to read them.
+    pub(super) fn guards_metrics(&self) -> bool {
+        let at = self.args.metrics_bind_address.as_ref().unwrap_or(&self.configuration.metrics.bind_address);
+        !self.args.metrics_insecure && !at.is_empty() && at != "0"
+    }
+
     pub(super) fn families(&self) -> Families {
         policy::families(&self.configuration)
     }

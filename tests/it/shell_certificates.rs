@@ -93,28 +93,6 @@ fn table() {
             Step::NewLeaf,
         ),
         (
-            "the leaf would expire before the overlap is over",
-            with(&|o| {
-                o.current = Some(authority("b", days(90) - 300, days(400)));
-                o.previous = Some(authority("a", 0, days(365)));
-                o.bundles = vec![set(&["a", "b"]); 2];
-                o.published_since = Some(at(days(90) - 300));
-            }),
-            days(90) - 299,
-            Step::Wait(at(days(90) - 60)),
-        ),
-        (
-            "the leaf is about to expire within the overlap",
-            with(&|o| {
-                o.current = Some(authority("b", days(90) - 300, days(400)));
-                o.previous = Some(authority("a", 0, days(365)));
-                o.bundles = vec![set(&["a", "b"]); 2];
-                o.published_since = Some(at(days(90) - 300));
-            }),
-            days(90) - 60,
-            Step::NewLeaf,
-        ),
-        (
             "the new leaf has served long enough",
             with(&|o| {
                 o.previous = Some(authority("z", -days(10), days(100)));
@@ -139,6 +117,22 @@ fn table() {
     for (name, observed, seconds, expected) in cases {
         assert_eq!(step(&observed, &settings(), at(seconds)), expected, "{name}");
     }
+}
+
+#[test]
+fn a_leaf_that_would_expire_within_the_overlap() {
+    let made = days(90) - 300;
+    let observed = Observed {
+        current: Some(authority("b", made, days(400))),
+        previous: Some(authority("a", 0, days(365))),
+        leaf: Some(leaf("a", 0, days(90))),
+        bundles: vec![set(&["a", "b"]), set(&["a", "b"])],
+        published_since: Some(at(made)),
+    };
+    assert_eq!(step(&observed, &settings(), at(made + 1)), Step::Wait(at(days(90) - 60)));
+    assert_eq!(step(&observed, &settings(), at(days(90) - 60)), Step::NewLeaf);
+    let late = Observed { published_since: Some(at(days(90) - 40)), ..observed };
+    assert_eq!(step(&late, &settings(), at(days(90) - 40)), Step::Wait(at(days(90) - 20)));
 }
 
 /// Lets time pass and steps happen over years, with Secrets that get lost, and checks after each step.
