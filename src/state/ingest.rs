@@ -132,9 +132,10 @@ impl State {
             Kind::Workload => self.take_workload(key, object)?,
             Kind::Job(index) => {
                 let decoder = KINDS.get(index).ok_or("unknown job kind")?;
-                let before = self.jobs.get(&(index, key.clone()));
+                let before = self.jobs.get(&(index, key.clone())).map(AsRef::as_ref);
                 let mut view = decoder.decode_after(object, before).map_err(|e| e.to_string())?;
                 self.apply_gates(&mut view, object);
+                self.templates.share_views(&mut view.pod_sets);
                 self.raw_job = Some(((index, key.clone()), object.clone()));
                 self.take_job(index, view);
             }
@@ -254,12 +255,13 @@ impl State {
     fn take_workload(&mut self, key: &ObjectKey, object: &Value) -> Result<(), String> {
         let newer = self.workloads.get(key).map(|record| record.newer(object)).transpose()?.flatten();
         let fresh = newer.is_none();
-        let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.pod_specs), Ok)?;
+        let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.templates), Ok)?;
         if conditions::is_true(&record.status, ConditionType::Finished) {
             record.pod_sets = Vec::new();
             record.originals = Vec::new();
         } else if fresh {
-            record.effective = self.effective(&record);
+            let effective = self.effective(&record);
+            record.effective = self.templates.share_requests(effective);
         }
         if !self.settings.gates.admission_gated_by {
             record.gated = false;
@@ -267,14 +269,18 @@ impl State {
         }
         self.unindex_workload(key);
         if let Some(owner) = &record.owner {
-            self.workloads_by_owner.entry(owner.uid.clone()).or_default().insert(key.clone());
+            let owned =
+                self.workloads_by_owner.entry(owner.uid.clone()).or_insert_with(|| Vec::with_capacity(1));
+            if let Err(place) = owned.binary_search(key) {
+                owned.insert(place, key.clone());
+            }
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         if let Some(queue) = record.local_queue().filter(|_| !finished) {
             self.workloads_by_queue.entry(queue).or_default().insert(key.clone());
         }
         let owner = record.owner.clone();
-        self.workloads.insert(key.clone(), record);
+        self.workloads.insert(key.clone(), Arc::new(record));
         self.external_owner_changed(&key.namespace, owner.as_ref());
         self.workload_changed(key, owner.map(|o| o.uid).as_ref());
         Ok(())
@@ -290,7 +296,7 @@ impl State {
         self.job_by_uid.insert(view.uid.clone(), id.clone());
         let uid = view.uid.clone();
         self.published.job(kind, &view);
-        self.jobs.insert(id.clone(), view);
+        self.jobs.insert(id.clone(), Arc::new(view));
         self.dirty.insert(Item::Job(id.0, id.1));
         self.owner_changed(&uid);
     }
@@ -310,8 +316,13 @@ impl State {
         };
         let owner = record.owner.as_ref().map(|o| o.uid.clone());
         let queue = record.local_queue();
-        if let Some(uid) = owner {
-            take_from(&mut self.workloads_by_owner, &uid, key);
+        if let Some(uid) = owner
+            && let Some(owned) = self.workloads_by_owner.get_mut(&uid)
+        {
+            owned.retain(|known| known != key);
+            if owned.is_empty() {
+                self.workloads_by_owner.remove(&uid);
+            }
         }
         if let Some(queue) = queue {
             take_from(&mut self.workloads_by_queue, &queue, key);
@@ -386,8 +397,9 @@ impl State {
                 continue;
             };
             let effective = self.effective(record);
+            let effective = self.templates.share_requests(effective);
             if let Some(record) = self.workloads.get_mut(&key) {
-                record.effective = effective;
+                Arc::make_mut(record).effective = effective;
             }
             self.dirty.insert(Item::Workload(key));
         }

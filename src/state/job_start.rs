@@ -67,7 +67,8 @@ impl State {
                 }
             }
             let count = assignment.count.or_else(|| count_of(record, &assignment.name)).unwrap_or(0);
-            infos.push(PodSetInfo { name: Arc::from(assignment.name.as_str()), count, template });
+            let name = Arc::from(assignment.name.as_str());
+            infos.push(PodSetInfo { name, count, template: Arc::new(template) });
         }
         kind.run_patch(view, &infos)
     }

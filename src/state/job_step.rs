@@ -107,7 +107,7 @@ impl State {
             Some((kind, job)) => self.workload_of(kind, job),
             None => self.workloads_by_owner.get(uid).and_then(|keys| keys.first().cloned()),
         };
-        let admitted = workload.and_then(|key| self.workloads.get(&key)).is_some_and(runs);
+        let admitted = workload.and_then(|key| self.workloads.get(&key)).is_some_and(|record| runs(record));
         if !admitted && !view.suspended {
             let patch = JobPatch { status: false, body: json!({"spec": {"suspend": true}}) };
             self.patch_job(index, view, &patch, Vec::new());

@@ -21,6 +21,7 @@ mod records;
 mod removal;
 mod schedule;
 mod settings;
+mod shared;
 mod snapshot;
 mod tallies;
 mod timers;
@@ -44,7 +45,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::LimitRange;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use records::{
-    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, PodSpecs, WorkloadRecord,
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Templates, WorkloadRecord,
 };
 use serde_json::Value;
 use snapshot::Published;
@@ -98,17 +99,17 @@ pub struct State {
     cohorts: BTreeMap<Arc<str>, CohortRecord>,
     cluster_queues: BTreeMap<Arc<str>, ClusterQueueRecord>,
     local_queues: BTreeMap<ObjectKey, LocalQueueRecord>,
-    workloads: BTreeMap<ObjectKey, WorkloadRecord>,
-    jobs: BTreeMap<(usize, ObjectKey), JobView>,
+    workloads: BTreeMap<ObjectKey, Arc<WorkloadRecord>>,
+    jobs: BTreeMap<(usize, ObjectKey), Arc<JobView>>,
     /// Jobs by UID.
     job_by_uid: BTreeMap<Arc<str>, (usize, ObjectKey)>,
-    /// Workloads by the UID of their owner.
-    workloads_by_owner: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// Workloads by the UID of their owner: rarely more than one, in order.
+    workloads_by_owner: BTreeMap<Arc<str>, Vec<ObjectKey>>,
     /// Workloads that are not finished, by LocalQueue.
     workloads_by_queue: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// LocalQueues by ClusterQueue.
     queues_by_cluster_queue: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
-    pod_specs: PodSpecs,
+    templates: Templates,
     engine: Engine,
     /// ClusterQueues as the scheduler has them.
     configured: BTreeMap<Arc<str>, scheduler::ClusterQueue>,
@@ -158,7 +159,7 @@ impl State {
             workloads_by_owner: BTreeMap::new(),
             workloads_by_queue: BTreeMap::new(),
             queues_by_cluster_queue: BTreeMap::new(),
-            pod_specs: PodSpecs::default(),
+            templates: Templates::default(),
             configured: BTreeMap::new(),
             tallies: tallies::Tallies::default(),
             assumed: BTreeMap::new(),

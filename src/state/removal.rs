@@ -101,7 +101,7 @@ impl State {
         self.assumed.remove(key);
         self.engine.release(key);
         self.engine.forget(key);
-        let owner = record.and_then(|record| record.owner);
+        let owner = record.and_then(|record| record.owner.clone());
         self.external_owner_changed(&key.namespace, owner.as_ref());
         self.workload_changed(key, owner.map(|o| o.uid).as_ref());
     }
