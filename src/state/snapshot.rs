@@ -207,7 +207,11 @@ impl State {
     }
 
     /// Quotas of ClusterQueues whose use in the ledger is not the sum of what the objects say and of what is assumed.
+    /// Before all lists are complete nothing is charged, and nothing has drifted.
     pub fn ledger_drift(&self) -> usize {
+        if !self.synced() {
+            return 0;
+        }
         let mut sums: BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> = BTreeMap::new();
         for (key, record) in &self.workloads {
             let assumed = || self.engine.charge_of(key).filter(|_| self.assumed.contains_key(key)).cloned();
