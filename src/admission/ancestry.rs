@@ -1,45 +1,10 @@
-//! The walk from a job to the ancestor that is queued in its place.
-
-use std::collections::BTreeSet;
-use std::fmt;
+//! The owners of an object under review.
 
 use serde_json::Value;
 
-use super::kinds::is_managed;
+use super::kinds::{Management, management};
 use super::{Context, Owner};
-
-/// How many objects the walk may visit.
-const DEPTH_LIMIT: usize = 10;
-
-/// Why the walk found no end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AncestryError {
-    /// An object owns itself over others.
-    Cycle,
-    /// Too many objects above each other.
-    TooDeep,
-    /// An owner that should be there could not be read.
-    Missing(Owner),
-}
-
-impl fmt::Display for AncestryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cycle => f.write_str("metadata.ownerReferences: the controller owners form a cycle"),
-            Self::TooDeep => {
-                write!(
-                    f,
-                    "metadata.ownerReferences: more than {DEPTH_LIMIT} controller owners above each other"
-                )
-            }
-            Self::Missing(owner) => write!(
-                f,
-                "metadata.ownerReferences: the owner {} {} of {} was not found",
-                owner.kind, owner.name, owner.api_version
-            ),
-        }
-    }
-}
+use crate::jobs::{AncestryError, Link, queued_ancestor};
 
 /// The controller owner that an object names, if any.
 pub(super) fn controller_of(object: &Value) -> Option<Owner> {
@@ -56,30 +21,18 @@ pub fn managed_ancestor(
     uid: &str,
     controller: Option<Owner>,
 ) -> Result<Option<Owner>, AncestryError> {
-    let mut seen = BTreeSet::from([uid.to_owned()]);
-    let mut next = controller;
-    let mut found = None;
-    while let Some(owner) = next {
-        if !is_managed(&owner, ctx.settings) {
-            break;
+    queued_ancestor(uid, controller, |owner| {
+        let managed = management(owner, ctx.settings);
+        let view = ctx.objects.owner(namespace, &owner.api_version, &owner.kind, &owner.name);
+        match (managed, view) {
+            (Management::Nobody, _) | (Management::External, None) => Link::End,
+            (Management::Ours, None) => Link::Missing,
+            (Management::Ours | Management::External, Some(view)) => Link::Found {
+                queued: ctx.settings.manage_jobs_without_queue_name
+                    || view.queue_name.is_some_and(|name| !name.is_empty()),
+                uid: view.uid,
+                controller: view.controller,
+            },
         }
-        let Some(view) = ctx.objects.owner(namespace, &owner.api_version, &owner.kind, &owner.name) else {
-            return Err(AncestryError::Missing(owner));
-        };
-        if view.uid != owner.uid {
-            break;
-        }
-        if !seen.insert(owner.uid.clone()) {
-            return Err(AncestryError::Cycle);
-        }
-        if seen.len() > DEPTH_LIMIT {
-            return Err(AncestryError::TooDeep);
-        }
-        let queued = view.queue_name.as_deref().is_some_and(|name| !name.is_empty());
-        if queued || ctx.settings.manage_jobs_without_queue_name {
-            found = Some(owner);
-        }
-        next = view.controller;
-    }
-    Ok(found)
+    })
 }

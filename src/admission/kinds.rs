@@ -24,11 +24,33 @@ const FRAMEWORKS: &[(&str, &str, &str)] = &[
     ("", "Pod", "pod"),
 ];
 
-/// Whether the owner's kind is served here, or queued for us by another controller.
-pub(super) fn is_managed(owner: &Owner, settings: &AdmissionSettings) -> bool {
-    let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+/// Who queues objects of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Management {
+    /// We do.
+    Ours,
+    /// Another controller does it for us: such an object is known by the Workload that it owns.
+    External,
+    /// Nobody.
+    Nobody,
+}
+
+/// Who queues the owner's kind.
+pub(super) fn management(owner: &Owner, settings: &AdmissionSettings) -> Management {
+    let group = owner.group();
     let served = FRAMEWORKS.iter().any(|(known, kind, framework)| {
         *known == group && *kind == owner.kind && settings.frameworks.contains(*framework)
     });
-    served || settings.external_kinds.contains(&(group.to_owned(), owner.kind.clone()))
+    if served {
+        Management::Ours
+    } else if settings.external_kinds.contains(&(group.to_owned(), owner.kind.clone())) {
+        Management::External
+    } else {
+        Management::Nobody
+    }
+}
+
+/// Whether the owner's kind is queued at all.
+pub(super) fn is_managed(owner: &Owner, settings: &AdmissionSettings) -> bool {
+    management(owner, settings) != Management::Nobody
 }

@@ -21,7 +21,7 @@ mod tests;
 mod topology;
 mod view;
 
-pub use ancestry::{AncestryError, managed_ancestor};
+pub use ancestry::managed_ancestor;
 pub use direct::admitted;
 pub use review::{BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE, PATHS, review};
 pub use settings::AdmissionSettings;

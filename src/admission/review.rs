@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::response::Answer;
 use super::{Context, defaults, job, own};
 use crate::api::GROUP;
+use crate::jobs::{JobKind, kind_of};
 
 /// Path of the answer that defaults Jobs.
 pub const BATCH_JOB_MUTATE: &str = "/mutate-batch-v1-job";
@@ -82,6 +83,9 @@ pub(super) fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
         .filter(|namespace| !namespace.is_empty())
         .or_else(|| object.get("metadata")?.get("namespace")?.as_str())
         .unwrap_or_default();
+    if rule.framework.is_some_and(|name| !ctx.settings.frameworks.contains(name)) {
+        return Answer::allowed();
+    }
     (rule.answer)(&Request { namespace, object, old: old.filter(|_| update), ctx })
 }
 
@@ -104,11 +108,16 @@ struct Rule {
     group: &'static str,
     kind: &'static str,
     create_only: bool,
+    /// Reviewed only while this framework is on.
+    framework: Option<&'static str>,
     answer: fn(&Request<'_>) -> Answer,
 }
 
 fn rule_of(path: &str) -> Option<Rule> {
-    let rule = |group, kind, create_only, answer| Some(Rule { group, kind, create_only, answer });
+    let rule = |group, kind, create_only, answer| {
+        let framework = kind_of(group, kind).map(JobKind::framework);
+        Some(Rule { group, kind, create_only, framework, answer })
+    };
     match path {
         BATCH_JOB_MUTATE => rule("batch", "Job", true, job::default),
         BATCH_JOB_VALIDATE => rule("batch", "Job", false, job::validate),

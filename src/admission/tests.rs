@@ -1,6 +1,6 @@
 //! Laws of reviews: total, faithful to the uid, idempotent; and the defaulting of Jobs by table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -107,6 +107,31 @@ fn the_highest_queued_ancestor_wins_and_cycles_end() {
     assert!(walk(cycle, "a").unwrap_err().to_string().contains("cycle"));
     let long = (0..20).map(|i| view(&i.to_string(), None, Some(owner(&(i + 1).to_string())))).collect();
     assert!(walk(long, "0").unwrap_err().to_string().contains("more than 10"));
+}
+
+#[test]
+fn an_external_owner_is_known_by_its_workload() {
+    let foreign = || Owner { kind: "Foo".into(), api_version: "example.com/v1".into(), ..owner("a") };
+    let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
+    let settings = AdmissionSettings { external_kinds: external, ..AdmissionSettings::default() };
+    let walk = |owners: Vec<(String, OwnerView)>, settings: &AdmissionSettings| {
+        let cluster = Cluster { owners: owners.into_iter().collect(), ..Cluster::default() };
+        managed_ancestor(&Context { objects: &cluster, settings }, "ns", "me", Some(foreign())).unwrap()
+    };
+    assert_eq!(walk(vec![view("a", Some("lq"), None)], &settings), Some(foreign()));
+    assert_eq!(walk(vec![], &settings), None, "it owns no Workload");
+    assert_eq!(walk(vec![view("a", Some("lq"), None)], &AdmissionSettings::default()), None);
+}
+
+#[test]
+fn jobs_are_not_reviewed_while_their_framework_is_off() {
+    let cluster = Cluster::default();
+    let off = AdmissionSettings { frameworks: BTreeSet::new(), ..AdmissionSettings::default() };
+    let defaulted = asked("/mutate-batch-v1-job", &queued("lq"), None, &cluster, &off);
+    assert!(allowed(&defaulted) && defaulted["response"].get("patch").is_none());
+    assert!(allowed(&asked("/validate-batch-v1-job", &queued("Bad_"), None, &cluster, &off)));
+    let workload = json!({"metadata": {"name": "w"}, "spec": {"podSets": 3}});
+    assert!(!allowed(&asked("/validate-kueue-x-k8s-io-v1beta2-workload", &workload, None, &cluster, &off)));
 }
 
 #[test]

@@ -83,6 +83,22 @@ pub enum PendingReason {
 }
 
 impl PendingReason {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Deactivated,
+        Self::OnHold,
+        Self::Misconfigured,
+        Self::Suspended,
+        Self::AdmissionGated,
+        Self::PendingEvaluation,
+        Self::NoMatchingFlavor,
+        Self::ExceedsMaxQuota,
+        Self::WaitingForQuota,
+        Self::TopologyPlacementFailed,
+        Self::WaitingForPreemptedWorkloads,
+        Self::WaitingForPodsReady,
+    ];
+
     /// The reason as it stands in the condition.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::kube::queue::Task;
-use crate::state::{Delta, Effect, Event, Snapshot, State};
+use crate::state::{Delta, Effect, Event, Observation, Snapshot, State};
 use crate::view::counters::Counters;
 use crate::view::metrics::Role;
 
@@ -78,7 +78,9 @@ impl Core {
             }
             stale |= !batch.is_empty();
             for delta in batch.drain(..) {
+                let began = Instant::now();
                 let effects = self.state.apply(delta, Timestamp::now());
+                self.time_attempts(&effects, began.elapsed());
                 for effect in effects {
                     self.carry_out(effect);
                 }
@@ -98,6 +100,18 @@ impl Core {
     fn due(&self) -> Option<Duration> {
         let due = self.state.next_due()?;
         Some(Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default().max(TICK))
+    }
+
+    /// Cycles run back to back within one delta: its time is theirs, each an equal part.
+    fn time_attempts(&self, effects: &[Effect], took: Duration) {
+        let attempt = |effect: &Effect| match effect {
+            Effect::Observe(Observation::Attempt { admitted }) => Some(*admitted),
+            _ => None,
+        };
+        let number = u32::try_from(effects.iter().filter_map(attempt).count()).unwrap_or(u32::MAX);
+        for admitted in effects.iter().filter_map(attempt) {
+            self.counters.attempt_took(admitted, took / number.max(1), self.role);
+        }
     }
 
     /// Receivers end only with the process.

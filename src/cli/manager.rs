@@ -16,6 +16,7 @@ use super::settings::{self, Settings};
 use super::supervise::{Supervised, asked_to_stop};
 use super::{address, logs};
 use crate::admission::{self, Context as ReviewContext};
+use crate::kube::access::{self, Missing};
 use crate::kube::certificates::{self, Serving};
 use crate::kube::client::Clients;
 use crate::kube::events;
@@ -28,10 +29,10 @@ use crate::server::health::{self, Obstacles};
 use crate::server::metrics::{self, Gatekeeper, Render};
 use crate::server::tls;
 use crate::server::webhooks::{self, Review};
-use crate::state::{Delta, Event, Kind, Snapshot, State, Verb, WriteOutcome};
+use crate::state::{Delta, Event, Snapshot, State, Verb, WriteOutcome};
 use crate::view;
 use crate::view::counters::Counters;
-use crate::view::metrics::{Families, Role};
+use crate::view::metrics::Role;
 
 /// Deltas on their way to the core: watches wait when it is full.
 const DELTAS: usize = 4096;
@@ -55,6 +56,7 @@ struct Shared {
     fence: Fence,
     board: WatchBoard,
     serving: Arc<Serving>,
+    missing: Arc<Missing>,
     published: Arc<ArcSwap<Snapshot>>,
     counters: Arc<Counters>,
     synced: watch::Receiver<bool>,
@@ -74,23 +76,24 @@ struct Ends {
 }
 
 async fn run(settings: &Settings) -> anyhow::Result<()> {
-    let clients = Clients::connect(settings.args.kubeconfig.as_deref(), settings.timeouts()).await?;
+    let kubeconfig = settings.args.kubeconfig.as_deref();
+    let clients = Clients::connect(kubeconfig, settings.timeouts(), settings.rate()).await?;
     let (act, stop_acting) = watch::channel(false);
     let (serve, stop_serving) = watch::channel(false);
     let (synced_sender, synced) = watch::channel(false);
     let (leading_sender, leading) = watch::channel(None);
     let elects = settings.configuration.leader_election.leader_elect;
-    let state = State::new(settings.core());
+    let core = settings.core();
+    let kinds = core.kinds();
+    let state = State::new(core);
     let shared = Shared {
         clients,
         fence: Fence::default(),
-        board: WatchBoard::new(&Kind::all()),
+        board: WatchBoard::new(&kinds),
         serving: Arc::new(Serving::default()),
+        missing: Arc::new(Missing::default()),
         published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
-        counters: Arc::new(Counters::new(
-            std::env::consts::OS,
-            settings.configuration.metrics.local_queue_metrics.enable,
-        )),
+        counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
         synced,
         leading,
         role: if elects { Role::Leader } else { Role::Standalone },
@@ -142,7 +145,7 @@ fn start_workers(
     workers: &mut Supervised,
 ) -> anyhow::Result<()> {
     let (deltas, received) = ends.deltas;
-    for kind in Kind::all() {
+    for kind in state.kinds().iter().copied() {
         let watch = follow(
             shared.clients.watch.clone(),
             kind,
@@ -185,7 +188,12 @@ fn start_workers(
         Arc::clone(&shared.serving),
     );
     workers.start("certificates", until(shared.stop_serving.clone(), certificates));
-    workers.start("lease", lead(settings.lease()?, shared, ends.leading));
+    let lease = settings.lease()?;
+    let rights =
+        access::needed(state.kinds(), &settings.certificates(), lease.as_ref(), settings.guards_metrics());
+    let asking = access::check(shared.clients.call.clone(), rights, Arc::clone(&shared.missing));
+    workers.start("access", until(shared.stop_serving.clone(), asking));
+    workers.start("lease", lead(lease, shared, ends.leading));
     let core = Core {
         state,
         deltas: received,
@@ -244,7 +252,7 @@ fn lead(
 async fn listeners(settings: &Settings, shared: &Shared) -> anyhow::Result<Supervised> {
     let (args, configuration) = (&settings.args, &settings.configuration);
     let limits = Limits { drain: args.shutdown_timeout, ..Limits::default() };
-    let tls = tls::config(Arc::clone(&shared.serving));
+    let tls = tls::config(Arc::clone(&shared.serving), configuration.tls.as_ref()).context("tls")?;
     let webhook = format!("{}:{}", configuration.webhook.host, configuration.webhook.port);
     let webhook = args.webhook_bind_address.clone().unwrap_or(webhook);
     let health = &configuration.health.health_probe_bind_address;
@@ -298,8 +306,10 @@ fn reviewer(settings: &Settings, shared: &Shared) -> Review {
 fn readiness(shared: &Shared) -> Obstacles {
     let (serving, board) = (Arc::clone(&shared.serving), shared.board.clone());
     let (synced, stop) = (shared.synced.clone(), shared.stop_acting.clone());
+    let missing = Arc::clone(&shared.missing);
     Arc::new(move || {
-        let mut obstacles = Vec::new();
+        let mut obstacles: Vec<String> =
+            missing.list().iter().map(|right| format!("not allowed: {right}")).collect();
         if *stop.borrow() {
             obstacles.push("stopping".to_owned());
         }
@@ -325,11 +335,7 @@ fn liveness() -> Obstacles {
 
 fn renderer(settings: &Settings, shared: &Shared) -> Render {
     let (counters, published) = (Arc::clone(&shared.counters), Arc::clone(&shared.published));
-    let (metrics, alone) = (&settings.configuration.metrics, shared.role == Role::Standalone);
-    let families = Families {
-        cluster_queue_resources: metrics.enable_cluster_queue_resources,
-        local_queues: metrics.local_queue_metrics.enable,
-    };
+    let (families, alone) = (settings.families(), shared.role == Role::Standalone);
     Arc::new(move || {
         let snapshot = published.load();
         let role = match (alone, snapshot.leading) {
@@ -338,8 +344,7 @@ fn renderer(settings: &Settings, shared: &Shared) -> Render {
             (false, false) => Role::Follower,
         };
         let mut text = counters.render().unwrap_or_default();
-        text.push_str(&view::metrics::render(&view::gauges(&snapshot), families, role).unwrap_or_default());
-        text.push_str("# EOF\n");
+        text.push_str(&view::render(&view::gauges(&snapshot), families, role).unwrap_or_default());
         text
     })
 }

@@ -1,5 +1,6 @@
 //! From the configuration to what the core and the reviews decide by. Pure: no file, no argument, no clock.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -15,10 +16,14 @@ use crate::resources::Quantity;
 use crate::resources::transform::{Strategy, Transform, Transformation};
 use crate::scheduler::{EngineSettings, Undeclared};
 use crate::state;
+use crate::view::metrics::Families;
 
 /// What the core decides by.
 pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Settings {
     let requeuing = &configuration.wait_for_pods_ready.requeuing_strategy;
+    let local_queues = &configuration.metrics.local_queue_metrics;
+    let gate = |name: &str| configuration.gates.enabled(name);
+    let strategy = Some(configuration.resources.quota_check_strategy).filter(|_| gate("QuotaCheckStrategy"));
     state::Settings {
         lifecycle: lifecycle(configuration),
         manage_jobs_without_queue_name: configuration.manage_jobs_without_queue_name,
@@ -27,11 +32,21 @@ pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Set
         transform: transform(&configuration.resources),
         requeue_by_creation: requeuing.timestamp == RequeuingTimestamp::Creation,
         engine: EngineSettings {
-            undeclared: match configuration.resources.quota_check_strategy {
+            undeclared: match strategy.unwrap_or(QuotaCheckStrategy::BlockUndeclared) {
                 QuotaCheckStrategy::BlockUndeclared => Undeclared::Refuse,
                 QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
             },
             ..EngineSettings::default()
+        },
+        frameworks: frameworks(configuration),
+        external_kinds: external_kinds(configuration),
+        shown_local_queues: local_queues.local_queue_selector.clone(),
+        gates: state::Gates {
+            admission_gated_by: gate("AdmissionGatedBy"),
+            queue_labels_on_pods: gate("AssignQueueLabelsForPods"),
+            finish_orphans: gate("FinishOrphanedWorkloads"),
+            reclaimable_pods: gate("ReclaimablePods"),
+            identifier_annotations: gate("WorkloadIdentifierAnnotations"),
         },
         ..state::Settings::default()
     }
@@ -39,15 +54,34 @@ pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Set
 
 /// What reviews depend on.
 pub(super) fn admission(configuration: &Configuration, namespace: &str) -> AdmissionSettings {
-    let integrations = &configuration.integrations;
-    let served = |name: &&String| jobs::KINDS.iter().any(|kind| kind.framework() == name.as_str());
     AdmissionSettings {
         manage_jobs_without_queue_name: configuration.manage_jobs_without_queue_name,
         managed_namespaces: configuration.managed_namespaces(namespace),
-        frameworks: integrations.frameworks.iter().filter(served).cloned().collect(),
-        external_kinds: integrations.external_frameworks.iter().filter_map(|name| external(name)).collect(),
+        frameworks: frameworks(configuration),
+        external_kinds: external_kinds(configuration),
         gates: Gates::new(configuration.feature_gates.clone()),
     }
+}
+
+/// The optional families of metrics.
+pub(super) fn families(configuration: &Configuration) -> Families {
+    let metrics = &configuration.metrics;
+    Families {
+        cluster_queue_resources: metrics.enable_cluster_queue_resources,
+        local_queues: metrics.local_queue_metrics.enable && configuration.gates.enabled("LocalQueueMetrics"),
+        cohorts: configuration.gates.enabled("MetricsForCohorts"),
+        creation_latency: configuration.gates.enabled("MetricForWorkloadCreationLatency"),
+    }
+}
+
+/// The frameworks that are on and built.
+fn frameworks(configuration: &Configuration) -> BTreeSet<String> {
+    let built = |name: &&String| jobs::KINDS.iter().any(|kind| kind.framework() == name.as_str());
+    configuration.integrations.frameworks.iter().filter(built).cloned().collect()
+}
+
+fn external_kinds(configuration: &Configuration) -> BTreeSet<(String, String)> {
+    configuration.integrations.external_frameworks.iter().filter_map(|name| external(name)).collect()
 }
 
 /// Group and kind of `Kind.version.group`.
@@ -71,6 +105,9 @@ fn lifecycle(configuration: &Configuration) -> workload::Settings {
     workload::Settings {
         pods_ready: (!configuration.gates.enabled("DisableWaitForPodsReady")).then_some(limits),
         retain_finished: kept.and_then(|kept| kept.after_finished).map(config::Duration::signed),
+        retain_deactivated: kept
+            .and_then(|kept| kept.after_deactivated_by_kueue)
+            .map(config::Duration::signed),
     }
 }
 
@@ -104,7 +141,6 @@ fn quantity(value: &Value) -> Option<Quantity> {
 mod tests {
     use super::*;
     use jiff::SignedDuration;
-    use std::collections::BTreeSet;
 
     fn loaded(body: &str) -> Configuration {
         let head = format!("apiVersion: {}\nkind: Configuration\n", config::API_VERSION);
@@ -177,6 +213,8 @@ mod tests {
         ];
         for (body, finished) in table {
             assert_eq!(core_of(body).lifecycle.retain_finished, finished, "{body}");
+            let deactivated = core_of(&body.replace("afterFinished", "afterDeactivatedByKueue"));
+            assert_eq!(deactivated.lifecycle.retain_deactivated, finished, "{body}");
         }
     }
 
@@ -236,6 +274,38 @@ integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
                 external.into_iter().map(|(group, kind)| (group.to_owned(), kind.to_owned())).collect();
             assert_eq!(found.external_kinds, external, "{body}");
         }
+    }
+
+    #[test]
+    fn gates_reach_the_core() {
+        assert_eq!(core_of("").gates, state::Gates::default());
+        let off = core_of(
+            "featureGates: {AdmissionGatedBy: false, AssignQueueLabelsForPods: false,
+            FinishOrphanedWorkloads: false, ReclaimablePods: false, WorkloadIdentifierAnnotations: false,
+            DisableWaitForPodsReady: true, QuotaCheckStrategy: false}
+resources: {quotaCheckStrategy: IgnoreUndeclared}",
+        );
+        let gates = state::Gates {
+            admission_gated_by: false,
+            queue_labels_on_pods: false,
+            finish_orphans: false,
+            reclaimable_pods: false,
+            identifier_annotations: false,
+        };
+        assert_eq!(off.gates, gates);
+        assert_eq!((off.lifecycle.pods_ready, off.engine.undeclared), (None, Undeclared::Refuse));
+    }
+
+    #[test]
+    fn families_of_metrics() {
+        let shown = |body: &str| {
+            let found = families(&loaded(body));
+            (found.local_queues, found.cohorts, found.creation_latency)
+        };
+        assert_eq!(shown(""), (true, true, true));
+        assert_eq!(shown("metrics: {localQueueMetrics: {enable: false}}"), (false, true, true));
+        let off = "featureGates: {LocalQueueMetrics: false, MetricsForCohorts: false, MetricForWorkloadCreationLatency: false}";
+        assert_eq!(shown(off), (false, false, false));
     }
 
     #[test]

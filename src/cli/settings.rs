@@ -11,13 +11,14 @@ use super::policy;
 use crate::admission::AdmissionSettings;
 use crate::api::config::{self, Configuration};
 use crate::kube::certificates::{CertificateSettings, Mode};
-use crate::kube::client::Timeouts;
+use crate::kube::client::{Rate, Timeouts};
 use crate::kube::events::EventSettings;
 use crate::kube::execute::ExecutorSettings;
 use crate::kube::lease::LeaseSettings;
 use crate::kube::watch::WatchSettings;
 use crate::lifecycle::{certificates, lease};
 use crate::state;
+use crate::view::metrics::Families;
 
 /// Where a pod finds its namespace.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -102,8 +103,26 @@ impl Settings {
         policy::admission(&self.configuration, &self.namespace)
     }
 
+    /// Whether callers of the metrics must be allowed to read them.
+    pub(super) fn guards_metrics(&self) -> bool {
+        let at = self.args.metrics_bind_address.as_ref().unwrap_or(&self.configuration.metrics.bind_address);
+        !self.args.metrics_insecure && !at.is_empty() && at != "0"
+    }
+
+    pub(super) fn families(&self) -> Families {
+        policy::families(&self.configuration)
+    }
+
     pub(super) fn timeouts(&self) -> Timeouts {
         Timeouts { call: self.args.call_timeout, lease: self.args.lease_call_timeout }
+    }
+
+    /// Nothing where there is no limit. As with Kueue's client, 0 stands for 5 calls a second and 10 at once.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        let connection = &self.configuration.client_connection;
+        let per_second = if connection.qps == 0.0 { 5.0 } else { f64::from(connection.qps) };
+        let burst = if connection.burst == 0 { 10 } else { connection.burst };
+        (per_second > 0.0).then(|| Rate { per_second, burst: f64::from(burst) })
     }
 
     pub(super) fn watch(&self) -> WatchSettings {

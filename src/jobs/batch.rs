@@ -41,7 +41,7 @@ impl JobKind for BatchJob {
             Some(set) => (set.shape, set.template.clone()),
             None => (
                 pod_set_shape(&pod_set(job, &counts)?),
-                without_server_labels(TemplateInfo::read(job.pointer("/spec/template"))?),
+                Arc::new(without_server_labels(TemplateInfo::read(job.pointer("/spec/template"))?)),
             ),
         };
         let view = PodSetView {
@@ -72,8 +72,8 @@ impl JobKind for BatchJob {
             return Ok(Vec::new());
         }
         let (set, info) = only(view, infos)?;
-        let mut wanted = set.template.clone();
-        wanted.merge(&without_server_labels(info.template.clone()))?;
+        let mut wanted = (*set.template).clone();
+        wanted.merge(&without_server_labels((*info.template).clone()))?;
         let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
         wanted.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
         let mut spec = Map::from_iter([("suspend".to_owned(), Value::Bool(false))]);
@@ -106,7 +106,7 @@ fn clear_start(view: &JobView) -> Option<JobPatch> {
 /// Only a template that a start has marked is restored: another is the user's own, edited while it waits.
 fn restore(view: &JobView, original: &[PodSetInfo]) -> Option<JobPatch> {
     let (set, info) = only(view, original).ok()?;
-    let before = without_server_labels(info.template.clone());
+    let before = without_server_labels((*info.template).clone());
     if !set.template.labels.contains_key(names::POD_SET_LABEL)
         || before.labels.contains_key(names::POD_SET_LABEL)
     {

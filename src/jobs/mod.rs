@@ -3,6 +3,7 @@
 //! Invariants: decoding is total (a malformed object is an error, never a panic); a template that was started and then
 //! stopped is what it was before; an unknown field of a template reaches the Workload.
 
+mod ancestry;
 mod batch;
 mod priority;
 mod read;
@@ -12,6 +13,7 @@ mod topology;
 mod view;
 mod workload;
 
+pub use ancestry::{AncestryError, Link, queued_ancestor};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use shape::{Shape, pod_set_shape};
 pub use template::{Conflict, TemplateInfo};

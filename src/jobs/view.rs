@@ -46,6 +46,13 @@ pub struct Owner {
     pub uid: String,
 }
 
+impl Owner {
+    /// API group; empty for the core group.
+    pub fn group(&self) -> &str {
+        self.api_version.rsplit_once('/').map_or("", |(group, _)| group)
+    }
+}
+
 /// A job as the reconciler sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobView {
@@ -101,7 +108,7 @@ pub struct PodSetView {
     /// Fingerprint of the template; counts are not part of it.
     pub shape: Shape,
     /// What admission may add to.
-    pub template: TemplateInfo,
+    pub template: Arc<TemplateInfo>,
 }
 
 /// What a pod set shall get on top of its template, or what its template was.
@@ -112,7 +119,7 @@ pub struct PodSetInfo {
     /// Its count.
     pub count: i32,
     /// Additions, or the original.
-    pub template: TemplateInfo,
+    pub template: Arc<TemplateInfo>,
 }
 
 /// How far a job is.

@@ -114,7 +114,8 @@ pub fn pod_set_infos(pod_sets: &[Value]) -> Result<Vec<PodSetInfo>, JobError> {
     let info = |set: &Value| {
         let name = read::string(set, "/name")?.unwrap_or("main");
         let count = read::int(set, "/count")?.unwrap_or(1);
-        Ok(PodSetInfo { name: Arc::from(name), count, template: TemplateInfo::read(set.get("template"))? })
+        let template = Arc::new(TemplateInfo::read(set.get("template"))?);
+        Ok(PodSetInfo { name: Arc::from(name), count, template })
     };
     pod_sets.iter().map(info).collect()
 }

@@ -1,10 +1,12 @@
 //! Clients of the API server, and one call with a timeout.
 //!
 //! Three clients: one for watches (the library's retry stays on), one for calls and one for the lease, both without
-//! retry, so that a call never outlives its timeout and the caller decides about the next try.
+//! retry, so that a call never outlives its timeout and the caller decides about the next try. Calls keep to a rate;
+//! the lease does not wait for it.
 
 use std::path::Path;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ::kube::config::{KubeConfigOptions, Kubeconfig};
 use ::kube::{Client, Config};
@@ -12,6 +14,7 @@ use http::Request;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
+use super::budget::Budget;
 use crate::api::ObjectKey;
 use crate::state::Resource;
 
@@ -104,7 +107,11 @@ pub struct Clients {
 
 impl Clients {
     /// Clients from a kubeconfig, or from the pod's service account.
-    pub async fn connect(kubeconfig: Option<&Path>, timeouts: Timeouts) -> Result<Self, ClientError> {
+    pub async fn connect(
+        kubeconfig: Option<&Path>,
+        timeouts: Timeouts,
+        rate: Option<Rate>,
+    ) -> Result<Self, ClientError> {
         let config = match kubeconfig {
             Some(path) => {
                 let file = Kubeconfig::read_from(path)?;
@@ -117,8 +124,8 @@ impl Clients {
         single.connect_timeout = Some(timeouts.call);
         Ok(Self {
             watch: Client::try_from(config)?,
-            call: Caller { client: Client::try_from(single.clone())?, timeout: timeouts.call },
-            lease: Caller { client: Client::try_from(single)?, timeout: timeouts.lease },
+            call: Caller::new(Client::try_from(single.clone())?, timeouts.call).limited(rate),
+            lease: Caller::new(Client::try_from(single)?, timeouts.lease),
         })
     }
 }
@@ -132,20 +139,54 @@ pub struct Timeouts {
     pub lease: Duration,
 }
 
-/// Makes single calls, each within a timeout.
+/// How many calls are made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// In a second.
+    pub per_second: f64,
+    /// At once after a pause.
+    pub burst: f64,
+}
+
+/// Makes single calls, each within a timeout. All clones share one rate.
 #[derive(Clone)]
 pub struct Caller {
     client: Client,
     timeout: Duration,
+    limit: Option<Arc<Limit>>,
+}
+
+/// A rate and the clock that it is measured by.
+struct Limit {
+    began: Instant,
+    budget: Mutex<Budget>,
+}
+
+impl Limit {
+    /// How long to wait before another try; nothing when the call may be made.
+    fn take(&self) -> Option<Duration> {
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        if budget.take(self.began.elapsed()) { None } else { Some(budget.wait()) }
+    }
 }
 
 impl Caller {
     /// A caller on a given client.
     pub fn new(client: Client, timeout: Duration) -> Self {
-        Self { client, timeout }
+        Self { client, timeout, limit: None }
     }
 
-    /// One call. An answer that is no JSON counts as a transport error.
+    /// The same caller, keeping to a rate.
+    #[must_use]
+    pub fn limited(self, rate: Option<Rate>) -> Self {
+        let limit = |rate: Rate| {
+            let budget = Mutex::new(Budget::new(rate.per_second, rate.burst.max(1.0), Duration::ZERO));
+            Arc::new(Limit { began: Instant::now(), budget })
+        };
+        Self { limit: rate.map(limit), ..self }
+    }
+
+    /// One call, when the rate allows it: its timeout begins then. An answer that is no JSON counts as a transport error.
     pub async fn call(
         &self,
         verb: http::Method,
@@ -164,6 +205,9 @@ impl Caller {
             request = request.header(CONTENT_TYPE, kind.media_type());
         }
         let request = request.body(bytes).map_err(|error| CallError::Request(error.to_string()))?;
+        while let Some(wait) = self.limit.as_ref().and_then(|limit| limit.take()) {
+            tokio::time::sleep(wait).await;
+        }
         match tokio::time::timeout(self.timeout, self.client.request::<Value>(request)).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(CallError::Timeout(self.timeout)),

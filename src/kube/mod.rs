@@ -4,6 +4,7 @@
 //! failure is repaired by the next list, never by memory.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
+pub mod access;
 pub mod budget;
 pub mod certificates;
 pub mod client;

@@ -3,7 +3,8 @@
 //! The webhook bundles and the serving certificate reach the API server at different moments, so one step changes
 //! either the bundles or the leaf, never both, and between them there is an overlap in which both answers are right.
 //! Invariants: no step takes the issuer of the valid serving leaf out of a bundle; a leaf that replaces a valid one comes from an
-//! authority that every bundle has carried for the overlap; bundles shrink only when the leaf has served for the
+//! authority that every bundle has carried for the overlap, or for as long as the valid one lasts, so that none expires
+//! while it is served; bundles shrink only when the leaf has served for the
 //! retirement time. Any replica may run this: the same observation gives the same step, and Secrets are written with
 //! create-only or resourceVersion.
 
@@ -12,6 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+
+/// Time for a new certificate to come into use.
+const MARGIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// Digest of a certificate.
 pub type Fingerprint = Arc<str>;
@@ -100,12 +104,10 @@ pub fn step(observed: &Observed, settings: &Settings, now: Timestamp) -> Step {
     };
     let mut wake = leaf_due(leaf, settings);
     if leaf.issuer != current.fingerprint || !leaf.names_complete || wake <= now {
-        let ready =
-            published(observed, now).saturating_add(signed(settings.overlap)).unwrap_or(Timestamp::MAX);
-        if ready <= now {
-            return Step::NewLeaf;
-        }
-        return Step::Wait(ready.min(leaf.until));
+        let published = observed.published_since.unwrap_or(now);
+        let ready = published.saturating_add(signed(settings.overlap)).unwrap_or(Timestamp::MAX);
+        let due = ready.min(last_moment(leaf, published));
+        return if due <= now { Step::NewLeaf } else { Step::Wait(due) };
     }
     let retired = leaf.from.saturating_add(signed(settings.retirement)).unwrap_or(Timestamp::MAX);
     let shrinkable = observed.previous.is_some() || observed.bundles.iter().any(|bundle| *bundle != wanted);
@@ -139,14 +141,18 @@ fn wanted_bundle(
     wanted
 }
 
-fn published(observed: &Observed, now: Timestamp) -> Timestamp {
-    observed.published_since.unwrap_or(now)
-}
-
 /// A leaf is replaced when less than a third of its life is left.
 fn leaf_due(leaf: &Leaf, settings: &Settings) -> Timestamp {
     let life = signed(settings.leaf_lifetime).min(leaf.until.duration_since(leaf.from));
     leaf.until.saturating_sub(life / 3).unwrap_or(leaf.until)
+}
+
+/// When a leaf that is to be replaced cannot wait for the overlap any more: a minute of it, or a tenth of its life, is
+/// left for the new one to be written, read and served. Where there is less, half of the rest is for the bundles.
+fn last_moment(leaf: &Leaf, published: Timestamp) -> Timestamp {
+    let margin = MARGIN.min(leaf.until.duration_since(leaf.from) / 10);
+    let left = leaf.until.duration_since(published).max(SignedDuration::ZERO);
+    leaf.until.saturating_sub(margin.min(left / 2)).unwrap_or(leaf.until)
 }
 
 /// The moment at which one part of `parts` of a life is left.

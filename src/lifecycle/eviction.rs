@@ -118,6 +118,13 @@ pub fn release(
     }
 }
 
+/// Since when the workload is stopped because the manager has deactivated it; a user's deactivation does not count.
+pub fn deactivated_by_manager(status: &WorkloadStatus) -> Option<Timestamp> {
+    let evicted = conditions::find(status, ConditionType::Evicted).filter(|c| c.status == "True")?;
+    let cause = evicted.reason.strip_prefix(DEACTIVATED)?;
+    cause.starts_with("DueTo").then_some(evicted.last_transition_time.0)
+}
+
 /// Evictions so far for the same reason and cause.
 pub fn counted(status: &WorkloadStatus, cause: &Cause) -> i32 {
     status.scheduling_stats.as_ref().map_or(0, |s| {

@@ -100,6 +100,8 @@ pub struct Settings {
     pub pods_ready: Option<pods_ready::Limits>,
     /// How long finished Workloads are kept; for ever when absent.
     pub retain_finished: Option<SignedDuration>,
+    /// How long the job of a Workload is kept that the manager itself has deactivated; for ever when absent.
+    pub retain_deactivated: Option<SignedDuration>,
 }
 
 /// One write, or none.

@@ -8,7 +8,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::StatusCode;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -69,14 +69,8 @@ pub fn router(render: Render, gatekeeper: Option<Gatekeeper>) -> Router {
     }
 }
 
-async fn scrape(State(render): State<Render>, headers: HeaderMap) -> Response {
-    let wants = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let kind = if wants.contains("application/openmetrics-text") {
-        "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    } else {
-        "text/plain; version=0.0.4; charset=utf-8"
-    };
-    ([(CONTENT_TYPE, kind)], render()).into_response()
+async fn scrape(State(render): State<Render>) -> Response {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], render()).into_response()
 }
 
 async fn guard(State(gatekeeper): State<Gatekeeper>, request: Request, next: Next) -> Response {

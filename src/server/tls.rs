@@ -4,9 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
 
+use crate::api::config::Tls;
 use crate::kube::certificates::Serving;
 
 /// Answers handshakes with what is served now.
@@ -24,10 +27,34 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// TLS 1.2 and later, HTTP/2 and HTTP/1.1, no client certificates.
-pub fn config(serving: Arc<Serving>) -> Arc<ServerConfig> {
-    let mut config =
-        ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::new(Current(serving)));
+/// As the configuration says, else TLS 1.2 and later; HTTP/2 and HTTP/1.1, no client certificates.
+///
+/// # Errors
+/// What is configured leaves nothing that could be negotiated.
+pub fn config(serving: Arc<Serving>, options: Option<&Tls>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let standard = Tls::default();
+    let options = options.unwrap_or(&standard);
+    let versions = if options.needs_13() { &[&TLS13][..] } else { &[&TLS13, &TLS12][..] };
+    let builder = ServerConfig::builder_with_provider(Arc::new(provider(options)))
+        .with_protocol_versions(versions)?
+        .with_no_client_auth();
+    let mut config = builder.with_cert_resolver(Arc::new(Current(serving)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Arc::new(config)
+    Ok(Arc::new(config))
+}
+
+/// The suites and curves that are allowed. Suites of TLS 1.3 always are; curves come in the order of the configuration.
+fn provider(options: &Tls) -> CryptoProvider {
+    let mut provider = ring::default_provider();
+    provider.cipher_suites.retain(|suite| {
+        let name = suite.suite().as_str();
+        suite.tls13().is_some() || name.is_some_and(|name| options.allows_suite(name))
+    });
+    let curves = options.curves();
+    if !curves.is_empty() {
+        let place = |name: Option<&str>| curves.iter().position(|curve| Some(*curve) == name);
+        provider.kx_groups.retain(|group| place(group.name().as_str()).is_some());
+        provider.kx_groups.sort_by_key(|group| place(group.name().as_str()));
+    }
+    provider
 }

@@ -22,13 +22,13 @@ use std::sync::Arc;
 
 impl State {
     /// What the Workload says of itself.
-    pub(super) fn subject(record: &WorkloadRecord) -> Subject<'_> {
+    pub(super) fn subject<'a>(&self, record: &'a WorkloadRecord) -> Subject<'a> {
         Subject {
             generation: record.meta.generation,
             active: record.active,
             deleting: record.meta.deleting,
             finalizer: record.meta.has_finalizer(),
-            made_for_job: record.job_uid.is_some(),
+            made_for_job: record.job_uid.is_some() && self.settings.gates.finish_orphans,
             gated: record.gated,
             max_execution_seconds: record.max_execution_seconds,
             status: &record.status,
@@ -92,7 +92,8 @@ impl State {
         let Some(owner) = &record.owner else {
             return Owner::Nobody;
         };
-        if kind_of(owner.group(), &owner.kind).is_none() {
+        let served = kind_of(owner.group(), &owner.kind).is_some_and(|k| self.settings.serves(k.framework()));
+        if !served {
             return Owner::Foreign;
         }
         self.job_by_uid
@@ -120,7 +121,7 @@ impl State {
             stopped: !unsure && job.suspended && job.status.active_pods == 0 && restored,
             finished,
             pods_ready: job.status.pods_ready && !job.suspended,
-            reclaimable: if job.suspended {
+            reclaimable: if job.suspended || !self.settings.gates.reclaimable_pods {
                 Vec::new()
             } else {
                 job.reclaimable
@@ -177,8 +178,8 @@ impl State {
                 .count
                 .or_else(|| record.pod_sets.iter().find(|p| *p.name == *set.name).map(|p| p.count))
                 .unwrap_or(0);
-            let gone =
-                record.status.reclaimable_pods.iter().find(|r| r.name == set.name).map_or(0, |r| r.count);
+            let reclaimed = record.status.reclaimable_pods.iter().find(|r| r.name == set.name);
+            let gone = reclaimed.filter(|_| self.settings.gates.reclaimable_pods).map_or(0, |r| r.count);
             let left = count.saturating_sub(gone).max(0);
             for (resource, flavor) in &set.flavors {
                 let Some(total) = set.resource_usage.get(resource) else {
@@ -224,11 +225,14 @@ impl State {
 
     /// Whether a job is ours to look after.
     pub(super) fn manages(&self, job: &JobView) -> bool {
-        let foreign = job.managed_by.as_deref().is_some_and(|by| by != "kubernetes.io/job-controller");
         let named = job.queue_name.is_some() || self.settings.manage_jobs_without_queue_name;
-        named
-            && (!foreign || job.managed_by.as_deref() == Some(names::MULTIKUEUE_CONTROLLER))
-            && self.manages_namespace(&job.key.namespace)
+        named && !Self::runs_elsewhere(job) && self.manages_namespace(&job.key.namespace)
+    }
+
+    /// Whether the job says that a controller which has nothing to do with us runs it.
+    pub(super) fn runs_elsewhere(job: &JobView) -> bool {
+        let by = job.managed_by.as_deref();
+        by.is_some_and(|by| by != "kubernetes.io/job-controller" && by != names::MULTIKUEUE_CONTROLLER)
     }
 }
 

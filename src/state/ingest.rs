@@ -4,12 +4,13 @@ use super::decode::groups_of;
 use super::interface::{Effect, Event, Kind};
 use super::past_usage;
 use super::records::{
-    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, WorkloadRecord,
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, OwnerRecord,
+    WorkloadRecord,
 };
 use super::{Item, State};
-use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2;
+use crate::api::{ObjectKey, names};
 use crate::jobs::{JobView, KINDS};
 use crate::lifecycle::conditions;
 use crate::resources::limit_range::LimitRangeSummary;
@@ -61,7 +62,7 @@ impl State {
     }
 
     /// UID and version that are known of an object whose writes can overtake its watch.
-    fn known(&self, kind: Kind, key: &ObjectKey) -> Option<(&str, &str)> {
+    pub(super) fn known(&self, kind: Kind, key: &ObjectKey) -> Option<(&str, &str)> {
         let meta = match kind {
             Kind::Workload => &self.workloads.get(key)?.meta,
             Kind::ClusterQueue => &self.cluster_queues.get(&key.name)?.meta,
@@ -131,13 +132,28 @@ impl State {
             Kind::Workload => self.take_workload(key, object)?,
             Kind::Job(index) => {
                 let decoder = KINDS.get(index).ok_or("unknown job kind")?;
-                let before = self.jobs.get(&(index, key.clone()));
-                let view = decoder.decode_after(object, before).map_err(|e| e.to_string())?;
+                let before = self.jobs.get(&(index, key.clone())).map(AsRef::as_ref);
+                let mut view = decoder.decode_after(object, before).map_err(|e| e.to_string())?;
+                self.apply_gates(&mut view, object);
+                self.templates.share_views(&mut view.pod_sets);
                 self.raw_job = Some(((index, key.clone()), object.clone()));
                 self.take_job(index, view);
             }
         }
         Ok(())
+    }
+
+    /// What a job says by means of a feature that is off does not count.
+    fn apply_gates(&self, view: &mut JobView, object: &Value) {
+        let gates = &self.settings.gates;
+        if !gates.admission_gated_by {
+            view.gated_by = None;
+        }
+        if !gates.identifier_annotations {
+            let labels = object.pointer("/metadata/labels");
+            let label = labels.and_then(|labels| labels.get(names::PREBUILT_WORKLOAD)?.as_str());
+            view.prebuilt_workload = label.filter(|name| !name.is_empty()).map(Arc::from);
+        }
     }
 
     fn take_namespace(&mut self, meta: &ObjectMeta) {
@@ -239,24 +255,34 @@ impl State {
     fn take_workload(&mut self, key: &ObjectKey, object: &Value) -> Result<(), String> {
         let newer = self.workloads.get(key).map(|record| record.newer(object)).transpose()?.flatten();
         let fresh = newer.is_none();
-        let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.pod_specs), Ok)?;
+        let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.templates), Ok)?;
         if conditions::is_true(&record.status, ConditionType::Finished) {
             record.pod_sets = Vec::new();
             record.originals = Vec::new();
         } else if fresh {
-            record.effective = self.effective(&record);
+            let effective = self.effective(&record);
+            record.effective = self.templates.share_requests(effective);
+        }
+        if !self.settings.gates.admission_gated_by {
+            record.gated = false;
+            record.gated_by = None;
         }
         self.unindex_workload(key);
         if let Some(owner) = &record.owner {
-            self.workloads_by_owner.entry(owner.uid.clone()).or_default().insert(key.clone());
+            let owned =
+                self.workloads_by_owner.entry(owner.uid.clone()).or_insert_with(|| Vec::with_capacity(1));
+            if let Err(place) = owned.binary_search(key) {
+                owned.insert(place, key.clone());
+            }
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         if let Some(queue) = record.local_queue().filter(|_| !finished) {
             self.workloads_by_queue.entry(queue).or_default().insert(key.clone());
         }
-        let owner = record.owner.as_ref().map(|o| o.uid.clone());
-        self.workloads.insert(key.clone(), record);
-        self.workload_changed(key, owner.as_ref());
+        let owner = record.owner.clone();
+        self.workloads.insert(key.clone(), Arc::new(record));
+        self.external_owner_changed(&key.namespace, owner.as_ref());
+        self.workload_changed(key, owner.map(|o| o.uid).as_ref());
         Ok(())
     }
 
@@ -270,124 +296,33 @@ impl State {
         self.job_by_uid.insert(view.uid.clone(), id.clone());
         let uid = view.uid.clone();
         self.published.job(kind, &view);
-        self.jobs.insert(id.clone(), view);
+        self.jobs.insert(id.clone(), Arc::new(view));
         self.dirty.insert(Item::Job(id.0, id.1));
         self.owner_changed(&uid);
     }
 
-    /// An object is gone for good. With a UID, only the object with that UID.
-    pub(super) fn bury(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
-        let known = self.known(kind, key).map(|(uid, _)| uid.to_owned());
-        let gone = uid.filter(|uid| !uid.is_empty()).map(str::to_owned).or(known);
-        self.tombstones.bury(&gone.unwrap_or_default());
-        self.told.remove(&(kind, key.clone()));
-        self.unreadable.remove(&(kind, key.clone()));
-        self.remove(kind, key, uid);
-    }
-
-    /// Forgets an object. With a UID, only the object with that UID.
-    fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
-        let other = |uid: &str| self.known(kind, key).is_some_and(|(known, _)| known != uid);
-        if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {
+    /// An object that another controller queues for us is known by the Workload that it owns.
+    pub(super) fn external_owner_changed(&mut self, namespace: &Arc<str>, owner: Option<&OwnerRecord>) {
+        let Some(owner) = owner.filter(|o| self.settings.is_external(o.group(), &o.kind)) else {
             return;
-        }
-        let name = &key.name;
-        match kind {
-            Kind::Namespace => {
-                self.namespaces.remove(name);
-                self.engine.set_namespace(name, None);
-                self.published.config_changed();
-            }
-            Kind::LimitRange => {
-                if self.limit_ranges.remove(key).is_some() {
-                    self.limits_changed(&key.namespace);
-                }
-            }
-            Kind::RuntimeClass => {
-                if self.runtime_classes.remove(name).is_some() {
-                    self.requests_changed(None);
-                }
-            }
-            Kind::PriorityClass => {
-                self.priority_classes.remove(name);
-            }
-            Kind::WorkloadPriorityClass => {
-                self.workload_priority_classes.remove(name);
-                self.published.config_changed();
-            }
-            Kind::ResourceFlavor => {
-                if self.flavors.remove(name).is_some() {
-                    self.engine.set_flavor(name, None);
-                    self.all_cluster_queues_changed();
-                }
-            }
-            Kind::Topology => {
-                self.topologies.remove(name);
-                self.all_cluster_queues_changed();
-            }
-            Kind::AdmissionCheck => {
-                self.checks.remove(name);
-                self.all_cluster_queues_changed();
-            }
-            Kind::Cohort => {
-                if self.cohorts.remove(name).is_some() {
-                    self.engine.set_cohort(name, None);
-                    self.all_cluster_queues_changed();
-                }
-            }
-            Kind::ClusterQueue => self.remove_cluster_queue(name),
-            Kind::LocalQueue => self.remove_local_queue(key),
-            Kind::Workload => self.remove_workload(key),
-            Kind::Job(index) => self.remove_job(index, key),
-        }
-        self.writes.succeed(kind, key);
+        };
+        let queued = self.workloads_by_owner.contains_key(&owner.uid);
+        self.published.external_owner(namespace, owner, queued);
     }
 
-    fn remove_cluster_queue(&mut self, name: &Arc<str>) {
-        if self.cluster_queues.remove(name).is_some() {
-            self.engine.set_cluster_queue(name, None);
-            self.cluster_queue_changed(name);
-            self.references_changed();
-            self.published.config_changed();
-        }
-    }
-
-    fn remove_local_queue(&mut self, key: &ObjectKey) {
-        if let Some(record) = self.local_queues.remove(key) {
-            let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
-            take_from(&mut self.queues_by_cluster_queue, &target, key);
-            self.engine.set_local_queue(key, None);
-            self.local_queue_changed(key);
-            self.published.config_changed();
-        }
-    }
-
-    fn remove_workload(&mut self, key: &ObjectKey) {
-        self.touch_queues_of(key);
-        self.unindex_workload(key);
-        let record = self.workloads.remove(key);
-        self.assumed.remove(key);
-        self.engine.release(key);
-        self.engine.forget(key);
-        self.workload_changed(key, record.and_then(|r| r.owner).map(|o| o.uid).as_ref());
-    }
-
-    fn remove_job(&mut self, kind: usize, key: &ObjectKey) {
-        if let Some(view) = self.jobs.remove(&(kind, key.clone())) {
-            self.job_by_uid.remove(&view.uid);
-            self.published.forget_job(kind, key);
-            self.owner_changed(&view.uid);
-        }
-    }
-
-    fn unindex_workload(&mut self, key: &ObjectKey) {
+    pub(super) fn unindex_workload(&mut self, key: &ObjectKey) {
         let Some(record) = self.workloads.get(key) else {
             return;
         };
         let owner = record.owner.as_ref().map(|o| o.uid.clone());
         let queue = record.local_queue();
-        if let Some(uid) = owner {
-            take_from(&mut self.workloads_by_owner, &uid, key);
+        if let Some(uid) = owner
+            && let Some(owned) = self.workloads_by_owner.get_mut(&uid)
+        {
+            owned.retain(|known| known != key);
+            if owned.is_empty() {
+                self.workloads_by_owner.remove(&uid);
+            }
         }
         if let Some(queue) = queue {
             take_from(&mut self.workloads_by_queue, &queue, key);
@@ -402,13 +337,13 @@ impl State {
         }
     }
 
-    fn owner_changed(&mut self, uid: &Arc<str>) {
+    pub(super) fn owner_changed(&mut self, uid: &Arc<str>) {
         if let Some(keys) = self.workloads_by_owner.get(uid) {
             self.dirty.extend(keys.iter().cloned().map(Item::Workload));
         }
     }
 
-    fn local_queue_changed(&mut self, key: &ObjectKey) {
+    pub(super) fn local_queue_changed(&mut self, key: &ObjectKey) {
         self.dirty.insert(Item::LocalQueue(key.clone()));
         if let Some(keys) = self.workloads_by_queue.get(key) {
             self.dirty.extend(keys.iter().cloned().map(Item::Workload));
@@ -423,7 +358,7 @@ impl State {
     }
 
     /// Flavors, checks and topologies look again whether a ClusterQueue still refers to them.
-    fn references_changed(&mut self) {
+    pub(super) fn references_changed(&mut self) {
         let flavors =
             self.flavors.values().filter(|r| r.meta.deleting).map(|r| Item::Flavor(r.meta.key.name.clone()));
         let checks =
@@ -432,7 +367,7 @@ impl State {
     }
 
     /// Something that makes ClusterQueues active or not has changed: only those that change wake their workloads.
-    fn all_cluster_queues_changed(&mut self) {
+    pub(super) fn all_cluster_queues_changed(&mut self) {
         for name in self.cluster_queues.keys().cloned().collect::<Vec<_>>() {
             if self.configure_cluster_queue(&name) {
                 self.cluster_queue_changed(&name);
@@ -441,7 +376,7 @@ impl State {
         self.references_changed();
     }
 
-    fn limits_changed(&mut self, namespace: &Arc<str>) {
+    pub(super) fn limits_changed(&mut self, namespace: &Arc<str>) {
         let start = ObjectKey { namespace: namespace.clone(), name: Arc::from("") };
         let ranges = self.limit_ranges.range(start..).take_while(|(key, _)| key.namespace == *namespace);
         let summary = LimitRangeSummary::new(ranges.map(|(_, range)| range));
@@ -450,7 +385,7 @@ impl State {
     }
 
     /// LimitRanges of a namespace or runtime classes have changed.
-    fn requests_changed(&mut self, namespace: Option<&Arc<str>>) {
+    pub(super) fn requests_changed(&mut self, namespace: Option<&Arc<str>>) {
         let keys: Vec<ObjectKey> = self
             .workloads
             .keys()
@@ -462,8 +397,9 @@ impl State {
                 continue;
             };
             let effective = self.effective(record);
+            let effective = self.templates.share_requests(effective);
             if let Some(record) = self.workloads.get_mut(&key) {
-                record.effective = effective;
+                Arc::make_mut(record).effective = effective;
             }
             self.dirty.insert(Item::Workload(key));
         }
@@ -480,7 +416,7 @@ impl State {
 }
 
 /// Takes a key out of an index; an entry without keys goes.
-fn take_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, entry: &K, key: &ObjectKey) {
+pub(super) fn take_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, entry: &K, key: &ObjectKey) {
     if let Some(keys) = index.get_mut(entry) {
         keys.remove(key);
         if keys.is_empty() {

@@ -212,7 +212,14 @@ pub enum Observation {
     },
     /// The workload has finished; the duration is its time admitted.
     Finished(Labels, Duration),
-    /// Cycles were run: time is measured by the shell; the flag says whether something was admitted.
+    /// A Workload was made for a job, so long after the job.
+    WorkloadCreated {
+        /// Kind of the job.
+        job_kind: &'static str,
+        /// Time since the job was made.
+        latency: Duration,
+    },
+    /// A cycle was run: its time is measured by the shell; the flag says whether something was admitted.
     Attempt {
         /// Whether something was admitted.
         admitted: bool,
@@ -224,8 +231,12 @@ pub enum Observation {
 pub struct Labels {
     /// ClusterQueue.
     pub cluster_queue: String,
-    /// LocalQueue with namespace.
+    /// The cohorts above it, the nearest first.
+    pub cohorts: Vec<String>,
+    /// LocalQueue.
     pub local_queue: String,
+    /// Whether metrics tell of the LocalQueue.
+    pub local_queue_shown: bool,
     /// Namespace of the LocalQueue.
     pub namespace: String,
     /// Name of the priority class, or empty.

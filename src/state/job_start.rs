@@ -29,12 +29,13 @@ impl State {
         for assignment in &admission.pod_set_assignments {
             let mut template = TemplateInfo::default();
             template.labels.insert(names::POD_SET_LABEL.to_owned(), assignment.name.clone());
-            if is_label(&admission.cluster_queue) {
+            let queue_labels = self.settings.gates.queue_labels_on_pods;
+            if queue_labels && is_label(&admission.cluster_queue) {
                 template
                     .labels
                     .insert(names::CLUSTER_QUEUE_LABEL.to_owned(), admission.cluster_queue.clone());
             }
-            if let Some(queue) = record.queue_name.as_deref().filter(|q| is_label(q)) {
+            if let Some(queue) = record.queue_name.as_deref().filter(|q| queue_labels && is_label(q)) {
                 template.labels.insert(names::LOCAL_QUEUE_LABEL.to_owned(), queue.to_owned());
             }
             template
@@ -66,7 +67,8 @@ impl State {
                 }
             }
             let count = assignment.count.or_else(|| count_of(record, &assignment.name)).unwrap_or(0);
-            infos.push(PodSetInfo { name: Arc::from(assignment.name.as_str()), count, template });
+            let name = Arc::from(assignment.name.as_str());
+            infos.push(PodSetInfo { name, count, template: Arc::new(template) });
         }
         kind.run_patch(view, &infos)
     }

@@ -3,7 +3,7 @@
 //! A job runs only while its Workload is admitted and not evicted. What started it is undone exactly when it stops, and
 //! its Workload releases its quota only after that.
 
-use super::interface::{Effect, Event, Kind, Verb};
+use super::interface::{Effect, Event, Kind, Observation, Verb};
 use super::job_start::{grants, matches};
 use super::records::WorkloadRecord;
 use super::workload_step::delete_options;
@@ -12,13 +12,14 @@ use super::{Item, State};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::jobs::{
-    JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, Priority, PriorityLookup, WorkloadRequest,
-    workload_body, workload_name,
+    JobError, JobKind, JobPatch, JobView, KINDS, Link, MissingClass, Owner, Priority, PriorityLookup,
+    WorkloadRequest, queued_ancestor, workload_body, workload_name,
 };
-use crate::lifecycle::{conditions, reservation};
+use crate::lifecycle::{backoff, conditions, eviction, reservation};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 impl State {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
@@ -30,12 +31,18 @@ impl State {
             return;
         }
         let view = view.clone();
-        match self.workload_of(index, &view) {
-            Some(workload) => self.step_job_with(index, *kind, &view, &workload, now),
-            None if view.status.finished.is_some() => {}
-            None if !self.manages(&view) => self.tell_passed_by(index, &view),
-            None if self.managed_ancestor(&view) => self.hold_child(index, &view),
-            None => self.step_job_without(index, *kind, &view, now),
+        if let Some(workload) = self.workload_of(index, &view) {
+            if !self.expire(index, &view, &workload, now) {
+                self.step_job_with(index, *kind, &view, &workload, now);
+            }
+        } else if view.status.finished.is_some() {
+            // Over before anything was made for it.
+        } else if let Some(ancestor) = self.queued_ancestor(&view) {
+            self.hold_child(index, &view, &ancestor);
+        } else if self.manages(&view) {
+            self.step_job_without(index, *kind, &view, now);
+        } else {
+            self.tell_passed_by(index, &view);
         }
     }
 
@@ -51,51 +58,59 @@ impl State {
         if keys.contains(&own) { Some(own) } else { keys.first().cloned() }
     }
 
-    /// The controller of the job is a job of ours that is held itself: the child has no Workload.
-    fn managed_ancestor(&self, view: &JobView) -> bool {
-        let mut controller = view.controller.clone();
-        let mut steps = 0_u8;
-        while let Some(owner) = controller.take() {
-            let Some(parent) = self.job_by_uid.get(owner.uid.as_str()).and_then(|id| self.jobs.get(id))
-            else {
-                return false;
-            };
-            if self.manages(parent) {
-                return true;
-            }
-            steps = steps.saturating_add(1);
-            if steps > 10 {
-                return false;
-            }
-            controller.clone_from(&parent.controller);
+    /// Deletes the job of a Workload that the manager has deactivated, when it was kept long enough. Whether it did.
+    fn expire(&mut self, index: usize, view: &JobView, workload: &ObjectKey, now: Timestamp) -> bool {
+        let since = self.workloads.get(workload).filter(|record| !record.active);
+        let since = since.and_then(|record| eviction::deactivated_by_manager(&record.status));
+        let (Some(since), Some(keep)) = (since, self.settings.lifecycle.retain_deactivated) else {
+            return false;
+        };
+        let end = backoff::after(since, keep);
+        if now < end {
+            self.timers.wake(Item::Job(index, view.key.clone()), end);
+            return false;
         }
-        false
+        let body = json!({
+            "preconditions": {"uid": view.uid, "resourceVersion": view.resource_version},
+            "propagationPolicy": "Background",
+        });
+        let note = format!("Deleted: Workload {workload} was deactivated and has been kept long enough");
+        let tell = vec![job_event(index, view, false, "Deleted", &note)];
+        self.send_plain(Kind::Job(index), &view.key, Verb::Delete, None, body, tell);
+        true
+    }
+
+    /// The ancestor that is queued in place of the job: the job has no Workload of its own.
+    fn queued_ancestor(&self, view: &JobView) -> Option<Owner> {
+        let look = |owner: &Owner| {
+            let uid = owner.uid.clone();
+            if let Some(job) = self.job_by_uid.get(uid.as_str()).and_then(|id| self.jobs.get(id)) {
+                return Link::Found { uid, queued: self.manages(job), controller: job.controller.clone() };
+            }
+            let external = self.settings.is_external(owner.group(), &owner.kind);
+            if external && self.workloads_by_owner.contains_key(uid.as_str()) {
+                return Link::Found { uid, queued: true, controller: None };
+            }
+            Link::End
+        };
+        if Self::runs_elsewhere(view) {
+            return None;
+        }
+        queued_ancestor(&view.uid, view.controller.clone(), look).ok().flatten()
     }
 
     /// A child runs while the Workload of its ancestor is admitted.
-    fn hold_child(&mut self, index: usize, view: &JobView) {
-        let mut owner = view.controller.clone();
-        let mut admitted = false;
-        while let Some(parent) = owner.as_ref().and_then(|o| self.job_by_uid.get(o.uid.as_str())) {
-            let Some(parent_view) = self.jobs.get(parent) else {
-                break;
-            };
-            admitted |= self
-                .workload_of(parent.0, parent_view)
-                .and_then(|key| self.workloads.get(&key))
-                .is_some_and(runs);
-            owner.clone_from(&parent_view.controller);
-            if admitted {
-                break;
-            }
-        }
+    fn hold_child(&mut self, index: usize, view: &JobView, ancestor: &Owner) {
+        let uid = ancestor.uid.as_str();
+        let job = self.job_by_uid.get(uid).and_then(|id| Some((id.0, self.jobs.get(id)?)));
+        let workload = match job {
+            Some((kind, job)) => self.workload_of(kind, job),
+            None => self.workloads_by_owner.get(uid).and_then(|keys| keys.first().cloned()),
+        };
+        let admitted = workload.and_then(|key| self.workloads.get(&key)).is_some_and(|record| runs(record));
         if !admitted && !view.suspended {
-            self.patch_job(
-                index,
-                view,
-                &JobPatch { status: false, body: json!({"spec": {"suspend": true}}) },
-                Vec::new(),
-            );
+            let patch = JobPatch { status: false, body: json!({"spec": {"suspend": true}}) };
+            self.patch_job(index, view, &patch, Vec::new());
         }
     }
 
@@ -132,7 +147,14 @@ impl State {
         match self.compose(kind, &job, view, &key) {
             Ok(body) => {
                 let note = format!("Created Workload: {key}");
-                let tell = vec![job_event(index, view, false, "CreatedWorkload", &note)];
+                let latency = backoff::elapsed(view.created, now);
+                let tell = vec![
+                    job_event(index, view, false, "CreatedWorkload", &note),
+                    Effect::Observe(Observation::WorkloadCreated {
+                        job_kind: Kind::Job(index).resource().kind,
+                        latency: Duration::try_from(latency).unwrap_or_default(),
+                    }),
+                ];
                 self.send(Request {
                     kind: Kind::Workload,
                     key,

@@ -18,9 +18,12 @@ mod past_usage;
 mod queue_status;
 mod queues;
 mod records;
+mod removal;
 mod schedule;
 mod settings;
+mod shared;
 mod snapshot;
+mod tallies;
 mod timers;
 mod tombstones;
 mod workload_step;
@@ -29,8 +32,9 @@ mod writes;
 pub use interface::{
     Delta, Effect, Event, Kind, Labels, Observation, Resource, Verb, Write, WriteOutcome, WriteResult,
 };
-pub use settings::Settings;
+pub use settings::{Gates, Settings};
 pub use snapshot::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot};
+pub use tallies::Unadmitted;
 
 use crate::api::ObjectKey;
 use crate::jobs::JobView;
@@ -41,7 +45,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::LimitRange;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use records::{
-    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, PodSpecs, WorkloadRecord,
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Templates, WorkloadRecord,
 };
 use serde_json::Value;
 use snapshot::Published;
@@ -73,8 +77,12 @@ pub(crate) enum Item {
 pub struct State {
     settings: Settings,
     leading: bool,
+    /// Kinds that are followed.
+    kinds: Vec<Kind>,
     /// Kinds whose first list is complete.
     listed: BTreeSet<Kind>,
+    /// Whether the first lists of all kinds are complete.
+    synced: bool,
     /// Keys seen since a list was started.
     relisting: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
@@ -91,21 +99,21 @@ pub struct State {
     cohorts: BTreeMap<Arc<str>, CohortRecord>,
     cluster_queues: BTreeMap<Arc<str>, ClusterQueueRecord>,
     local_queues: BTreeMap<ObjectKey, LocalQueueRecord>,
-    workloads: BTreeMap<ObjectKey, WorkloadRecord>,
-    jobs: BTreeMap<(usize, ObjectKey), JobView>,
+    workloads: BTreeMap<ObjectKey, Arc<WorkloadRecord>>,
+    jobs: BTreeMap<(usize, ObjectKey), Arc<JobView>>,
     /// Jobs by UID.
     job_by_uid: BTreeMap<Arc<str>, (usize, ObjectKey)>,
-    /// Workloads by the UID of their owner.
-    workloads_by_owner: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// Workloads by the UID of their owner: rarely more than one, in order.
+    workloads_by_owner: BTreeMap<Arc<str>, Vec<ObjectKey>>,
     /// Workloads that are not finished, by LocalQueue.
     workloads_by_queue: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// LocalQueues by ClusterQueue.
     queues_by_cluster_queue: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
-    pod_specs: PodSpecs,
+    templates: Templates,
     engine: Engine,
     /// ClusterQueues as the scheduler has them.
     configured: BTreeMap<Arc<str>, scheduler::ClusterQueue>,
-    tallies: queue_status::Tallies,
+    tallies: tallies::Tallies,
     assumed: BTreeMap<ObjectKey, Assumed>,
     /// Raw jobs of the delta at hand: a Workload is made from the object itself.
     raw_job: Option<((usize, ObjectKey), Value)>,
@@ -127,9 +135,11 @@ impl State {
     pub fn new(settings: Settings) -> Self {
         Self {
             engine: Engine::new(settings.engine.clone()),
+            kinds: settings.kinds(),
             settings,
             leading: false,
             listed: BTreeSet::new(),
+            synced: false,
             relisting: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             limit_ranges: BTreeMap::new(),
@@ -149,9 +159,9 @@ impl State {
             workloads_by_owner: BTreeMap::new(),
             workloads_by_queue: BTreeMap::new(),
             queues_by_cluster_queue: BTreeMap::new(),
-            pod_specs: PodSpecs::default(),
+            templates: Templates::default(),
             configured: BTreeMap::new(),
-            tallies: queue_status::Tallies::default(),
+            tallies: tallies::Tallies::default(),
             assumed: BTreeMap::new(),
             raw_job: None,
             dirty: BTreeSet::new(),
@@ -191,7 +201,12 @@ impl State {
 
     /// Whether the first lists of all kinds are complete.
     pub fn synced(&self) -> bool {
-        Kind::all().iter().all(|kind| self.listed.contains(kind))
+        self.synced
+    }
+
+    /// The kinds that it wants to be told of.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
     }
 
     /// Whether this replica may write.
@@ -240,6 +255,7 @@ impl State {
             }
         }
         self.listed.insert(kind);
+        self.synced = self.kinds.iter().all(|kind| self.listed.contains(kind));
     }
 
     /// Keys of the objects of a kind.

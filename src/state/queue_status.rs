@@ -2,10 +2,10 @@
 //! workload comes or the last goes. A status that says what the object says already is not written.
 
 use super::interface::{Kind, Verb};
+use super::tallies::Tally;
 use super::writes::{Purpose, Request};
 use super::{Item, State};
 use crate::api::ObjectKey;
-use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{FlavorUsage, ResourceUsage, StopPolicy};
 use crate::lifecycle::{backoff, conditions};
 use crate::quota::{FlavorResource, NodeRef};
@@ -31,14 +31,26 @@ impl Clock {
     }
 }
 
-/// How many workloads a queue has, and how much they hold.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
-    /// Waiting outside the queue.
-    pub(super) waiting: usize,
-    pub(super) reserving: usize,
-    pub(super) admitted: usize,
-    pub(super) admitted_usage: BTreeMap<FlavorResource, Amount>,
+/// How many workloads a queue has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    pending: i32,
+    reserving: i32,
+    admitted: i32,
+}
+
+impl Counts {
+    fn new(pending: PendingCounts, tally: &Tally) -> Self {
+        let pending = pending.active.saturating_add(pending.inadmissible).saturating_add(tally.waiting);
+        Self { pending: int(pending), reserving: int(tally.reserving), admitted: int(tally.admitted) }
+    }
+
+    /// Whether one of them comes from or goes to zero.
+    fn turns(self, told: Self) -> bool {
+        let pairs =
+            [(self.pending, told.pending), (self.reserving, told.reserving), (self.admitted, told.admitted)];
+        pairs.iter().any(|(new, old)| (*new == 0) != (*old == 0))
+    }
 }
 
 impl State {
@@ -59,14 +71,6 @@ impl State {
             }
             self.queue_clock.touch(Item::ClusterQueue(name));
         }
-    }
-
-    /// Counts a Workload as it is now; the queues that it counted for before are touched as well.
-    pub(super) fn tally(&mut self, key: &ObjectKey) {
-        for item in self.tallies.update(key, self.workloads.get(key), &self.engine) {
-            self.queue_clock.touch(item);
-        }
-        self.touch_queues_of(key);
     }
 
     /// Writes the statuses that are due.
@@ -118,34 +122,38 @@ impl State {
         }
     }
 
+    fn cluster_queue_counts(&self, name: &str) -> Counts {
+        Counts::new(self.engine.pending(name), self.tallies.cluster_queue(name))
+    }
+
+    fn local_queue_counts(&self, key: &ObjectKey) -> Counts {
+        Counts::new(self.engine.local_pending(&key.namespace, &key.name), self.tallies.local_queue(key))
+    }
+
     /// Whether a count comes from or goes to zero, or the queue becomes active or inactive.
     fn is_turning(&self, kind: Kind, key: &ObjectKey) -> bool {
-        let (counts, conditions, active) = if kind == Kind::ClusterQueue {
+        let (told, now, conditions, active) = if kind == Kind::ClusterQueue {
             let Some(record) = self.cluster_queues.get(&key.name) else { return false };
             let status = &record.object.status;
-            let tally = self.tallies.cluster_queue(&key.name);
-            let waiting = count(self.engine.pending(&key.name)).saturating_add(tally.waiting);
-            let counts = [
-                (status.pending_workloads, waiting),
-                (status.reserving_workloads, tally.reserving),
-                (status.admitted_workloads, tally.admitted),
-            ];
-            (counts, &status.conditions, self.engine.inactive_reason(&key.name).is_none())
+            let told = Counts {
+                pending: status.pending_workloads,
+                reserving: status.reserving_workloads,
+                admitted: status.admitted_workloads,
+            };
+            let active = self.engine.inactive_reason(&key.name).is_none();
+            (told, self.cluster_queue_counts(&key.name), &status.conditions, active)
         } else {
             let Some(record) = self.local_queues.get(key) else { return false };
             let status = &record.object.status;
-            let tally = self.tallies.local_queue(key);
-            let waiting =
-                count(self.engine.local_pending(&key.namespace, &key.name)).saturating_add(tally.waiting);
-            let counts = [
-                (status.pending_workloads, waiting),
-                (status.reserving_workloads, tally.reserving),
-                (status.admitted_workloads, tally.admitted),
-            ];
-            (counts, &status.conditions, self.local_queue_state(record).0)
+            let told = Counts {
+                pending: status.pending_workloads,
+                reserving: status.reserving_workloads,
+                admitted: status.admitted_workloads,
+            };
+            (told, self.local_queue_counts(key), &status.conditions, self.local_queue_state(record).0)
         };
-        let told = conditions.iter().any(|c| c.type_ == "Active" && (c.status == "True") == active);
-        !told || counts.iter().any(|(old, new)| (*old == 0) != (*new == 0))
+        let said = conditions.iter().any(|c| c.type_ == "Active" && (c.status == "True") == active);
+        !said || now.turns(told)
     }
 
     /// Whether a LocalQueue admits, and the words for it.
@@ -166,7 +174,7 @@ impl State {
     fn cluster_queue_status(&self, name: &Arc<str>, now: Timestamp) -> Option<(String, Value)> {
         let record = self.cluster_queues.get(name)?;
         let old = &record.object.status;
-        let pending = self.engine.pending(name);
+        let counts = self.cluster_queue_counts(name);
         let tally = self.tallies.cluster_queue(name);
         let usage = self.engine.usage(&NodeRef::ClusterQueue(name.clone()));
         let reserved: BTreeMap<FlavorResource, Amount> =
@@ -182,9 +190,9 @@ impl State {
         let mut new = old.clone();
         new.flavors_reservation = usage_list(&cells, &reserved, borrowed);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, borrowed);
-        new.pending_workloads = int(count(pending).saturating_add(tally.waiting));
-        new.reserving_workloads = int(tally.reserving);
-        new.admitted_workloads = int(tally.admitted);
+        new.pending_workloads = counts.pending;
+        new.reserving_workloads = counts.reserving;
+        new.admitted_workloads = counts.admitted;
         let active = self.engine.inactive_reason(name);
         let (holds, reason, message) =
             active.as_ref().map_or((true, "Ready", "Can admit new workloads"), |i| {
@@ -209,127 +217,15 @@ impl State {
         let reserved = self.engine.local_usage(&key.namespace, &key.name);
         new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, |_, _| None);
-        new.pending_workloads =
-            int(count(self.engine.local_pending(&key.namespace, &key.name)).saturating_add(tally.waiting));
-        new.reserving_workloads = int(tally.reserving);
-        new.admitted_workloads = int(tally.admitted);
+        let counts = self.local_queue_counts(key);
+        new.pending_workloads = counts.pending;
+        new.reserving_workloads = counts.reserving;
+        new.admitted_workloads = counts.admitted;
         set_active(&mut new.conditions, holds, reason, message, record.meta.generation, now);
         if new == *old {
             return None;
         }
         Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?))
-    }
-}
-
-/// Counts by queue, kept up with each change of a Workload.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Tallies {
-    cluster: BTreeMap<Arc<str>, Tally>,
-    local: BTreeMap<ObjectKey, Tally>,
-    /// What each Workload counts for.
-    entries: BTreeMap<ObjectKey, Entry>,
-    /// Workloads that wait for something else than their turn.
-    waiting: BTreeMap<ObjectKey, Queues>,
-}
-
-/// The queues of a Workload.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Queues {
-    cluster_queue: Arc<str>,
-    local_queue: ObjectKey,
-}
-
-impl Queues {
-    pub(super) fn of(record: &super::WorkloadRecord, cluster_queue: Option<&str>) -> Option<Self> {
-        Some(Self { cluster_queue: Arc::from(cluster_queue?), local_queue: record.local_queue()? })
-    }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Entry {
-    cluster_queue: Arc<str>,
-    local_queue: ObjectKey,
-    admitted: bool,
-    usage: BTreeMap<FlavorResource, Amount>,
-}
-
-impl Tallies {
-    /// Counts a Workload as it is now.
-    pub(super) fn update(
-        &mut self,
-        key: &ObjectKey,
-        record: Option<&super::WorkloadRecord>,
-        engine: &crate::scheduler::Engine,
-    ) -> Vec<Item> {
-        let entry = record.and_then(|record| {
-            let charge = engine.charge_of(key).filter(|c| c.uid == record.meta.uid)?;
-            crate::lifecycle::reservation::holds_quota(&record.status).then(|| Entry {
-                cluster_queue: charge.cluster_queue.clone(),
-                local_queue: ObjectKey { namespace: key.namespace.clone(), name: charge.local_queue.clone() },
-                admitted: conditions::is_true(&record.status, ConditionType::Admitted),
-                usage: charge.usage.clone(),
-            })
-        });
-        let mut touched = Vec::new();
-        if self.entries.get(key) == entry.as_ref() {
-            return touched;
-        }
-        if let Some(old) = self.entries.remove(key) {
-            self.count(&old, false);
-            touched.extend([Item::ClusterQueue(old.cluster_queue), Item::LocalQueue(old.local_queue)]);
-        }
-        if let Some(new) = entry {
-            self.count(&new, true);
-            self.entries.insert(key.clone(), new);
-        }
-        touched
-    }
-
-    /// Notes that a Workload waits outside the queue, or no longer does.
-    pub(super) fn wait(&mut self, key: &ObjectKey, queues: Option<Queues>) {
-        if self.waiting.get(key) == queues.as_ref() {
-            return;
-        }
-        if let Some(old) = self.waiting.remove(key) {
-            self.count_waiting(&old, false);
-        }
-        if let Some(new) = queues {
-            self.count_waiting(&new, true);
-            self.waiting.insert(key.clone(), new);
-        }
-    }
-
-    fn count_waiting(&mut self, queues: &Queues, add: bool) {
-        let cluster = self.cluster.entry(queues.cluster_queue.clone()).or_default();
-        let local = self.local.entry(queues.local_queue.clone()).or_default();
-        for tally in [cluster, local] {
-            tally.waiting =
-                if add { tally.waiting.saturating_add(1) } else { tally.waiting.saturating_sub(1) };
-        }
-    }
-
-    pub(super) fn cluster_queue(&self, name: &str) -> Tally {
-        self.cluster.get(name).cloned().unwrap_or_default()
-    }
-
-    pub(super) fn local_queue(&self, key: &ObjectKey) -> Tally {
-        self.local.get(key).cloned().unwrap_or_default()
-    }
-
-    fn count(&mut self, entry: &Entry, add: bool) {
-        let cluster = self.cluster.entry(entry.cluster_queue.clone()).or_default();
-        let local = self.local.entry(entry.local_queue.clone()).or_default();
-        for tally in [cluster, local] {
-            let step = |n: &mut usize| *n = if add { n.saturating_add(1) } else { n.saturating_sub(1) };
-            step(&mut tally.reserving);
-            if entry.admitted {
-                step(&mut tally.admitted);
-                for (cell, amount) in &entry.usage {
-                    let slot = tally.admitted_usage.entry(cell.clone()).or_insert(Amount::ZERO);
-                    *slot = if add { slot.plus(*amount) } else { slot.minus(*amount) };
-                }
-            }
-        }
     }
 }
 
@@ -394,10 +290,6 @@ fn set_active(
         }
         None => list.push(fresh(conditions::stored(now))),
     }
-}
-
-fn count(pending: PendingCounts) -> usize {
-    pending.active.saturating_add(pending.inadmissible)
 }
 
 fn int(n: usize) -> i32 {

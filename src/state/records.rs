@@ -1,17 +1,17 @@
 //! What the core keeps of each object: enough to decide, and no more.
 
+use super::shared::Shared;
 use crate::api::v1beta2::{
     AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetTopologyRequest, PriorityClassRef,
     ResourceFlavor, Workload, WorkloadStatus,
 };
 use crate::api::{ObjectKey, names};
-use crate::jobs::{PodSetInfo, Shape, pod_set_infos, pod_set_shape};
+use crate::jobs::{PodSetInfo, PodSetView, Shape, TemplateInfo, pod_set_infos, pod_set_shape};
 use crate::scheduler::{self, Variant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Identity and version that every write needs.
@@ -126,7 +126,7 @@ impl WorkloadRecord {
     ///
     /// # Errors
     /// Names what cannot be read.
-    pub(super) fn decode(object: &Value, specs: &mut PodSpecs) -> Result<Self, String> {
+    pub(super) fn decode(object: &Value, templates: &mut Templates) -> Result<Self, String> {
         let workload: Workload = serde_json::from_value(object.clone()).map_err(|e| e.to_string())?;
         let raw = object.pointer("/spec/podSets").and_then(Value::as_array).cloned().unwrap_or_default();
         let annotations = workload.metadata.annotations.clone().unwrap_or_default();
@@ -146,7 +146,7 @@ impl WorkloadRecord {
                 name: Arc::from(set.name),
                 count: set.count,
                 min_count: set.min_count,
-                spec: specs.intern(set.template.spec.unwrap_or_default()),
+                spec: templates.specs.intern(Arc::new(slim(set.template.spec.unwrap_or_default()))),
                 shape: pod_set_shape(raw),
                 topology: set.topology_request.map(Box::new),
             })
@@ -163,7 +163,7 @@ impl WorkloadRecord {
             active,
             max_execution_seconds: spec.maximum_execution_time_seconds,
             pod_sets,
-            originals: pod_set_infos(&raw).map_err(|e| e.to_string())?,
+            originals: templates.share_infos(pod_set_infos(&raw).map_err(|e| e.to_string())?),
             preemption_gates: spec.preemption_gates.into_iter().map(|gate| gate.name).collect(),
             variant,
             replaces,
@@ -234,32 +234,37 @@ fn replaced_by(meta: &ObjectMeta) -> Option<Box<ObjectKey>> {
     Some(Box::new(ObjectKey::new(namespace, name)))
 }
 
-/// Pod specs without what no decision needs, kept once however many Workloads share them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct PodSpecs {
-    known: BTreeMap<Shape, std::sync::Weak<PodSpec>>,
+/// Parts of Workloads and jobs that follow from pod templates, each kept once however many objects share it.
+#[derive(Debug, Default)]
+pub(super) struct Templates {
+    /// Pod specs without what no decision needs.
+    specs: Shared<PodSpec>,
+    /// What a start adds to and a stop restores.
+    infos: Shared<TemplateInfo>,
+    /// Requests as the scheduler sees them.
+    pod_sets: Shared<[scheduler::PodSet]>,
 }
 
-impl PodSpecs {
-    fn intern(&mut self, spec: PodSpec) -> Arc<PodSpec> {
-        let slim = slim(spec);
-        let shape =
-            pod_set_shape(&serde_json::json!({ "template": { "spec": &slim }, "name": selectors(&slim) }));
-        if let Some(known) = self.known.get(&shape).and_then(std::sync::Weak::upgrade) {
-            return known;
+impl Templates {
+    /// The same pod sets of a job, sharing their templates.
+    pub(super) fn share_views(&mut self, sets: &mut [PodSetView]) {
+        for set in sets {
+            set.template = self.infos.intern(set.template.clone());
         }
-        let fresh = Arc::new(slim);
-        self.known.insert(shape, Arc::downgrade(&fresh));
-        if self.known.len().is_power_of_two() {
-            self.known.retain(|_, spec| spec.strong_count() > 0);
-        }
-        fresh
     }
-}
 
-/// What the fingerprint of a template leaves out, but scheduling needs.
-fn selectors(spec: &PodSpec) -> String {
-    serde_json::json!([spec.node_selector, spec.tolerations]).to_string()
+    fn share_infos(&mut self, mut infos: Vec<PodSetInfo>) -> Vec<PodSetInfo> {
+        for info in &mut infos {
+            info.template = self.infos.intern(info.template.clone());
+        }
+        infos
+    }
+
+    /// The same requests, shared.
+    pub(super) fn share_requests(&mut self, mut effective: Effective) -> Effective {
+        effective.pod_sets = effective.pod_sets.map(|sets| self.pod_sets.intern(sets));
+        effective
+    }
 }
 
 /// Keeps what requests, flavors and limits depend on.

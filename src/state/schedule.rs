@@ -4,13 +4,13 @@
 
 use super::assumed::Assumed;
 use super::interface::{Effect, Kind, Observation};
-use super::queue_status::Queues;
 use super::records::WorkloadRecord;
 use super::{Item, State};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::lifecycle::checks::{self, Demand};
-use crate::lifecycle::{reservation, workload};
+use crate::lifecycle::reservation;
+use crate::lifecycle::workload::{self, Place};
 use crate::scheduler::{Decision, Outcome, Verdict, Workload};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -30,8 +30,8 @@ impl State {
         for item in &items {
             match item {
                 Item::Workload(key) => {
-                    self.place(key, now);
-                    self.tally(key);
+                    let place = self.place(key, now);
+                    self.tally(key, place);
                 }
                 Item::ClusterQueue(name) => {
                     self.configure_cluster_queue(name);
@@ -58,27 +58,23 @@ impl State {
         self.publish(now);
     }
 
-    /// Puts a Workload where it belongs: held quota, the queue, or neither.
-    fn place(&mut self, key: &ObjectKey, now: Timestamp) {
+    /// Puts a Workload where it belongs: held quota, the queue, or neither. Returns how it waits.
+    fn place(&mut self, key: &ObjectKey, now: Timestamp) -> Place {
         let Some(record) = self.workloads.get(key) else {
-            self.tallies.wait(key, None);
             self.engine.release(key);
             self.engine.forget(key);
-            return;
+            return Place::Out;
         };
         if let Some(charge) = self.charge(record) {
-            self.tallies.wait(key, None);
             self.assumed.remove(key);
             self.engine.charge(key, charge);
-            return;
+            return Place::Out;
         }
         let facts = self.facts(key, record);
-        let place = workload::plan(&Self::subject(record), &facts, &self.settings.lifecycle, now).place;
-        let queues = Queues::of(record, self.cluster_queue_name(record));
-        let placed = if place == workload::Place::Queued { self.queued(key) } else { None };
-        self.tallies.wait(key, queues.filter(|_| place == workload::Place::Waiting));
+        let place = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now).place;
+        let placed = if place == Place::Queued { self.queued(key) } else { None };
         if self.assumed.get(key).is_some_and(|a| placed.is_some() && a.uid == record.meta.uid) {
-            return;
+            return Place::Out;
         }
         self.assumed.remove(key);
         self.engine.release(key);
@@ -86,6 +82,7 @@ impl State {
             Some(workload) => self.engine.enqueue(workload),
             None => self.engine.forget(key),
         }
+        place
     }
 
     /// The Workload as the scheduler sees it.

@@ -1,10 +1,13 @@
 //! Settings of the core, made from the configuration once at start.
 
+use super::Kind;
+use crate::jobs::KINDS;
 use crate::lifecycle::workload;
 use crate::resources::transform::Transform;
 use crate::scheduler::EngineSettings;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use std::collections::BTreeSet;
 
 /// Settings of the core.
 #[derive(Clone, Debug)]
@@ -23,6 +26,14 @@ pub struct Settings {
     pub requeue_by_creation: bool,
     /// Settings of the scheduler.
     pub engine: EngineSettings,
+    /// Job kinds that are looked after, by framework; objects of the others are not even read.
+    pub frameworks: BTreeSet<String>,
+    /// Kinds, as (group, kind), whose objects another controller queues for us.
+    pub external_kinds: BTreeSet<(String, String)>,
+    /// LocalQueues that metrics tell of, by their labels; all when absent.
+    pub shown_local_queues: Option<LabelSelector>,
+    /// Features that can be turned off.
+    pub gates: Gates,
     /// Least time between two status writes of one queue.
     pub queue_status_interval: SignedDuration,
 }
@@ -37,7 +48,59 @@ impl Default for Settings {
             transform: Transform::default(),
             requeue_by_creation: false,
             engine: EngineSettings::default(),
+            frameworks: KINDS.iter().map(|kind| kind.framework().to_owned()).collect(),
+            external_kinds: BTreeSet::new(),
+            shown_local_queues: None,
+            gates: Gates::default(),
             queue_status_interval: SignedDuration::from_secs(1),
+        }
+    }
+}
+
+impl Settings {
+    /// The kinds that the core follows with these settings.
+    pub fn kinds(&self) -> Vec<Kind> {
+        let followed = |kind: &Kind| match kind {
+            Kind::Job(index) => KINDS.get(*index).is_some_and(|kind| self.serves(kind.framework())),
+            _ => true,
+        };
+        Kind::all().into_iter().filter(followed).collect()
+    }
+
+    /// Whether jobs of a framework are looked after.
+    pub(super) fn serves(&self, framework: &str) -> bool {
+        self.frameworks.contains(framework)
+    }
+
+    /// Whether another controller queues objects of a kind for us.
+    pub(super) fn is_external(&self, group: &str, kind: &str) -> bool {
+        self.external_kinds.iter().any(|(g, k)| g == group && k == kind)
+    }
+}
+
+/// Features that can be turned off, by Kueue's gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gates {
+    /// `AdmissionGatedBy`: an annotation holds jobs and Workloads back.
+    pub admission_gated_by: bool,
+    /// `AssignQueueLabelsForPods`: pods carry the names of their queues.
+    pub queue_labels_on_pods: bool,
+    /// `FinishOrphanedWorkloads`: a Workload that lost its owner is finished.
+    pub finish_orphans: bool,
+    /// `ReclaimablePods`: pods that will not run again give their quota back.
+    pub reclaimable_pods: bool,
+    /// `WorkloadIdentifierAnnotations`: an annotation may name the prebuilt Workload, not a label alone.
+    pub identifier_annotations: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self {
+            admission_gated_by: true,
+            queue_labels_on_pods: true,
+            finish_orphans: true,
+            reclaimable_pods: true,
+            identifier_annotations: true,
         }
     }
 }

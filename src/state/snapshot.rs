@@ -3,6 +3,8 @@
 //! Parts that change rarely are rebuilt when they change; the tables of queues at most once in a while; the index of jobs
 //! is a persistent map, so that publishing it costs nothing.
 
+use super::records::OwnerRecord;
+use super::tallies::{Tally, Unadmitted};
 use super::{Kind, State};
 use crate::api::ObjectKey;
 use crate::api::names;
@@ -17,6 +19,10 @@ use std::sync::Arc;
 
 /// Least time between two renewals of the tables of queues.
 const RENEWAL: SignedDuration = SignedDuration::from_millis(250);
+/// Time between two comparisons of the ledger with the objects.
+const AUDIT: SignedDuration = SignedDuration::from_secs(60);
+/// Stands for the queue of an object whose queue is known to its own controller alone.
+const QUEUED: &str = "external";
 
 /// An immutable picture of the core.
 #[derive(Clone, Debug, Default)]
@@ -29,8 +35,12 @@ pub struct Snapshot {
     pub references: Arc<References>,
     /// Queues and cohorts with what they hold.
     pub queues: Arc<QueueView>,
+    /// Quotas whose use in the ledger is not what the objects say, at the last comparison.
+    pub ledger_drift: usize,
     /// Jobs, as owners of other jobs: by kind and key.
     pub owners: RedBlackTreeMapSync<(usize, ObjectKey), Arc<OwnerEntry>>,
+    /// Objects of kinds that another controller queues for us and that own a Workload: by group, kind and key.
+    pub external_owners: RedBlackTreeMapSync<(String, String, ObjectKey), Arc<OwnerEntry>>,
 }
 
 /// Objects that reviews refer to.
@@ -85,6 +95,12 @@ pub struct ClusterQueueView {
     pub cells: BTreeMap<FlavorResource, NodeUsage>,
     /// Usage by admitted workloads.
     pub admitted_usage: BTreeMap<FlavorResource, Amount>,
+    /// Workloads that have finished and still exist.
+    pub finished: usize,
+    /// What workloads that wait ask for, by resource.
+    pub pending_requests: BTreeMap<Arc<str>, Amount>,
+    /// Workloads that are not admitted, by why.
+    pub unadmitted: BTreeMap<Unadmitted, usize>,
 }
 
 /// A LocalQueue with what it holds.
@@ -104,6 +120,12 @@ pub struct LocalQueueView {
     pub reserved_usage: BTreeMap<FlavorResource, Amount>,
     /// Usage by admitted workloads.
     pub admitted_usage: BTreeMap<FlavorResource, Amount>,
+    /// Whether metrics tell of it.
+    pub shown: bool,
+    /// Workloads that have finished and still exist.
+    pub finished: usize,
+    /// Workloads that are not admitted, by why.
+    pub unadmitted: BTreeMap<Unadmitted, usize>,
 }
 
 /// A Cohort with what its subtree holds.
@@ -121,6 +143,7 @@ pub(super) struct Published {
     current: Snapshot,
     references_stale: bool,
     renewed: Option<Timestamp>,
+    audited: Option<Timestamp>,
 }
 
 impl Published {
@@ -137,6 +160,19 @@ impl Published {
         let id = (kind, view.key.clone());
         if self.current.owners.get(&id).is_none_or(|known| **known != entry) {
             self.current.owners.insert_mut(id, Arc::new(entry));
+        }
+    }
+
+    /// An object that another controller queues for us has a Workload, or has none any more.
+    pub(super) fn external_owner(&mut self, namespace: &Arc<str>, owner: &OwnerRecord, queued: bool) {
+        let key = ObjectKey { namespace: namespace.clone(), name: Arc::from(owner.name.as_str()) };
+        let id = (owner.group().to_owned(), owner.kind.clone(), key);
+        if queued {
+            let uid = owner.uid.clone();
+            let entry = OwnerEntry { uid, queue_name: Some(Arc::from(QUEUED)), controller: None };
+            self.current.external_owners.insert_mut(id, Arc::new(entry));
+        } else if self.current.external_owners.get(&id).is_some_and(|known| known.uid == owner.uid) {
+            self.current.external_owners.remove_mut(&id);
         }
     }
 
@@ -164,6 +200,38 @@ impl State {
             self.published.renewed = Some(now);
             self.published.current.queues = Arc::new(self.queue_view());
         }
+        if synced && self.published.audited.is_none_or(|t| now.duration_since(t) >= AUDIT) {
+            self.published.audited = Some(now);
+            self.published.current.ledger_drift = self.ledger_drift();
+        }
+    }
+
+    /// Quotas of ClusterQueues whose use in the ledger is not the sum of what the objects say and of what is assumed.
+    /// Before all lists are complete nothing is charged, and nothing has drifted.
+    pub fn ledger_drift(&self) -> usize {
+        if !self.synced() {
+            return 0;
+        }
+        let mut sums: BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> = BTreeMap::new();
+        for (key, record) in &self.workloads {
+            let assumed = || self.engine.charge_of(key).filter(|_| self.assumed.contains_key(key)).cloned();
+            let Some(charge) = self.charge(record).or_else(assumed) else { continue };
+            let sum = sums.entry(charge.cluster_queue).or_default();
+            for (cell, amount) in charge.usage {
+                let slot = sum.entry(cell).or_default();
+                *slot = slot.saturating_add(amount.wide());
+            }
+        }
+        let mut drift = 0_usize;
+        for name in self.cluster_queues.keys() {
+            let mut told = sums.remove(name).unwrap_or_default();
+            for (cell, usage) in self.engine.usage(&NodeRef::ClusterQueue(name.clone())) {
+                let objects = told.remove(&cell).unwrap_or_default();
+                drift = drift.saturating_add(usize::from(Amount::from_wide(objects) != usage.usage));
+            }
+            drift = drift.saturating_add(told.values().filter(|left| **left != 0).count());
+        }
+        drift
     }
 
     fn references(&self) -> References {
@@ -200,11 +268,14 @@ impl State {
                         parent: record.object.spec.cohort_name.as_deref().map(Arc::from),
                         active: self.engine.inactive_reason(name).is_none(),
                         terminating: record.meta.deleting,
-                        pending: self.engine.pending(name),
+                        pending: waiting(self.engine.pending(name), tally),
                         reserving: tally.reserving,
                         admitted: tally.admitted,
                         cells: self.engine.usage(&NodeRef::ClusterQueue(name.clone())),
-                        admitted_usage: tally.admitted_usage,
+                        admitted_usage: tally.admitted_usage.clone(),
+                        finished: tally.finished,
+                        pending_requests: tally.pending_requests(),
+                        unadmitted: tally.unadmitted.clone(),
                     };
                     (name.clone(), view)
                 })
@@ -228,13 +299,21 @@ impl State {
                 && self.cluster_queues.contains_key(&target)
                 && self.engine.inactive_reason(&target).is_none(),
             cluster_queue: target,
-            pending: self.engine.local_pending(&key.namespace, &key.name),
+            shown: self.is_shown(record),
+            finished: tally.finished,
+            unadmitted: tally.unadmitted.clone(),
+            pending: waiting(self.engine.local_pending(&key.namespace, &key.name), tally),
             reserving: tally.reserving,
             admitted: tally.admitted,
             reserved_usage: self.engine.local_usage(&key.namespace, &key.name),
-            admitted_usage: tally.admitted_usage,
+            admitted_usage: tally.admitted_usage.clone(),
         }
     }
+}
+
+/// Those that wait for something else than their turn count with those that are parked.
+fn waiting(pending: PendingCounts, tally: &Tally) -> PendingCounts {
+    PendingCounts { inadmissible: pending.inadmissible.saturating_add(tally.waiting), ..pending }
 }
 
 fn cohorts(engine: &Engine) -> BTreeMap<Arc<str>, CohortView> {
@@ -255,9 +334,11 @@ impl Snapshot {
     /// The entry of a job that an owner reference points at.
     pub fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<&OwnerEntry> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        let Some(Kind::Job(index)) = Kind::find(group, kind) else {
-            return None;
+        let key = ObjectKey::new(namespace, name);
+        let entry = match Kind::find(group, kind) {
+            Some(Kind::Job(index)) => self.owners.get(&(index, key)),
+            _ => self.external_owners.get(&(group.to_owned(), kind.to_owned(), key)),
         };
-        self.owners.get(&(index, ObjectKey::new(namespace, name))).map(AsRef::as_ref)
+        entry.map(AsRef::as_ref)
     }
 }

@@ -1,7 +1,7 @@
 //! Writes on Workloads: the reservation, and whatever its life cycle plans.
 
 use super::interface::{Effect, Event, Kind, Labels, Observation, Verb, WriteOutcome, WriteResult};
-use super::records::WorkloadRecord;
+use super::records::{LocalQueueRecord, WorkloadRecord};
 use super::writes::{Pending, Purpose, Request};
 use super::{Item, State};
 use crate::api::reason::ConditionType;
@@ -11,6 +11,7 @@ use crate::lifecycle::workload::{Notice, Step};
 use crate::lifecycle::{backoff, conditions, workload};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl State {
@@ -28,7 +29,7 @@ impl State {
             return;
         }
         let facts = self.facts(key, record);
-        let plan = workload::plan(&Self::subject(record), &facts, &self.settings.lifecycle, now);
+        let plan = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now);
         if let Some(due) = plan.due {
             self.timers.wake(Item::Workload(key.clone()), due);
         }
@@ -72,7 +73,7 @@ impl State {
         let seconds = waited.as_secs();
         let note =
             format!("Quota reserved in ClusterQueue {queue_name}, wait time since queued was {seconds}s");
-        let labels = counted_by(record, queue_name);
+        let labels = self.labels_of(record, queue_name);
         let mut tell = vec![
             event(record, false, "QuotaReserved", note),
             Effect::Observe(Observation::QuotaReserved(labels.clone(), waited)),
@@ -218,7 +219,7 @@ impl State {
     /// Events and counts that follow from a notice.
     fn tell(&self, record: &WorkloadRecord, notice: &Notice, now: Timestamp) -> Vec<Effect> {
         let queue = self.cluster_queue_name(record).unwrap_or_default();
-        let labels = || counted_by(record, queue);
+        let labels = || self.labels_of(record, queue);
         match notice {
             Notice::Evicted(cause, first) => vec![
                 event(record, false, &cause.event_reason(), cause.message.clone()),
@@ -271,6 +272,39 @@ impl State {
         }
     }
 
+    /// Labels of the counters for a Workload.
+    fn labels_of(&self, record: &WorkloadRecord, cluster_queue: &str) -> Labels {
+        let local_queue = record.local_queue().and_then(|key| self.local_queues.get(&key));
+        Labels {
+            cluster_queue: cluster_queue.to_owned(),
+            cohorts: self.cohorts_above(cluster_queue),
+            local_queue: record.queue_name.as_deref().unwrap_or_default().to_owned(),
+            local_queue_shown: local_queue.is_some_and(|queue| self.is_shown(queue)),
+            namespace: record.meta.key.namespace.to_string(),
+            priority_class: record.priority_class.as_ref().map(|c| c.name.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// The cohorts above a ClusterQueue, the nearest first, each once.
+    fn cohorts_above(&self, cluster_queue: &str) -> Vec<String> {
+        let mut above: Vec<String> = Vec::new();
+        let mut next =
+            self.cluster_queues.get(cluster_queue).and_then(|q| q.object.spec.cohort_name.as_deref());
+        while let Some(name) = next.filter(|name| above.iter().all(|known| known != name)) {
+            above.push(name.to_owned());
+            next = self.cohorts.get(name).and_then(|cohort| cohort.object.spec.parent_name.as_deref());
+        }
+        above
+    }
+
+    /// Whether metrics tell of a LocalQueue.
+    pub(super) fn is_shown(&self, queue: &LocalQueueRecord) -> bool {
+        let selector = self.settings.shown_local_queues.as_ref();
+        let none = BTreeMap::new();
+        let labels = queue.object.metadata.labels.as_ref().unwrap_or(&none);
+        selector.is_none_or(|selector| crate::api::selector::matches(selector, labels))
+    }
+
     /// An event on the job of a Workload.
     fn job_event(
         &self,
@@ -287,16 +321,6 @@ impl State {
             reason: reason.to_owned(),
             note: note(&record.meta.key),
         }))
-    }
-}
-
-/// Labels of the counters for a Workload.
-fn counted_by(record: &WorkloadRecord, cluster_queue: &str) -> Labels {
-    Labels {
-        cluster_queue: cluster_queue.to_owned(),
-        local_queue: record.queue_name.as_deref().unwrap_or_default().to_owned(),
-        namespace: record.meta.key.namespace.to_string(),
-        priority_class: record.priority_class.as_ref().map(|c| c.name.clone()).unwrap_or_default(),
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use super::metrics::{
     ClusterQueueGauges, CohortGauges, Gauges, LocalQueueGauges, Pending, QueueStatus, ResourceGauges,
+    UnadmittedGauge,
 };
 use crate::quota::FlavorResource;
 use crate::resources::Amount;
 use crate::scheduler::PendingCounts;
-use crate::state::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot};
+use crate::state::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot, Unadmitted};
 
 /// The numbers of all queues and cohorts.
 pub fn gauges(snapshot: &Snapshot) -> Gauges {
@@ -21,10 +22,13 @@ pub fn gauges(snapshot: &Snapshot) -> Gauges {
     let local = |(key, queue): (&crate::api::ObjectKey, &LocalQueueView)| LocalQueueGauges {
         namespace: key.namespace.to_string(),
         name: key.name.to_string(),
+        cluster_queue: queue.cluster_queue.to_string(),
         active: queue.active,
         pending: pending(queue.pending),
         reserving: count(queue.reserving),
         admitted: count(queue.admitted),
+        finished: count(queue.finished),
+        unadmitted: unadmitted(&queue.unadmitted),
         resources: local_resources(queue),
     };
     Gauges {
@@ -33,7 +37,8 @@ pub fn gauges(snapshot: &Snapshot) -> Gauges {
             .iter()
             .map(|(name, queue)| cluster_queue(view, name, queue))
             .collect(),
-        local_queues: view.local_queues.iter().map(local).collect(),
+        local_queues: view.local_queues.iter().filter(|(_, queue)| queue.shown).map(local).collect(),
+        ledger_drift: count(snapshot.ledger_drift),
         cohorts: view
             .cohorts
             .iter()
@@ -105,6 +110,13 @@ fn cluster_queue(view: &QueueView, name: &str, queue: &ClusterQueueView) -> Clus
         pending: pending(queue.pending),
         reserving: count(queue.reserving),
         admitted: count(queue.admitted),
+        finished: count(queue.finished),
+        unadmitted: unadmitted(&queue.unadmitted),
+        asked: queue
+            .pending_requests
+            .iter()
+            .map(|(resource, amount)| (resource.to_string(), units(resource, *amount)))
+            .collect(),
         resources: queue.cells.iter().map(resource).collect(),
     }
 }
@@ -141,6 +153,15 @@ fn cohort(view: &QueueView, name: &Arc<str>, cohort: &CohortView, sum: &Sum) -> 
         admitted: sum.admitted,
         resources: pairs.into_iter().map(resource).collect(),
     }
+}
+
+fn unadmitted(by_reason: &BTreeMap<Unadmitted, usize>) -> Vec<UnadmittedGauge> {
+    let gauge = |(why, number): (&Unadmitted, &usize)| UnadmittedGauge {
+        reason: why.reason,
+        underlying_cause: why.underlying_cause,
+        number: count(*number),
+    };
+    by_reason.iter().map(gauge).collect()
 }
 
 fn pending(counts: PendingCounts) -> Pending {
@@ -200,6 +221,7 @@ mod tests {
         let local = LocalQueueView {
             cluster_queue: Arc::from("a"),
             active: true,
+            shown: true,
             reserving: 3,
             reserved_usage: BTreeMap::from([(pair(), Amount::new(1500))]),
             ..LocalQueueView::default()
@@ -263,15 +285,31 @@ mod tests {
     #[test]
     fn no_family_is_on_the_page_twice() {
         use crate::view::counters::Counters;
-        use crate::view::metrics::{Families, Role, render};
+        use crate::view::metrics::{Families, Role};
+        use crate::view::render;
         let found = gauges(&snapshot(&[("org", None)], &[("a", queue("org", 1000, 1))]));
-        let families = Families { cluster_queue_resources: true, local_queues: true };
-        let page = Counters::new("linux", true).render().unwrap()
+        let families = Families {
+            cluster_queue_resources: true,
+            local_queues: true,
+            cohorts: true,
+            creation_latency: true,
+        };
+        let page = Counters::new("linux", families).render().unwrap()
             + &render(&found, families, Role::Standalone).unwrap();
         let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
         let names: Vec<&str> = names.iter().filter_map(|line| line.split(' ').next()).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
         assert!(names.contains(&"kueue_pending_workloads") && !page.contains("EOF"));
+    }
+
+    #[test]
+    fn local_queues_that_are_not_selected_are_left_out() {
+        let mut hidden = snapshot(&[], &[]);
+        let mut queues = (*hidden.queues).clone();
+        queues.local_queues.values_mut().for_each(|queue| queue.shown = false);
+        assert_eq!(gauges(&hidden).local_queues.len(), 1);
+        hidden.queues = Arc::new(queues);
+        assert_eq!(gauges(&hidden).local_queues, Vec::new());
     }
 
     #[test]

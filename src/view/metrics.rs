@@ -1,15 +1,7 @@
-//! Gauges as text, computed from what is published: they cannot drift from the state.
-
-use std::fmt;
-
-use prometheus_client::encoding::text::encode_registry;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+//! What gauges show, and which families there are. Plain numbers: `gauges` fills them in, `page` writes them down.
 
 /// Labels of a sample, by name.
 pub(super) type Labels = Vec<(&'static str, String)>;
-type GaugeFamily = Family<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>;
 
 /// What this replica is to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +46,17 @@ pub enum QueueStatus {
     Terminated,
 }
 
+/// Workloads that are not admitted for one reason.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UnadmittedGauge {
+    /// Reason of `Admitted=False`.
+    pub reason: &'static str,
+    /// Reason of `QuotaReserved=False`, or empty.
+    pub underlying_cause: &'static str,
+    /// How many.
+    pub number: u64,
+}
+
 /// Quota and use of one resource in one flavor, in the resource's own unit (cores, bytes). No limit is infinity.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResourceGauges {
@@ -90,6 +93,12 @@ pub struct ClusterQueueGauges {
     pub reserving: u64,
     /// Workloads that are admitted.
     pub admitted: u64,
+    /// Workloads that have finished and still exist.
+    pub finished: u64,
+    /// Workloads that are not admitted, by why.
+    pub unadmitted: Vec<UnadmittedGauge>,
+    /// What waiting workloads ask for, by resource.
+    pub asked: Vec<(String, f64)>,
     /// Quota and use.
     pub resources: Vec<ResourceGauges>,
 }
@@ -101,6 +110,8 @@ pub struct LocalQueueGauges {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// Where it leads.
+    pub cluster_queue: String,
     /// Whether it is active.
     pub active: bool,
     /// Waiting workloads.
@@ -109,6 +120,10 @@ pub struct LocalQueueGauges {
     pub reserving: u64,
     /// Workloads that are admitted.
     pub admitted: u64,
+    /// Workloads that have finished and still exist.
+    pub finished: u64,
+    /// Workloads that are not admitted, by why.
+    pub unadmitted: Vec<UnadmittedGauge>,
     /// Use (quota and limits are the ClusterQueue's).
     pub resources: Vec<ResourceGauges>,
 }
@@ -137,6 +152,8 @@ pub struct Gauges {
     pub local_queues: Vec<LocalQueueGauges>,
     /// By cohort.
     pub cohorts: Vec<CohortGauges>,
+    /// Quotas whose use in the ledger is not what the objects say.
+    pub ledger_drift: u64,
 }
 
 /// Which optional families are shown.
@@ -146,240 +163,8 @@ pub struct Families {
     pub cluster_queue_resources: bool,
     /// Everything about LocalQueues.
     pub local_queues: bool,
-}
-
-/// All gauges as OpenMetrics text, without the end mark.
-pub fn render(gauges: &Gauges, families: Families, role: Role) -> Result<String, fmt::Error> {
-    let mut page = Page { registry: Registry::with_prefix("kueue"), role };
-    cluster_queues(&mut page, &gauges.cluster_queues);
-    cohorts(&mut page, &gauges.cohorts);
-    if families.cluster_queue_resources {
-        cluster_queue_resources(&mut page, &gauges.cluster_queues);
-    }
-    if families.local_queues {
-        local_queues(&mut page, &gauges.local_queues);
-    }
-    let mut text = String::new();
-    encode_registry(&mut text, &page.registry)?;
-    Ok(text)
-}
-
-struct Page {
-    registry: Registry,
-    role: Role,
-}
-
-impl Page {
-    fn family(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels, f64)>) {
-        let family = GaugeFamily::default();
-        for (mut labels, value) in samples {
-            labels.push(("replica_role", self.role.as_str().to_owned()));
-            family.get_or_create(&labels).set(value);
-        }
-        self.registry.register(name, help, family);
-    }
-}
-
-/// Counts stay far below what an f64 holds exactly.
-fn number(count: u64) -> f64 {
-    u32::try_from(count).map_or(f64::from(u32::MAX), f64::from)
-}
-
-fn pending(labels: &Labels, pending: Pending) -> [(Labels, f64); 2] {
-    let with = |status: &str| {
-        let mut labels = labels.clone();
-        labels.push(("status", status.to_owned()));
-        labels
-    };
-    [(with("active"), number(pending.active)), (with("inadmissible"), number(pending.inadmissible))]
-}
-
-fn cluster_queues(page: &mut Page, queues: &[ClusterQueueGauges]) {
-    let name = |queue: &ClusterQueueGauges| vec![("cluster_queue", queue.name.clone())];
-    page.family(
-        "pending_workloads",
-        "Workloads that wait for quota",
-        queues.iter().flat_map(|queue| pending(&name(queue), queue.pending)),
-    );
-    page.family(
-        "reserving_active_workloads",
-        "Workloads that hold quota",
-        queues.iter().map(|queue| (name(queue), number(queue.reserving))),
-    );
-    page.family(
-        "admitted_active_workloads",
-        "Workloads that are admitted and not finished",
-        queues.iter().map(|queue| (name(queue), number(queue.admitted))),
-    );
-    let statuses = [
-        ("pending", QueueStatus::Pending),
-        ("active", QueueStatus::Active),
-        ("terminated", QueueStatus::Terminated),
-    ];
-    page.family(
-        "cluster_queue_status",
-        "One for the status that the queue has, zero for the others",
-        queues.iter().flat_map(|queue| {
-            statuses.map(|(word, status)| {
-                let mut labels = name(queue);
-                labels.push(("status", word.to_owned()));
-                (labels, if queue.status == status { 1.0 } else { 0.0 })
-            })
-        }),
-    );
-    page.family(
-        "cluster_queue_info",
-        "The queue's place in the tree",
-        queues.iter().map(|queue| {
-            let mut labels = name(queue);
-            labels.push(("parent_cohort", queue.cohort.clone()));
-            labels.push(("root_cohort", queue.root_cohort.clone()));
-            (labels, 1.0)
-        }),
-    );
-}
-
-fn cohorts(page: &mut Page, cohorts: &[CohortGauges]) {
-    let name = |cohort: &CohortGauges| vec![("cohort", cohort.name.clone())];
-    page.family(
-        "cohort_info",
-        "The cohort's place in the tree",
-        cohorts.iter().map(|cohort| {
-            let mut labels = name(cohort);
-            labels.push(("parent_cohort", cohort.parent.clone()));
-            labels.push(("root_cohort", cohort.root.clone()));
-            (labels, 1.0)
-        }),
-    );
-    page.family(
-        "cohort_subtree_admitted_active_workloads",
-        "Admitted workloads in all queues below",
-        cohorts.iter().map(|cohort| (name(cohort), number(cohort.admitted))),
-    );
-    let each = |value: fn(&ResourceGauges) -> f64| {
-        cohorts.iter().flat_map(move |cohort| {
-            let labels = vec![("cohort", cohort.name.clone())];
-            cohort.resources.iter().map(move |resource| (of(&labels, resource), value(resource)))
-        })
-    };
-    page.family("cohort_subtree_quota", "Quota of the whole subtree", each(|resource| resource.quota));
-    page.family(
-        "cohort_subtree_resource_reservations",
-        "Reserved in the whole subtree",
-        each(|resource| resource.reserved),
-    );
-}
-
-fn of(labels: &Labels, resource: &ResourceGauges) -> Labels {
-    let mut labels = labels.clone();
-    labels.push(("flavor", resource.flavor.clone()));
-    labels.push(("resource", resource.resource.clone()));
-    labels
-}
-
-fn cluster_queue_resources(page: &mut Page, queues: &[ClusterQueueGauges]) {
-    let each = |value: fn(&ResourceGauges) -> f64| {
-        queues.iter().flat_map(move |queue| {
-            let labels = vec![("cohort", queue.cohort.clone()), ("cluster_queue", queue.name.clone())];
-            queue.resources.iter().map(move |resource| (of(&labels, resource), value(resource)))
-        })
-    };
-    page.family("cluster_queue_nominal_quota", "Nominal quota", each(|resource| resource.quota));
-    page.family(
-        "cluster_queue_borrowing_limit",
-        "Borrowing limit",
-        each(|resource| resource.borrowing_limit),
-    );
-    page.family("cluster_queue_lending_limit", "Lending limit", each(|resource| resource.lending_limit));
-    page.family("cluster_queue_resource_reservation", "Reserved quota", each(|resource| resource.reserved));
-    page.family(
-        "cluster_queue_resource_usage",
-        "Quota used by admitted workloads",
-        each(|resource| resource.used),
-    );
-}
-
-fn local_queues(page: &mut Page, queues: &[LocalQueueGauges]) {
-    let name =
-        |queue: &LocalQueueGauges| vec![("name", queue.name.clone()), ("namespace", queue.namespace.clone())];
-    page.family(
-        "local_queue_pending_workloads",
-        "Workloads that wait for quota",
-        queues.iter().flat_map(|queue| pending(&name(queue), queue.pending)),
-    );
-    page.family(
-        "local_queue_reserving_active_workloads",
-        "Workloads that hold quota",
-        queues.iter().map(|queue| (name(queue), number(queue.reserving))),
-    );
-    page.family(
-        "local_queue_admitted_active_workloads",
-        "Workloads that are admitted and not finished",
-        queues.iter().map(|queue| (name(queue), number(queue.admitted))),
-    );
-    page.family(
-        "local_queue_status",
-        "One for the state that the queue is in, zero for the others",
-        queues.iter().flat_map(|queue| {
-            ["True", "False", "Unknown"].map(|word| {
-                let mut labels = name(queue);
-                labels.push(("active", word.to_owned()));
-                let now = if queue.active { "True" } else { "False" };
-                (labels, if word == now { 1.0 } else { 0.0 })
-            })
-        }),
-    );
-    let each = |value: fn(&ResourceGauges) -> f64| {
-        queues.iter().flat_map(move |queue| {
-            let labels = vec![("name", queue.name.clone()), ("namespace", queue.namespace.clone())];
-            queue.resources.iter().map(move |resource| (of(&labels, resource), value(resource)))
-        })
-    };
-    page.family("local_queue_resource_reservation", "Reserved quota", each(|resource| resource.reserved));
-    page.family(
-        "local_queue_resource_usage",
-        "Quota used by admitted workloads",
-        each(|resource| resource.used),
-    );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_labels() {
-        let gauges = Gauges {
-            cluster_queues: vec![ClusterQueueGauges {
-                name: "cq".into(),
-                cohort: "team".into(),
-                root_cohort: "org".into(),
-                status: QueueStatus::Active,
-                pending: Pending { active: 2, inadmissible: 1 },
-                reserving: 4,
-                resources: vec![ResourceGauges {
-                    flavor: "f".into(),
-                    resource: "cpu".into(),
-                    quota: 1.5,
-                    borrowing_limit: f64::INFINITY,
-                    ..ResourceGauges::default()
-                }],
-                ..ClusterQueueGauges::default()
-            }],
-            ..Gauges::default()
-        };
-        let families = Families { cluster_queue_resources: true, local_queues: true };
-        let text = render(&gauges, families, Role::Leader).unwrap();
-        for line in [
-            r#"kueue_pending_workloads{cluster_queue="cq",status="active",replica_role="leader"} 2.0"#,
-            r#"kueue_reserving_active_workloads{cluster_queue="cq",replica_role="leader"} 4.0"#,
-            r#"kueue_cluster_queue_status{cluster_queue="cq",status="active",replica_role="leader"} 1.0"#,
-            r#"kueue_cluster_queue_status{cluster_queue="cq",status="pending",replica_role="leader"} 0.0"#,
-            r#"kueue_cluster_queue_info{cluster_queue="cq",parent_cohort="team",root_cohort="org",replica_role="leader"} 1.0"#,
-            r#"kueue_cluster_queue_nominal_quota{cohort="team",cluster_queue="cq",flavor="f",resource="cpu",replica_role="leader"} 1.5"#,
-        ] {
-            assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
-        }
-        assert!(text.contains("kueue_cluster_queue_borrowing_limit{"), "{text}");
-    }
+    /// Everything about cohorts, and the place of ClusterQueues among them.
+    pub cohorts: bool,
+    /// Time from a job to its Workload.
+    pub creation_latency: bool,
 }

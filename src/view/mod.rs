@@ -3,5 +3,7 @@
 pub mod counters;
 mod gauges;
 pub mod metrics;
+mod page;
 
 pub use gauges::gauges;
+pub use page::render;

@@ -8,6 +8,7 @@ use sluice::jobs::{
     workload_body,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A suspended job of a kind as a server would return it, with a template of its own.
 fn sample(kind: &dyn JobKind, template: &Value) -> Value {
@@ -153,11 +154,11 @@ proptest! {
             let view = kind.decode(&job).unwrap();
             let mut infos = pod_set_infos(&stored).unwrap();
             for info in &mut infos {
-                info.template = added.clone();
+                info.template = Arc::new(added.clone());
                 info.count = fewer;
             }
             let Ok(patches) = kind.run_patch(&view, &infos) else {
-                prop_assert!(view.pod_sets[0].template.clone().merge(&added).is_err());
+                prop_assert!((*view.pod_sets[0].template).clone().merge(&added).is_err());
                 continue;
             };
             write(&mut job, &patches);

@@ -11,6 +11,7 @@
 mod admission;
 mod charging;
 mod contracts;
+mod core_settings;
 mod crds;
 mod laws;
 mod layering;
@@ -18,6 +19,7 @@ mod manifests;
 mod pod_template;
 mod priority;
 mod shared;
+mod shell_access;
 mod shell_certificates;
 mod shell_executor;
 mod shell_lease;

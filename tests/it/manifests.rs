@@ -2,10 +2,15 @@
 
 use serde_json::Value;
 use sluice::api::config::{self, Configuration};
+use sluice::kube::access;
+use sluice::kube::certificates::{CertificateSettings, Mode};
+use sluice::kube::lease::LeaseSettings;
+use sluice::lifecycle::{certificates as rotation, lease};
 use sluice::state::Kind;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const TREES: [&str; 3] = ["config", "webhook-certs", "crds"];
 
@@ -159,56 +164,38 @@ fn granted() -> BTreeSet<Right> {
     rights
 }
 
-/// What the manager does.
+/// What the manager asks for as it is shipped.
 fn needed() -> BTreeSet<Right> {
-    const KUEUE: &str = "kueue.x-k8s.io";
-    const WATCH: [&str; 3] = ["get", "list", "watch"];
-    let mut rights = BTreeSet::new();
-    for kind in Kind::all() {
-        let resource = kind.resource();
-        rights.extend(WATCH.map(|verb| right("cluster", resource.group, resource.plural, None, verb)));
-    }
-    let writes = [
-        (KUEUE, "workloads", "create"),
-        (KUEUE, "workloads", "patch"),
-        (KUEUE, "workloads", "delete"),
-        (KUEUE, "workloads/status", "patch"),
-        (KUEUE, "clusterqueues", "patch"),
-        (KUEUE, "clusterqueues/status", "patch"),
-        (KUEUE, "localqueues/status", "patch"),
-        (KUEUE, "resourceflavors", "patch"),
-        (KUEUE, "admissionchecks", "patch"),
-        (KUEUE, "topologies", "patch"),
-        ("batch", "jobs", "patch"),
-        ("batch", "jobs/status", "patch"),
-        // For an owner reference that holds up the deletion of the owner.
-        ("batch", "jobs/finalizers", "update"),
-        ("events.k8s.io", "events", "create"),
-        ("events.k8s.io", "events", "patch"),
-        ("authentication.k8s.io", "tokenreviews", "create"),
-        ("authorization.k8s.io", "subjectaccessreviews", "create"),
-    ];
-    rights.extend(writes.map(|(group, resource, verb)| right("cluster", group, resource, None, verb)));
-    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-        let (_, object) = objects(kind).remove(0);
-        let plural = format!("{}s", kind.to_lowercase());
-        let name = object["metadata"]["name"].as_str();
-        let verbs = WATCH.into_iter().chain(["patch"]);
-        let group = "admissionregistration.k8s.io";
-        rights.extend(verbs.map(|verb| right("cluster", group, &plural, name, verb)));
-    }
     let defaults = Configuration::default();
     let serving = defaults.internal_cert_management.webhook_secret_name;
-    for secret in [format!("{serving}-ca"), serving] {
-        let verbs = WATCH.into_iter().chain(["patch"]);
-        rights.extend(verbs.map(|verb| right("namespace", "", "secrets", Some(&secret), verb)));
-    }
-    let leases = "coordination.k8s.io";
-    let lease = defaults.leader_election.resource_name;
-    rights.extend(["get", "update"].map(|verb| right("namespace", leases, "leases", Some(&lease), verb)));
-    rights.insert(right("namespace", leases, "leases", None, "create"));
-    rights.insert(right("namespace", "", "secrets", None, "create"));
-    rights
+    let name = |kind: &str| objects(kind)[0].1["metadata"]["name"].as_str().unwrap().to_owned();
+    let day = Duration::from_hours(24);
+    let certificates = CertificateSettings {
+        namespace: "kueue-system".to_owned(),
+        authority_secret: format!("{serving}-ca"),
+        serving_secret: serving,
+        mutating: name("MutatingWebhookConfiguration"),
+        validating: name("ValidatingWebhookConfiguration"),
+        names: Vec::new(),
+        mode: Mode::SelfManaged,
+        rotation: rotation::Settings {
+            authority_lifetime: day,
+            leaf_lifetime: day,
+            overlap: day,
+            retirement: day,
+        },
+    };
+    let election = lease::Settings {
+        identity: "a".to_owned(),
+        lease_duration: day,
+        renew_deadline: day,
+        retry_period: day,
+    };
+    let namespace = "kueue-system".to_owned();
+    let lease = LeaseSettings { namespace, name: defaults.leader_election.resource_name, election };
+    let rights = access::needed(&Kind::all(), &certificates, Some(&lease), true);
+    let scope = |right: &access::Right| if right.namespace.is_some() { "namespace" } else { "cluster" };
+    rights.iter().map(|r| right(scope(r), &r.group, &r.resource, r.name.as_deref(), r.verb)).collect()
 }
 
 #[test]

@@ -119,9 +119,24 @@ fn table() {
     }
 }
 
+#[test]
+fn a_leaf_that_would_expire_within_the_overlap() {
+    let made = days(90) - 300;
+    let observed = Observed {
+        current: Some(authority("b", made, days(400))),
+        previous: Some(authority("a", 0, days(365))),
+        leaf: Some(leaf("a", 0, days(90))),
+        bundles: vec![set(&["a", "b"]), set(&["a", "b"])],
+        published_since: Some(at(made)),
+    };
+    assert_eq!(step(&observed, &settings(), at(made + 1)), Step::Wait(at(days(90) - 60)));
+    assert_eq!(step(&observed, &settings(), at(days(90) - 60)), Step::NewLeaf);
+    let late = Observed { published_since: Some(at(days(90) - 40)), ..observed };
+    assert_eq!(step(&late, &settings(), at(days(90) - 40)), Step::Wait(at(days(90) - 20)));
+}
+
 /// Lets time pass and steps happen over years, with Secrets that get lost, and checks after each step.
-fn live(losses: &[(u32, bool)]) -> Result<(), String> {
-    let settings = settings();
+fn live(settings: &Settings, losses: &[(u32, bool)]) -> Result<(), String> {
     let mut observed = Observed { bundles: vec![BTreeSet::new(); 2], ..Observed::default() };
     let mut names = 0;
     let mut now = at(0);
@@ -134,10 +149,13 @@ fn live(losses: &[(u32, bool)]) -> Result<(), String> {
         }
         for _ in 0..12 {
             let before = observed.clone();
-            match step(&observed, &settings, now) {
+            match step(&observed, settings, now) {
                 Step::Wait(until) => {
                     if until <= now {
                         return Err(format!("waits for the past in round {round}"));
+                    }
+                    if observed.leaf.as_ref().is_some_and(|leaf| leaf.until > now && leaf.until <= until) {
+                        return Err(format!("waits until what is served has expired, in round {round}"));
                     }
                     break;
                 }
@@ -203,7 +221,18 @@ proptest! {
     fn what_is_served_is_trusted(
         losses in prop::collection::vec((prop_oneof![1..1000_u32, 1000..4_000_000_u32], prop::bool::weighted(0.05)), 1..120),
     ) {
-        let result = live(&losses);
+        let result = live(&settings(), &losses);
+        prop_assert!(result.is_ok(), "{result:?}");
+    }
+
+    /// Certificates that live for about as long as an overlap lasts.
+    #[test]
+    fn nothing_expires_while_it_is_served(
+        minutes in 5..60_u64,
+        losses in prop::collection::vec((1..900_u32, prop::bool::weighted(0.2)), 1..60),
+    ) {
+        let settings = Settings { leaf_lifetime: Duration::from_mins(minutes), ..settings() };
+        let result = live(&settings, &losses);
         prop_assert!(result.is_ok(), "{result:?}");
     }
 }

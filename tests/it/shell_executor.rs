@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-type Seen = Arc<Mutex<Vec<(Method, String, String, Value)>>>;
+pub(crate) type Seen = Arc<Mutex<Vec<(Method, String, String, Value)>>>;
 
 /// A client whose server answers by the script.
-fn client(
+pub(crate) fn client(
     script: impl Fn(&Method, &str) -> (u16, Value) + Clone + Send + Sync + 'static,
 ) -> (kube::Client, Seen) {
     let seen = Seen::default();

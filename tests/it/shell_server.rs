@@ -5,8 +5,10 @@ use axum::Router;
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::version::{TLS12, TLS13};
+use rustls::{CipherSuite, ClientConfig, NamedGroup, RootCertStore, SupportedProtocolVersion};
 use serde_json::json;
+use sluice::api::config::Tls;
 use sluice::kube::certificates::Serving;
 use sluice::kube::pki::{self, Pair};
 use sluice::server::accept::{Limits, Listener};
@@ -47,9 +49,18 @@ async fn serve(
     serving: &Arc<Serving>,
     limits: Limits,
 ) -> (SocketAddr, watch::Sender<bool>, tokio::task::JoinHandle<()>) {
+    serve_with(router, serving, limits, None).await
+}
+
+async fn serve_with(
+    router: Router,
+    serving: &Arc<Serving>,
+    limits: Limits,
+    options: Option<&Tls>,
+) -> (SocketAddr, watch::Sender<bool>, tokio::task::JoinHandle<()>) {
     provider();
     let (stop, stopped) = watch::channel(false);
-    let config = tls::config(Arc::clone(serving));
+    let config = tls::config(Arc::clone(serving), options).unwrap();
     let listener =
         Listener::bind("test", "127.0.0.1:0".parse().unwrap(), Some(config), router, limits).await.unwrap();
     let address = listener.address().unwrap();
@@ -58,11 +69,21 @@ async fn serve(
 }
 
 async fn connect(address: SocketAddr, trusted: &[&Pair]) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_by(address, trusted, rustls::ALL_VERSIONS).await
+}
+
+async fn connect_by(
+    address: SocketAddr,
+    trusted: &[&Pair],
+    versions: &[&'static SupportedProtocolVersion],
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     for authority in trusted {
         roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
     }
-    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let config = ClientConfig::builder_with_protocol_versions(versions)
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     let stream = TcpStream::connect(address).await?;
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await
 }
@@ -113,6 +134,34 @@ async fn a_new_certificate_needs_no_new_listener() {
     let answer = post(&mut kept, "/mutate-x", br#"{"request":{"uid":"u1"}}"#).await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"u1""#), "{answer}");
     assert!(answer.contains(r#""path":"/mutate-x""#), "{answer}");
+}
+
+#[tokio::test]
+async fn versions_suites_and_curves_are_those_of_the_configuration() {
+    provider();
+    let authority = authority();
+    let serving = Arc::new(Serving::default());
+    store(&serving, &authority);
+    let latest = Tls { min_version: "VersionTLS13".to_owned(), ..Tls::default() };
+    let (address, _stop, _task) = serve_with(echo(), &serving, Limits::default(), Some(&latest)).await;
+    assert!(connect_by(address, &[&authority], &[&TLS12]).await.is_err());
+    assert!(connect_by(address, &[&authority], &[&TLS13]).await.is_ok());
+    let chosen = Tls {
+        cipher_suites: vec!["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384".to_owned()],
+        curve_preferences: vec![json!("CurveP384")],
+        ..Tls::default()
+    };
+    let (address, _stop, _task) = serve_with(echo(), &serving, Limits::default(), Some(&chosen)).await;
+    let stream = connect_by(address, &[&authority], &[&TLS12]).await.unwrap();
+    let session = stream.get_ref().1;
+    let suite = session.negotiated_cipher_suite().unwrap().suite();
+    assert_eq!(suite, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384);
+    assert_eq!(session.negotiated_key_exchange_group().unwrap().name(), NamedGroup::secp384r1);
+    let foreign =
+        Tls { cipher_suites: vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()], ..Tls::default() };
+    let (address, _stop, _task) = serve_with(echo(), &serving, Limits::default(), Some(&foreign)).await;
+    assert!(connect_by(address, &[&authority], &[&TLS12]).await.is_err(), "the certificate is ECDSA");
+    assert!(connect_by(address, &[&authority], &[&TLS13]).await.is_ok());
 }
 
 #[tokio::test]

@@ -6,14 +6,23 @@ use std::collections::BTreeMap;
 /// What this version can do with a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Support {
+    /// The feature is there and can be turned on and off.
+    Switch,
     /// The feature is there; only its default is offered.
     Built,
+    /// The feature is there and its default is part of how this version works: why.
+    Fixed(&'static str),
     /// The feature is always there, in Kueue as well.
     Locked,
     /// The feature is not there.
     Absent,
 }
-use Support::{Absent, Built, Locked};
+use Support::{Absent, Built, Fixed, Locked, Switch};
+
+/// Why gates are fixed.
+const STRICT: &str = "every write carries the version of the object that it was decided on";
+const GRANULAR: &str = "conditions and metrics have the granular reasons only";
+const DELETED: &str = "objects that are being deleted are never reviewed";
 
 struct Gate {
     name: &'static str,
@@ -49,10 +58,16 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
                 problems.warn(&path, "the feature is not part of this version");
             }
             _ if *value == gate.default => {}
+            Fixed(why) => problems.error(&path, &format!("cannot be set to {value}: {why}")),
             Locked => problems.error(&path, "this feature gate is locked to true"),
             Absent if *value => problems.error(&path, "the feature is not part of this version"),
-            Absent => {}
-            Built => problems.error(&path, "this version has the feature at its default only"),
+            Switch | Absent => {}
+            Built => {
+                problems.error(
+                    &path,
+                    &format!("cannot be set to {value}: this version has the feature at its default only"),
+                );
+            }
         }
     }
     FeatureGates(configured.clone())
@@ -60,20 +75,20 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
 
 static GATES: &[Gate] = &[
     gate("AdmissionFairSharing", true, Absent),
-    gate("AdmissionGatedBy", true, Built),
-    gate("AssignQueueLabelsForPods", true, Built),
+    gate("AdmissionGatedBy", true, Switch),
+    gate("AssignQueueLabelsForPods", true, Switch),
     gate("CleanupProvisioningRequestsOnEviction", true, Absent),
     gate("ConcurrentAdmission", false, Absent),
     gate("CustomMetricLabels", false, Absent),
     gate("DeferRayServiceFinalizationForRedisCleanup", true, Absent),
-    gate("DisableWaitForPodsReady", false, Absent),
+    gate("DisableWaitForPodsReady", false, Switch),
     gate("ElasticJobsViaWorkloadSlices", true, Absent),
     gate("ElasticJobsViaWorkloadSlicesWithTAS", false, Absent),
     gate("FailureRecoveryPolicy", false, Absent),
     gate("FairSharingPreemptWithinNominal", true, Absent),
     gate("FairSharingPrioritizeNonBorrowing", true, Absent),
     gate("FastQuotaReleaseInPodIntegration", false, Absent),
-    gate("FinishOrphanedWorkloads", true, Built),
+    gate("FinishOrphanedWorkloads", true, Switch),
     gate("FlavorFungibility", true, Built),
     gate("FlavorFungibilityPreserveScanProgress", true, Built),
     gate("KueueDRAIntegration", true, Absent),
@@ -82,10 +97,10 @@ static GATES: &[Gate] = &[
     gate("KueueDRAIntegrationPartitionableDevices", true, Absent),
     gate("KueueDRARejectWorkloadsWhenDRADisabled", true, Absent),
     gate("LWSImmutableGroupSize", true, Absent),
-    gate("LocalQueueMetrics", true, Built),
+    gate("LocalQueueMetrics", true, Switch),
     gate("ManagedJobsNamespaceSelectorAlwaysRespected", true, Locked),
-    gate("MetricForWorkloadCreationLatency", true, Built),
-    gate("MetricsForCohorts", true, Built),
+    gate("MetricForWorkloadCreationLatency", true, Switch),
+    gate("MetricsForCohorts", true, Switch),
     gate("MultiKueue", true, Absent),
     gate("MultiKueueAdaptersForCustomJobs", true, Absent),
     gate("MultiKueueClusterProfile", false, Absent),
@@ -100,15 +115,15 @@ static GATES: &[Gate] = &[
     gate("PrioritizePreemptorWorkloads", false, Absent),
     gate("PriorityBoost", false, Absent),
     gate("PrioritySortingWithinCohort", true, Built),
-    gate("QuotaCheckStrategy", true, Built),
-    gate("ReclaimablePods", true, Built),
+    gate("QuotaCheckStrategy", true, Switch),
+    gate("ReclaimablePods", true, Switch),
     gate("RecomputeAssignmentUponPreemptionTargetsOverlap", true, Absent),
-    gate("RejectUpdatesToCQWithInvalidOnFlavors", false, Absent),
-    gate("RemoveFinalizersWithStrictPatch", true, Built),
+    gate("RejectUpdatesToCQWithInvalidOnFlavors", false, Switch),
+    gate("RemoveFinalizersWithStrictPatch", true, Fixed(STRICT)),
     gate("SchedulerLibraryIntegration", false, Absent),
     gate("SchedulingEquivalenceHashing", true, Built),
     gate("ShortWorkloadNames", false, Absent),
-    gate("SkipAncestorCheckForDeletedWorkloads", true, Built),
+    gate("SkipAncestorCheckForDeletedWorkloads", true, Fixed(DELETED)),
     gate("SkipReassignmentForPodOwnedWorkloads", true, Absent),
     gate("SparkApplicationIntegration", false, Absent),
     gate("TASAssignmentsEncodingByHostnamePrefix", true, Absent),
@@ -130,15 +145,15 @@ static GATES: &[Gate] = &[
     gate("TLSOptions", true, Locked),
     gate("TopologyAwareScheduling", true, Absent),
     gate("UnadmittedWorkloadsExplicitStatus", false, Absent),
-    gate("UnadmittedWorkloadsObservability", true, Built),
+    gate("UnadmittedWorkloadsObservability", true, Fixed(GRANULAR)),
     gate("ValidateRayAndSparkJobUpdates", true, Absent),
     gate("VectorizedResourceRequests", true, Absent),
     gate("VisibilityOnDemand", true, Absent),
-    gate("WorkloadIdentifierAnnotations", true, Built),
-    gate("WorkloadPriorityClassDefaulting", true, Built),
+    gate("WorkloadIdentifierAnnotations", true, Switch),
+    gate("WorkloadPriorityClassDefaulting", true, Switch),
     gate("WorkloadRequestUseMergePatch", false, Absent),
-    gate("WorkloadValidateResourcesAreNonNegative", true, Built),
-    gate("WorkloadValidationForPodSetMetadata", true, Built),
+    gate("WorkloadValidateResourcesAreNonNegative", true, Switch),
+    gate("WorkloadValidationForPodSetMetadata", true, Switch),
 ];
 
 #[cfg(test)]
@@ -161,6 +176,11 @@ mod tests {
             ("PartialAdmission", false, 1, 0),
             ("TopologyAwareScheduling", true, 0, 1),
             ("TopologyAwareScheduling", false, 0, 0),
+            ("ReclaimablePods", false, 0, 0),
+            ("DisableWaitForPodsReady", true, 0, 0),
+            ("RejectUpdatesToCQWithInvalidOnFlavors", true, 0, 0),
+            ("RemoveFinalizersWithStrictPatch", false, 1, 0),
+            ("UnadmittedWorkloadsObservability", false, 1, 0),
             ("ConcurrentAdmission", true, 1, 0),
             ("ConcurrentAdmission", false, 0, 0),
             ("TLSOptions", false, 1, 0),

@@ -8,6 +8,7 @@ mod duration;
 mod gates;
 mod shape;
 mod support;
+mod tls;
 mod types;
 mod validate;
 

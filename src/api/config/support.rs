@@ -53,17 +53,6 @@ pub(super) fn check(document: &Value, configuration: &Configuration, problems: &
     if !configuration.metrics.custom_labels.is_empty() {
         problems.warn("metrics.customLabels", "feature gate CustomMetricLabels is off");
     }
-    if configuration.metrics.local_queue_metrics.local_queue_selector.is_some() {
-        problems.warn("metrics.localQueueMetrics.localQueueSelector", "all LocalQueues are shown");
-    }
-    let kept =
-        configuration.object_retention_policies.as_ref().and_then(|policies| policies.workloads.as_ref());
-    if kept.is_some_and(|kept| kept.after_deactivated_by_kueue.is_some()) {
-        problems.warn("objectRetentionPolicies.workloads.afterDeactivatedByKueue", ABSENT);
-    }
-    if !configuration.integrations.external_frameworks.is_empty() {
-        problems.warn("integrations.externalFrameworks", ABSENT);
-    }
     if !configuration.controller.group_kind_concurrency.is_empty() {
         problems
             .warn("controller.groupKindConcurrency", "one task serves all kinds; the numbers have no effect");

@@ -77,6 +77,29 @@ fn refused_with_path_and_reason() {
             "leaderElection.leaseDuration: must be greater than renewDeadline",
         ),
         ("tls: {minVersion: VersionTLS13, cipherSuites: [a]}", "tls.cipherSuites: cannot be set"),
+        ("tls: {minVersion: VersionTLS11}", "tls.minVersion: must be VersionTLS12 or VersionTLS13"),
+        (
+            "tls: {cipherSuites: [TLS_AES_128_GCM_SHA256, TLS_RSA_WITH_AES_128_CBC_SHA]}",
+            "tls.cipherSuites[1]: TLS_RSA_WITH_AES_128_CBC_SHA is not supported; there are TLS_ECDHE_",
+        ),
+        ("tls: {curvePreferences: [X25519, 25]}", "tls.curvePreferences[1]: 25 is not supported"),
+        ("integrations: {externalFrameworks: [Foo.v1]}", "externalFrameworks[0]: \"Foo.v1\" must be Kind."),
+        (
+            "integrations: {externalFrameworks: [Job.v1.batch]}",
+            "externalFrameworks[0]: batch/job is built in",
+        ),
+        (
+            "integrations: {externalFrameworks: [A.v1.b.c, A.v1.b.c]}",
+            "externalFrameworks[1]: A.v1.b.c is listed",
+        ),
+        (
+            "metrics: {localQueueMetrics: {localQueueSelector: {matchExpressions: [{key: a, operator: In}]}}}",
+            "metrics.localQueueMetrics.localQueueSelector.matchExpressions[0]: operator and values",
+        ),
+        (
+            "featureGates: {RemoveFinalizersWithStrictPatch: false}",
+            "featureGates.RemoveFinalizersWithStrictPatch: cannot be set to false: every write carries",
+        ),
         ("visibilityServer: {bindPort: 0}", "visibilityServer.bindPort: must be between"),
         ("internalCertManagement: {webhookServiceName: A_b}", "webhookServiceName: must be a DNS name"),
         ("multiKueue: {incrementalDispatcherConfig: {}}", "multiKueue.incrementalDispatcherConfig: needs"),
@@ -108,12 +131,7 @@ fn ignored_with_a_warning() {
         ("multiKueue: {gcInterval: 2m}", "multiKueue"),
         ("visibilityServer: {bindPort: 8083}", "visibilityServer"),
         ("metrics: {customLabels: [{name: team}]}", "metrics.customLabels"),
-        (
-            "metrics: {localQueueMetrics: {localQueueSelector: {}}}",
-            "metrics.localQueueMetrics.localQueueSelector",
-        ),
         ("integrations: {frameworks: [batch/job, pod]}", "integrations.frameworks[1]"),
-        ("integrations: {externalFrameworks: [Foo.v1.example.com]}", "integrations.externalFrameworks"),
         ("controller: {groupKindConcurrency: {Job.batch: 5}}", "controller.groupKindConcurrency"),
         ("featureGates: {MultiKueue: true}", "featureGates.MultiKueue"),
     ];
@@ -121,6 +139,31 @@ fn ignored_with_a_warning() {
         let warnings = parse(&file(body)).expect(body).warnings;
         assert!(warnings.len() == 1 && warnings[0].starts_with(path), "{body}: {warnings:?}");
     }
+}
+
+#[test]
+fn honoured_without_a_warning() {
+    let table = [
+        "metrics: {localQueueMetrics: {localQueueSelector: {matchLabels: {team: a}}}}",
+        "objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 1h}}",
+        "integrations: {externalFrameworks: [Foo.v1.example.com]}",
+        "tls: {minVersion: VersionTLS12, cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256], curvePreferences: [29]}",
+        "clientConnection: {qps: -1, burst: 0}",
+        "featureGates: {ReclaimablePods: false, AssignQueueLabelsForPods: false}",
+    ];
+    for body in table {
+        assert_eq!(parse(&file(body)).expect(body).warnings, Vec::<String>::new(), "{body}");
+    }
+}
+
+#[test]
+fn suites_and_curves_go_by_their_standard_names() {
+    let body = "tls: {cipherSuites: [TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305], curvePreferences: [24, X25519]}";
+    let tls = parse(&file(body)).unwrap().configuration.tls.unwrap();
+    assert!(tls.allows_suite("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"));
+    assert!(!tls.allows_suite("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"));
+    assert_eq!(tls.curves(), ["secp384r1", "X25519"]);
+    assert!(!tls.needs_13() && Tls::default().allows_suite("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"));
 }
 
 #[test]

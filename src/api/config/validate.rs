@@ -13,6 +13,7 @@ pub(super) fn check(configuration: &Configuration, problems: &mut Problems) {
     resources(configuration, problems);
     custom_labels(&configuration.metrics.custom_labels, problems);
     multi_kueue(configuration, problems);
+    external_frameworks(configuration, problems);
     retention(configuration, problems);
 }
 
@@ -28,12 +29,7 @@ fn servers(configuration: &Configuration, problems: &mut Problems) {
         problems.error("visibilityServer.bindAddress", "must be an IP address");
     }
     if let Some(tls) = &configuration.tls {
-        if !["", "VersionTLS12", "VersionTLS13"].contains(&tls.min_version.as_str()) {
-            problems.error("tls.minVersion", "must be VersionTLS12 or VersionTLS13");
-        }
-        if tls.min_version == "VersionTLS13" && !tls.cipher_suites.is_empty() {
-            problems.error("tls.cipherSuites", "cannot be set with VersionTLS13");
-        }
+        super::tls::check(tls, problems);
     }
     let certificates = &configuration.internal_cert_management;
     if certificates.enable {
@@ -92,9 +88,23 @@ fn pods_ready(configuration: &Configuration, problems: &mut Problems) {
 /// The system's namespaces must stay out of reach; the manager's own is checked where it is known.
 fn selector(configuration: &Configuration, problems: &mut Problems) {
     const PATH: &str = "managedJobsNamespaceSelector";
+    if let Some(selector) = &configuration.metrics.local_queue_metrics.local_queue_selector {
+        requirements("metrics.localQueueMetrics.localQueueSelector", selector, problems);
+    }
     let Some(selector) = &configuration.managed_jobs_namespace_selector else {
         return;
     };
+    requirements(PATH, selector, problems);
+    let own = configuration.namespace.as_deref().unwrap_or("kueue-system");
+    for namespace in ["kube-system", own] {
+        if selects(selector, namespace) {
+            problems.error(PATH, &format!("must not match namespace {namespace}"));
+        }
+    }
+}
+
+/// Operators that exist, with values where they take some.
+fn requirements(path: &str, selector: &LabelSelector, problems: &mut Problems) {
     for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         let values = requirement.values.as_ref().map_or(0, Vec::len);
         let fits = match requirement.operator.as_str() {
@@ -104,15 +114,9 @@ fn selector(configuration: &Configuration, problems: &mut Problems) {
         };
         if !fits {
             problems.error(
-                &format!("{PATH}.matchExpressions[{index}]"),
+                &format!("{path}.matchExpressions[{index}]"),
                 "operator and values do not go together",
             );
-        }
-    }
-    let own = configuration.namespace.as_deref().unwrap_or("kueue-system");
-    for namespace in ["kube-system", own] {
-        if selects(selector, namespace) {
-            problems.error(PATH, &format!("must not match namespace {namespace}"));
         }
     }
 }
@@ -206,6 +210,22 @@ fn multi_kueue(configuration: &Configuration, problems: &mut Problems) {
         }
         if dispatcher.step_size < 1 {
             problems.error("multiKueue.incrementalDispatcherConfig.stepSize", "must be at least 1");
+        }
+    }
+}
+
+/// Each once, as `Kind.version.group`, and none that is built in.
+fn external_frameworks(configuration: &Configuration, problems: &mut Problems) {
+    let names = &configuration.integrations.external_frameworks;
+    for (index, name) in names.iter().enumerate() {
+        let path = format!("integrations.externalFrameworks[{index}]");
+        let parts: Vec<&str> = name.splitn(3, '.').collect();
+        if parts.len() < 3 || parts.iter().any(|part| part.is_empty()) {
+            problems.error(&path, &format!("{name:?} must be Kind.version.group"));
+        } else if parts == ["Job", "v1", "batch"] {
+            problems.error(&path, "batch/job is built in");
+        } else if names.iter().take(index).any(|earlier| earlier == name) {
+            problems.error(&path, &format!("{name} is listed twice"));
         }
     }
 }

@@ -102,6 +102,8 @@ impl World {
                 Effect::Observe(_) => {}
             }
         }
+        // I1: the ledger is what the objects say, and what is assumed.
+        assert_eq!(self.state.ledger_drift(), 0, "the ledger has drifted");
     }
 
     /// One thing happens: which one is the seed's choice.

@@ -1,0 +1,170 @@
+//! Figures of the whole core: memory of a pending Workload with its Job, and one event of a Workload at growing numbers
+//! of pending ones.
+
+#![allow(clippy::indexing_slicing, reason = "JSON objects that are put together here")]
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::state::{Delta, Effect, Kind, Settings, State};
+
+const QUEUES: usize = 30;
+const COHORTS: usize = 5;
+const JOB: Kind = Kind::Job(0);
+
+/// The core with everything around it that it talks to.
+struct Core {
+    state: State,
+    version: u64,
+    now: Timestamp,
+}
+
+impl Core {
+    /// 30 queues in 5 cohorts, with room for nothing.
+    fn new(leading: bool) -> Self {
+        let now = Timestamp::from_second(1_800_000_000).unwrap_or_default();
+        let mut core = Self { state: State::new(Settings::default()), version: 0, now };
+        for kind in Kind::all() {
+            core.feed(Delta::Restarted { kind });
+            core.feed(Delta::Synced { kind });
+        }
+        core.put(Kind::Namespace, json!({"metadata": {"name": "ns", "labels": {"team": "a"}}}));
+        core.put(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
+        let groups = json!([{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "f", "resources": [
+            {"name": "cpu", "nominalQuota": "0"}, {"name": "memory", "nominalQuota": "1Gi"}]}]}]);
+        for n in 0..QUEUES {
+            let spec = json!({"cohortName": format!("c{}", n % COHORTS), "namespaceSelector": {},
+                "queueingStrategy": "BestEffortFIFO", "resourceGroups": groups});
+            core.put(Kind::ClusterQueue, json!({"metadata": {"name": format!("q{n}")}, "spec": spec}));
+            let metadata = json!({"name": format!("q{n}"), "namespace": "ns"});
+            core.put(
+                Kind::LocalQueue,
+                json!({"metadata": metadata, "spec": {"clusterQueue": format!("q{n}")}}),
+            );
+        }
+        core.feed(Delta::Leading(leading));
+        core
+    }
+
+    fn feed(&mut self, delta: Delta) -> Vec<Effect> {
+        self.state.apply(delta, self.now)
+    }
+
+    /// An object as the server would send it.
+    fn put(&mut self, kind: Kind, mut object: Value) -> Vec<Effect> {
+        self.version += 1;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if object["metadata"]["uid"].is_null() {
+            object["metadata"]["uid"] = json!(format!("{}-uid-of-{name}", kind.resource().plural));
+        }
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        object["metadata"]["generation"] = json!(1);
+        object["metadata"]["creationTimestamp"] = json!("2026-11-21T10:00:00Z");
+        self.feed(Delta::Applied { kind, object })
+    }
+
+    /// A Job and the Workload that was made for it, told that it waits.
+    fn pair(&mut self, n: usize) {
+        self.put(JOB, job(n));
+        self.put(Kind::Workload, workload(n));
+    }
+}
+
+fn template() -> Value {
+    json!({"metadata": {"labels": {"app": "train", "team": "a"}}, "spec": {
+        "restartPolicy": "Never", "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+        "containers": [{"name": "main", "image": "registry.example.com/train:1", "command": ["sleep", "60"],
+            "env": [{"name": "MODE", "value": "full"}],
+            "resources": {"requests": {"cpu": "1", "memory": "200Mi"}}}]}})
+}
+
+fn job(n: usize) -> Value {
+    let queue = format!("q{}", n % QUEUES);
+    json!({
+        "metadata": {"name": format!("train-{n}"), "namespace": "ns",
+            "labels": {"kueue.x-k8s.io/queue-name": queue}},
+        "spec": {"parallelism": 1, "completions": 1, "suspend": true, "template": template()},
+        "status": {"conditions": [{"type": "Suspended", "status": "True", "reason": "JobSuspended",
+            "message": "Job suspended", "lastTransitionTime": "2026-11-21T10:00:00Z"}]},
+    })
+}
+
+fn workload(n: usize) -> Value {
+    let queue = format!("q{}", n % QUEUES);
+    let uid = format!("jobs-uid-of-train-{n}");
+    json!({
+        "metadata": {"name": format!("job-train-{n}-0a1b2"), "namespace": "ns",
+            "labels": {"kueue.x-k8s.io/job-uid": uid},
+            "finalizers": ["kueue.x-k8s.io/resource-in-use"],
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": format!("train-{n}"), "uid": uid,
+                "controller": true, "blockOwnerDeletion": true}]},
+        "spec": {"active": true, "queueName": queue, "priority": 0,
+            "podSets": [{"name": "main", "count": 1, "template": template()}]},
+        "status": {
+            "conditions": [{"type": "QuotaReserved", "status": "False", "reason": "ExceedsMaxQuota",
+                "message": "needs cpu 1 of flavor f, more than the limit 0 of ClusterQueue", "observedGeneration": 1,
+                "lastTransitionTime": "2026-11-21T10:00:01Z"}],
+            "resourceRequests": [{"name": "main", "resources": {"cpu": "1", "memory": "200Mi"}}]},
+    })
+}
+
+/// One event of one Workload among many: an annotation moved its version.
+fn event(c: &mut Criterion) {
+    let mut group = c.benchmark_group("state");
+    group.sample_size(20);
+    for pending in [1_000, 10_000, 100_000] {
+        let mut core = Core::new(true);
+        for n in 0..pending {
+            core.pair(n);
+        }
+        group.bench_function(BenchmarkId::new("event of a pending Workload", pending), |b| {
+            b.iter(|| core.put(Kind::Workload, workload(pending / 2)));
+        });
+        group.bench_function(BenchmarkId::new("event of a Job that waits", pending), |b| {
+            b.iter(|| core.put(JOB, job(pending / 2)));
+        });
+        group.bench_function(BenchmarkId::new("Workload comes and goes", pending), |b| {
+            b.iter(|| {
+                let mut fresh = workload(pending);
+                fresh["metadata"]["uid"] = json!(format!("uid-at-{}", core.version));
+                core.put(Kind::Workload, fresh);
+                let key = ObjectKey::new("ns", &format!("job-train-{pending}-0a1b2"));
+                core.feed(Delta::Deleted { kind: Kind::Workload, key, uid: String::new() })
+            });
+        });
+    }
+    group.finish();
+}
+
+/// Resident memory of the process in bytes, where the system tells.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<usize>().ok());
+    kib.unwrap_or_default().saturating_mul(1024)
+}
+
+/// Prints what one of 15,000 pending Workloads costs, alone and with its Job, in a replica that has no writes under way.
+fn memory(_: &mut Criterion) {
+    let number = 15_000;
+    let mut core = Core::new(false);
+    let before = resident();
+    for n in 0..number {
+        core.put(Kind::Workload, workload(n));
+    }
+    let workloads = resident();
+    for n in 0..number {
+        core.put(JOB, job(n));
+    }
+    let both = resident();
+    let each = |from: usize, to: usize| to.saturating_sub(from) / number;
+    eprintln!("memory, {number} pending: {} bytes per Workload", each(before, workloads));
+    eprintln!("memory, {number} pending: {} bytes per Job", each(workloads, both));
+    eprintln!("memory, {number} pending: {} MB resident in all", both >> 20);
+    drop(core);
+}
+
+criterion_group!(benches, memory, event);
+criterion_main!(benches);

@@ -1,0 +1,79 @@
+//! TLS of the servers: versions, cipher suites and curves by the names of Go, which Kueue's configuration uses.
+//!
+//! Invariant: what the TLS stack cannot do is an error with its path; nothing that was asked for is left out silently.
+
+use super::{Problems, Tls};
+use serde_json::Value;
+
+/// Suites of TLS 1.2 that can be chosen. Those of TLS 1.3 cannot be chosen, in Go as well: all are there.
+const SUITES: [&str; 6] = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+];
+/// Suites of TLS 1.3, which may be named and are there anyway.
+const ALWAYS: [&str; 3] =
+    ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
+/// Go's older names without the hash.
+const SHORT: [(&str, &str); 2] = [
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+];
+/// Curves by Go's name, by number, and as the standard names them.
+const CURVES: [(&str, u64, &str); 3] =
+    [("CurveP256", 23, "secp256r1"), ("CurveP384", 24, "secp384r1"), ("X25519", 29, "X25519")];
+
+impl Tls {
+    /// Whether TLS 1.2 is refused.
+    pub fn needs_13(&self) -> bool {
+        self.min_version == "VersionTLS13"
+    }
+
+    /// Whether a suite of TLS 1.2 may be used.
+    pub fn allows_suite(&self, name: &str) -> bool {
+        self.cipher_suites.is_empty() || self.cipher_suites.iter().any(|listed| full(listed) == name)
+    }
+
+    /// The curves to offer, by their standard names, in order; all when nothing is said.
+    pub fn curves(&self) -> Vec<&'static str> {
+        self.curve_preferences.iter().filter_map(curve).collect()
+    }
+}
+
+fn full(name: &str) -> &str {
+    SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, full)| full)
+}
+
+fn curve(value: &Value) -> Option<&'static str> {
+    let found = CURVES.iter().find(|(name, number, standard)| match value {
+        Value::String(text) => text == name || text == standard,
+        other => other.as_u64() == Some(*number),
+    });
+    found.map(|(_, _, standard)| *standard)
+}
+
+/// Reports what cannot be done.
+pub(super) fn check(tls: &Tls, problems: &mut Problems) {
+    if !["", "VersionTLS12", "VersionTLS13"].contains(&tls.min_version.as_str()) {
+        problems.error("tls.minVersion", "must be VersionTLS12 or VersionTLS13");
+    }
+    if tls.needs_13() && !tls.cipher_suites.is_empty() {
+        problems.error("tls.cipherSuites", "cannot be set with VersionTLS13");
+    }
+    for (index, name) in tls.cipher_suites.iter().enumerate() {
+        if !SUITES.contains(&full(name)) && !ALWAYS.contains(&name.as_str()) {
+            let text = format!("{name} is not supported; there are {}", SUITES.join(", "));
+            problems.error(&format!("tls.cipherSuites[{index}]"), &text);
+        }
+    }
+    for (index, value) in tls.curve_preferences.iter().enumerate() {
+        if curve(value).is_none() {
+            let known = CURVES.map(|(name, number, _)| format!("{name} ({number})")).join(", ");
+            let text = format!("{value} is not supported; there are {known}");
+            problems.error(&format!("tls.curvePreferences[{index}]"), &text);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What settings change in the core: which objects are looked after, for how long, and what is counted of them.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::state::{Delta, Effect, Gates, Kind, Observation, Settings, State, Unadmitted, Verb, Write};
+use std::collections::{BTreeMap, BTreeSet};
+
+const JOB: Kind = Kind::Job(0);
+const START: i64 = 1_800_000_000;
+
+/// A leading core with one queue of 2 CPUs.
+struct Core {
+    state: State,
+    version: u64,
+    now: Timestamp,
+}
+
+impl Core {
+    fn new(settings: Settings) -> Self {
+        let now = Timestamp::from_second(START).unwrap();
+        let mut core = Self { state: State::new(settings), version: 0, now };
+        for kind in core.state.kinds().to_vec() {
+            core.feed(Delta::Restarted { kind });
+            core.feed(Delta::Synced { kind });
+        }
+        core.put(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
+        core.put(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
+        let groups = json!([{"coveredResources": ["cpu"], "flavors": [
+            {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]}]);
+        core.put(
+            Kind::ClusterQueue,
+            json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "cohortName": "team",
+                "resourceGroups": groups}}),
+        );
+        core.put(Kind::Cohort, json!({"metadata": {"name": "team"}, "spec": {"parentName": "org"}}));
+        core.put(
+            Kind::LocalQueue,
+            json!({"metadata": {"name": "lq", "namespace": "ns", "labels": {"team": "a"}},
+                "spec": {"clusterQueue": "cq"}}),
+        );
+        core.feed(Delta::Leading(true));
+        core
+    }
+
+    fn feed(&mut self, delta: Delta) -> Vec<Effect> {
+        self.state.apply(delta, self.now)
+    }
+
+    fn put(&mut self, kind: Kind, mut object: Value) -> Vec<Effect> {
+        self.version += 1;
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        object["metadata"]["uid"] = json!(format!("{}-{name}", kind.resource().plural));
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        object["metadata"]["generation"] = json!(1);
+        object["metadata"]["creationTimestamp"] =
+            json!(Timestamp::from_second(START - 3).unwrap().to_string());
+        self.feed(Delta::Applied { kind, object })
+    }
+
+    fn pass(&mut self, seconds: i64) -> Vec<Effect> {
+        self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
+        self.feed(Delta::Tick)
+    }
+}
+
+fn writes(effects: &[Effect], kind: Kind) -> Vec<Write> {
+    let write = |effect: &Effect| match effect {
+        Effect::Write(write) if write.kind == kind && !write.background => Some(write.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(write).collect()
+}
+
+fn template() -> Value {
+    json!({"metadata": {}, "spec": {"restartPolicy": "Never", "containers": [
+        {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}})
+}
+
+fn job(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+        "spec": {"parallelism": 1, "completions": 1, "suspend": true, "template": template()},
+    })
+}
+
+fn condition(kind: &str, status: &str, reason: &str) -> Value {
+    let time = Timestamp::from_second(START - 2).unwrap().to_string();
+    json!({"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": time})
+}
+
+/// A Workload of 1 CPU that a job owns.
+fn workload(owner: &str, conditions: &[Value]) -> Value {
+    let uid = format!("jobs-{owner}");
+    json!({
+        "metadata": {"name": format!("w-{owner}"), "namespace": "ns", "labels": {"kueue.x-k8s.io/job-uid": uid},
+            "finalizers": ["kueue.x-k8s.io/resource-in-use"],
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": uid, "controller": true}]},
+        "spec": {"active": true, "queueName": "lq", "priority": 0,
+            "podSets": [{"name": "main", "count": 1, "template": template()}]},
+        "status": {"conditions": conditions},
+    })
+}
+
+/// The same, holding its CPU.
+fn holding(owner: &str, conditions: &[Value]) -> Value {
+    let mut workload = workload(owner, conditions);
+    workload["status"]["admission"] = json!({"clusterQueue": "cq", "podSetAssignments": [
+        {"name": "main", "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}, "count": 1}]});
+    workload
+}
+
+fn deactivated(reason: &str) -> Value {
+    let conditions =
+        [condition("Evicted", "True", reason), condition("QuotaReserved", "False", "Deactivated")];
+    let mut workload = workload("j", &conditions);
+    workload["spec"]["active"] = json!(false);
+    workload
+}
+
+#[test]
+fn the_job_of_a_workload_that_the_manager_deactivated_goes_in_time() {
+    let settings = || {
+        let mut settings = Settings::default();
+        settings.lifecycle.retain_deactivated = Some(SignedDuration::from_secs(10));
+        settings
+    };
+    for (reason, goes) in [("DeactivatedDueToRequeuingLimitExceeded", true), ("Deactivated", false)] {
+        let mut core = Core::new(settings());
+        core.put(Kind::Workload, deactivated(reason));
+        let early = core.put(JOB, job("j"));
+        let due = core.state.next_due();
+        assert_eq!(writes(&early, JOB), [], "{reason}");
+        let late = writes(&core.pass(9), JOB);
+        assert_eq!(late.len(), usize::from(goes), "{reason}: {late:?}");
+        if goes {
+            assert_eq!(due, Timestamp::from_second(START + 8).ok());
+            assert_eq!((late[0].verb, &*late[0].key.name), (Verb::Delete, "j"));
+            assert_eq!(late[0].body["preconditions"]["uid"], "jobs-j");
+            assert_eq!(late[0].body["propagationPolicy"], "Background");
+        }
+    }
+    let mut core = Core::new(Settings::default());
+    core.put(Kind::Workload, deactivated("DeactivatedDueToRequeuingLimitExceeded"));
+    core.put(JOB, job("j"));
+    assert_eq!(writes(&core.pass(1_000_000), JOB), [], "kept for ever");
+}
+
+#[test]
+fn jobs_of_a_framework_that_is_off_are_left_alone() {
+    let mut core = Core::new(Settings { frameworks: BTreeSet::new(), ..Settings::default() });
+    assert!(core.state.synced() && !core.state.kinds().contains(&JOB));
+    // Its Workload is another controller's: it is queued, and never taken for one whose job is gone.
+    let effects = core.put(Kind::Workload, workload("j", &[]));
+    let written = writes(&effects, Kind::Workload);
+    assert_eq!(written.len(), 1);
+    assert_eq!(written[0].body["status"]["conditions"][0]["reason"], "QuotaReserved");
+}
+
+#[test]
+fn a_child_of_an_external_owner_has_no_workload_of_its_own() {
+    let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
+    for (settings, held) in
+        [(Settings { external_kinds: external, ..Settings::default() }, true), (Settings::default(), false)]
+    {
+        let mut core = Core::new(settings);
+        let owner = json!({"apiVersion": "example.com/v1", "kind": "Foo", "name": "foo", "uid": "jobs-foo",
+            "controller": true});
+        let mut parent = workload("foo", &[]);
+        parent["metadata"]["ownerReferences"] = json!([owner]);
+        parent["metadata"]["labels"] = json!({});
+        core.put(Kind::Workload, parent);
+        let known = core.state.snapshot().owner("ns", "example.com/v1", "Foo", "foo").is_some();
+        assert_eq!(known, held);
+        let mut child = job("child");
+        child["metadata"]["ownerReferences"] = json!([owner]);
+        child["spec"]["suspend"] = json!(false);
+        let effects = core.put(JOB, child.clone());
+        let stops = writes(&effects, JOB);
+        assert_eq!(stops.len(), 1, "it must not run before its parent is admitted");
+        child["spec"]["suspend"] = json!(true);
+        let made = writes(&core.put(JOB, child), Kind::Workload);
+        assert_eq!(made.iter().filter(|write| write.verb == Verb::Create).count(), 0, "a write is under way");
+        let uid = "workloads-w-foo".to_owned();
+        core.feed(Delta::Deleted { kind: Kind::Workload, key: ObjectKey::new("ns", "w-foo"), uid });
+        assert!(core.state.snapshot().owner("ns", "example.com/v1", "Foo", "foo").is_none());
+    }
+}
+
+#[test]
+fn gates_turn_features_off() {
+    let off = Gates {
+        admission_gated_by: false,
+        finish_orphans: false,
+        reclaimable_pods: false,
+        identifier_annotations: false,
+        queue_labels_on_pods: false,
+    };
+    for (gates, on) in [(Gates::default(), true), (off, false)] {
+        let settings = || Settings { gates, ..Settings::default() };
+        // Held back by an annotation.
+        let mut core = Core::new(settings());
+        let mut gated = workload("j", &[]);
+        gated["metadata"]["annotations"] = json!({"kueue.x-k8s.io/admission-gated-by": "a.io/b"});
+        gated["metadata"]["labels"] = json!({});
+        gated["metadata"]["ownerReferences"] = json!([]);
+        let written = writes(&core.put(Kind::Workload, gated), Kind::Workload);
+        assert_eq!(written[0].body["status"]["admission"].is_object(), !on, "{written:?}");
+        // Without an owner, but made for a job.
+        let mut core = Core::new(settings());
+        let mut orphan = workload("j", &[]);
+        orphan["metadata"]["ownerReferences"] = json!([]);
+        let written = writes(&core.put(Kind::Workload, orphan), Kind::Workload);
+        let reason = &written[0].body["status"]["conditions"][0]["reason"];
+        assert_eq!(reason, if on { "OwnerNotFound" } else { "QuotaReserved" });
+        // A pod that will not run again.
+        let mut core = Core::new(settings());
+        let mut held =
+            holding("j", &[condition("QuotaReserved", "True", "x"), condition("Admitted", "True", "x")]);
+        held["status"]["reclaimablePods"] = json!([{"name": "main", "count": 1}]);
+        core.put(Kind::Workload, held);
+        core.pass(1);
+        let usage: i64 =
+            core.state.snapshot().queues.cluster_queues["cq"].cells.values().map(|c| c.usage.get()).sum();
+        assert_eq!(usage, if on { 0 } else { 1000 });
+        // A prebuilt Workload that an annotation names.
+        let mut core = Core::new(settings());
+        let mut named = job("j");
+        named["metadata"]["annotations"] = json!({"kueue.x-k8s.io/prebuilt-workload-name": "mine"});
+        let made = writes(&core.put(JOB, named), Kind::Workload);
+        assert_eq!(made.is_empty(), on, "{made:?}");
+    }
+}
+
+#[test]
+fn what_a_queue_has_is_counted_and_taken_back() {
+    let mut core = Core::new(Settings::default());
+    let reserved = || condition("QuotaReserved", "True", "QuotaReserved");
+    let over = [reserved(), condition("Admitted", "True", "x"), condition("Finished", "True", "Succeeded")];
+    for name in ["big", "runs", "over"] {
+        core.put(JOB, job(name));
+    }
+    let mut big = workload("big", &[condition("QuotaReserved", "False", "ExceedsMaxQuota")]);
+    big["spec"]["podSets"][0]["count"] = json!(5);
+    core.put(Kind::Workload, big.clone());
+    core.put(Kind::Workload, holding("runs", &[reserved(), condition("Admitted", "False", "x")]));
+    core.put(Kind::Workload, holding("over", &over));
+    core.pass(1);
+    let view = core.state.snapshot().queues.cluster_queues["cq"].clone();
+    assert_eq!((view.finished, view.reserving, view.admitted), (1, 1, 0));
+    let asked: Vec<_> = view.pending_requests.iter().map(|(name, sum)| (&**name, sum.get())).collect();
+    assert_eq!(asked, [("cpu", 5000)]);
+    let why = |reason, underlying_cause| Unadmitted { reason, underlying_cause };
+    let want = BTreeMap::from([
+        (why("NoReservation", "ExceedsMaxQuota"), 1),
+        (why("UnsatisfiedAdmissionChecks", ""), 1),
+    ]);
+    assert_eq!(view.unadmitted, want);
+    let local = &core.state.snapshot().queues.local_queues[&ObjectKey::new("ns", "lq")].clone();
+    assert_eq!((local.finished, &local.unadmitted, local.shown), (1, &want, true));
+    assert_eq!(core.state.ledger_drift(), 0);
+    for name in ["big", "runs", "over"] {
+        let uid = format!("workloads-w-{name}");
+        let key = ObjectKey::new("ns", &format!("w-{name}"));
+        core.feed(Delta::Deleted { kind: Kind::Workload, key, uid });
+    }
+    core.pass(1);
+    let view = core.state.snapshot().queues.cluster_queues["cq"].clone();
+    assert_eq!(
+        (view.finished, view.reserving, view.pending_requests.len(), view.unadmitted.len()),
+        (0, 0, 0, 0)
+    );
+    assert_eq!(core.state.ledger_drift(), 0);
+}
+
+#[test]
+fn labels_of_counters_name_cohorts_and_whether_the_queue_is_shown() {
+    for (team, shown) in [("a", true), ("b", false)] {
+        let selector = serde_json::from_value(json!({"matchLabels": {"team": team}})).unwrap();
+        let mut core = Core::new(Settings { shown_local_queues: Some(selector), ..Settings::default() });
+        core.put(JOB, job("j"));
+        let effects = core.put(Kind::Workload, workload("j", &[]));
+        let write = writes(&effects, Kind::Workload).remove(0);
+        let mut landed = workload("j", &[]);
+        landed["metadata"]["uid"] = json!("workloads-w-j");
+        landed["metadata"]["resourceVersion"] = json!("900");
+        landed["metadata"]["generation"] = json!(1);
+        landed["status"] = write.body["status"].clone();
+        let outcome = sluice::state::WriteOutcome::Done(landed);
+        let result = sluice::state::WriteResult { id: write.id, kind: write.kind, key: write.key, outcome };
+        let effects = core.feed(Delta::Written(result));
+        let labels = effects.iter().find_map(|effect| match effect {
+            Effect::Observe(Observation::Admitted(labels, _)) => Some(labels.clone()),
+            _ => None,
+        });
+        let labels = labels.expect("an admission");
+        assert_eq!(labels.cohorts, ["team", "org"]);
+        assert_eq!(labels.local_queue_shown, shown);
+        core.pass(1);
+        assert_eq!(core.state.snapshot().queues.local_queues.values().next().map(|q| q.shown), Some(shown));
+    }
+}
