@@ -398,7 +398,7 @@ impl State {
         }
     }
 
-    fn owner_changed(&mut self, uid: &Arc<str>) {
+    pub(super) fn owner_changed(&mut self, uid: &Arc<str>) {
         if let Some(keys) = self.workloads_by_owner.get(uid) {
             self.dirty.extend(keys.iter().cloned().map(Item::Workload));
         }

@@ -185,6 +185,9 @@ impl State {
             }
             Kind::Job(index) => {
                 self.dirty.insert(Item::Job(index, key.clone()));
+                // Its Workload waits while the job has a write under way, and the watch may have overtaken the answer.
+                let owner = self.jobs.get(&(index, key.clone())).map(|job| job.uid.clone());
+                owner.iter().for_each(|uid| self.owner_changed(uid));
             }
             Kind::ClusterQueue => {
                 self.dirty.insert(Item::ClusterQueue(key.name.clone()));
