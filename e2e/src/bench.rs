@@ -5,7 +5,7 @@ use crate::audit::count;
 use crate::cluster::{Cluster, Options};
 use crate::manager::Manager;
 use crate::objects::{Job, Kind, cluster_queue, cohort, holds, local_queue};
-use crate::plane::{Extent, Plane};
+use crate::plane::Plane;
 use crate::process::Usage;
 use crate::wait::within;
 use anyhow::{Context as _, Result, ensure};
@@ -20,14 +20,7 @@ const CLIENTS: usize = 16;
 
 /// Runs it and prints the figures.
 pub async fn run(jobs: usize) -> Result<()> {
-    let options = Options {
-        extent: Extent::Full,
-        release: true,
-        balanced: false,
-        standby: false,
-        configuration: Value::Null,
-        nodes: 4,
-    };
+    let options = Options { release: true, nodes: 4, ..Options::default() };
     let cluster = Cluster::start(&options, &Plane::own_folder()).await?;
     queues(&cluster).await?;
     let account = format!("system:serviceaccount:{}:{}", crate::install::NAMESPACE, crate::install::ACCOUNT);

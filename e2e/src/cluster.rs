@@ -32,6 +32,20 @@ pub struct Options {
     pub nodes: usize,
 }
 
+/// What demo and `up` start; others say how they differ.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            extent: Extent::Full,
+            release: false,
+            balanced: false,
+            standby: false,
+            configuration: Value::Null,
+            nodes: 3,
+        }
+    }
+}
+
 /// A control plane, the manifests, and one manager.
 pub struct Cluster {
     // The manager stops before the plane does.
@@ -70,6 +84,7 @@ impl Cluster {
             webhook_port: if options.balanced { 0 } else { port },
             configuration: options.configuration.clone(),
             flags: Vec::new(),
+            server: None,
         };
         let manager = Manager::start(&plane, &settings).await?;
         if let Some(balancer) = &balancer {

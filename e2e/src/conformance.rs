@@ -5,7 +5,6 @@ use crate::cluster::{Cluster, Options};
 use crate::paths;
 use crate::plane::{Extent, Plane};
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -46,14 +45,7 @@ pub async fn run(request: &Request) -> Result<()> {
         );
         return Ok(());
     };
-    let options = Options {
-        extent: Extent::Api,
-        release: false,
-        balanced: false,
-        standby: true,
-        configuration: Value::Null,
-        nodes: 0,
-    };
+    let options = Options { extent: Extent::Api, standby: true, nodes: 0, ..Options::default() };
     let mut cluster = Cluster::start(&options, &Plane::own_folder()).await?;
     let tools = cluster.plane.binaries.path("kubectl");
     let mut command = Command::new("python3");

@@ -2,9 +2,7 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use serde_json::Value;
 use sluice_e2e::cluster::Options;
-use sluice_e2e::plane::Extent;
 use sluice_e2e::{bench, conformance, demo, signals, standing};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,17 +57,7 @@ async fn main() -> ExitCode {
 
 async fn act(verb: Verb) -> Result<()> {
     match verb {
-        Verb::Up => {
-            let options = Options {
-                extent: Extent::Full,
-                release: false,
-                balanced: false,
-                standby: false,
-                configuration: Value::Null,
-                nodes: 3,
-            };
-            standing::up(&options).await
-        }
+        Verb::Up => standing::up(&Options::default()).await,
         Verb::Down => standing::down(),
         Verb::Demo => demo::run().await,
         Verb::Conformance { suite, cases, show } => {

@@ -28,6 +28,8 @@ pub struct Settings {
     pub configuration: Value,
     /// Further flags.
     pub flags: Vec<String>,
+    /// Another way to the API server than the direct one.
+    pub server: Option<String>,
 }
 
 /// A running replica.
@@ -49,7 +51,8 @@ impl Manager {
         }
         let file = |kind: &str| plane.folder().join(format!("{}.{kind}", settings.name));
         let kubeconfig = file("kubeconfig");
-        plane.service_account(NAMESPACE, ACCOUNT).await?.write(&kubeconfig)?;
+        let server = settings.server.as_deref().unwrap_or(plane.server());
+        plane.service_account(server, NAMESPACE, ACCOUNT).await?.write(&kubeconfig)?;
         let mut configuration = json!({
             "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
             "namespace": NAMESPACE,

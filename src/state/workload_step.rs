@@ -150,7 +150,10 @@ impl State {
                 self.effects.extend(pending.tell);
                 self.mark(*kind, key);
             }
-            WriteOutcome::Conflict => self.undo(*kind, key, &pending),
+            WriteOutcome::Conflict => {
+                self.tell_if_landed(*kind, key, &mut pending);
+                self.undo(*kind, key, &pending);
+            }
             WriteOutcome::NotFound => {
                 self.undo(*kind, key, &pending);
                 self.bury(*kind, key, None);
@@ -162,9 +165,23 @@ impl State {
             }
             WriteOutcome::Unavailable { .. } => {
                 // A reservation may have landed: it stays assumed, and is decided again on the newest object.
+                self.tell_if_landed(*kind, key, &mut pending);
                 self.writes.fail(*kind, key, now);
                 self.mark(*kind, key);
             }
+        }
+    }
+
+    /// A write whose answer was lost has landed all the same if the newest object has what it set, times included.
+    fn tell_if_landed(&mut self, kind: Kind, key: &ObjectKey, pending: &mut Pending) {
+        let Some(record) = self.workloads.get(key).filter(|_| kind == Kind::Workload) else { return };
+        let promised = pending.promised.take().and_then(|s| serde_json::from_value::<WorkloadStatus>(s).ok());
+        let landed = promised.is_some_and(|promised| {
+            promised.admission == record.status.admission
+                && promised.conditions.iter().all(|c| record.status.conditions.contains(c))
+        });
+        if landed {
+            self.effects.append(&mut pending.tell);
         }
     }
 

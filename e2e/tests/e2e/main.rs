@@ -16,6 +16,7 @@ mod certificates;
 mod cohorts;
 mod crashes;
 mod edits;
+mod faults;
 mod ground;
 mod history;
 mod holds;
@@ -29,7 +30,7 @@ use futures::stream::{self, StreamExt as _};
 use ground::Ground;
 use serde_json::json;
 use sluice_e2e::cluster::{Cluster, Options};
-use sluice_e2e::plane::{Extent, Plane};
+use sluice_e2e::plane::Plane;
 use sluice_e2e::{process, signals};
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
@@ -80,6 +81,7 @@ fn alone() -> Vec<(&'static str, Alone)> {
     cases![Alone:
         quiet::writes_and_events_of_one_job,
         crashes::killed_at_every_step,
+        faults::writes_that_go_astray,
         crashes::two_replicas_and_a_paused_leader,
         certificates::rotated_under_creates,
         // Before the burst, whose events take their time to go out.
@@ -113,15 +115,13 @@ async fn main() -> ExitCode {
 async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
     let begun = Instant::now();
     let options = Options {
-        extent: Extent::Full,
-        release: false,
         balanced: true,
-        standby: false,
         // A leader that is killed is replaced within seconds; no case waits for pods to become ready.
         configuration: json!({
             "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
         }),
         nodes: 4,
+        ..Options::default()
     };
     let mut cluster = Cluster::start(&options, &Plane::own_folder()).await?;
     println!("control plane and manager ready after {:.1} s\n", begun.elapsed().as_secs_f64());
