@@ -140,7 +140,8 @@ impl State {
     pub(super) fn take_result(&mut self, result: &WriteResult, now: Timestamp) {
         let WriteResult { id, kind, key, outcome } = result;
         let Some(mut pending) = self.writes.end(*kind, key, *id) else { return };
-        self.dirty.extend(pending.on_behalf_of.take());
+        let on_behalf_of = pending.on_behalf_of.take();
+        self.dirty.extend(on_behalf_of.clone());
         match outcome {
             WriteOutcome::Done(object) => {
                 self.writes.succeed(*kind, key);
@@ -161,7 +162,11 @@ impl State {
             WriteOutcome::Rejected { code, message } => {
                 self.writes.fail(*kind, key, now);
                 self.undo(*kind, key, &pending);
-                self.tell_rejected(*kind, key, *code, message);
+                match on_behalf_of {
+                    // There may be no Workload to tell it of.
+                    Some(Item::Job(index, job)) => self.tell_rejected(Kind::Job(index), &job, *code, message),
+                    _ => self.tell_rejected(*kind, key, *code, message),
+                }
             }
             WriteOutcome::Unavailable { .. } => {
                 // A reservation may have landed: it stays assumed, and is decided again on the newest object.
@@ -204,7 +209,9 @@ impl State {
                 self.dirty.insert(Item::Job(index, key.clone()));
                 // Its Workload waits while the job has a write under way, and the watch may have overtaken the answer.
                 let owner = self.jobs.get(&(index, key.clone())).map(|job| job.uid.clone());
-                owner.iter().for_each(|uid| self.owner_changed(uid));
+                if let Some(uid) = owner {
+                    self.owner_changed(&uid);
+                }
             }
             Kind::ClusterQueue => {
                 self.dirty.insert(Item::ClusterQueue(key.name.clone()));

@@ -20,9 +20,11 @@ mod faults;
 mod ground;
 mod history;
 mod holds;
+mod interrupt;
 mod life;
 mod order;
 mod quiet;
+mod unreadable;
 
 use anyhow::{Result, bail};
 use futures::future::{FutureExt as _, LocalBoxFuture};
@@ -73,6 +75,9 @@ fn shared() -> Vec<(&'static str, Shared)> {
         holds::hold_and_drain_a_local_queue,
         holds::quota_lowered_under_usage,
         crashes::a_second_writer_loses_no_condition,
+        unreadable::pod_templates_have_the_servers_schema,
+        unreadable::large_objects_hold_nobody_up,
+        unreadable::a_workload_too_large_to_store_is_told_of,
     ]
     .into()
 }
@@ -84,6 +89,8 @@ fn alone() -> Vec<(&'static str, Alone)> {
         faults::writes_that_go_astray,
         crashes::two_replicas_and_a_paused_leader,
         certificates::rotated_under_creates,
+        unreadable::an_undecodable_workload_stops_nobody,
+        interrupt::an_interrupted_demo_leaves_nothing,
         // Before the burst, whose events take their time to go out.
         quiet::settled_means_no_writes,
         burst::thousand_jobs_over_three_levels,
