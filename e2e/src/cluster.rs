@@ -127,13 +127,7 @@ impl Cluster {
 
     /// Waits until an object of ours passes the webhooks.
     pub async fn webhooks_answer(&self) -> Result<()> {
-        let body = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "dry-run"}});
-        let flavor: DynamicObject = serde_json::from_value(body)?;
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
-        eventually("webhooks answer", async || {
-            self.objects.api(Kind::FLAVOR, "").create(&dry, &flavor).await.map(drop).map_err(Into::into)
-        })
-        .await
+        webhooks_answer(&self.objects).await
     }
 
     /// The audit log from its present end.
@@ -148,6 +142,17 @@ impl Cluster {
         }
         self.plane.detach()
     }
+}
+
+/// Waits until an object of ours passes the webhooks.
+pub async fn webhooks_answer(objects: &Objects) -> Result<()> {
+    let body = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "dry-run"}});
+    let flavor: DynamicObject = serde_json::from_value(body)?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("webhooks answer", async || {
+        objects.api(Kind::FLAVOR, "").create(&dry, &flavor).await.map(drop).map_err(Into::into)
+    })
+    .await
 }
 
 /// Another holder has the lease for a day.

@@ -6,9 +6,9 @@ use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use sluice::api::crd::pod_template;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::install::NAMESPACE;
+use sluice_e2e::install::take_webhooks;
 use sluice_e2e::manager::Manager;
-use sluice_e2e::objects::{Job, Kind, Objects, text};
+use sluice_e2e::objects::{Job, Kind, text};
 use sluice_e2e::plane::http_get;
 use sluice_e2e::wait::eventually;
 
@@ -96,6 +96,7 @@ pub(crate) async fn an_undecodable_workload_stops_nobody(
     let strict = ground.objects.need(Kind::CRD, "", CRD).await?;
     let strict = strict.pointer(PRIORITY).context("no priority in the schema")?.clone();
     let webhooks = take_webhooks(&ground.objects).await?;
+    ensure!(webhooks.len() >= 2, "there are {} webhook configurations", webhooks.len());
     schema(ground, &json!({"x-kubernetes-int-or-string": true}))?;
     let mut body = workload("broken", &ground.name, "");
     body["spec"]["priority"] = "very high".into();
@@ -134,22 +135,6 @@ pub(crate) async fn an_undecodable_workload_stops_nobody(
     .await?;
     ground.objects.delete(Kind::WORKLOAD, &ground.name, "broken", PropagationPolicy::Background).await?;
     Ok(())
-}
-
-/// Takes the webhook configurations away and returns them as they can be created again.
-async fn take_webhooks(objects: &Objects) -> Result<Vec<(Kind, Value)>> {
-    let mut taken = Vec::new();
-    for kind in [Kind::MUTATING_WEBHOOKS, Kind::VALIDATING_WEBHOOKS] {
-        for mut object in objects.list(kind, "", "").await? {
-            let name = text(&object, "/metadata/name").to_owned();
-            let labels = object["metadata"]["labels"].clone();
-            object["metadata"] = json!({"name": name, "labels": labels});
-            objects.delete(kind, "", &name, PropagationPolicy::Background).await?;
-            taken.push((kind, object));
-        }
-    }
-    ensure!(taken.len() >= 2, "{NAMESPACE} has no webhooks");
-    Ok(taken)
 }
 
 /// Sets the schema of a Workload's priority.

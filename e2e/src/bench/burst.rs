@@ -3,6 +3,7 @@
 
 use crate::audit::count;
 use crate::cluster::{Cluster, Options};
+use crate::install::take_webhooks;
 use crate::manager::Manager;
 use crate::objects::{Job, Kind, cluster_queue, cohort, holds, local_queue};
 use crate::plane::Plane;
@@ -104,12 +105,7 @@ async fn alone(cluster: &Cluster, jobs: usize) -> Result<()> {
     let template = workloads.first().context("no workload")?.clone();
     cluster.manager().map(Manager::kill)?;
     // Nobody answers webhooks now, and what they cost is Sluice's, not the server's.
-    for kind in [Kind::MUTATING_WEBHOOKS, Kind::VALIDATING_WEBHOOKS] {
-        for configuration in cluster.objects.list(kind, "", "").await? {
-            let name = crate::objects::text(&configuration, "/metadata/name").to_owned();
-            cluster.objects.delete(kind, "", &name, kube::api::PropagationPolicy::Background).await?;
-        }
-    }
+    take_webhooks(&cluster.objects).await?;
     let before = Usage::of(server)?;
     let begun = Instant::now();
     stream::iter(0..jobs)
