@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use sluice_e2e::cluster::Options;
+use sluice_e2e::plane::Plane;
 use sluice_e2e::{bench, conformance, demo, signals, standing};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -112,7 +113,8 @@ async fn measure(what: Bench) -> Result<()> {
         Bench::Webhooks { rate, seconds } => bench::webhooks::run(rate, seconds).await,
         Bench::Load { scenario, controller, divided } => {
             let scenario = bench::scenario::Scenario::named(&scenario)?.divided(divided);
-            bench::run::run(&scenario, controller.filter(|path| !path.as_os_str().is_empty())).await
+            let controller = controller.filter(|path| !path.as_os_str().is_empty());
+            bench::run::run(&scenario, controller, &Plane::own_folder()).await.map(drop)
         }
     }
 }

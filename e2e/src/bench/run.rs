@@ -1,7 +1,7 @@
 //! A scenario under a controller: etcd and kube-apiserver only, the floor first, then the load.
 
 use super::floor::{Floor, cpu};
-use super::load::Load;
+use super::load::{Load, Outcome};
 use super::report::Report;
 use super::scenario::Scenario;
 use crate::audit::Audit;
@@ -14,19 +14,19 @@ use crate::plane::{Extent, Plane};
 use crate::process::{Usage, free_ports};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a run may take before it is given up.
 const PATIENCE: Duration = Duration::from_mins(40);
 
-/// Runs it and prints what was measured.
-pub async fn run(scenario: &Scenario, controller: Option<PathBuf>) -> Result<()> {
+/// Runs it, in a folder of its own, and prints what was measured.
+pub async fn run(scenario: &Scenario, controller: Option<PathBuf>, folder: &Path) -> Result<Outcome> {
     let program = match controller {
         Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
         None => binaries::sluice(true)?,
     };
-    let plane = Plane::start(Extent::Api, &Plane::own_folder()).await?;
+    let plane = Plane::start(Extent::Api, folder).await?;
     let objects = Objects::new(plane.admin().await?);
     let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
     let port = free_ports(1)?.first().copied().context("no port")?;
@@ -57,6 +57,7 @@ pub async fn run(scenario: &Scenario, controller: Option<PathBuf>) -> Result<()>
     let after = Usage::of(pid)?;
     let server = cpu(&plane)? - server;
     let writes = audit.writes_of(&format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}"))?;
-    Report { scenario, floor, outcome, controller: (before, after), server, writes }.print();
-    Ok(())
+    let report = Report { scenario, floor, outcome, controller: (before, after), server, writes };
+    report.print();
+    Ok(report.outcome)
 }

@@ -22,6 +22,7 @@ mod history;
 mod holds;
 mod interrupt;
 mod life;
+mod load;
 mod order;
 mod quiet;
 mod unreadable;
@@ -91,6 +92,7 @@ fn alone() -> Vec<(&'static str, Alone)> {
         certificates::rotated_under_creates,
         unreadable::an_undecodable_workload_stops_nobody,
         interrupt::an_interrupted_demo_leaves_nothing,
+        load::a_fiftieth_of_the_baseline,
         // Before the burst, whose events take their time to go out.
         quiet::settled_means_no_writes,
         burst::thousand_jobs_over_three_levels,
