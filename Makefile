@@ -1,9 +1,11 @@
 # Everything that is done with this repository. The first run of demo, up, test or conformance builds the control plane.
 CARGO ?= cargo
 E2E = $(CARGO) run --quiet --locked --package sluice-e2e --bin sluice-e2e --
+# The load must cost less than what is measured.
+MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test e2e conformance bench bench-cluster lint fmt crds generated deny
+.PHONY: help demo up down test e2e conformance bench bench-cluster bench-manager lint fmt crds generated deny
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,8 +33,12 @@ conformance: ## replay recorded decisions and API answers, where ../shared exist
 bench: ## benchmarks of the engine
 	$(CARGO) bench --locked --package sluice
 
-bench-cluster: ## a burst of 1,000 Jobs on a real control plane, and the API server alone
-	@$(E2E) bench
+bench-cluster: ## a burst of 1,000 Jobs; or SCENARIO=baseline|large CONTROLLER=path, a load on etcd and kube-apiserver
+	@$(MEASURE) $(if $(SCENARIO),load --scenario $(SCENARIO) $(if $(CONTROLLER),--controller "$(CONTROLLER)"),burst)
+
+bench-manager: ## memory and start with 15,000 pending Workloads, latency of webhooks at 1,000 reviews a second
+	@$(MEASURE) pending
+	@$(MEASURE) webhooks
 
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check

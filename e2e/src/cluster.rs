@@ -32,6 +32,20 @@ pub struct Options {
     pub nodes: usize,
 }
 
+/// What demo and `up` start; others say how they differ.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            extent: Extent::Full,
+            release: false,
+            balanced: false,
+            standby: false,
+            configuration: Value::Null,
+            nodes: 3,
+        }
+    }
+}
+
 /// A control plane, the manifests, and one manager.
 pub struct Cluster {
     // The manager stops before the plane does.
@@ -70,6 +84,7 @@ impl Cluster {
             webhook_port: if options.balanced { 0 } else { port },
             configuration: options.configuration.clone(),
             flags: Vec::new(),
+            server: None,
         };
         let manager = Manager::start(&plane, &settings).await?;
         if let Some(balancer) = &balancer {
@@ -112,13 +127,7 @@ impl Cluster {
 
     /// Waits until an object of ours passes the webhooks.
     pub async fn webhooks_answer(&self) -> Result<()> {
-        let body = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "dry-run"}});
-        let flavor: DynamicObject = serde_json::from_value(body)?;
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
-        eventually("webhooks answer", async || {
-            self.objects.api(Kind::FLAVOR, "").create(&dry, &flavor).await.map(drop).map_err(Into::into)
-        })
-        .await
+        webhooks_answer(&self.objects).await
     }
 
     /// The audit log from its present end.
@@ -133,6 +142,17 @@ impl Cluster {
         }
         self.plane.detach()
     }
+}
+
+/// Waits until an object of ours passes the webhooks.
+pub async fn webhooks_answer(objects: &Objects) -> Result<()> {
+    let body = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "dry-run"}});
+    let flavor: DynamicObject = serde_json::from_value(body)?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("webhooks answer", async || {
+        objects.api(Kind::FLAVOR, "").create(&dry, &flavor).await.map(drop).map_err(Into::into)
+    })
+    .await
 }
 
 /// Another holder has the lease for a day.

@@ -6,7 +6,6 @@ use crate::cluster::{Cluster, Options};
 use crate::plane::{Extent, Plane};
 use crate::{decisions, paths};
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -100,14 +99,7 @@ pub async fn run(request: &Request) -> Result<()> {
 
 /// Runs the checker of the API's answers.
 async fn answers(request: &Request, checker: &Path) -> Result<()> {
-    let options = Options {
-        extent: Extent::Api,
-        release: false,
-        balanced: false,
-        standby: true,
-        configuration: Value::Null,
-        nodes: 0,
-    };
+    let options = Options { extent: Extent::Api, standby: true, nodes: 0, ..Options::default() };
     let mut cluster = Cluster::start(&options, &Plane::own_folder()).await?;
     let tools = cluster.plane.binaries.path("kubectl");
     let mut command = Command::new("python3");

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, Options};
 use crate::objects::{Job, Kind, condition, holds, number, text};
-use crate::plane::{Extent, Plane};
+use crate::plane::Plane;
 use crate::wait::eventually;
 use Stand::{Done, NeverFits, Runs, Waits};
 use anyhow::{Result, bail, ensure};
@@ -37,16 +37,8 @@ enum Stand {
 pub async fn run() -> Result<()> {
     let begun = Instant::now();
     println!("Sluice demo: a real control plane on this machine, two levels of queues, six Jobs.\n");
-    let options = Options {
-        extent: Extent::Full,
-        release: false,
-        balanced: false,
-        standby: false,
-        configuration: Value::Null,
-        nodes: 3,
-    };
     println!("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK and sluice");
-    let cluster = Cluster::start(&options, &Plane::own_folder()).await?;
+    let cluster = Cluster::start(&Options::default(), &Plane::own_folder()).await?;
     println!("  ready after {:.1} s, on {}\n", begun.elapsed().as_secs_f64(), cluster.plane.server());
     let outcome = story(&cluster).await;
     if outcome.is_err() {

@@ -62,6 +62,21 @@ fn apply(kubectl: &Kubectl, objects: &[Value]) -> Result<()> {
         .map(drop)
 }
 
+/// Takes the webhook configurations away; they are returned as they can be created again.
+pub async fn take_webhooks(objects: &Objects) -> Result<Vec<(Kind, Value)>> {
+    let mut taken = Vec::new();
+    for kind in [Kind::MUTATING_WEBHOOKS, Kind::VALIDATING_WEBHOOKS] {
+        for mut object in objects.list(kind, "", "").await? {
+            let name = text(&object, "/metadata/name").to_owned();
+            let labels = object["metadata"]["labels"].clone();
+            object["metadata"] = serde_json::json!({"name": name, "labels": labels});
+            objects.delete(kind, "", &name, kube::api::PropagationPolicy::Background).await?;
+            taken.push((kind, object));
+        }
+    }
+    Ok(taken)
+}
+
 fn dial_locally(mut object: Value, port: u16) -> Value {
     let webhooks = object.pointer_mut("/webhooks").and_then(Value::as_array_mut);
     for config in webhooks.into_iter().flatten().filter_map(|webhook| webhook.get_mut("clientConfig")) {

@@ -26,6 +26,7 @@ pub mod objects;
 pub mod paths;
 pub mod plane;
 pub mod process;
+pub mod proxy;
 pub mod signals;
 pub mod standing;
 pub mod wait;

@@ -2,10 +2,9 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use serde_json::Value;
 use sluice_e2e::cluster::Options;
 use sluice_e2e::conformance::Recording;
-use sluice_e2e::plane::Extent;
+use sluice_e2e::plane::Plane;
 use sluice_e2e::{bench, conformance, demo, signals, standing};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,11 +40,47 @@ enum Verb {
         #[arg(long, default_value_t = 0)]
         show: u32,
     },
-    /// Measure a burst of Jobs.
+    /// Measure.
     Bench {
+        #[command(subcommand)]
+        what: Bench,
+    },
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// A burst of Jobs, and the API server alone.
+    Burst {
         /// How many.
         #[arg(long, default_value_t = 1000)]
         jobs: usize,
+    },
+    /// Memory and start with 15,000 pending Workloads.
+    Pending {
+        /// So many times fewer Workloads.
+        #[arg(long, default_value_t = 1)]
+        divided: usize,
+    },
+    /// Latency of the webhooks.
+    Webhooks {
+        /// Reviews a second.
+        #[arg(long, default_value_t = 1000)]
+        rate: u32,
+        /// For how long.
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+    },
+    /// A load that any controller can be put under.
+    Load {
+        /// baseline or large.
+        #[arg(long, default_value = "baseline")]
+        scenario: String,
+        /// The controller's binary; ours, built for it, otherwise.
+        #[arg(long)]
+        controller: Option<PathBuf>,
+        /// So many times fewer workloads.
+        #[arg(long, default_value_t = 1)]
+        divided: usize,
     },
 }
 
@@ -63,17 +98,7 @@ async fn main() -> ExitCode {
 
 async fn act(verb: Verb) -> Result<()> {
     match verb {
-        Verb::Up => {
-            let options = Options {
-                extent: Extent::Full,
-                release: false,
-                balanced: false,
-                standby: false,
-                configuration: Value::Null,
-                nodes: 3,
-            };
-            standing::up(&options).await
-        }
+        Verb::Up => standing::up(&Options::default()).await,
         Verb::Down => standing::down(),
         Verb::Demo => demo::run().await,
         Verb::Conformance { only, suite, cases, show } => {
@@ -81,6 +106,19 @@ async fn act(verb: Verb) -> Result<()> {
             let cases = cases.filter(|path| !path.as_os_str().is_empty());
             conformance::run(&conformance::Request { only, suite: some(suite), cases, show }).await
         }
-        Verb::Bench { jobs } => bench::run(jobs).await,
+        Verb::Bench { what } => measure(what).await,
+    }
+}
+
+async fn measure(what: Bench) -> Result<()> {
+    match what {
+        Bench::Burst { jobs } => bench::burst::run(jobs).await,
+        Bench::Pending { divided } => bench::pending::run(divided).await,
+        Bench::Webhooks { rate, seconds } => bench::webhooks::run(rate, seconds).await,
+        Bench::Load { scenario, controller, divided } => {
+            let scenario = bench::scenario::Scenario::named(&scenario)?.divided(divided);
+            let controller = controller.filter(|path| !path.as_os_str().is_empty());
+            bench::run::run(&scenario, controller, &Plane::own_folder()).await.map(drop)
+        }
     }
 }

@@ -28,6 +28,8 @@ pub struct Settings {
     pub configuration: Value,
     /// Further flags.
     pub flags: Vec<String>,
+    /// Another way to the API server than the direct one.
+    pub server: Option<String>,
 }
 
 /// A running replica.
@@ -49,7 +51,8 @@ impl Manager {
         }
         let file = |kind: &str| plane.folder().join(format!("{}.{kind}", settings.name));
         let kubeconfig = file("kubeconfig");
-        plane.service_account(NAMESPACE, ACCOUNT).await?.write(&kubeconfig)?;
+        let server = settings.server.as_deref().unwrap_or(plane.server());
+        plane.service_account(server, NAMESPACE, ACCOUNT).await?.write(&kubeconfig)?;
         let mut configuration = json!({
             "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
             "namespace": NAMESPACE,
@@ -62,14 +65,16 @@ impl Manager {
         merge(&mut configuration, &settings.configuration);
         std::fs::write(file("yaml"), serde_json::to_string_pretty(&configuration)?)?;
         let mut command = Command::new(&settings.program);
+        // Another controller than ours has neither a subcommand nor our flags.
+        if settings.program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"sluice")) {
+            // The webhooks are dialled by address.
+            command.arg("manager").arg("--webhook-san=127.0.0.1");
+        }
         command
-            .arg("manager")
             .arg("--kubeconfig")
             .arg(&kubeconfig)
             .arg("--config")
             .arg(file("yaml"))
-            // The webhooks are dialled by address.
-            .arg("--webhook-san=127.0.0.1")
             .args(&settings.flags)
             .current_dir(plane.folder());
         let process = Process::start("sluice", &mut command, &file("log"), &plane.guard)?;
@@ -95,6 +100,18 @@ impl Manager {
     pub async fn ready(&self) -> Result<()> {
         let outcome = eventually("the manager is ready", async || self.is_ready().await).await;
         outcome.with_context(|| format!("its log {} ends:\n{}", self.log().display(), tail(self.log(), 20)))
+    }
+
+    /// The same, looked at every few milliseconds: for measuring.
+    pub async fn ready_soon(&self) -> Result<()> {
+        let deadline = std::time::Instant::now() + Duration::from_mins(1);
+        while let Err(error) = self.is_ready().await {
+            if std::time::Instant::now() > deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
     }
 
     /// An error with the reason unless it is ready.

@@ -104,10 +104,15 @@ impl Plane {
         Ok(Credentials::certificate(&self.server, &self.authority.pem(), user, &pair))
     }
 
-    /// The credentials of a service account, by a token that the API server issues.
-    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Credentials> {
+    /// The certificate of the authority that signs the API server's, in PEM.
+    pub fn authority(&self) -> String {
+        self.authority.pem()
+    }
+
+    /// The credentials of a service account, by a token that the API server issues, for the server at this URL.
+    pub async fn service_account(&self, server: &str, namespace: &str, name: &str) -> Result<Credentials> {
         let token = kubeconfig::token(&self.admin().await?, namespace, name).await?;
-        Ok(Credentials::token(&self.server, &self.authority.pem(), name, &token))
+        Ok(Credentials::token(server, &self.authority.pem(), name, &token))
     }
 
     /// A client that may do everything.
@@ -120,7 +125,7 @@ impl Plane {
         self.processes.iter().rev().map(|process| process.identity().clone()).collect()
     }
 
-    /// CPU seconds that one of the processes has used.
+    /// The pid of one of the processes.
     pub fn pid(&self, name: &str) -> Option<u32> {
         self.processes
             .iter()

@@ -246,6 +246,8 @@ pub struct Usage {
     pub cpu: Duration,
     /// Resident memory in MiB.
     pub resident: u64,
+    /// The most that it ever was.
+    pub peak: u64,
 }
 
 impl Usage {
@@ -256,9 +258,16 @@ impl Usage {
         let ticks: u64 =
             after.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib: u64 = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default();
+        let mebibytes = |field: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(field));
+            line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or_default()
+                / 1024
+        };
         // A tick is 10 ms on every Linux that Rust runs on.
-        Ok(Self { cpu: Duration::from_millis(ticks * 10), resident: kib / 1024 })
+        Ok(Self {
+            cpu: Duration::from_millis(ticks * 10),
+            resident: mebibytes("VmRSS:"),
+            peak: mebibytes("VmHWM:"),
+        })
     }
 }

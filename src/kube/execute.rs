@@ -20,6 +20,9 @@ use super::watch::{jitter, strip};
 use crate::api::{ObjectKey, names};
 use crate::state::{Delta, Kind, Verb, Write, WriteOutcome, WriteResult};
 
+/// How the API server words that its store does not take an object of this size.
+const TOO_LARGE: &str = "request is too large";
+
 /// How the executor runs.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutorSettings {
@@ -166,6 +169,8 @@ fn outcome(answer: Result<Value, CallError>) -> WriteOutcome {
         Err(CallError::Status { code, message, .. }) => match code {
             404 | 410 => WriteOutcome::NotFound,
             409 => WriteOutcome::Conflict,
+            // The store will never take it, whatever the code says.
+            500 if message.contains(TOO_LARGE) => WriteOutcome::Rejected { code, message },
             408 | 429 | 500.. => WriteOutcome::Unavailable { message },
             _ => WriteOutcome::Rejected { code, message },
         },

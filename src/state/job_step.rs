@@ -138,6 +138,8 @@ impl State {
             return;
         }
         if !self.writes.may_write(Kind::Workload, &key, now) {
+            // What is written is gone already: its end would give nobody a step.
+            self.writes.at_end(Kind::Workload, &key, Item::Job(index, view.key.clone()));
             if let Some(until) = self.writes.waits_until(Kind::Workload, &key) {
                 self.timers.wake(Item::Job(index, view.key.clone()), until);
             }

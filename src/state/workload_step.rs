@@ -127,7 +127,8 @@ impl State {
     pub(super) fn take_result(&mut self, result: &WriteResult, now: Timestamp) {
         let WriteResult { id, kind, key, outcome } = result;
         let Some(mut pending) = self.writes.end(*kind, key, *id) else { return };
-        self.dirty.extend(pending.on_behalf_of.take());
+        let on_behalf_of = pending.on_behalf_of.take();
+        self.dirty.extend(on_behalf_of.clone());
         match outcome {
             WriteOutcome::Done(object) => {
                 self.writes.succeed(*kind, key);
@@ -137,7 +138,10 @@ impl State {
                 self.effects.extend(pending.tell);
                 self.mark(*kind, key);
             }
-            WriteOutcome::Conflict => self.undo(*kind, key, &pending),
+            WriteOutcome::Conflict => {
+                self.tell_if_landed(*kind, key, &mut pending);
+                self.undo(*kind, key, &pending);
+            }
             WriteOutcome::NotFound => {
                 self.undo(*kind, key, &pending);
                 self.bury(*kind, key, None);
@@ -145,13 +149,31 @@ impl State {
             WriteOutcome::Rejected { code, message } => {
                 self.writes.fail(*kind, key, now);
                 self.undo(*kind, key, &pending);
-                self.tell_rejected(*kind, key, *code, message);
+                match on_behalf_of {
+                    // There may be no Workload to tell it of.
+                    Some(Item::Job(index, job)) => self.tell_rejected(Kind::Job(index), &job, *code, message),
+                    _ => self.tell_rejected(*kind, key, *code, message),
+                }
             }
             WriteOutcome::Unavailable { .. } => {
                 // A reservation may have landed: it stays assumed, and is decided again on the newest object.
+                self.tell_if_landed(*kind, key, &mut pending);
                 self.writes.fail(*kind, key, now);
                 self.mark(*kind, key);
             }
+        }
+    }
+
+    /// A write whose answer was lost has landed all the same if the newest object has what it set, times included.
+    fn tell_if_landed(&mut self, kind: Kind, key: &ObjectKey, pending: &mut Pending) {
+        let Some(record) = self.workloads.get(key).filter(|_| kind == Kind::Workload) else { return };
+        let promised = pending.promised.take().and_then(|s| serde_json::from_value::<WorkloadStatus>(s).ok());
+        let landed = promised.is_some_and(|promised| {
+            promised.admission == record.status.admission
+                && promised.conditions.iter().all(|c| record.status.conditions.contains(c))
+        });
+        if landed {
+            self.effects.append(&mut pending.tell);
         }
     }
 
@@ -172,6 +194,11 @@ impl State {
             }
             Kind::Job(index) => {
                 self.dirty.insert(Item::Job(index, key.clone()));
+                // Its Workload waits while the job has a write under way, and the watch may have overtaken the answer.
+                let owner = self.jobs.get(&(index, key.clone())).map(|job| job.uid.clone());
+                if let Some(uid) = owner {
+                    self.owner_changed(&uid);
+                }
             }
             Kind::ClusterQueue => {
                 self.dirty.insert(Item::ClusterQueue(key.name.clone()));

@@ -32,6 +32,8 @@ pub(super) struct Pending {
     pub(super) purpose: Purpose,
     /// To be told when it has landed.
     pub(super) tell: Vec<Effect>,
+    /// The status that stands when it has landed, kept while something is to be told.
+    pub(super) promised: Option<Value>,
     /// What else gets another step at its end.
     pub(super) on_behalf_of: Option<Item>,
 }
@@ -86,7 +88,9 @@ impl Writes {
         if purpose == Purpose::Explain {
             self.explanations = self.explanations.saturating_add(1);
         }
-        self.pending.insert((kind, key.clone()), Pending { id: self.last_id, purpose, tell, on_behalf_of });
+        let promised = body.get("status").filter(|_| !tell.is_empty()).cloned();
+        let pending = Pending { id: self.last_id, purpose, tell, promised, on_behalf_of };
+        self.pending.insert((kind, key.clone()), pending);
         Write {
             id: self.last_id,
             kind,
@@ -95,6 +99,13 @@ impl Writes {
             subresource,
             body,
             background: purpose == Purpose::QueueStatus,
+        }
+    }
+
+    /// Gives something else another step when the object's write ends, if one is under way.
+    pub(super) fn at_end(&mut self, kind: Kind, key: &ObjectKey, item: Item) {
+        if let Some(pending) = self.pending.get_mut(&(kind, key.clone())) {
+            pending.on_behalf_of = Some(item);
         }
     }
 

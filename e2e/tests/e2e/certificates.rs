@@ -11,8 +11,11 @@ use sluice_e2e::objects::{Kind, Objects, text};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
+/// Creates a second.
+const RATE: usize = 50;
 const AUTHORITY: &str = "kueue-webhook-server-cert-ca";
 const SECRET: &str = "kueue-webhook-server-cert";
 /// Certificates that live for seconds, and two authorities trusted while one replaces the other.
@@ -40,13 +43,17 @@ pub(crate) async fn rotated_under_creates(cluster: &mut Cluster, ground: &Ground
     short.ready().await?;
     cluster.webhooks_answer().await?;
 
-    let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let load = tokio::spawn(creates(ground.objects.clone(), Arc::clone(&stop), Arc::clone(&sent)));
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let begun = Instant::now();
+    let load = tokio::spawn(creates(ground.objects.clone(), Arc::clone(&stop), Arc::clone(&done)));
     let mut seen = BTreeSet::from([certificate(&ground.objects).await?]);
     let outcome = sluice_e2e::wait::within(Duration::from_mins(3), "two rotations", async || {
         seen.insert(certificate(&ground.objects).await?);
         ensure!(seen.len() > 2, "{} certificates so far", seen.len());
-        ensure!(sent.load(Ordering::Relaxed) > 0, "nothing was created");
+        // Those of the last second may be under way.
+        let wanted = RATE * usize::try_from(begun.elapsed().as_secs().saturating_sub(1))?;
+        let done = done.load(Ordering::Acquire);
+        ensure!(wanted > RATE && done >= wanted, "{done} creates so far, {wanted} are wanted");
         Ok(())
     })
     .await;
@@ -70,18 +77,32 @@ async fn forget_certificates(objects: &Objects) -> Result<()> {
     Ok(())
 }
 
-async fn creates(objects: Objects, stop: Arc<AtomicBool>, sent: Arc<AtomicUsize>) -> Result<()> {
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let api = objects.api(Kind::FLAVOR, "");
-    let mut tick = tokio::time::interval(Duration::from_millis(20));
-    while !stop.load(Ordering::Relaxed) {
+/// One every so often, however long each takes; the first that fails is the outcome.
+async fn creates(objects: Objects, stop: Arc<AtomicBool>, done: Arc<AtomicUsize>) -> Result<()> {
+    let mut tick = tokio::time::interval(Duration::from_secs(1) / u32::try_from(RATE)?);
+    let mut running = JoinSet::new();
+    let mut number = 0_usize;
+    while !stop.load(Ordering::Acquire) {
         tick.tick().await;
-        let number = sent.fetch_add(1, Ordering::Relaxed);
-        let flavor: DynamicObject = serde_json::from_value(json!({
-            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor",
-            "metadata": {"name": format!("rotation-{number}")},
-        }))?;
-        api.create(&dry, &flavor).await.with_context(|| format!("create {number}"))?;
+        running.spawn(create(objects.clone(), number));
+        number += 1;
+        while let Some(outcome) = running.try_join_next() {
+            outcome??;
+            done.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+    while let Some(outcome) = running.join_next().await {
+        outcome??;
     }
     Ok(())
+}
+
+async fn create(objects: Objects, number: usize) -> Result<()> {
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let flavor: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor",
+        "metadata": {"name": format!("rotation-{number}")},
+    }))?;
+    let api = objects.api(Kind::FLAVOR, "");
+    api.create(&dry, &flavor).await.map(drop).with_context(|| format!("create {number}"))
 }

@@ -16,12 +16,16 @@ mod certificates;
 mod cohorts;
 mod crashes;
 mod edits;
+mod faults;
 mod ground;
 mod history;
 mod holds;
+mod interrupt;
 mod life;
+mod load;
 mod order;
 mod quiet;
+mod unreadable;
 
 use anyhow::{Result, bail};
 use futures::future::{FutureExt as _, LocalBoxFuture};
@@ -29,7 +33,7 @@ use futures::stream::{self, StreamExt as _};
 use ground::Ground;
 use serde_json::json;
 use sluice_e2e::cluster::{Cluster, Options};
-use sluice_e2e::plane::{Extent, Plane};
+use sluice_e2e::plane::Plane;
 use sluice_e2e::{process, signals};
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
@@ -72,6 +76,9 @@ fn shared() -> Vec<(&'static str, Shared)> {
         holds::hold_and_drain_a_local_queue,
         holds::quota_lowered_under_usage,
         crashes::a_second_writer_loses_no_condition,
+        unreadable::pod_templates_have_the_servers_schema,
+        unreadable::large_objects_hold_nobody_up,
+        unreadable::a_workload_too_large_to_store_is_told_of,
     ]
     .into()
 }
@@ -80,8 +87,12 @@ fn alone() -> Vec<(&'static str, Alone)> {
     cases![Alone:
         quiet::writes_and_events_of_one_job,
         crashes::killed_at_every_step,
+        faults::writes_that_go_astray,
         crashes::two_replicas_and_a_paused_leader,
         certificates::rotated_under_creates,
+        unreadable::an_undecodable_workload_stops_nobody,
+        interrupt::an_interrupted_demo_leaves_nothing,
+        load::a_fiftieth_of_the_baseline,
         // Before the burst, whose events take their time to go out.
         quiet::settled_means_no_writes,
         burst::thousand_jobs_over_three_levels,
@@ -113,15 +124,13 @@ async fn main() -> ExitCode {
 async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
     let begun = Instant::now();
     let options = Options {
-        extent: Extent::Full,
-        release: false,
         balanced: true,
-        standby: false,
         // A leader that is killed is replaced within seconds; no case waits for pods to become ready.
         configuration: json!({
             "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
         }),
         nodes: 4,
+        ..Options::default()
     };
     let mut cluster = Cluster::start(&options, &Plane::own_folder()).await?;
     println!("control plane and manager ready after {:.1} s\n", begun.elapsed().as_secs_f64());

@@ -4,7 +4,7 @@ use super::world::World;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{Delta, Effect, Kind, Settings, State};
+use sluice::state::{Delta, Effect, Kind, Settings, State, Write, WriteOutcome, WriteResult};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -98,4 +98,44 @@ fn an_object_that_could_not_be_read_is_taken_in_when_it_can() {
     assert!(!warns(&again), "it is said once: {again:?}");
     state.apply(applied("102"), at(2));
     assert_eq!(reserving(&mut state, 3), 1);
+}
+
+fn job(version: &str, suspended: bool) -> Delta {
+    let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+    let object = json!({
+        "metadata": {"name": "j", "namespace": "ns", "uid": "j1", "resourceVersion": version,
+            "labels": {"kueue.x-k8s.io/queue-name": "a"}},
+        "spec": {"suspend": suspended, "parallelism": 1, "completions": 1, "template": pod},
+        "status": {"active": i32::from(!suspended)},
+    });
+    Delta::Applied { kind: Kind::Job(0), object }
+}
+
+fn write_of(effects: &[Effect], kind: Kind) -> Option<Write> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Write(write) if write.kind == kind => Some(write.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn quota_returns_though_the_watch_overtook_the_answer_of_the_stop() {
+    let mut state = state();
+    let mut evicted = workload("100");
+    evicted["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j1", "controller": true}]);
+    evicted["status"]["conditions"].as_array_mut().unwrap().push(json!({
+        "type": "Evicted", "status": "True", "reason": "Deactivated", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }));
+    let stop = write_of(&state.apply(job("101", false), at(1)), Kind::Job(0)).unwrap();
+    state.apply(Delta::Applied { kind: Kind::Workload, object: evicted }, at(1));
+    // The job has stopped at 103; the answer is of 102, and late.
+    assert!(write_of(&state.apply(job("103", true), at(2)), Kind::Workload).is_none());
+    let Delta::Applied { object, .. } = job("102", true) else { unreachable!() };
+    let Write { id, kind, key, .. } = stop;
+    let answer = WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) };
+    let release = write_of(&state.apply(Delta::Written(answer), at(3)), Kind::Workload).unwrap();
+    let mut conditions = release.body["status"]["conditions"].as_array().unwrap().iter();
+    assert!(conditions.any(|c| c["type"] == "QuotaReserved" && c["status"] == "False"), "{}", release.body);
 }

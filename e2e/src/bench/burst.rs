@@ -3,9 +3,10 @@
 
 use crate::audit::count;
 use crate::cluster::{Cluster, Options};
+use crate::install::take_webhooks;
 use crate::manager::Manager;
 use crate::objects::{Job, Kind, cluster_queue, cohort, holds, local_queue};
-use crate::plane::{Extent, Plane};
+use crate::plane::Plane;
 use crate::process::Usage;
 use crate::wait::within;
 use anyhow::{Context as _, Result, ensure};
@@ -20,14 +21,7 @@ const CLIENTS: usize = 16;
 
 /// Runs it and prints the figures.
 pub async fn run(jobs: usize) -> Result<()> {
-    let options = Options {
-        extent: Extent::Full,
-        release: true,
-        balanced: false,
-        standby: false,
-        configuration: Value::Null,
-        nodes: 4,
-    };
+    let options = Options { release: true, nodes: 4, ..Options::default() };
     let cluster = Cluster::start(&options, &Plane::own_folder()).await?;
     queues(&cluster).await?;
     let account = format!("system:serviceaccount:{}:{}", crate::install::NAMESPACE, crate::install::ACCOUNT);
@@ -111,12 +105,7 @@ async fn alone(cluster: &Cluster, jobs: usize) -> Result<()> {
     let template = workloads.first().context("no workload")?.clone();
     cluster.manager().map(Manager::kill)?;
     // Nobody answers webhooks now, and what they cost is Sluice's, not the server's.
-    for kind in [Kind::MUTATING_WEBHOOKS, Kind::VALIDATING_WEBHOOKS] {
-        for configuration in cluster.objects.list(kind, "", "").await? {
-            let name = crate::objects::text(&configuration, "/metadata/name").to_owned();
-            cluster.objects.delete(kind, "", &name, kube::api::PropagationPolicy::Background).await?;
-        }
-    }
+    take_webhooks(&cluster.objects).await?;
     let before = Usage::of(server)?;
     let begun = Instant::now();
     stream::iter(0..jobs)

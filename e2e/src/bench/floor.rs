@@ -1,0 +1,94 @@
+//! What the API server takes for the writes that no controller can avoid: create, the status apply that admits, the one
+//! that finishes; without controller and webhooks, with the generator's watch on.
+
+use super::load::{Watch, apply_status, finish};
+use super::scenario::{NAMESPACE, Scenario, admission, condition, count, workload};
+use crate::objects::{Kind, Objects};
+use crate::plane::Plane;
+use crate::process::Usage;
+use crate::wait::eventually;
+use anyhow::{Context as _, Result, ensure};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use kube::api::{DeleteParams, ListParams};
+use serde_json::json;
+use std::thread::available_parallelism;
+
+/// Workloads that are measured, after as many to warm up.
+const SAMPLE: usize = 300;
+/// Requests at once.
+const CLIENTS: usize = 16;
+
+/// CPU milliseconds of kube-apiserver and etcd per write.
+#[derive(Clone, Copy, Debug)]
+pub struct Floor {
+    /// Create.
+    pub create: f64,
+    /// The status apply that admits.
+    pub admit: f64,
+    /// The status apply that finishes.
+    pub finish: f64,
+    /// Cores that they share.
+    pub cores: usize,
+}
+
+impl Floor {
+    /// Seconds for so many workloads when nothing else runs.
+    pub fn seconds(&self, workloads: usize) -> f64 {
+        (self.create + self.admit + self.finish) / 1000.0 * count(workloads) / count(self.cores)
+    }
+
+    /// Measures it. The queues are there; what it makes is gone at the end.
+    pub async fn measure(plane: &Plane, objects: &Objects, scenario: &Scenario) -> Result<Self> {
+        let mut watch = Watch::start(objects).await?;
+        let seen = tokio::spawn(async move { while watch.next().await.is_ok() {} });
+        let queue = scenario.queue_names().into_iter().next().context("no queue")?;
+        let class = &scenario.classes[0];
+        let mut spent = [0.0; 3];
+        for round in ["warm", "floor"] {
+            let names = |n: usize| format!("{round}-{n}");
+            spent[0] = per_write(plane, async |n| {
+                objects.create(Kind::WORKLOAD, &workload(&names(n), &queue, class)).await.map(drop)?;
+                Ok(())
+            })
+            .await?;
+            spent[1] = per_write(plane, async |n| {
+                let status = json!({"admission": admission(&queue, class), "conditions": [
+                    condition("QuotaReserved", "QuotaReserved", "Quota reserved in ClusterQueue"),
+                    condition("Admitted", "Admitted", "The workload is admitted"),
+                ]});
+                apply_status(objects, &names(n), "kueue-admission", &status).await
+            })
+            .await?;
+            spent[2] = per_write(plane, async |n| finish(objects, &names(n)).await).await?;
+        }
+        seen.abort();
+        let all = objects.api(Kind::WORKLOAD, NAMESPACE);
+        all.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        eventually("the workloads of the floor are gone", async || {
+            let left = objects.list(Kind::WORKLOAD, NAMESPACE, "").await?.len();
+            ensure!(left == 0, "{left} are left");
+            Ok(())
+        })
+        .await?;
+        let cores = available_parallelism()?.get();
+        Ok(Self { create: spent[0], admit: spent[1], finish: spent[2], cores })
+    }
+}
+
+/// CPU milliseconds of the server and its store for one of `SAMPLE` writes.
+async fn per_write(plane: &Plane, write: impl AsyncFn(usize) -> Result<()>) -> Result<f64> {
+    let before = cpu(plane)?;
+    stream::iter(0..SAMPLE).map(|n| write(n)).buffer_unordered(CLIENTS).try_collect::<Vec<()>>().await?;
+    // What they still do for these writes, as watches and garbage, counts.
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    Ok((cpu(plane)? - before) * 1000.0 / count(SAMPLE))
+}
+
+/// CPU seconds of kube-apiserver and etcd so far.
+pub fn cpu(plane: &Plane) -> Result<f64> {
+    let mut sum = 0.0;
+    for name in ["kube-apiserver", "etcd"] {
+        sum += Usage::of(plane.pid(name).with_context(|| format!("no {name}"))?)?.cpu.as_secs_f64();
+    }
+    Ok(sum)
+}

@@ -1,0 +1,11 @@
+//! Measurements on a real control plane. Their figures stand in BENCHMARKS.md, each with its command; none is a test's
+//! pass or fail.
+
+pub mod burst;
+pub mod floor;
+pub mod load;
+pub mod pending;
+pub mod report;
+pub mod run;
+pub mod scenario;
+pub mod webhooks;

@@ -1,0 +1,75 @@
+//! What a run prints.
+
+use super::floor::Floor;
+use super::load::Outcome;
+use super::scenario::{Scenario, count};
+use crate::audit::Request;
+use crate::process::Usage;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Everything that was measured.
+pub struct Report<'a> {
+    /// What was run.
+    pub scenario: &'a Scenario,
+    /// Measured before.
+    pub floor: Floor,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// The controller before and after.
+    pub controller: (Usage, Usage),
+    /// CPU seconds of kube-apiserver and etcd meanwhile.
+    pub server: f64,
+    /// The controller's writes.
+    pub writes: Vec<Request>,
+}
+
+impl Report<'_> {
+    /// Prints it.
+    pub fn print(&self) {
+        let Self { scenario, floor, outcome, .. } = self;
+        let total = scenario.total();
+        let (quota, writes) = (scenario.quota_floor(), floor.seconds(total));
+        let bound = quota.max(writes);
+        let wall = outcome.wall.as_secs_f64();
+        println!("\n{}: {total} workloads on {} queues", scenario.name, scenario.cohorts * scenario.queues);
+        println!(
+            "  floor by writes       {writes:9.1} s  (create {:.2}, admit {:.2}, finish {:.2} ms of CPU each, {} cores)",
+            floor.create, floor.admit, floor.finish, floor.cores
+        );
+        println!("  floor by quota        {quota:9.1} s");
+        println!("  wall                  {wall:9.1} s  ({:.2} of the floor)", wall / bound);
+        for (class, waits) in scenario.classes.iter().zip(&outcome.waits) {
+            let sum: Duration = waits.iter().sum();
+            let mean = sum.as_secs_f64() / count(waits.len().max(1));
+            println!("  mean time to admission {:6} {mean:9.1} s", class.name);
+        }
+        let possible = scenario.quota() * wall;
+        println!("  quota usage           {:9.1} %", outcome.reserved / possible * 100.0);
+        println!("  evictions             {:9}", outcome.evictions);
+        let (before, after) = self.controller;
+        let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64();
+        println!("  controller: CPU       {cpu:9.1} s");
+        println!("  controller: peak      {:9} MiB resident", after.peak);
+        println!("  server and etcd: CPU  {:9.1} s", self.server);
+        self.print_writes(total);
+    }
+
+    fn print_writes(&self, total: usize) {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        let mut refused = 0_usize;
+        for write in &self.writes {
+            let what = format!("{} {}", write.verb, write.resource);
+            *counts.entry(what).or_default() += 1;
+            refused += usize::from(write.code >= 400);
+        }
+        let each = |count_: usize| count(count_) / count(total.max(1));
+        let workloads =
+            counts.iter().filter(|(what, _)| what.contains(" workloads")).map(|(_, n)| n).sum::<usize>();
+        println!("  writes per workload   {:9.2}  to Workloads, by the controller", each(workloads));
+        println!("  writes by the controller, {refused} of them refused:");
+        for (what, times) in counts {
+            println!("    {what:32} {times:8}  {:6.2} per workload", each(times));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Latency of the webhooks under an open load: reviews are sent at their times, whether earlier ones were answered or not,
+//! over TLS connections that are kept.
+
+use super::scenario::{NAMESPACE, Scenario, workload};
+use crate::cluster::{Cluster, Options};
+use crate::kubeconfig;
+use crate::objects::{Job, Kind, text};
+use crate::plane::{Extent, Plane};
+use crate::process::Usage;
+use anyhow::{Context as _, Result, ensure};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Reviews that are not counted: connections are made.
+const WARM_UP: Duration = Duration::from_secs(3);
+/// Reviews sent together at each tick.
+const TOGETHER: u32 = 2;
+
+/// Runs it at so many reviews a second for so many seconds, and prints the figures.
+pub async fn run(rate: u32, seconds: u64) -> Result<()> {
+    let options = Options { extent: Extent::Api, release: true, nodes: 0, ..Options::default() };
+    let cluster = Cluster::start(&options, &Plane::own_folder()).await?;
+    Scenario::named("baseline")?.make_queues(&cluster.objects).await?;
+    let reviews = Arc::new(reviews(&cluster).await?);
+    let client = client(&cluster).await?;
+    let pid = cluster.manager()?.process().identity().pid;
+    let warm = send_all(&client, &reviews, rate, WARM_UP).await?;
+    ensure!(!warm.is_empty(), "nothing was answered");
+    let before = Usage::of(pid)?;
+    let mut times = send_all(&client, &reviews, rate, Duration::from_secs(seconds)).await?;
+    let after = Usage::of(pid)?;
+    times.sort_unstable();
+    let at = |percent: usize| {
+        let place = (times.len() * percent / 100).min(times.len().saturating_sub(1));
+        times.get(place).copied().unwrap_or_default().as_secs_f64() * 1000.0
+    };
+    println!("{} reviews at {rate} a second, dry-run creates of Jobs and Workloads in turn", times.len());
+    println!("  p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms, longest {:.2} ms", at(50), at(90), at(99), at(100));
+    let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64();
+    println!(
+        "  sluice: CPU {:.0} % of a core, {} MiB resident",
+        cpu / count(seconds) * 100.0,
+        after.resident
+    );
+    Ok(())
+}
+
+fn count(seconds: u64) -> f64 {
+    Duration::from_secs(seconds).as_secs_f64()
+}
+
+/// A path of a webhook and the review to send there.
+type Sent = (&'static str, Vec<u8>);
+
+async fn reviews(cluster: &Cluster) -> Result<Vec<Sent>> {
+    let class = Scenario::named("baseline")?.classes[0];
+    let mut body = workload("reviewed", "q-0-0", &class);
+    // What the server adds before it asks: defaults of the schema.
+    let job = Job::new(NAMESPACE, "reviewed", "q-0-0", &[("cpu", "1")]).pods(3);
+    let stored = cluster.objects.list(Kind::CLUSTER_QUEUE, "", "").await?;
+    ensure!(!stored.is_empty(), "there are no queues");
+    body["apiVersion"] = "kueue.x-k8s.io/v1beta2".into();
+    body["kind"] = "Workload".into();
+    let mut job = job.body().clone();
+    job["apiVersion"] = "batch/v1".into();
+    job["kind"] = "Job".into();
+    let one = |path, group: &str, version: &str, resource: &str, object: &Value| -> Result<Sent> {
+        let kind = text(object, "/kind");
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": group, "version": version, "kind": kind},
+            "resource": {"group": group, "version": version, "resource": resource},
+            "requestKind": {"group": group, "version": version, "kind": kind},
+            "requestResource": {"group": group, "version": version, "resource": resource},
+            "name": "reviewed", "namespace": NAMESPACE, "operation": "CREATE",
+            "userInfo": {"username": "somebody", "groups": ["system:authenticated"]},
+            "object": object, "oldObject": null, "dryRun": true, "options": {},
+        }});
+        Ok((path, serde_json::to_vec(&review)?))
+    };
+    Ok(vec![
+        one("/mutate-batch-v1-job", "batch", "v1", "jobs", &job)?,
+        one("/mutate-kueue-x-k8s-io-v1beta2-workload", "kueue.x-k8s.io", "v1beta2", "workloads", &body)?,
+        one("/validate-batch-v1-job", "batch", "v1", "jobs", &job)?,
+        one("/validate-kueue-x-k8s-io-v1beta2-workload", "kueue.x-k8s.io", "v1beta2", "workloads", &body)?,
+    ])
+}
+
+/// A client that trusts what the API server trusts.
+async fn client(cluster: &Cluster) -> Result<Client> {
+    let configurations = cluster.objects.list(Kind::VALIDATING_WEBHOOKS, "", "").await?;
+    let bundle =
+        configurations.first().context("no webhooks")?["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).context("no bundle")?;
+    let port = cluster.manager()?.settings().webhook_port;
+    kubeconfig::anonymous(&format!("https://127.0.0.1:{port}"), &String::from_utf8(bundle.0)?)
+}
+
+/// Sends for a while and returns how long each took from the time at which it was due.
+async fn send_all(
+    client: &Client,
+    reviews: &Arc<Vec<Sent>>,
+    rate: u32,
+    time: Duration,
+) -> Result<Vec<Duration>> {
+    let period = Duration::from_secs(1) * TOGETHER / rate;
+    let ticks = time.as_nanos() / period.as_nanos().max(1);
+    let begun = Instant::now();
+    let mut running = JoinSet::new();
+    let mut times = Vec::new();
+    for tick in 0..u32::try_from(ticks)? {
+        let due = begun + period * tick;
+        tokio::time::sleep_until(due.into()).await;
+        for place in 0..TOGETHER {
+            let which = usize::try_from(tick * TOGETHER + place)? % reviews.len();
+            // The timer wakes up to a millisecond late: that is not the webhook's time.
+            running.spawn(send(client.clone(), Arc::clone(reviews), which, Instant::now()));
+        }
+        while let Some(done) = running.try_join_next() {
+            times.push(done??);
+        }
+    }
+    while let Some(done) = running.join_next().await {
+        times.push(done??);
+    }
+    Ok(times)
+}
+
+async fn send(client: Client, reviews: Arc<Vec<Sent>>, which: usize, due: Instant) -> Result<Duration> {
+    let (path, body) = &reviews[which];
+    let request = http::Request::post(*path).header(http::header::CONTENT_TYPE, "application/json");
+    let answer = client.send(request.body(Body::from(body.clone()))?).await?;
+    ensure!(answer.status() == 200, "{path} answers {}", answer.status());
+    let bytes = answer.into_body().collect_bytes().await?;
+    let time = due.elapsed();
+    let answer: Value = serde_json::from_slice(&bytes)?;
+    ensure!(answer["response"]["allowed"] == true, "{path}: {answer}");
+    Ok(time)
+}

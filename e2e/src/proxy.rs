@@ -1,0 +1,297 @@
+//! A reverse proxy between a manager and the API server that forwards everything, watches included, and does harm to the
+//! calls that a test picks.
+//!
+//! The manager talks plain HTTP to it with a token of its own, which is passed on; the way to the server is TLS. What has
+//! been sent into the proxy is delivered even if the client has given up meanwhile, as by a network.
+
+use crate::kubeconfig;
+use crate::plane::Plane;
+use crate::process::free_ports;
+use crate::wait::eventually;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, header};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Headers of one connection, not of the message: each side has its own.
+const HOP_BY_HOP: [header::HeaderName; 5] =
+    [header::CONNECTION, header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::UPGRADE];
+
+/// What happens to a call that a rule picks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It waits until the trap is released, and is delivered then.
+    Hold,
+    /// It is delivered at once, and its answer waits until the trap is released.
+    HoldAnswer,
+    /// The connection breaks before the server has seen it.
+    DropRequest,
+    /// The connection breaks after the server has acted and before its answer arrives.
+    DropAnswer,
+    /// It is delivered so much later.
+    Delay(Duration),
+    /// It is delivered twice; the answer is the second one's.
+    Duplicate,
+}
+
+/// A call as rules see it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The HTTP method.
+    pub method: Method,
+    /// The path without the query.
+    pub path: String,
+    /// The query.
+    pub query: String,
+    /// The body, null if it is no JSON.
+    pub body: Value,
+}
+
+impl Call {
+    fn read(head: &Parts, body: &Bytes) -> Self {
+        Self {
+            method: head.method.clone(),
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().unwrap_or_default().to_owned(),
+            body: serde_json::from_slice(body).unwrap_or_default(),
+        }
+    }
+
+    /// Whether it is a write with this method on paths that end so.
+    pub fn is(&self, method: &Method, path_end: &str) -> bool {
+        self.method == *method && self.path.ends_with(path_end)
+    }
+
+    /// Whether its body sets a condition of this type to this status.
+    pub fn sets(&self, kind: &str, status: &str) -> bool {
+        crate::objects::condition(&self.body, kind).status == status
+    }
+}
+
+type Predicate = Box<dyn Fn(&Call) -> bool + Send + Sync>;
+
+struct Rule {
+    picks: Predicate,
+    /// Which of the calls that it picks are harmed, counted from 0.
+    which: Range<usize>,
+    fault: Fault,
+    picked: AtomicUsize,
+    done: AtomicUsize,
+    released: watch::Sender<bool>,
+}
+
+impl Rule {
+    async fn wait(&self) {
+        // The sender is ours: it is not gone while this waits.
+        let _ = self.released.subscribe().wait_for(|released| *released).await;
+    }
+}
+
+#[derive(Default)]
+struct Rules(Mutex<Vec<Arc<Rule>>>);
+
+impl Rules {
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Rule>>)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The first rule whose turn it is. All rules count the call that they pick.
+    fn harm(&self, call: &Call) -> Option<Arc<Rule>> {
+        let rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due: Vec<_> = rules
+            .iter()
+            .filter(|rule| {
+                (rule.picks)(call) && rule.which.contains(&rule.picked.fetch_add(1, Ordering::AcqRel))
+            })
+            .collect();
+        due.first().map(|rule| Arc::clone(rule))
+    }
+}
+
+/// The proxy, open until dropped.
+pub struct Proxy {
+    port: u16,
+    rules: Arc<Rules>,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// Opens a port in front of a plane's API server.
+    pub async fn open(plane: &Plane) -> Result<Self> {
+        let port = free_ports(1)?.first().copied().context("no port")?;
+        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+        let client = kubeconfig::anonymous(plane.server(), &plane.authority())?;
+        let rules = Arc::new(Rules::default());
+        let task = tokio::spawn(serve(listener, client, Arc::clone(&rules)));
+        Ok(Self { port, rules, task })
+    }
+
+    /// What a kubeconfig names as its server.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Harms those calls of which `picks` is true and whose number among them, from 0, is in `which`.
+    pub fn trap(
+        &self,
+        fault: Fault,
+        which: Range<usize>,
+        picks: impl Fn(&Call) -> bool + Send + Sync + 'static,
+    ) -> Trap {
+        let rule = Arc::new(Rule {
+            picks: Box::new(picks),
+            which,
+            fault,
+            picked: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            released: watch::Sender::new(false),
+        });
+        self.rules.change(|rules| rules.push(Arc::clone(&rule)));
+        Trap { rule, rules: Arc::clone(&self.rules) }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A rule in force until dropped; what it holds is let go then.
+pub struct Trap {
+    rule: Arc<Rule>,
+    rules: Arc<Rules>,
+}
+
+impl Trap {
+    /// How many calls were picked so far, harmed or not.
+    pub fn picked(&self) -> usize {
+        self.rule.picked.load(Ordering::Acquire)
+    }
+
+    /// Waits until a call was picked that is harmed.
+    pub async fn caught(&self) -> Result<()> {
+        eventually("a call is caught", async || {
+            let picked = self.picked();
+            ensure!(picked > self.rule.which.start, "{picked} were picked");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until all harm is done: each call was delivered, or dropped.
+    pub async fn over(&self) -> Result<()> {
+        eventually("all harm is done", async || {
+            let done = self.rule.done.load(Ordering::Acquire);
+            ensure!(done >= self.rule.which.len(), "{done} of {}", self.rule.which.len());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Lets go what is held; nothing is held from now on.
+    pub fn release(&self) {
+        self.rule.released.send_replace(true);
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        self.release();
+        self.rules.change(|rules| rules.retain(|rule| !Arc::ptr_eq(rule, &self.rule)));
+    }
+}
+
+async fn serve(listener: TcpListener, client: Client, rules: Arc<Rules>) {
+    // Dropped with this task, and the connections with it.
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let (client, rules) = (client.clone(), Arc::clone(&rules));
+        connections.spawn(async move {
+            let service = service_fn(move |request| answer(request, client.clone(), Arc::clone(&rules)));
+            // Broken connections are what this is for.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+/// An error breaks the connection.
+async fn answer(request: Request<Incoming>, client: Client, rules: Arc<Rules>) -> Result<Response<Body>> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let rule = rules.harm(&Call::read(&head, &body));
+    // In a task of its own: what is under way arrives even if the client has given up.
+    tokio::spawn(async move {
+        let outcome = deliver(&client, &head, &body, rule.as_deref()).await;
+        if let Some(rule) = rule {
+            rule.done.fetch_add(1, Ordering::AcqRel);
+        }
+        outcome
+    })
+    .await?
+}
+
+async fn deliver(client: &Client, head: &Parts, body: &Bytes, rule: Option<&Rule>) -> Result<Response<Body>> {
+    let send = async || pass_on(client, head, body).await;
+    let Some(rule) = rule else { return send().await };
+    match rule.fault {
+        Fault::Hold => {
+            rule.wait().await;
+            send().await
+        }
+        Fault::HoldAnswer => {
+            let (head, body) = send().await?.into_parts();
+            let whole = body.collect_bytes().await?;
+            rule.wait().await;
+            Ok(Response::from_parts(head, Body::from(whole)))
+        }
+        Fault::DropRequest => Err(anyhow!("the request was lost")),
+        Fault::DropAnswer => {
+            send().await?.into_body().collect_bytes().await?;
+            Err(anyhow!("the answer was lost"))
+        }
+        Fault::Delay(time) => {
+            tokio::time::sleep(time).await;
+            send().await
+        }
+        Fault::Duplicate => {
+            send().await?.into_body().collect_bytes().await?;
+            send().await
+        }
+    }
+}
+
+async fn pass_on(client: &Client, head: &Parts, body: &Bytes) -> Result<Response<Body>> {
+    let mut request = Request::builder().method(head.method.clone()).uri(head.uri.clone());
+    if let Some(headers) = request.headers_mut() {
+        headers.clone_from(&end_to_end(&head.headers));
+    }
+    let mut answer = client.send(request.body(Body::from(body.clone()))?).await?;
+    *answer.headers_mut() = end_to_end(answer.headers());
+    Ok(answer)
+}
+
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = headers.clone();
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+    headers
+}
