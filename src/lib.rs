@@ -7,6 +7,8 @@ pub mod resources;
 
 pub mod api;
 
+pub mod topology;
+
 pub mod quota;
 
 pub mod queue;

@@ -1,0 +1,159 @@
+//! Placements as objects carry them: runs of domains, with what their values have in common said once.
+
+use super::pods::{Path, Placement};
+use crate::api::v1beta2::{
+    TopologyAssignment, TopologyAssignmentIndividualValues, TopologyAssignmentPodCounts,
+    TopologyAssignmentSlice, TopologyAssignmentValues,
+};
+use std::sync::Arc;
+
+/// Most domains in one run.
+const RUN: usize = 1000;
+
+/// The compressed form.
+pub fn encode(placement: &Placement) -> TopologyAssignment {
+    TopologyAssignment {
+        levels: placement.levels.iter().map(ToString::to_string).collect(),
+        slices: runs(&placement.domains).into_iter().map(|run| slice(run, placement.levels.len())).collect(),
+    }
+}
+
+/// Runs of domains whose last values have the letters of their prefix in common.
+fn runs(domains: &[(Path, i32)]) -> Vec<&[(Path, i32)]> {
+    let stem = |(values, _): &(Path, i32)| values.last().map(|value| stem(value).to_owned());
+    domains.chunk_by(|a, b| stem(a) == stem(b)).flat_map(|run| run.chunks(RUN)).collect()
+}
+
+/// A name without the number at its end.
+fn stem(value: &str) -> &str {
+    value.trim_end_matches(|c: char| c.is_ascii_digit())
+}
+
+fn slice(run: &[(Path, i32)], depth: usize) -> TopologyAssignmentSlice {
+    let level = |level: usize| {
+        let values: Vec<&str> =
+            run.iter().map(|(values, _)| values.get(level).map_or("", |value| value)).collect();
+        compress(&values)
+    };
+    let counts: Vec<i32> = run.iter().map(|(_, pods)| *pods).collect();
+    let same = counts.first().filter(|first| counts.iter().all(|count| count == *first)).copied();
+    TopologyAssignmentSlice {
+        domain_count: i32::try_from(run.len()).unwrap_or(i32::MAX),
+        values_per_level: (0..depth).map(level).collect(),
+        pod_counts: TopologyAssignmentPodCounts {
+            universal: same,
+            individual: if same.is_some() { Vec::new() } else { counts },
+        },
+    }
+}
+
+fn compress(values: &[&str]) -> TopologyAssignmentValues {
+    let Some(first) = values.first() else {
+        return TopologyAssignmentValues::default();
+    };
+    if values.iter().all(|value| value == first) {
+        return TopologyAssignmentValues { universal: Some((*first).to_owned()), individual: None };
+    }
+    let prefix = values.iter().fold(*first, |prefix, value| common(prefix, value));
+    let rests: Vec<&str> = values.iter().map(|value| value.strip_prefix(prefix).unwrap_or(value)).collect();
+    let suffix = rests.iter().skip(1).fold(rests.first().copied().unwrap_or_default(), |suffix, rest| {
+        let same = suffix.chars().rev().zip(rest.chars().rev()).take_while(|(a, b)| a == b);
+        let length: usize = same.map(|(a, _)| a.len_utf8()).sum();
+        suffix.get(suffix.len() - length..).unwrap_or_default()
+    });
+    let root = |rest: &&str| rest.strip_suffix(suffix).unwrap_or(rest).to_owned();
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let individual = TopologyAssignmentIndividualValues {
+        prefix: given(prefix),
+        suffix: given(suffix),
+        roots: rests.iter().map(root).collect(),
+    };
+    TopologyAssignmentValues { universal: None, individual: Some(individual) }
+}
+
+fn common<'a>(a: &'a str, b: &str) -> &'a str {
+    let length: usize = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum();
+    a.get(..length).unwrap_or_default()
+}
+
+/// What the compressed form says, however it was made; none if it contradicts itself.
+pub fn decode(assignment: &TopologyAssignment) -> Option<Placement> {
+    let levels: Path = assignment.levels.iter().map(|level| Arc::from(level.as_str())).collect();
+    let mut domains = Vec::new();
+    for slice in &assignment.slices {
+        for at in 0..usize::try_from(slice.domain_count).ok()? {
+            let values = slice.values_per_level.iter().map(|values| value(values, at));
+            let values = values.collect::<Option<Vec<Arc<str>>>>()?;
+            if values.len() != levels.len() {
+                return None;
+            }
+            let counts = &slice.pod_counts;
+            let pods = counts.universal.or_else(|| counts.individual.get(at).copied())?;
+            domains.push((Arc::from(values), pods));
+        }
+    }
+    Some(Placement { levels, domains })
+}
+
+fn value(values: &TopologyAssignmentValues, at: usize) -> Option<Arc<str>> {
+    match (&values.individual, &values.universal) {
+        (Some(individual), _) => {
+            let root = individual.roots.get(at)?;
+            let part = |part: &Option<String>| part.clone().unwrap_or_default();
+            Some(Arc::from(format!("{}{root}{}", part(&individual.prefix), part(&individual.suffix))))
+        }
+        (None, Some(universal)) => Some(Arc::from(universal.as_str())),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placement(domains: &[(&[&str], i32)]) -> Placement {
+        let path = |values: &[&str]| values.iter().map(|value| Arc::from(*value)).collect::<Path>();
+        Placement {
+            levels: path(&["rack", "kubernetes.io/hostname"]),
+            domains: domains.iter().map(|(values, pods)| (path(values), *pods)).collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let cases: &[&[(&[&str], i32)]] = &[
+            &[],
+            &[(&["r1", "a-1.x"], 2)],
+            &[(&["r1", "node-1.x"], 2), (&["r1", "node-12.x"], 2), (&["r2", "node-3.x"], 1)],
+            &[(&["r", "n1"], 1), (&["r", "n11"], 1), (&["r", "m1"], 3), (&["s", "m"], 1)],
+            &[(&["é1", "aé"], 1), (&["è1", "aè"], 2)],
+        ];
+        for case in cases {
+            let placement = placement(case);
+            assert_eq!(decode(&encode(&placement)), Some(placement));
+        }
+    }
+
+    #[test]
+    fn common_parts_are_said_once() {
+        let encoded = encode(&placement(&[(&["r1", "node-1"], 1), (&["r1", "node-2"], 1)]));
+        let slice = &encoded.slices[0];
+        assert_eq!((encoded.slices.len(), slice.domain_count), (1, 2));
+        assert_eq!(slice.values_per_level[0].universal.as_deref(), Some("r1"));
+        let hosts = slice.values_per_level[1].individual.as_ref().unwrap();
+        assert_eq!(
+            (hosts.prefix.as_deref(), &hosts.roots[..]),
+            (Some("node-"), &["1".into(), "2".into()][..])
+        );
+        assert_eq!(slice.pod_counts.universal, Some(1));
+    }
+
+    #[test]
+    fn a_form_that_contradicts_itself_is_none() {
+        let mut encoded = encode(&placement(&[(&["r1", "a"], 1), (&["r2", "b"], 2)]));
+        encoded.slices[0].domain_count = 3;
+        assert_eq!(decode(&encoded), None);
+        encoded.slices[0].domain_count = -1;
+        assert_eq!(decode(&encoded), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! Placing pod sets: one after the other, each beside those before it; nothing is decided and nothing stays.
+
+use super::choose::{Choice, Share};
+use super::cluster::Cluster;
+use super::counts::{Ask, Counts, needs};
+use super::pods::{HOSTNAME, Occupancy, Path, Placement, Pods};
+use super::spots::{Footprint, View};
+use super::terms::Terms;
+use super::tree::{Shape, Tree};
+use super::{Refusal, Rules, balance};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A pod set to be placed.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Name of the flavor that it has.
+    pub flavor: Arc<str>,
+    /// Its pods.
+    pub pods: Arc<Pods>,
+    /// How many.
+    pub count: i32,
+    /// Pod sets of one group are placed together.
+    pub group: Option<Arc<str>>,
+    /// Where its pods stand, if only those on failed nodes are to be placed.
+    pub keeps: Option<(Placement, Vec<String>)>,
+}
+
+impl Part {
+    /// What it takes in a placement.
+    pub fn occupancy(&self, placement: Placement) -> Occupancy {
+        Occupancy { flavor: Arc::clone(&self.flavor), placement, each: self.pods.requests.clone() }
+    }
+}
+
+/// Pods that are placed in one go.
+pub(super) struct Party<'a> {
+    pub(super) workers: &'a Part,
+    pub(super) leader: Option<&'a Part>,
+    pub(super) count: i64,
+    /// Level and leaf of the domain that may be used.
+    pub(super) within: Option<Range<usize>>,
+    /// What the request comes to, where it is not what it says.
+    pub(super) terms: Option<Terms>,
+}
+
+/// Where workers and leader go, as domains in order of their values.
+pub(super) struct Found {
+    pub(super) workers: Placement,
+    pub(super) leader: Option<Placement>,
+}
+
+/// Which part was refused, and why.
+pub type Refused = (usize, Refusal);
+
+impl Cluster {
+    /// Where all parts could go, by part. Each sees what those before it would take.
+    ///
+    /// # Errors
+    /// The first part that cannot be placed, and why.
+    pub fn place_all(&mut self, parts: &[Part], view: View, rules: Rules) -> Result<Vec<Placement>, Refused> {
+        let mut placed: Vec<Option<Placement>> = vec![None; parts.len()];
+        let mut trail = Vec::new();
+        let mut outcome = Ok(());
+        for at in 0..parts.len() {
+            if placed.get(at).is_none_or(Option::is_some) {
+                continue;
+            }
+            if let Err(refusal) = self.place_from(parts, at, view, rules, &mut placed, &mut trail) {
+                outcome = Err((at, refusal));
+                break;
+            }
+        }
+        for footprint in trail.iter().rev() {
+            self.shift(footprint, -1, View::Empty);
+        }
+        outcome.map(|()| placed.into_iter().flatten().collect())
+    }
+
+    /// Places a part, and those of its group with it.
+    fn place_from(
+        &mut self,
+        parts: &[Part],
+        at: usize,
+        view: View,
+        rules: Rules,
+        placed: &mut [Option<Placement>],
+        trail: &mut Vec<Footprint>,
+    ) -> Result<(), Refusal> {
+        let Some(part) = parts.get(at) else {
+            return Ok(());
+        };
+        let mates = parts
+            .iter()
+            .enumerate()
+            .filter(|(other, p)| *other == at || (part.group.is_some() && p.group == part.group));
+        let members: Vec<usize> = mates.map(|(other, _)| other).collect();
+        let (workers, leader) = match *members {
+            [one] => (one, None),
+            [first, second] => {
+                let count = |at: usize| parts.get(at).map_or(0, |part| part.count);
+                if count(first) < count(second) { (second, Some(first)) } else { (first, Some(second)) }
+            }
+            _ => return Err(Refusal::Group(members.len())),
+        };
+        let Some(part) = parts.get(workers) else {
+            return Ok(());
+        };
+        let found = if part.keeps.is_some() {
+            self.replace(part, leader.and_then(|at| parts.get(at)), view, rules)?
+        } else {
+            let leader = leader.and_then(|at| parts.get(at));
+            let count = i64::from(part.count);
+            let party = Party { workers: part, leader, count, within: None, terms: None };
+            self.place(&party, view, rules)?
+        };
+        let pairs = [(Some(workers), Some(found.workers)), (leader, found.leader)];
+        for (at, placement) in pairs {
+            let (Some(at), Some(placement)) = (at, placement) else { continue };
+            if let Some(part) = parts.get(at) {
+                let fresh = part.newly(&placement);
+                let footprint = self.footprint(&[part.occupancy(fresh)]);
+                self.shift(&footprint, 1, View::Empty);
+                trail.push(footprint);
+            }
+            if let Some(place) = placed.get_mut(at) {
+                *place = Some(placement);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a party could go.
+    pub(super) fn place(&mut self, party: &Party, view: View, rules: Rules) -> Result<Found, Refusal> {
+        let part = party.workers;
+        let pod = self.names.pod(&part.pods.requests);
+        let leader = party.leader.map(|leader| self.names.pod(&leader.pods.requests));
+        let Some(tree) = self.trees.get_mut(&part.flavor) else {
+            return Err(Refusal::NoTopology);
+        };
+        let terms = match &party.terms {
+            Some(terms) => terms.clone(),
+            None => Terms::of(&part.pods, tree, rules)?,
+        };
+        let shape = tree.shape();
+        let mut counts = std::mem::take(&mut self.scratch);
+        let tree = self.trees.get(&part.flavor).ok_or(Refusal::NoTopology)?;
+        let ask = Ask {
+            pods: &part.pods,
+            beside: &tree.flavor.tolerations,
+            needs: needs(&pod, leader.as_ref()),
+            has_leader: leader.is_some(),
+            view,
+            scores: rules.affinity,
+            within: party.within.clone(),
+        };
+        self.count(&mut counts, tree, &shape, &terms, &ask);
+        let shares = choose(&shape, &mut counts, &terms, ask.has_leader, party.count, rules);
+        let found = shares.map(|shares| found(tree, &shape, shares, ask.has_leader));
+        self.scratch = counts;
+        found
+    }
+}
+
+impl Part {
+    /// Of a placement what its pods do not take already.
+    pub fn newly(&self, placement: &Placement) -> Placement {
+        let Some((kept, _)) = &self.keeps else {
+            return placement.clone();
+        };
+        let before = |values: &Path| {
+            let same = kept.domains.iter().filter(|(known, _)| known.last() == values.last());
+            same.fold(0_i32, |sum, (_, pods)| sum.saturating_add(*pods))
+        };
+        let more = |(values, pods): &(Path, i32)| (Arc::clone(values), pods.saturating_sub(before(values)));
+        let domains = placement.domains.iter().map(more).filter(|(_, pods)| *pods > 0).collect();
+        Placement { levels: Arc::clone(&placement.levels), domains }
+    }
+}
+
+/// Balanced where that is asked for and possible, or else by the usual rules.
+fn choose(
+    shape: &Shape,
+    counts: &mut Counts,
+    terms: &Terms,
+    has_leader: bool,
+    pods: i64,
+    rules: Rules,
+) -> Result<Vec<Share>, Refusal> {
+    if rules.balanced && terms.mode == super::terms::Mode::Preferred {
+        let mut choice = Choice { shape, counts, terms, has_leader };
+        if let Some(shares) = balance::run(&mut choice, pods) {
+            return Ok(shares);
+        }
+    }
+    Choice { shape, counts, terms, has_leader }.run(pods)
+}
+
+/// Shares of the narrowest domains as placements.
+fn found(tree: &Tree, shape: &Shape, mut shares: Vec<Share>, has_leader: bool) -> Found {
+    shares.sort_unstable_by_key(|share| share.domain);
+    let levels = levels_of(tree);
+    let skip = tree.levels.len() - levels.len();
+    let values = |leaf: usize| shape.paths.get(leaf).and_then(|path| path.get(skip..)).map(Arc::from);
+    let domains = |pods: &dyn Fn(&Share) -> i64| {
+        let taken = shares.iter().filter(|share| pods(share) > 0);
+        let domain =
+            |share: &Share| Some((values(share.domain)?, i32::try_from(pods(share)).unwrap_or(i32::MAX)));
+        Placement { levels: Arc::clone(&levels), domains: taken.filter_map(domain).collect() }
+    };
+    Found {
+        workers: domains(&|share| share.units),
+        leader: has_leader.then(|| domains(&|share| i64::from(share.leader))),
+    }
+}
+
+/// Labels of the levels that placements name: a host says all by itself.
+fn levels_of(tree: &Tree) -> Path {
+    if tree.is_by_host() { Arc::from([Arc::from(HOSTNAME)]) } else { Arc::clone(&tree.levels) }
+}

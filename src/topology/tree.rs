@@ -1,0 +1,164 @@
+//! The domains of one flavor: a level for each label of its Topology, nodes below them.
+//!
+//! Invariants: domains stand in the order of their values, so that those of one parent are neighbours; a host has one
+//! place, the first of those that its nodes claim; the shape follows from the members and is made anew only after nodes
+//! came or went, never for what pods do.
+
+use super::pods::{HOSTNAME, Path};
+use super::spots::SpotId;
+use k8s_openapi::api::core::v1::Toleration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What is known of a flavor with a topology.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FlavorSpec {
+    /// Labels of its nodes.
+    pub node_labels: BTreeMap<String, String>,
+    /// Tolerations that admitted pods are given.
+    pub tolerations: Vec<Toleration>,
+    /// Name of the Topology.
+    pub topology: Arc<str>,
+}
+
+/// A domain: its place among those of its level goes by the values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Domain {
+    /// Domains of the level below.
+    pub(super) children: Range<usize>,
+    /// Narrowest domains in it.
+    pub(super) leaves: Range<usize>,
+}
+
+/// All domains by level, widest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) levels: Vec<Vec<Domain>>,
+    /// Spot of each narrowest domain.
+    pub(super) spots: Vec<SpotId>,
+    /// Values of each narrowest domain.
+    pub(super) paths: Vec<Path>,
+}
+
+impl Shape {
+    fn new(depth: usize, order: &BTreeSet<(Path, SpotId)>) -> Self {
+        let mut shape = Self { levels: vec![Vec::new(); depth], ..Self::default() };
+        for (path, spot) in order {
+            let leaf = shape.paths.len();
+            let common = shape.paths.last().map_or(0, |last| same(last, path));
+            // The narrowest level is new for every leaf, whatever its values are.
+            for level in common.min(depth.saturating_sub(1))..depth {
+                let below = shape.levels.get(level + 1).map_or(leaf, Vec::len);
+                if let Some(domains) = shape.levels.get_mut(level) {
+                    domains.push(Domain { children: below..below, leaves: leaf..leaf });
+                }
+            }
+            for level in 0..depth {
+                let below = shape.levels.get(level + 1).map_or(leaf + 1, Vec::len);
+                if let Some(domain) = shape.levels.get_mut(level).and_then(|domains| domains.last_mut()) {
+                    domain.children.end = below;
+                    domain.leaves.end = leaf + 1;
+                }
+            }
+            shape.paths.push(Arc::clone(path));
+            shape.spots.push(*spot);
+        }
+        shape
+    }
+
+    pub(super) fn domain(&self, level: usize, at: usize) -> Option<&Domain> {
+        self.levels.get(level)?.get(at)
+    }
+
+    /// Number of domains of a level.
+    pub(super) fn width(&self, level: usize) -> usize {
+        self.levels.get(level).map_or(0, Vec::len)
+    }
+
+    /// The leaf with this spot.
+    pub(super) fn leaf_of(&self, spot: SpotId) -> Option<usize> {
+        self.spots.iter().position(|known| *known == spot)
+    }
+
+    /// The domain of a level in which a leaf is.
+    pub(super) fn above(&self, level: usize, leaf: usize) -> Option<usize> {
+        let domains = self.levels.get(level)?;
+        let at = domains.partition_point(|domain| domain.leaves.end <= leaf);
+        (at < domains.len()).then_some(at)
+    }
+}
+
+/// Number of values that two paths begin with alike.
+fn same(a: &Path, b: &Path) -> usize {
+    a.iter().zip(b.iter()).take_while(|(a, b)| a == b).count()
+}
+
+/// The domains of a flavor.
+#[derive(Clone, Debug)]
+pub(super) struct Tree {
+    pub(super) levels: Path,
+    pub(super) flavor: FlavorSpec,
+    /// Places that the nodes of a spot claim.
+    members: BTreeMap<SpotId, BTreeSet<(Path, Arc<str>)>>,
+    order: BTreeSet<(Path, SpotId)>,
+    shape: Option<Arc<Shape>>,
+}
+
+impl Tree {
+    pub(super) fn new(levels: Path, flavor: FlavorSpec) -> Self {
+        Self { levels, flavor, members: BTreeMap::new(), order: BTreeSet::new(), shape: None }
+    }
+
+    pub(super) fn is_by_host(&self) -> bool {
+        self.levels.last().is_some_and(|level| **level == *HOSTNAME)
+    }
+
+    /// Place of a level by its label.
+    pub(super) fn level(&self, label: &str) -> Option<usize> {
+        self.levels.iter().position(|level| **level == *label)
+    }
+
+    /// Values of a node at every level; none if one is missing or the node is of another flavor.
+    pub(super) fn path_of(&self, labels: &BTreeMap<String, String>) -> Option<Path> {
+        let own = self.flavor.node_labels.iter().all(|(key, value)| labels.get(key) == Some(value));
+        let values = self.levels.iter().map(|level| labels.get(&**level).map(|value| Arc::from(&**value)));
+        own.then(|| values.collect::<Option<Vec<Arc<str>>>>().map(Arc::from)).flatten()
+    }
+
+    pub(super) fn add(&mut self, spot: SpotId, node: &Arc<str>, path: Path) {
+        self.change(spot, |members| drop(members.insert((path, Arc::clone(node)))));
+    }
+
+    /// Whether the spot is still one of the tree's.
+    pub(super) fn remove(&mut self, spot: SpotId, node: &str) -> bool {
+        self.change(spot, |members| members.retain(|(_, name)| **name != *node));
+        self.members.contains_key(&spot)
+    }
+
+    fn change(&mut self, spot: SpotId, change: impl FnOnce(&mut BTreeSet<(Path, Arc<str>)>)) {
+        let members = self.members.entry(spot).or_default();
+        let before = members.first().map(|(path, _)| Arc::clone(path));
+        change(members);
+        let after = members.first().map(|(path, _)| Arc::clone(path));
+        if members.is_empty() {
+            self.members.remove(&spot);
+        }
+        if before == after {
+            return;
+        }
+        self.shape = None;
+        if let Some(path) = before {
+            self.order.remove(&(path, spot));
+        }
+        if let Some(path) = after {
+            self.order.insert((path, spot));
+        }
+    }
+
+    /// The domains as they stand.
+    pub(super) fn shape(&mut self) -> Arc<Shape> {
+        let (depth, order) = (self.levels.len(), &self.order);
+        Arc::clone(self.shape.get_or_insert_with(|| Arc::new(Shape::new(depth, order))))
+    }
+}

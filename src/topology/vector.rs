@@ -1,0 +1,84 @@
+//! Amounts by resource number: exact, and of any sign.
+
+use crate::resources::{Amount, Requests};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Amounts by the number of the resource; what is not there is nothing.
+pub(super) type Vector = Vec<i128>;
+
+/// Amounts of some resources, by number.
+pub(super) type Parts = Vec<(usize, i128)>;
+
+/// Numbers of resources.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    numbers: BTreeMap<Arc<str>, usize>,
+    names: Vec<Arc<str>>,
+}
+
+/// The resource that counts the pods of a node.
+pub(super) const PODS: &str = "pods";
+
+impl Names {
+    pub(super) fn number(&mut self, name: &Arc<str>) -> usize {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.names.len();
+        self.names.push(Arc::clone(name));
+        self.numbers.insert(Arc::clone(name), number);
+        number
+    }
+
+    pub(super) fn name(&self, number: usize) -> &str {
+        self.names.get(number).map_or("", |name| name)
+    }
+
+    /// Requests by number, as they are.
+    pub(super) fn parts(&mut self, requests: &Requests) -> Parts {
+        requests.iter().map(|(name, amount)| (self.number(name), amount.wide())).collect()
+    }
+
+    /// What one pod takes of a node: its requests and one place.
+    pub(super) fn pod(&mut self, requests: &Requests) -> Parts {
+        let own = requests.iter().filter(|(name, amount)| ***name != *PODS && **amount > Amount::ZERO);
+        let mut parts: Parts = own.map(|(name, amount)| (self.number(name), amount.wide())).collect();
+        parts.push((self.number(&Arc::from(PODS)), 1));
+        parts
+    }
+}
+
+/// Adds so many times the parts.
+pub(super) fn add(to: &mut Vector, parts: &[(usize, i128)], times: i128) {
+    for (number, amount) in parts {
+        if to.len() <= *number {
+            to.resize(number + 1, 0);
+        }
+        if let Some(sum) = to.get_mut(*number) {
+            *sum += amount * times;
+        }
+    }
+}
+
+pub(super) fn at(vector: &[i128], number: usize) -> i128 {
+    vector.get(number).copied().unwrap_or(0)
+}
+
+pub(super) fn is_zero(vector: &[i128]) -> bool {
+    vector.iter().all(|amount| *amount == 0)
+}
+
+/// How often `need` goes into `free`; nothing goes into what is negative, whatever else is free.
+pub(super) fn times(free: i128, need: i128) -> i64 {
+    if need <= 0 {
+        return i64::MAX;
+    }
+    if free < need {
+        return 0;
+    }
+    match (u64::try_from(free), u64::try_from(need)) {
+        (Ok(free), Ok(need)) => i64::try_from(free / need).unwrap_or(i64::MAX),
+        _ => i64::try_from(free / need).unwrap_or(i64::MAX),
+    }
+}
