@@ -215,9 +215,12 @@ impl<'a, 'f> Search<'a, 'f> {
             blockers.extend(found);
             let stop =
                 if scans { !choice.grade.try_next(fungibility) } else { choice.grade.mode == Mode::Fit };
-            let better = best.as_ref().is_none_or(|best| match scans {
-                true => choice.grade.preferred_over(best.grade, fungibility),
-                false => choice.grade.mode > best.grade.mode,
+            let better = best.as_ref().is_none_or(|best| {
+                if scans {
+                    choice.grade.preferred_over(best.grade, fungibility)
+                } else {
+                    choice.grade.mode > best.grade.mode
+                }
             });
             if choice.grade.mode != Mode::NoFit && (stop || better) {
                 best = Some(choice);
