@@ -119,8 +119,11 @@ impl<'a, 'f> Search<'a, 'f> {
 
     fn run(mut self) -> Judgement {
         for members in groups(self.question.pod_sets) {
+            let first = members.first().and_then(|at| self.question.pod_sets.get(*at)).map(|set| &set.name);
             if let Err(reason) = self.pod_sets(members) {
                 (self.found.mode, self.found.reason) = (Mode::NoFit, reason);
+                // Pod sets without flavors leave no place to go on from.
+                self.tried.retain(|(set, _), _| Some(set) != first);
                 break;
             }
         }
