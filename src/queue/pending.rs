@@ -7,6 +7,7 @@ use super::{OrderKey, Verdict, Workload};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::QueueingStrategy;
 use crate::quota::Usage;
+use crate::topology::Footprint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -65,6 +66,8 @@ pub struct Claim {
     pub usage: Usage,
     /// Height of the smallest subtree that could give it; 0 without borrowing.
     pub borrows: u32,
+    /// Room on nodes that it would take.
+    pub stand: Arc<Footprint>,
 }
 
 /// Why and how long a class is parked.

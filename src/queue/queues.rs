@@ -182,6 +182,14 @@ impl Queues {
         }
     }
 
+    /// Nodes of these flavors, or what stands on them, changed: wakes those who wait for room there.
+    pub fn places_changed<'a>(&mut self, flavors: impl IntoIterator<Item = &'a Arc<str>>) {
+        for flavor in flavors {
+            let woken = self.waits.placed_on(flavor);
+            self.wake(woken);
+        }
+    }
+
     /// Wakes those in doubt.
     pub fn wake_doubtful(&mut self) {
         let doubtful = std::mem::take(&mut self.doubtful);

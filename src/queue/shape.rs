@@ -20,6 +20,12 @@ pub(super) fn shape(workload: &Workload) -> [u8; 32] {
         part(&mut hash, set.node_selector.is_empty(), &*set.node_selector);
         part(&mut hash, set.required_affinity.is_empty(), &set.required_affinity);
         part(&mut hash, set.tolerations.is_empty(), &set.tolerations);
+        part(&mut hash, set.pods.request.is_none(), &set.pods.request);
+        part(&mut hash, set.pods.preferred_affinity.is_empty(), &set.pods.preferred_affinity);
+        for (resource, amount) in set.pods.requests.iter().filter(|_| set.pods.requests != set.requests) {
+            text(&mut hash, resource);
+            hash.update(amount.get().to_le_bytes());
+        }
     }
     hash.update([u8::from(workload.gated)]);
     if let Some(variant) = &workload.variant {

@@ -20,6 +20,8 @@ pub struct Waits {
     pub any: BTreeSet<PairId>,
     /// Anything that is given back may let it in, perhaps with somebody evicted.
     pub freed: BTreeSet<PairId>,
+    /// Flavors of which a change of nodes, or of what stands on them, may let it in.
+    pub places: BTreeSet<Arc<str>>,
     /// Queues whose blocked heads keep the quota from it.
     pub claims: BTreeSet<Arc<str>>,
 }
@@ -35,6 +37,7 @@ pub(super) struct WaitIndex {
     needs: BTreeMap<Spot, Needs>,
     any: BTreeMap<Spot, BTreeSet<Waiter>>,
     freed: BTreeMap<Spot, BTreeSet<Waiter>>,
+    places: BTreeMap<Arc<str>, BTreeSet<Waiter>>,
     claims: BTreeMap<Arc<str>, BTreeSet<Waiter>>,
 }
 
@@ -52,6 +55,9 @@ impl WaitIndex {
             for pair in &waits.freed {
                 self.freed.entry((tree, *pair)).or_default().insert(waiter());
             }
+        }
+        for flavor in &waits.places {
+            self.places.entry(Arc::clone(flavor)).or_default().insert(waiter());
         }
         for claimant in &waits.claims {
             self.claims.entry(Arc::clone(claimant)).or_default().insert(waiter());
@@ -82,6 +88,9 @@ impl WaitIndex {
                 drop_waiter(&mut self.freed, &(tree, *pair), &(Arc::clone(queue), class));
             }
         }
+        for flavor in &waits.places {
+            drop_waiter(&mut self.places, flavor, &(Arc::clone(queue), class));
+        }
         for claimant in &waits.claims {
             drop_waiter(&mut self.claims, claimant, &(Arc::clone(queue), class));
         }
@@ -103,6 +112,11 @@ impl WaitIndex {
     pub(super) fn any(&self, spot: &Spot, freed: bool) -> Vec<Waiter> {
         let given = self.freed.get(spot).filter(|_| freed).into_iter().flatten();
         self.any.get(spot).into_iter().flatten().chain(given).cloned().collect()
+    }
+
+    /// Classes that wait for room on the nodes of a flavor.
+    pub(super) fn placed_on(&self, flavor: &str) -> Vec<Waiter> {
+        self.places.get(flavor).into_iter().flatten().cloned().collect()
     }
 
     /// Classes that a claim of the queue's head keeps out.

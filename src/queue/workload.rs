@@ -3,6 +3,7 @@
 use super::Verdict;
 use crate::api::ObjectKey;
 use crate::resources::Requests;
+use crate::topology::Pods;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use std::cmp::Reverse;
@@ -28,6 +29,8 @@ pub struct PodSet {
     pub tolerations: Vec<Toleration>,
     /// Pod sets of one group get the same flavors.
     pub group: Option<Arc<str>>,
+    /// What their placement on nodes looks at.
+    pub pods: Arc<Pods>,
 }
 
 /// One of several alternatives of one workload, of which one is to run.

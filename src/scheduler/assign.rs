@@ -10,6 +10,7 @@ use super::fit::{Asker, Grade, Mode};
 use super::ledger::Holder;
 use super::matching::mismatch;
 use super::preemption::Field;
+use super::topology::{self, Stand};
 use crate::api::reason::PendingReason;
 use crate::queue::{Blocker, BlockerKind, Cursor, PodSet, Waits, Workload};
 use crate::quota::{PairId, Usage};
@@ -44,9 +45,9 @@ impl Question<'_> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pick {
     /// Places of the pod sets.
-    members: Vec<usize>,
+    pub(super) members: Vec<usize>,
     /// Flavor by resource group, both by place.
-    flavors: Vec<(usize, usize)>,
+    pub(super) flavors: Vec<(usize, usize)>,
 }
 
 /// What was found for a workload.
@@ -65,6 +66,8 @@ pub(super) struct Judgement {
     pub(super) reason: PendingReason,
     pub(super) blockers: Vec<Blocker>,
     pub(super) waits: Waits,
+    /// Where the pods go.
+    pub(super) stand: Stand,
 }
 
 /// Assigns flavors, from the cursor on.
@@ -113,6 +116,7 @@ impl<'a, 'f> Search<'a, 'f> {
             reason: PendingReason::WaitingForQuota,
             blockers: Vec::new(),
             waits: Waits { tree: Some(tree), ..Waits::default() },
+            stand: Stand::default(),
         };
         Self { field, question, found, tried: BTreeMap::new(), settled: Vec::new() }
     }
@@ -200,7 +204,7 @@ impl<'a, 'f> Search<'a, 'f> {
                 continue;
             }
             last = index;
-            if let Some(why) = self.mismatch(&flavor.name, pick) {
+            if let Some(why) = self.mismatch(&flavor.name, group, pick) {
                 let kind = BlockerKind::Mismatch(Arc::from(why));
                 blockers.push(plain_blocker(&self.names(pick), &flavor.name, "", kind));
                 continue;
@@ -338,20 +342,16 @@ impl<'a, 'f> Search<'a, 'f> {
         choice
     }
 
-    fn mismatch(&self, name: &Arc<str>, pick: &Pick) -> Option<String> {
+    fn mismatch(&self, name: &Arc<str>, group: &Group, pick: &Pick) -> Option<String> {
         let Some(flavor) = self.question.flavors.get(name) else {
             return Some(format!("flavor {name} not found"));
         };
-        if flavor.topology_name.is_some() && !self.all_topology() {
-            return Some(format!("flavor {name} supports only topology-aware scheduling"));
+        let sets = pick.members.iter().filter_map(|at| self.question.pod_sets.get(*at));
+        if let Some(why) = topology::mismatch(self.field, &self.question, name, group, sets) {
+            return Some(why);
         }
         let mut sets = pick.members.iter().filter_map(|at| self.question.pod_sets.get(*at));
         sets.find_map(|set| mismatch(name, flavor, set))
-    }
-
-    fn all_topology(&self) -> bool {
-        let mut names = self.question.queue.groups.iter().flat_map(|group| &group.flavors);
-        names.all(|f| self.question.flavors.get(&f.name).is_some_and(|f| f.topology_name.is_some()))
     }
 }
 
@@ -375,7 +375,8 @@ impl Judgement {
                     }
                 }
                 let name = Arc::clone(&set.name);
-                assigned.insert(*at, PodSetAssignment { name, count: set.count, flavors, usage });
+                let topology = self.stand.of(*at);
+                assigned.insert(*at, PodSetAssignment { name, count: set.count, flavors, usage, topology });
             }
         }
         Assignment { cluster_queue: Arc::clone(name), pod_sets: assigned.into_values().collect() }
@@ -445,7 +446,7 @@ fn of(usage: &Usage, pair: PairId) -> i128 {
     at.ok().and_then(|at| usage.get(at)).map_or(0, |(_, amount)| *amount)
 }
 
-fn plain_blocker(pod_set: &Arc<str>, flavor: &str, resource: &str, kind: BlockerKind) -> Blocker {
+pub(super) fn plain_blocker(pod_set: &Arc<str>, flavor: &str, resource: &str, kind: BlockerKind) -> Blocker {
     Blocker {
         pod_set: Arc::clone(pod_set),
         flavor: Arc::from(flavor),

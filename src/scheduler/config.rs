@@ -5,10 +5,11 @@ use crate::api::v1beta2::{ClusterQueuePreemption, FlavorFungibility, QueueingStr
 use crate::queue::{Variant, Verdict};
 use crate::quota::{FlavorResource, NodeRef, ResourceGroup};
 use crate::resources::Amount;
+use crate::topology::{Occupancy, Rules};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What becomes of resources that a ClusterQueue does not name.
@@ -79,6 +80,14 @@ pub struct EngineGates {
     pub elastic_slices: bool,
     /// `PrioritizePreemptorWorkloads`
     pub prioritize_preemptors: bool,
+    /// `TopologyAwareScheduling`
+    pub topology: bool,
+    /// `TASFailedNodeReplacementFailFast`
+    pub fail_fast: bool,
+    /// `TASRecomputeAssignmentWithinSchedulingCycle`
+    pub recompute_topology: bool,
+    /// Gates that change placements.
+    pub placement: Rules,
 }
 
 impl Default for EngineGates {
@@ -95,6 +104,10 @@ impl Default for EngineGates {
             orchestrated_preemption: false,
             elastic_slices: true,
             prioritize_preemptors: false,
+            topology: true,
+            fail_fast: true,
+            recompute_topology: true,
+            placement: Rules::default(),
         }
     }
 }
@@ -155,6 +168,10 @@ pub struct ClusterQueue {
     pub usage_based: bool,
     /// With concurrent admission: the least preferred flavor that a workload may migrate to, if there is a limit.
     pub last_acceptable_flavor: Option<Arc<str>>,
+    /// Flavors whose nodes are made only after the reservation: their topology is assigned in a second pass.
+    pub provisioned_flavors: BTreeSet<Arc<str>>,
+    /// Whether another cluster assigns the topology.
+    pub placed_elsewhere: bool,
 }
 
 /// The entry of a namespace, as admission fair sharing sees it.
@@ -191,6 +208,8 @@ pub struct Charge {
     pub queued_since: Timestamp,
     /// What it is one of several alternatives of.
     pub variant: Option<Arc<Variant>>,
+    /// Where its pods stand.
+    pub topology: Vec<Occupancy>,
 }
 
 impl Inactive {

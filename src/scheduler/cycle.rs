@@ -10,6 +10,7 @@ use super::engine::Engine;
 use super::lineup::Lineup;
 use super::nominate::{Entry, Found, Plan, Short, found};
 use super::preemption::Target;
+use super::topology::{Taken, view};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy};
@@ -20,12 +21,31 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// What a plan lacks.
+#[derive(Default)]
+struct Lacking {
+    /// Quota.
+    pairs: BTreeSet<PairId>,
+    /// Whether somebody else has the places on nodes.
+    places: bool,
+}
+
+impl Lacking {
+    fn is_empty(&self) -> bool {
+        self.pairs.is_empty() && !self.places
+    }
+
+    fn only_places(&self) -> bool {
+        self.pairs.is_empty() && self.places
+    }
+}
+
 /// What has happened in this cycle so far.
 #[derive(Default)]
 struct Turn {
     now: Timestamp,
     /// Claims in the plan, to be undone at the end.
-    reserved: Vec<(NodeId, Usage)>,
+    reserved: Vec<Taken>,
     /// Trees whose next cycle starts from something else than this one.
     moved: BTreeSet<NodeId>,
     /// Trees with claims of blocked heads.
@@ -50,8 +70,8 @@ impl Engine {
         while let Some(entry) = lineup.next(&mut self.tree, &self.settings) {
             decisions.extend(self.process(entry, &mut turn));
         }
-        for (node, usage) in turn.reserved {
-            self.tree.plan(node, &usage, -1);
+        for taken in turn.reserved {
+            self.shift(&taken, -1, Layer::Planned);
         }
         decisions
     }
@@ -127,7 +147,7 @@ impl Engine {
             }
             Found::Short(_) => self.give_up(&entry, turn),
             Found::Fits(plan) => self.process_fit(&entry, *plan, turn),
-            Found::Preempts(plan, targets) => self.process_preemption(&entry, *plan, targets, turn),
+            Found::Preempts(plan, targets) => self.process_preemption(&entry, *plan, targets, false, turn),
         };
         let Workload { key, uid, .. } = entry.workload;
         Some(Decision { key, uid, outcome })
@@ -142,7 +162,10 @@ impl Engine {
 
     fn process_fit(&mut self, entry: &Entry, plan: Plan, turn: &mut Turn) -> Outcome {
         let root = self.root_of(entry);
-        let short = self.lacking(entry, &plan.judgement.usage, &[], Layer::Planned);
+        let short = self.lacking(entry, &plan, &[], Layer::Planned);
+        if short.only_places() && self.settings.gates.recompute_topology {
+            return self.process_again(entry, plan, turn);
+        }
         if short.is_empty() {
             match self.migration(entry) {
                 Some(Ok(sibling)) => return self.preempt(entry, plan, &[sibling], turn),
@@ -150,7 +173,7 @@ impl Engine {
                 None => {}
             }
             turn.moved.insert(root);
-            if self.lacking(entry, &plan.judgement.usage, &[], Layer::Held).is_empty() {
+            if self.lacking(entry, &plan, &[], Layer::Held).is_empty() {
                 return self.admit(&entry.workload, &plan);
             }
             return self.wait_for_room(entry, &plan, turn.now);
@@ -159,7 +182,7 @@ impl Engine {
     }
 
     /// Another head of this cycle was faster; or, if none was, blocked heads keep the quota.
-    fn pass_over(&mut self, entry: &Entry, plan: Plan, short: BTreeSet<PairId>, turn: &mut Turn) -> Outcome {
+    fn pass_over(&mut self, entry: &Entry, plan: Plan, short: Lacking, turn: &mut Turn) -> Outcome {
         let root = self.root_of(entry);
         if turn.moved.contains(&root) || self.earmarks.contains_key(entry.key()) {
             self.pending.keep(&entry.queue, entry.class, plan.judgement.cursor);
@@ -169,7 +192,7 @@ impl Engine {
         let names: Vec<&str> = claims.iter().map(|name| &**name).collect();
         let text = format!("the quota is kept for the head of ClusterQueue {}", names.join(", "));
         let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForQuota, &text));
-        let waits = Waits { tree: Some(root), any: short, claims, ..Waits::default() };
+        let waits = Waits { tree: Some(root), any: short.pairs, claims, ..Waits::default() };
         let parked = Parked { aside: false, claim: None, waits };
         self.pending.park(&entry.queue, entry.class, &verdict, parked);
         Outcome::Pending(verdict)
@@ -179,7 +202,7 @@ impl Engine {
     fn wait_for_room(&mut self, entry: &Entry, plan: &Plan, now: Timestamp) -> Outcome {
         let text = "The quota is being freed by workloads that were preempted";
         let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForPreemptedWorkloads, text));
-        let verdict = self.keep_room(entry, &plan.judgement.usage, verdict, BTreeMap::new(), now);
+        let verdict = self.keep_room(entry, plan, verdict, BTreeMap::new(), now);
         Outcome::Pending(verdict)
     }
 
@@ -187,7 +210,7 @@ impl Engine {
     fn keep_room(
         &mut self,
         entry: &Entry,
-        usage: &Usage,
+        plan: &Plan,
         verdict: Arc<Verdict>,
         victims: BTreeMap<ObjectKey, PreemptionReason>,
         now: Timestamp,
@@ -195,11 +218,15 @@ impl Engine {
         let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
             return verdict;
         };
+        let usage = &plan.judgement.usage;
+        let stand = Arc::new(self.topology.footprint(&plan.judgement.stand.new_occupancies()));
         let known = self.earmarks.get(entry.key()).filter(|known| known.node == node);
-        if let Some(known) = known.filter(|known| known.usage == *usage && victims.is_empty()) {
+        let same = |known: &&Earmark| known.usage == *usage && known.stand == stand && victims.is_empty();
+        if let Some(known) = known.filter(same) {
             let waits = Waits {
                 tree: Some(self.tree.root(node)),
                 any: usage.iter().map(|(pair, _)| *pair).collect(),
+                places: self.topology.flavors_of(&stand),
                 ..Waits::default()
             };
             let parked = Parked { aside: false, claim: None, waits };
@@ -211,7 +238,8 @@ impl Engine {
         let since = old.as_ref().map_or(now, |old| old.since);
         let before = old.map(|old| old.victims).unwrap_or_default();
         let victims = before.into_iter().chain(victims).collect();
-        let earmark = Earmark { node, usage: usage.clone(), since, victims, verdict: Arc::clone(&verdict) };
+        let (usage, verdict_kept) = (usage.clone(), Arc::clone(&verdict));
+        let earmark = Earmark { node, usage, stand, since, victims, verdict: verdict_kept };
         self.earmark(entry.key(), earmark);
         verdict
     }
@@ -221,6 +249,7 @@ impl Engine {
         entry: &Entry,
         mut plan: Plan,
         mut targets: Vec<Target>,
+        again: bool,
         turn: &mut Turn,
     ) -> Outcome {
         let overlaps = targets.iter().any(|target| turn.victims.contains(target.key()));
@@ -230,7 +259,7 @@ impl Engine {
             let Some((judged, victims)) = again else {
                 return skipped("The ClusterQueue is gone");
             };
-            match found(judged, victims) {
+            match found(judged, victims, &mut self.topology) {
                 Found::Fits(plan) => {
                     turn.moved.insert(self.root_of(entry));
                     return self.wait_for_room(entry, &plan, turn.now);
@@ -246,12 +275,35 @@ impl Engine {
         if entry.workload.gated {
             return self.park_gated(entry, plan);
         }
-        let short = self.lacking(entry, &plan.judgement.usage, &targets, Layer::Planned);
+        let short = self.lacking(entry, &plan, &targets, Layer::Planned);
+        if short.only_places() && self.settings.gates.recompute_topology && !again {
+            return self.process_again(entry, plan, turn);
+        }
         if !short.is_empty() {
             return self.pass_over(entry, plan, short, turn);
         }
         turn.moved.insert(self.root_of(entry));
         self.preempt(entry, plan, &targets, turn)
+    }
+
+    /// The quota is there, but others of this cycle took the places: with the same flavors it looks for others.
+    fn process_again(&mut self, entry: &Entry, mut plan: Plan, turn: &mut Turn) -> Outcome {
+        let picks = std::mem::take(&mut plan.judgement.picks);
+        let Some((judged, victims)) = self.judge(&entry.queue, &entry.workload, None, Some(&picks)) else {
+            return skipped("The ClusterQueue is gone");
+        };
+        match found(judged, victims, &mut self.topology) {
+            Found::Fits(plan) => {
+                turn.moved.insert(self.root_of(entry));
+                if self.lacking(entry, &plan, &[], Layer::Held).is_empty() {
+                    return self.admit(&entry.workload, &plan);
+                }
+                self.wait_for_room(entry, &plan, turn.now)
+            }
+            Found::Preempts(plan, targets) => self.process_preemption(entry, *plan, targets, true, turn),
+            Found::Short(short) => self.short_after_all(entry, *short, turn),
+            Found::Parked(..) | Found::Claims(_) => skipped(""),
+        }
     }
 
     fn short_after_all(&mut self, entry: &Entry, short: Short, turn: &mut Turn) -> Outcome {
@@ -286,44 +338,33 @@ impl Engine {
         let text = format!("Pending the {what} of {} workload(s)", targets.len());
         let verdict = Arc::new(Verdict {
             reason: PendingReason::WaitingForPreemptedWorkloads,
-            blockers: plan.judgement.blockers,
+            blockers: plan.judgement.blockers.clone(),
             text: Arc::from(text),
         });
         let victims = targets.iter().map(|target| (target.key().clone(), target.reason)).collect();
-        let verdict = self.keep_room(entry, &plan.judgement.usage, verdict, victims, turn.now);
+        let verdict = self.keep_room(entry, &plan, verdict, victims, turn.now);
         let victims = targets.iter().filter_map(|target| self.preemption_of(target.key()));
         Outcome::Preempting(verdict, victims.map(|preemption| preemption.victim).collect())
     }
 
-    /// What of the usage the queue could not take, with targets gone and without what it has itself already.
-    fn lacking(
-        &mut self,
-        entry: &Entry,
-        usage: &Usage,
-        targets: &[Target],
-        layer: Layer,
-    ) -> BTreeSet<PairId> {
+    /// What of a plan could not be had, with targets gone and without what the workload has itself already.
+    fn lacking(&mut self, entry: &Entry, plan: &Plan, targets: &[Target], layer: Layer) -> Lacking {
+        let usage = &plan.judgement.usage;
         let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
-            return usage.iter().map(|(pair, _)| *pair).collect();
+            return Lacking { pairs: usage.iter().map(|(pair, _)| *pair).collect(), places: true };
         };
         let mut out = if layer == Layer::Planned { self.own_in_plan(&entry.workload) } else { Vec::new() };
         if layer == Layer::Held {
-            out.extend(self.replaced(&entry.workload).map(|old| (old.node, old.usage.clone())));
+            out.extend(self.replaced(&entry.workload).map(Taken::by));
         }
-        out.extend(targets.iter().map(|target| (target.holder.node, target.holder.usage.clone())));
-        self.shift(&out, -1, layer);
+        out.extend(targets.iter().map(|target| Taken::by(&target.holder)));
+        out.iter().for_each(|taken| self.shift(taken, -1, layer));
         let fits = |(pair, need): &(PairId, i128)| *need <= self.tree.available(node, *pair, layer).max(0);
-        let lacking = usage.iter().filter(|part| !fits(part)).map(|(pair, _)| *pair).collect();
-        self.shift(&out, 1, layer);
-        lacking
-    }
-
-    fn shift(&mut self, usages: &[(NodeId, Usage)], sign: i128, layer: Layer) {
-        for (node, usage) in usages {
-            for (pair, amount) in usage {
-                self.tree.try_out(*node, *pair, sign * amount, layer);
-            }
-        }
+        let pairs = usage.iter().filter(|part| !fits(part)).map(|(pair, _)| *pair).collect();
+        let stand = self.topology.footprint(&plan.judgement.stand.new_occupancies());
+        let places = self.topology.can_take(&stand, view(layer));
+        out.iter().for_each(|taken| self.shift(taken, 1, layer));
+        Lacking { pairs, places: !places }
     }
 
     fn replaced(&self, workload: &Workload) -> Option<&super::ledger::Holder> {
@@ -331,10 +372,14 @@ impl Engine {
     }
 
     /// What stands in the plan for the workload itself: room kept for it, and the slice that it takes over from.
-    pub(super) fn own_in_plan(&self, workload: &Workload) -> Vec<(NodeId, Usage)> {
-        let kept = self.earmarks.get(&workload.key).map(|earmark| (earmark.node, earmark.usage.clone()));
+    pub(super) fn own_in_plan(&self, workload: &Workload) -> Vec<Taken> {
+        let kept = self.earmarks.get(&workload.key).map(|earmark| Taken {
+            node: earmark.node,
+            usage: earmark.usage.clone(),
+            stand: Arc::clone(&earmark.stand),
+        });
         let old = self.replaced(workload).filter(|old| old.leaves_for.is_none());
-        kept.into_iter().chain(old.map(|old| (old.node, old.usage.clone()))).collect()
+        kept.into_iter().chain(old.map(Taken::by)).collect()
     }
 
     /// Charges an assignment.
@@ -358,6 +403,7 @@ impl Engine {
             evicted: false,
             queued_since: workload.queued_since,
             variant: workload.variant.clone(),
+            topology: plan.judgement.stand.occupancies(),
         };
         if let Some(old) = &workload.replaces {
             self.release(&old.clone());
@@ -384,8 +430,9 @@ impl Engine {
             (*pair, amount)
         };
         let usage: Usage = claim.usage.iter().map(amount).collect();
-        self.tree.plan(node, &usage, 1);
-        turn.reserved.push((node, usage));
+        let taken = Taken { node, usage, stand: Arc::clone(&claim.stand) };
+        self.shift(&taken, 1, Layer::Planned);
+        turn.reserved.push(taken);
         if self.strategy(&entry.queue) == QueueingStrategy::StrictFIFO {
             turn.claims.entry(root).or_default().insert(Arc::clone(&entry.queue));
         } else {

@@ -3,6 +3,7 @@
 use crate::api::ObjectKey;
 use crate::queue::Verdict;
 use crate::resources::Requests;
+use crate::topology::Placement;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -95,6 +96,18 @@ pub struct Assignment {
     pub pod_sets: Vec<PodSetAssignment>,
 }
 
+/// Where the pods of a pod set go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Topology {
+    /// Wherever the nodes of the flavors are.
+    #[default]
+    Free,
+    /// To be assigned when the nodes are there.
+    Delayed,
+    /// To these domains.
+    Placed(Placement),
+}
+
 /// The quota that one pod set is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSetAssignment {
@@ -106,4 +119,6 @@ pub struct PodSetAssignment {
     pub flavors: BTreeMap<Arc<str>, Arc<str>>,
     /// Total by resource.
     pub usage: Requests,
+    /// Where the pods go, if their topology matters.
+    pub topology: Topology,
 }

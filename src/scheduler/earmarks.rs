@@ -10,6 +10,7 @@ use super::engine::{Engine, negated};
 use crate::api::ObjectKey;
 use crate::queue::{Parked, Verdict, Waits};
 use crate::quota::{Layer, NodeId, Usage};
+use crate::topology::{Footprint, View};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ const PATIENCE: SignedDuration = SignedDuration::from_mins(30);
 pub(super) struct Earmark {
     pub(super) node: NodeId,
     pub(super) usage: Usage,
+    /// Room on nodes.
+    pub(super) stand: Arc<Footprint>,
     pub(super) since: Timestamp,
     /// Those who must go for it, and why.
     pub(super) victims: BTreeMap<ObjectKey, PreemptionReason>,
@@ -45,14 +48,17 @@ impl Engine {
         for victim in earmark.victims.keys() {
             if let Some(holder) = self.holders.set_leaving(victim, Some(key.clone())) {
                 self.tree.hold(holder.node, &negated(&holder.usage), &[Layer::Planned]);
+                self.topology.shift(&holder.stand, -1, View::Planned);
             }
         }
         self.tree.hold(earmark.node, &earmark.usage, &[Layer::Planned]);
+        self.topology.shift(&earmark.stand, 1, View::Planned);
         let queue = self.pending.workload(key).map(|workload| Arc::clone(&workload.cluster_queue));
         if let (Some(queue), Some(class)) = (queue, self.pending.single_out(key)) {
             let any = earmark.usage.iter().map(|(pair, _)| *pair).collect();
             let tree = Some(self.tree.root(earmark.node));
-            let waits = Waits { tree, any, ..Waits::default() };
+            let places = self.topology.flavors_of(&earmark.stand);
+            let waits = Waits { tree, any, places, ..Waits::default() };
             let verdict = Arc::clone(&earmark.verdict);
             self.pending.park(&queue, class, &verdict, Parked { aside: false, claim: None, waits });
         }
@@ -63,11 +69,13 @@ impl Engine {
     pub(super) fn cancel_earmark(&mut self, key: &ObjectKey) -> Option<Earmark> {
         let earmark = self.earmarks.remove(key)?;
         self.hold(earmark.node, &negated(&earmark.usage), &[Layer::Planned]);
+        self.stand(&earmark.stand, -1, &[Layer::Planned]);
         for victim in earmark.victims.keys() {
             let leaves =
                 self.holders.get(victim).is_some_and(|holder| holder.leaves_for.as_ref() == Some(key));
             if let Some(holder) = leaves.then(|| self.holders.set_leaving(victim, None)).flatten() {
                 self.hold(holder.node, &holder.usage, &[Layer::Planned]);
+                self.stand(&holder.stand, 1, &[Layer::Planned]);
             }
         }
         self.pending.rejoin(key);

@@ -10,6 +10,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{Queues, Rank, Verdict, Workload};
 use crate::quota::{Layer, Moved, NodeConfig, NodeId, NodeRef, Tree, Usage};
+use crate::topology::Cluster;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use std::sync::Arc;
 pub struct Engine {
     pub(super) settings: EngineSettings,
     pub(super) tree: Tree,
+    pub(super) topology: Cluster,
     pub(super) pending: Queues,
     pub(super) holders: Holders,
     pub(super) queues: BTreeMap<Arc<str>, Queue>,
@@ -67,6 +69,7 @@ impl Engine {
         for queue in self.queues.iter().filter(|(_, queue)| uses(queue)).map(|(queue, _)| queue) {
             self.pending.config_changed(queue, None);
         }
+        self.flavor_changed(name);
     }
 
     /// Sets or removes a cohort. One that is referred to exists without quota of its own.
@@ -204,17 +207,19 @@ impl Engine {
         let old = self.holders.get(key).cloned();
         let same = old.as_ref().filter(|old| old.charge.uid == charge.uid && old.node == node);
         let leaves_for = same.and_then(|old| old.leaves_for.clone());
-        if same.is_some_and(|old| old.usage == usage) {
-            self.holders.insert(Holder { key: key.clone(), charge, node, usage, leaves_for });
+        let stand = Arc::new(self.topology.footprint(&charge.topology));
+        if same.is_some_and(|old| old.usage == usage && old.stand == stand) {
+            self.holders.insert(Holder { key: key.clone(), charge, node, usage, stand, leaves_for });
             return;
         }
         // The new comes before the old goes, so that its node of the tree is never without either.
         let layers = layers(leaves_for.as_ref());
         self.hold(node, &usage, layers);
+        self.stand(&stand, 1, layers);
         if let Some(old) = old {
             self.give_back(&old);
         }
-        self.holders.insert(Holder { key: key.clone(), charge, node, usage, leaves_for });
+        self.holders.insert(Holder { key: key.clone(), charge, node, usage, stand, leaves_for });
     }
 
     /// The workload holds nothing any more.
@@ -227,6 +232,7 @@ impl Engine {
     fn give_back(&mut self, holder: &Holder) {
         let back = negated(&holder.usage);
         self.hold(holder.node, &back, layers(holder.leaves_for.as_ref()));
+        self.stand(&holder.stand, -1, layers(holder.leaves_for.as_ref()));
     }
 
     /// Moves usage in the tree and wakes what waited for it.

@@ -120,6 +120,7 @@ impl Field<'_> {
             queued_since: asker.queued_since,
             usage: &usage,
             short: &[pair],
+            parts: &[],
         };
         let targets = self.targets(&preemptor);
         if targets.is_empty() {

@@ -3,6 +3,7 @@
 use super::config::Charge;
 use crate::api::ObjectKey;
 use crate::quota::{FlavorResource, NodeId, Usage};
+use crate::topology::Footprint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ pub(super) struct Holder {
     pub(super) node: NodeId,
     /// What it holds, by number.
     pub(super) usage: Usage,
+    /// What it takes of nodes.
+    pub(super) stand: Arc<Footprint>,
     /// The workload that it must make room for: in the plan it is gone.
     pub(super) leaves_for: Option<ObjectKey>,
 }

@@ -23,6 +23,7 @@ mod matching;
 mod nominate;
 mod preemption;
 mod report;
+mod topology;
 mod usage_order;
 mod usage_share;
 mod variants;
@@ -33,6 +34,6 @@ pub use config::{
     AdmissionFairSharing, Charge, ClusterQueue, Cohort, EngineGates, EngineSettings, FairStrategy, Flavor,
     Inactive, LocalQueue, Undeclared,
 };
-pub use decision::{Assignment, Decision, Outcome, PodSetAssignment, PreemptionReason, Victim};
+pub use decision::{Assignment, Decision, Outcome, PodSetAssignment, PreemptionReason, Topology, Victim};
 pub use earmarks::Preemption;
 pub use engine::Engine;

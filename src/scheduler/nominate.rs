@@ -5,10 +5,12 @@ use super::engine::Engine;
 use super::fit::Mode;
 use super::matching::selects;
 use super::preemption::{Field, Preemptor, Target};
+use super::topology;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{Claim, ClassId, Cursor, OrderKey, PodSet, Verdict, Waits, Workload};
-use crate::quota::Usage;
+use crate::quota::{Layer, Usage};
+use crate::topology::Cluster;
 use std::sync::Arc;
 
 /// A head of this cycle after nomination.
@@ -92,7 +94,7 @@ impl Engine {
         }
         let (plan, targets) = self.judge(name, &workload, cursor.as_ref(), None)?;
         let (borrows, usage) = (plan.judgement.borrows, plan.judgement.usage.clone());
-        let found = found(plan, targets);
+        let found = found(plan, targets, &mut self.topology);
         Some(Entry { queue, class, workload, borrows, usage, found })
     }
 
@@ -105,8 +107,8 @@ impl Engine {
         bound: Option<&[super::assign::Pick]>,
     ) -> Option<(Plan, Vec<Target>)> {
         let own = self.own_in_plan(workload);
-        for (node, usage) in &own {
-            self.tree.plan(*node, usage, -1);
+        for taken in &own {
+            self.shift(taken, -1, Layer::Planned);
         }
         let queue = self.queues.get(name)?;
         let mut field = Field {
@@ -115,6 +117,7 @@ impl Engine {
             holders: &self.holders,
             inactive: &self.inactive,
             order: &self.order,
+            topology: &mut self.topology,
         };
         let question = Question {
             workload,
@@ -127,21 +130,22 @@ impl Engine {
             cycle: self.cycles,
         };
         let judged = judge_with_partial(&mut field, &question);
-        for (node, usage) in &own {
-            self.tree.plan(*node, usage, 1);
+        for taken in &own {
+            self.shift(taken, 1, Layer::Planned);
         }
         Some(judged)
     }
 }
 
 /// What becomes of a plan and its victims.
-pub(super) fn found(plan: Plan, targets: Vec<Target>) -> Found {
+pub(super) fn found(plan: Plan, targets: Vec<Target>, topology: &mut Cluster) -> Found {
     match plan.judgement.mode {
         Mode::Fit => Found::Fits(Box::new(plan)),
         _ if !targets.is_empty() => Found::Preempts(Box::new(plan), targets),
         mode => {
-            let Judgement { usage, borrows, reason, blockers, waits, cursor, .. } = plan.judgement;
-            let claim = mode.needs_room().then_some(Claim { usage, borrows });
+            let Judgement { usage, borrows, reason, blockers, waits, cursor, stand, .. } = plan.judgement;
+            let stand = Arc::new(topology.footprint(&stand.occupancies()));
+            let claim = mode.needs_room().then_some(Claim { usage, borrows, stand });
             let verdict = Verdict { reason, blockers, text: Arc::from("") };
             Found::Short(Box::new(Short { verdict, waits, claim, aside: false, cursor }))
         }
@@ -203,7 +207,8 @@ fn judge_once(field: &mut Field, question: &Question) -> (Judgement, Vec<Target>
 }
 
 fn judge_from(field: &mut Field, question: &Question) -> (Judgement, Vec<Target>) {
-    let judgement = assign(field, question);
+    let mut judgement = assign(field, question);
+    topology::place(field, question, &mut judgement);
     if !judgement.mode.needs_room() {
         return (judgement, Vec::new());
     }
@@ -214,6 +219,8 @@ fn judge_from(field: &mut Field, question: &Question) -> (Judgement, Vec<Target>
         queued_since: asker.queued_since,
         usage: &judgement.usage,
         short: &judgement.short,
+        parts: &judgement.stand.parts,
     });
+    topology::reserve(field, &mut judgement, &targets);
     (judgement, targets)
 }

@@ -4,6 +4,7 @@
 //! cluster; then the scheduler is driven by hand, and the statuses are those that a leader would write.
 //! Invariant: nothing here decides; what comes out is a function of what went in, byte by byte.
 
+mod cluster;
 mod manifest;
 mod outcome;
 mod replay;

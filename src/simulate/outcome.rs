@@ -1,5 +1,6 @@
 //! What came of a scenario.
 
+use crate::api::v1beta2::{DelayedTopologyRequestState, TopologyAssignment};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -43,4 +44,10 @@ pub struct PodSetGrant {
     pub flavors: BTreeMap<String, String>,
     /// Total by resource, as quantities.
     pub resource_usage: BTreeMap<String, String>,
+    /// Where the pods go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology_assignment: Option<TopologyAssignment>,
+    /// Whether the topology is assigned later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delayed_topology_request: Option<DelayedTopologyRequestState>,
 }

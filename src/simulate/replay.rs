@@ -1,5 +1,6 @@
 //! Replays one recorded scenario on a core that does not lead.
 
+use super::cluster;
 use super::outcome::{Grant, Outcome, PodSetGrant};
 use super::scenario::{Scenario, ScenarioError};
 use crate::api::ObjectKey;
@@ -50,6 +51,7 @@ impl Stage {
         for kind in Kind::all() {
             state.apply(Delta::Synced { kind }, now);
         }
+        cluster::feed(state.engine_mut(), &scenario.objects);
         state.queue_obstructed();
         let before: BTreeMap<_, _> = state.statuses().map(|(key, s)| (key.clone(), s.clone())).collect();
         Ok(Self { state, now, objects, statuses: before.clone(), before, preempting: BTreeSet::new() })
@@ -132,6 +134,8 @@ fn grant(admission: &Admission) -> Grant {
         count: set.count,
         flavors: set.flavors.clone(),
         resource_usage: set.resource_usage.iter().map(|(r, q)| (r.clone(), q.0.clone())).collect(),
+        topology_assignment: set.topology_assignment.clone(),
+        delayed_topology_request: set.delayed_topology_request,
     });
     Grant { cluster_queue: admission.cluster_queue.clone(), pod_sets: pod_sets.collect() }
 }

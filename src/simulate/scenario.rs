@@ -145,6 +145,12 @@ fn gates(set: &BTreeMap<String, bool>) -> EngineGates {
             "MultiKueueOrchestratedPreemption" => &mut gates.orchestrated_preemption,
             "ElasticJobsViaWorkloadSlices" => &mut gates.elastic_slices,
             "PrioritizePreemptorWorkloads" => &mut gates.prioritize_preemptors,
+            "TopologyAwareScheduling" => &mut gates.topology,
+            "TASFailedNodeReplacementFailFast" => &mut gates.fail_fast,
+            "TASRecomputeAssignmentWithinSchedulingCycle" => &mut gates.recompute_topology,
+            "TASProfileMixed" => &mut gates.placement.mixed_profile,
+            "TASBalancedPlacement" => &mut gates.placement.balanced,
+            "TASRespectNodeAffinityPreferred" => &mut gates.placement.affinity,
             _ => continue,
         };
         *gate = *value;

@@ -15,6 +15,7 @@ use crate::lifecycle::{checks, conditions, reservation};
 use crate::quota::FlavorResource;
 use crate::resources::{self, Amount, Requests, amounts, apply_overhead, limit_range, pod_quantities};
 use crate::scheduler::{Charge, PodSet, PreemptionReason};
+use crate::topology::Pods;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -178,7 +179,12 @@ impl State {
                 requests: amounts(&self.settings.transform.apply(pod_quantities(&spec))),
                 node_selector: Arc::new(spec.node_selector.clone().unwrap_or_default()),
                 required_affinity: required_affinity(&spec),
-                tolerations: spec.tolerations.unwrap_or_default(),
+                tolerations: spec.tolerations.clone().unwrap_or_default(),
+                pods: Arc::new(Pods::new(
+                    &spec,
+                    amounts(&pod_quantities(&spec)),
+                    set.topology.as_deref().cloned(),
+                )),
                 group: set.topology.as_ref().and_then(|t| t.pod_set_group_name.as_deref()).map(Arc::from),
             });
         }
@@ -224,6 +230,7 @@ impl State {
             evicted: conditions::is_true(&record.status, ConditionType::Evicted),
             queued_since: self.queued_since(record),
             variant: record.variant.clone(),
+            topology: self.occupancies(record, admission),
         })
     }
 

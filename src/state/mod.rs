@@ -27,6 +27,7 @@ mod tallies;
 mod telling;
 mod timers;
 mod tombstones;
+mod topology;
 mod workload_step;
 mod writes;
 

@@ -152,7 +152,8 @@ fn admission_of(assignment: &Assignment) -> Admission {
     let pod_set_assignments = assignment
         .pod_sets
         .iter()
-        .map(|set| PodSetAssignment {
+        .map(|set| (set, super::topology::written(&set.topology)))
+        .map(|(set, (topology_assignment, delayed_topology_request))| PodSetAssignment {
             name: set.name.to_string(),
             flavors: set.flavors.iter().map(|(r, f)| (r.to_string(), f.to_string())).collect(),
             resource_usage: set
@@ -161,8 +162,8 @@ fn admission_of(assignment: &Assignment) -> Admission {
                 .map(|(r, a)| (r.to_string(), Quantity(resources::quantity_text(r, *a))))
                 .collect(),
             count: Some(set.count),
-            topology_assignment: None,
-            delayed_topology_request: None,
+            topology_assignment,
+            delayed_topology_request,
         })
         .collect();
     Admission { cluster_queue: assignment.cluster_queue.to_string(), pod_set_assignments }

@@ -19,6 +19,7 @@ impl State {
             return self.configured.remove(name).is_some();
         };
         let spec = &record.object.spec;
+        let (provisioned_flavors, placed_elsewhere) = self.delays(spec);
         let queue = ClusterQueue {
             cohort: spec.cohort_name.as_deref().map(Arc::from),
             strategy: spec.queueing_strategy,
@@ -41,6 +42,8 @@ impl State {
                 .and_then(|policy| policy.migration.constraints.as_ref())
                 .and_then(|constraints| constraints.last_acceptable_flavor_name.as_deref())
                 .map(Arc::from),
+            provisioned_flavors,
+            placed_elsewhere,
         };
         if self.configured.get(name) == Some(&queue) {
             return false;

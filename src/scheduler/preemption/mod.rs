@@ -15,6 +15,7 @@ use super::usage_order::UsageOrder;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{BorrowPolicy, ReclaimPolicy};
 use crate::quota::{Layer, NodeId, PairId, Tree, Usage};
+use crate::topology::{Cluster, Part, View};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub(super) struct Field<'a> {
     /// ClusterQueues whose workloads nobody may take.
     pub(super) inactive: &'a BTreeSet<NodeId>,
     pub(super) order: &'a UsageOrder,
+    pub(super) topology: &'a mut Cluster,
 }
 
 /// A workload that needs room.
@@ -39,6 +41,8 @@ pub(super) struct Preemptor<'a> {
     pub(super) usage: &'a Usage,
     /// Where it does not fit.
     pub(super) short: &'a [PairId],
+    /// Pods that need a place on nodes.
+    pub(super) parts: &'a [Part],
 }
 
 /// One that could go.
@@ -71,21 +75,27 @@ impl Field<'_> {
         }
     }
 
-    /// Whether the usage fits the plan of the preemptor's queue.
-    fn fits(&self, preemptor: &Preemptor, borrowing: bool) -> bool {
+    /// Whether the usage fits the plan of the preemptor's queue, and the pods the nodes.
+    fn fits(&mut self, preemptor: &Preemptor, borrowing: bool) -> bool {
         let node = preemptor.queue.node;
-        preemptor.usage.iter().all(|(pair, amount)| {
+        let quota = preemptor.usage.iter().all(|(pair, amount)| {
             let own = borrowing || !self.tree.borrows_with(node, *pair, *amount, Layer::Planned);
             own && *amount <= self.tree.available(node, *pair, Layer::Planned).max(0)
-        })
+        });
+        let rules = self.settings.gates.placement;
+        quota
+            && (preemptor.parts.is_empty()
+                || self.topology.place_all(preemptor.parts, View::Planned, rules).is_ok())
     }
 
     pub(super) fn take_out(&mut self, holder: &Holder) {
         self.tree.plan(holder.node, &holder.usage, -1);
+        self.topology.shift(&holder.stand, -1, View::Planned);
     }
 
     pub(super) fn put_back(&mut self, holder: &Holder) {
         self.tree.plan(holder.node, &holder.usage, 1);
+        self.topology.shift(&holder.stand, 1, View::Planned);
     }
 
     /// Lets go of victims that turn out not to be needed, from the last but one to the first, and puts all back.

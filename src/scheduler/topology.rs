@@ -1,0 +1,312 @@
+//! Places on nodes in judging: which pods need one, whether they find one in the plan, and what that means.
+//!
+//! Nothing is decided here. What a workload holds on nodes moves with its quota, in the same two layers: in fact, and in
+//! the plan where victims are gone and those for whom they go are in.
+
+use super::assign::{Judgement, Pick, Question, plain_blocker};
+use super::compiled::{Group, Queue};
+use super::config::Flavor;
+use super::decision::Topology;
+use super::engine::Engine;
+use super::fit::Mode;
+use super::ledger::Holder;
+use super::preemption::{Field, Target};
+use crate::api::reason::PendingReason;
+use crate::queue::{BlockerKind, PodSet};
+use crate::quota::{Layer, NodeId, Usage};
+use crate::topology::{Cluster, FlavorSpec, Footprint, NodeSpec, Occupancy, Part, Path, Placement, View};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Pods of a workload that need a place, and where they would go.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stand {
+    pub(super) parts: Vec<Part>,
+    /// Place of the pod set of each part.
+    pub(super) members: Vec<usize>,
+    /// By part, once they were found.
+    pub(super) placements: Vec<Placement>,
+    /// Pod sets that get their place later.
+    pub(super) delayed: BTreeSet<usize>,
+}
+
+impl Stand {
+    /// Where the pods of a pod set go.
+    pub(super) fn of(&self, pod_set: usize) -> Topology {
+        let part = self.members.iter().position(|member| *member == pod_set);
+        match part.and_then(|part| self.placements.get(part)) {
+            Some(placement) => Topology::Placed(placement.clone()),
+            None if self.delayed.contains(&pod_set) => Topology::Delayed,
+            None => Topology::Free,
+        }
+    }
+
+    /// What they take on nodes.
+    pub(super) fn occupancies(&self) -> Vec<Occupancy> {
+        let pairs = self.parts.iter().zip(&self.placements);
+        pairs.map(|(part, placement)| part.occupancy(placement.clone())).collect()
+    }
+
+    /// What they take beside what they have already.
+    pub(super) fn new_occupancies(&self) -> Vec<Occupancy> {
+        let pairs = self.parts.iter().zip(&self.placements);
+        pairs.map(|(part, placement)| part.occupancy(part.newly(placement))).collect()
+    }
+
+    fn flavors(&self) -> BTreeSet<Arc<str>> {
+        self.parts.iter().map(|part| Arc::clone(&part.flavor)).collect()
+    }
+}
+
+/// Why a flavor does not suit pods for the sake of topology, if so.
+pub(super) fn mismatch<'a>(
+    field: &Field,
+    question: &Question,
+    name: &Arc<str>,
+    group: &Group,
+    mut sets: impl Iterator<Item = &'a PodSet>,
+) -> Option<String> {
+    if !field.settings.gates.topology {
+        return None;
+    }
+    let has_topology = |name: &str| question.flavors.get(name).is_some_and(|f| f.topology_name.is_some());
+    let mut all = question.queue.groups.iter().flat_map(|group| &group.flavors);
+    let all_topology = all.all(|flavor| has_topology(&flavor.name));
+    let topology = has_topology(name);
+    let why = |set: &PodSet| match (set.pods.is_explicit(), topology) {
+        (true, true) if field.topology.lacks_level(name, &set.pods) => {
+            Some(format!("flavor {name} does not contain the requested level"))
+        }
+        // A group of resources that no node has is quota alone: where the pods go is no matter of its flavors.
+        (true, false) if set.pods.requests.keys().any(|resource| group.position(resource).is_some()) => {
+            Some(format!("flavor {name} does not support topology-aware scheduling"))
+        }
+        (false, true) if !all_topology => {
+            Some(format!("flavor {name} supports only topology-aware scheduling"))
+        }
+        _ => None,
+    };
+    sets.find_map(why)
+}
+
+/// Flavors with a topology that a pod set was given; one without requests has those of its group.
+fn flavors_of<'a>(
+    pick: &Pick,
+    set: &PodSet,
+    queue: &'a Queue,
+    flavors: &BTreeMap<Arc<str>, Flavor>,
+) -> BTreeSet<&'a Arc<str>> {
+    let of = |own: bool| {
+        let given = pick.flavors.iter().filter_map(|(group, flavor)| {
+            let group = queue.groups.get(*group)?;
+            let asks = set.requests.keys().any(|resource| group.position(resource).is_some())
+                || group.position("pods").is_some();
+            (asks || !own).then(|| group.flavors.get(*flavor).map(|flavor| &flavor.name)).flatten()
+        });
+        let has_topology = |name: &&Arc<str>| flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
+        given.filter(has_topology).collect::<BTreeSet<_>>()
+    };
+    if set.requests.is_empty() { of(false) } else { of(true) }
+}
+
+/// The pods of an assignment that need a place.
+fn stand_of(question: &Question, picks: &[Pick]) -> Result<Stand, (usize, &'static str)> {
+    let mut stand = Stand::default();
+    let config = &question.queue.config;
+    for pick in picks {
+        for at in &pick.members {
+            let Some(set) = question.pod_sets.get(*at) else { continue };
+            let mut flavors = flavors_of(pick, set, question.queue, question.flavors).into_iter();
+            let flavor = match (flavors.next(), flavors.next()) {
+                (None, _) if set.pods.is_explicit() => {
+                    return Err((*at, "no flavor with a topology assigned"));
+                }
+                (None, _) => continue,
+                (Some(flavor), None) => flavor,
+                (Some(_), Some(_)) => return Err((*at, "more than one flavor with a topology assigned")),
+            };
+            if config.placed_elsewhere || config.provisioned_flavors.contains(flavor) {
+                stand.delayed.insert(*at);
+                continue;
+            }
+            stand.members.push(*at);
+            stand.parts.push(Part {
+                flavor: Arc::clone(flavor),
+                pods: Arc::clone(&set.pods),
+                count: set.count,
+                group: set.group.clone(),
+                keeps: None,
+            });
+        }
+    }
+    Ok(stand)
+}
+
+/// Looks for places for the pods of an assignment. Where there are none now, it becomes a matter of evictions; where there
+/// would be none without any workload either, it does not fit.
+pub(super) fn place(field: &mut Field, question: &Question, judgement: &mut Judgement) {
+    if !field.settings.gates.topology || judgement.mode == Mode::NoFit {
+        return;
+    }
+    match stand_of(question, &judgement.picks) {
+        Ok(stand) => judgement.stand = stand,
+        Err((at, why)) => {
+            refuse(question, judgement, at, why);
+            (judgement.mode, judgement.reason) = (Mode::NoFit, PendingReason::TopologyPlacementFailed);
+        }
+    }
+    if judgement.stand.parts.is_empty() {
+        return;
+    }
+    if judgement.mode == Mode::Fit && find_places(field, question, judgement, View::Planned) {
+        return;
+    }
+    judgement.waits.places = judgement.stand.flavors();
+    if !find_places(field, question, judgement, View::Empty) {
+        (judgement.mode, judgement.reason) = (Mode::NoFit, PendingReason::TopologyPlacementFailed);
+        return;
+    }
+    judgement.mode = judgement.mode.min(Mode::Preempt);
+    let flavors = judgement.stand.flavors();
+    for (pair, _) in &judgement.usage {
+        let placed = field.tree.pair_name(*pair).is_some_and(|name| flavors.contains(&name.flavor));
+        if placed && !judgement.short.contains(pair) {
+            judgement.short.push(*pair);
+        }
+    }
+    if question.queue.may_preempt() {
+        judgement.waits.freed.extend(judgement.short.iter().copied());
+    }
+}
+
+/// Finds places in a view, or notes why there are none.
+fn find_places(field: &mut Field, question: &Question, judgement: &mut Judgement, view: View) -> bool {
+    let rules = field.settings.gates.placement;
+    let parts = std::mem::take(&mut judgement.stand.parts);
+    let found = field.topology.place_all(&parts, view, rules);
+    let fits = found.is_ok();
+    match found {
+        Ok(placements) => judgement.stand.placements = placements,
+        Err((at, refusal)) => {
+            let member = judgement.stand.members.get(at).copied().unwrap_or_default();
+            if let Some(part) = parts.get(at) {
+                let why = field.topology.explain(part, &refusal, view, rules);
+                refuse(question, judgement, member, &why);
+            }
+        }
+    }
+    judgement.stand.parts = parts;
+    fits
+}
+
+fn refuse(question: &Question, judgement: &mut Judgement, pod_set: usize, why: &str) {
+    let name = question.pod_sets.get(pod_set).map(|set| Arc::clone(&set.name)).unwrap_or_default();
+    let blocker = plain_blocker(&name, "", "", BlockerKind::Mismatch(Arc::from(why)));
+    if !judgement.blockers.contains(&blocker) {
+        judgement.blockers.push(blocker);
+    }
+}
+
+/// Finds the places that pods will have once victims are gone.
+pub(super) fn reserve(field: &mut Field, judgement: &mut Judgement, targets: &[Target]) {
+    if judgement.stand.parts.is_empty() || targets.is_empty() {
+        return;
+    }
+    for target in targets {
+        field.take_out(&target.holder);
+    }
+    let rules = field.settings.gates.placement;
+    if let Ok(placements) = field.topology.place_all(&judgement.stand.parts, View::Planned, rules) {
+        judgement.stand.placements = placements;
+    }
+    for target in targets {
+        field.put_back(&target.holder);
+    }
+}
+
+/// Quota and places that somebody takes in the plan.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    pub(super) node: NodeId,
+    pub(super) usage: Usage,
+    pub(super) stand: Arc<Footprint>,
+}
+
+impl Taken {
+    /// What a holder takes.
+    pub(super) fn by(holder: &Holder) -> Self {
+        Self { node: holder.node, usage: holder.usage.clone(), stand: Arc::clone(&holder.stand) }
+    }
+}
+
+/// The view of nodes that belongs to a layer of quota.
+pub(super) const fn view(layer: Layer) -> View {
+    match layer {
+        Layer::Held => View::Held,
+        Layer::Planned => View::Planned,
+    }
+}
+
+impl Engine {
+    /// Sets the levels of a Topology, or removes it.
+    pub fn set_topology(&mut self, name: &str, levels: Option<Path>) {
+        if self.topology.set_topology(name, levels) {
+            let users = self.flavors.iter().filter(|(_, f)| f.topology_name.as_deref() == Some(name));
+            let users: Vec<Arc<str>> = users.map(|(flavor, _)| Arc::clone(flavor)).collect();
+            self.pending.places_changed(&users);
+        }
+    }
+
+    /// Sets what is known of a node, or removes it.
+    pub fn set_node(&mut self, name: &str, node: Option<NodeSpec>) {
+        let touched = self.topology.set_node(name, node);
+        self.pending.places_changed(&touched);
+    }
+
+    /// Sets what a pod takes of a node that no workload with a topology owns, or removes it.
+    pub fn set_pod(
+        &mut self,
+        key: &crate::api::ObjectKey,
+        takes: Option<(Arc<str>, crate::resources::Requests)>,
+    ) {
+        let touched = self.topology.set_pod(key, takes);
+        self.pending.places_changed(&touched);
+    }
+
+    /// Nodes and what stands on them.
+    pub fn topology(&self) -> &Cluster {
+        &self.topology
+    }
+
+    /// A flavor is known otherwise: so are its nodes.
+    pub(super) fn flavor_changed(&mut self, name: &str) {
+        let spec = self.flavors.get(name).and_then(|flavor| {
+            let topology = flavor.topology_name.clone().filter(|_| self.settings.gates.topology)?;
+            let (node_labels, tolerations) = (flavor.node_labels.clone(), flavor.tolerations.clone());
+            Some(FlavorSpec { node_labels, tolerations, topology })
+        });
+        self.topology.set_flavor(name, spec);
+    }
+
+    /// Moves what is taken of nodes and wakes those who wait for room there.
+    pub(super) fn stand(&mut self, stand: &Footprint, sign: i128, layers: &[Layer]) {
+        if stand.is_empty() {
+            return;
+        }
+        for layer in layers {
+            self.topology.shift(stand, sign, view(*layer));
+        }
+        if sign < 0 {
+            let flavors = self.topology.flavors_of(stand);
+            self.pending.places_changed(&flavors);
+        }
+    }
+
+    /// Tries out what somebody takes, or takes it back.
+    pub(super) fn shift(&mut self, taken: &Taken, sign: i128, layer: Layer) {
+        for (pair, amount) in &taken.usage {
+            self.tree.try_out(taken.node, *pair, sign * amount, layer);
+        }
+        self.topology.shift(&taken.stand, sign, view(layer));
+    }
+}
