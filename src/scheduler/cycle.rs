@@ -42,8 +42,8 @@ impl Lacking {
 
 /// What has happened in this cycle so far.
 #[derive(Default)]
-struct Turn {
-    now: Timestamp,
+pub(super) struct Turn {
+    pub(super) now: Timestamp,
     /// Claims in the plan, to be undone at the end.
     reserved: Vec<Taken>,
     /// Trees whose next cycle starts from something else than this one.
@@ -51,7 +51,7 @@ struct Turn {
     /// Trees with claims of blocked heads.
     claims: BTreeMap<NodeId, BTreeSet<Arc<str>>>,
     /// Those who must go since this cycle.
-    victims: BTreeSet<ObjectKey>,
+    pub(super) victims: BTreeSet<ObjectKey>,
 }
 
 impl Engine {
@@ -62,11 +62,15 @@ impl Engine {
         if self.pending.ready().is_empty() {
             self.pending.wake_doubtful();
         }
+        let due = self.judge_due();
         let entries = self.nominees();
         let entries = entries.into_iter().map(|entry| self.park_if_short(entry)).collect();
         let mut lineup = Lineup::new(entries, &self.settings, &self.tree);
         let mut turn = Turn { now, ..Turn::default() };
         let mut decisions = Vec::new();
+        for (again, found) in due {
+            decisions.extend(found.and_then(|found| self.process_due(again, found, &mut turn)));
+        }
         while let Some(entry) = lineup.next(&mut self.tree, &self.settings) {
             decisions.extend(self.process(entry, &mut turn));
         }

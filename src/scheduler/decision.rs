@@ -29,6 +29,12 @@ pub enum Outcome {
     Skipped(Arc<Verdict>),
     /// It would have to preempt, but a closed gate keeps it from that.
     Gated(Arc<Verdict>),
+    /// It holds what it held, and its pods have these places.
+    Placed(Assignment),
+    /// It holds what it held; there is no place for its pods now.
+    Unplaced(Arc<Verdict>),
+    /// It must go: nodes that it stands on have failed, and there are no others for it.
+    NodesFailed(Arc<str>),
     /// The victims must go; what they free is kept for it.
     Preempting(Arc<Verdict>, Vec<Victim>),
 }
@@ -88,7 +94,7 @@ pub struct Victim {
 }
 
 /// The quota that a workload is given.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
     /// From this queue.
     pub cluster_queue: Arc<str>,

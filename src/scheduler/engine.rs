@@ -1,5 +1,6 @@
 //! The facade: what is known, and what changes it. `cycle` stands in its own file, questions in `report`.
 
+use super::again::Again;
 use super::compiled::Queue;
 use super::config::{Charge, ClusterQueue, Cohort, EngineSettings, Flavor, Inactive, LocalQueue};
 use super::earmarks::Earmark;
@@ -20,6 +21,8 @@ pub struct Engine {
     pub(super) settings: EngineSettings,
     pub(super) tree: Tree,
     pub(super) topology: Cluster,
+    /// Those that hold quota and are due for a second pass.
+    pub(super) due: BTreeMap<ObjectKey, Again>,
     pub(super) pending: Queues,
     pub(super) holders: Holders,
     pub(super) queues: BTreeMap<Arc<str>, Queue>,
@@ -224,7 +227,9 @@ impl Engine {
 
     /// The workload holds nothing any more.
     pub fn release(&mut self, key: &ObjectKey) {
+        self.due.remove(key);
         if let Some(old) = self.holders.remove(key) {
+            self.cancel_earmark(key);
             self.give_back(&old);
         }
     }
@@ -257,7 +262,7 @@ impl Engine {
 
     /// Whether a cycle would judge anybody.
     pub fn has_work(&self) -> bool {
-        self.pending.has_work()
+        self.pending.has_work() || !self.due.is_empty()
     }
 }
 

@@ -9,6 +9,7 @@
 //! workload has a verdict (I25).
 //! Preemption gets its own folder here, with one file per rule; until then a workload that would need it waits for quota.
 
+mod again;
 mod assign;
 mod compiled;
 mod config;
@@ -30,6 +31,7 @@ mod variants;
 
 pub use crate::queue::{Blocker, BlockerKind, PendingCounts, PodSet, Variant, Verdict, Workload};
 pub use crate::quota::{FlavorResource, NodeRef};
+pub use again::Again;
 pub use config::{
     AdmissionFairSharing, Charge, ClusterQueue, Cohort, EngineGates, EngineSettings, FairStrategy, Flavor,
     Inactive, LocalQueue, Undeclared,

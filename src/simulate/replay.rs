@@ -53,6 +53,7 @@ impl Stage {
         }
         cluster::feed(state.engine_mut(), &scenario.objects);
         state.queue_obstructed();
+        state.take_second_passes();
         let before: BTreeMap<_, _> = state.statuses().map(|(key, s)| (key.clone(), s.clone())).collect();
         Ok(Self { state, now, objects, statuses: before.clone(), before, preempting: BTreeSet::new() })
     }

@@ -20,6 +20,7 @@ mod queues;
 mod records;
 mod removal;
 mod schedule;
+mod second_pass;
 mod settings;
 mod shared;
 mod snapshot;

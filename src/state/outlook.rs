@@ -1,7 +1,7 @@
 //! What decisions make of Workloads: the one place for the writes that follow, and for whoever looks ahead without writing.
 
-use super::State;
 use super::records::WorkloadRecord;
+use super::{State, second_pass};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
@@ -49,6 +49,14 @@ impl State {
         }
     }
 
+    /// Has all judged again that are due for it.
+    pub(crate) fn take_second_passes(&mut self) {
+        let keys: Vec<ObjectKey> = self.workloads.keys().cloned().collect();
+        for again in keys.iter().filter_map(|key| self.second_pass_of(key)).collect::<Vec<_>>() {
+            self.engine.second_pass(again);
+        }
+    }
+
     /// Objects that cannot be read, and why.
     pub(crate) fn unreadable_objects(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
         self.unreadable.iter().map(|((_, key), problem)| (key, problem.as_str()))
@@ -70,7 +78,18 @@ impl State {
             }
             Outcome::Preempting(verdict, victims) => {
                 all.extend(victims.iter().filter_map(|victim| self.preempted(record, victim, now)));
+                if reservation::holds_quota(&record.status) {
+                    return all;
+                }
                 pending(record, verdict, now)
+            }
+            Outcome::Placed(assignment) => placed(record, assignment, now),
+            Outcome::Unplaced(_) => return all,
+            Outcome::NodesFailed(message) => {
+                let mut status = (*record.status).clone();
+                let cause = eviction::Cause::plain(eviction::NODE_FAILURES, &**message);
+                eviction::evict(&mut status, &cause, record.meta.generation, now);
+                status
             }
         };
         all.insert(0, (decision.key.clone(), own));
@@ -138,6 +157,15 @@ pub(super) fn preemption_message(preemptor: &WorkloadRecord, victim: &Victim) ->
         victim.preemptor_path,
         victim.preemptee_path,
     )
+}
+
+/// The status of one that holds its reservation and was given places for its pods.
+fn placed(record: &WorkloadRecord, assignment: &Assignment, now: Timestamp) -> WorkloadStatus {
+    let mut status = (*record.status).clone();
+    status.admission = status.admission.as_ref().map(|known| second_pass::rewritten(known, assignment));
+    status.unhealthy_nodes.clear();
+    reservation::sync_admitted(&mut status, record.meta.generation, now);
+    status
 }
 
 /// The status of one that waits on.

@@ -132,6 +132,8 @@ impl State {
                         items.extend(victims.into_iter().map(|victim| Item::Workload(victim.key)));
                     }
                     Outcome::Pending(_) | Outcome::Gated(_) => {}
+                    // Nobody is handed to a second pass here yet.
+                    Outcome::Placed(_) | Outcome::Unplaced(_) | Outcome::NodesFailed(_) => continue,
                     Outcome::Skipped(_) => continue,
                 }
                 items.insert(Item::Workload(key));

@@ -62,6 +62,17 @@ impl State {
     }
 }
 
+/// The topology that an assignment carries.
+pub(super) fn granted_topology(set: &PodSetAssignment) -> Topology {
+    match set.topology_assignment.as_ref().and_then(decode) {
+        Some(placement) => Topology::Placed(placement),
+        None if set.delayed_topology_request == Some(DelayedTopologyRequestState::Pending) => {
+            Topology::Delayed
+        }
+        None => Topology::Free,
+    }
+}
+
 /// The topology of a pod set as its assignment carries it.
 pub(super) fn written(
     topology: &Topology,

@@ -1,0 +1,306 @@
+//! A second pass: a workload that holds its quota is given places on nodes that it could not be given before, or others
+//! instead of nodes that have failed.
+//!
+//! Invariants: only one that holds its quota, as the same object, and is neither on its way out nor asked to go is ever
+//! taken (I13), and that is looked at when its turn comes; quota is not asked for again, and of places only those that it
+//! does not have yet; two workloads never take the same place in one cycle.
+
+use super::config::Charge;
+use super::cycle::Turn;
+use super::decision::{Assignment, Decision, Outcome, PreemptionReason, Topology};
+use super::earmarks::Earmark;
+use super::engine::Engine;
+use super::ledger::Holder;
+use super::preemption::{Field, Preemptor, Target};
+use super::topology::{Stand, Taken};
+use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
+use crate::queue::{Verdict, Workload};
+use crate::quota::{Layer, PairId, Usage};
+use crate::topology::{Part, Refused, View};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A workload that holds quota and is due for a second pass.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Again {
+    /// The workload with its pods as they are to be placed: what checks add to them is in.
+    pub workload: Workload,
+    /// What it was granted.
+    pub granted: Assignment,
+    /// Nodes of its assignment that have failed.
+    pub unhealthy: Vec<String>,
+    /// Whether it is a pod that cannot move: it keeps the place that it has.
+    pub pinned: bool,
+}
+
+/// What was found for one of them.
+enum Found {
+    /// Places for all of its pods.
+    Places(Stand),
+    /// Places once these are gone.
+    Evictions(Stand, Vec<Target>),
+    /// None, and why.
+    Nothing(String),
+}
+
+impl Engine {
+    /// Has a workload that holds quota judged in the next cycle.
+    pub fn second_pass(&mut self, again: Again) {
+        self.due.insert(again.workload.key.clone(), again);
+    }
+
+    /// Judges those that are due, as things stand at the start of a cycle.
+    pub(super) fn judge_due(&mut self) -> Vec<(Again, Option<FoundAgain>)> {
+        let mut due: Vec<Again> = std::mem::take(&mut self.due).into_values().collect();
+        due.sort_by_key(|again| {
+            let workload = &again.workload;
+            (Reverse(workload.priority), workload.queued_since, workload.key.clone())
+        });
+        due.into_iter()
+            .map(|again| {
+                let found = self.holder_of(&again).map(|holder| FoundAgain(self.find_again(&again, &holder)));
+                (again, found)
+            })
+            .collect()
+    }
+
+    /// What the workload holds, if it still is the one that was meant and stays.
+    fn holder_of(&self, again: &Again) -> Option<Arc<Holder>> {
+        let holder = self.holders.get(&again.workload.key)?;
+        let same = holder.charge.uid == again.workload.uid
+            && holder.charge.cluster_queue == again.granted.cluster_queue;
+        let stays = !holder.charge.evicted && holder.leaves_for.is_none();
+        (same && stays).then(|| Arc::clone(holder))
+    }
+
+    fn find_again(&mut self, again: &Again, holder: &Holder) -> Found {
+        if let Some(obstacle) = &again.workload.obstacle {
+            return Found::Nothing(obstacle.to_string());
+        }
+        if self.inactive_reason(&holder.charge.cluster_queue).is_some() {
+            return Found::Nothing("the ClusterQueue is inactive".to_owned());
+        }
+        let mut stand = self.parts_of(again);
+        if stand.parts.is_empty() {
+            return Found::Places(stand);
+        }
+        let kept: Option<Taken> = self.earmarks.get(&holder.key).map(|earmark| Taken {
+            node: earmark.node,
+            usage: earmark.usage.clone(),
+            stand: Arc::clone(&earmark.stand),
+        });
+        kept.iter().for_each(|taken| self.shift(taken, -1, Layer::Planned));
+        let rules = self.settings.gates.placement;
+        let found = match self.topology.place_all(&stand.parts, View::Planned, rules) {
+            Ok(placements) => {
+                stand.placements = placements;
+                Found::Places(stand)
+            }
+            Err(refused) if !again.unhealthy.is_empty() => self.nothing(&stand, &refused, View::Planned),
+            Err(_) => self.find_with_evictions(again, holder, stand),
+        };
+        kept.iter().for_each(|taken| self.shift(taken, 1, Layer::Planned));
+        found
+    }
+
+    fn nothing(&mut self, stand: &Stand, (at, refusal): &Refused, view: View) -> Found {
+        let rules = self.settings.gates.placement;
+        let part = stand.parts.get(*at);
+        Found::Nothing(part.map(|part| self.topology.explain(part, refusal, view, rules)).unwrap_or_default())
+    }
+
+    /// Whether the pods would have places if others went.
+    fn find_with_evictions(&mut self, again: &Again, holder: &Holder, mut stand: Stand) -> Found {
+        let rules = self.settings.gates.placement;
+        if let Err(refused) = self.topology.place_all(&stand.parts, View::Empty, rules) {
+            return self.nothing(&stand, &refused, View::Empty);
+        }
+        let Some(queue) = self.queues.get(&holder.charge.cluster_queue) else {
+            return Found::Nothing("the ClusterQueue is gone".to_owned());
+        };
+        let flavors: BTreeSet<&Arc<str>> = stand.parts.iter().map(|part| &part.flavor).collect();
+        let placed =
+            |pair: &PairId| self.tree.pair_name(*pair).is_some_and(|name| flavors.contains(&name.flavor));
+        let short: Vec<PairId> = holder.usage.iter().map(|(pair, _)| *pair).filter(placed).collect();
+        let mut field = Field {
+            settings: &self.settings,
+            tree: &mut self.tree,
+            holders: &self.holders,
+            inactive: &self.inactive,
+            order: &self.order,
+            topology: &mut self.topology,
+        };
+        let targets = field.targets(&Preemptor {
+            queue,
+            priority: again.workload.priority,
+            queued_since: again.workload.queued_since,
+            usage: &Usage::new(),
+            short: &short,
+            parts: &stand.parts,
+        });
+        let targets: Vec<Target> =
+            targets.into_iter().filter(|target| *target.key() != again.workload.key).collect();
+        if targets.is_empty() {
+            return match self.topology.place_all(&stand.parts, View::Planned, rules) {
+                Err(refused) => self.nothing(&stand, &refused, View::Planned),
+                Ok(_) => Found::Nothing(String::new()),
+            };
+        }
+        let out: Vec<Taken> = targets.iter().map(|target| Taken::by(&target.holder)).collect();
+        out.iter().for_each(|taken| self.shift(taken, -1, Layer::Planned));
+        let placements = self.topology.place_all(&stand.parts, View::Planned, rules);
+        out.iter().for_each(|taken| self.shift(taken, 1, Layer::Planned));
+        stand.placements = placements.unwrap_or_default();
+        Found::Evictions(stand, targets)
+    }
+
+    /// Pods that lack a place.
+    fn parts_of(&self, again: &Again) -> Stand {
+        let mut stand = Stand::default();
+        let elsewhere =
+            self.queues.get(&again.granted.cluster_queue).is_some_and(|q| q.config.placed_elsewhere);
+        for (at, granted) in again.granted.pod_sets.iter().enumerate() {
+            let sets = &again.workload.pod_sets;
+            let Some(set) = sets.iter().find(|set| set.name == granted.name) else { continue };
+            let topology =
+                |name: &&Arc<str>| self.flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
+            let Some(flavor) = granted.flavors.values().find(topology) else { continue };
+            let (keeps, group) = match &granted.topology {
+                Topology::Delayed if !elsewhere => (None, set.group.clone()),
+                Topology::Placed(placement)
+                    if !again.pinned && again.unhealthy.iter().any(|node| placement.names_host(node)) =>
+                {
+                    (Some((placement.clone(), again.unhealthy.clone())), None)
+                }
+                _ => continue,
+            };
+            stand.members.push(at);
+            let (flavor, pods) = (Arc::clone(flavor), Arc::clone(&set.pods));
+            stand.parts.push(Part { flavor, pods, count: granted.count, group, keeps });
+        }
+        stand
+    }
+
+    /// Carries out what was found, unless somebody of this cycle was faster.
+    pub(super) fn process_due(
+        &mut self,
+        again: Again,
+        found: FoundAgain,
+        turn: &mut Turn,
+    ) -> Option<Decision> {
+        let holder = self.holder_of(&again)?;
+        let stale = match &found.0 {
+            Found::Places(stand) => !self.has_places(stand, &holder.key),
+            Found::Evictions(_, targets) => targets.iter().any(|t| turn.victims.contains(t.key())),
+            Found::Nothing(_) => false,
+        };
+        let found = if stale { self.find_again(&again, &holder) } else { found.0 };
+        let outcome = match found {
+            Found::Places(stand) => self.settle_places(&again, &holder, &stand),
+            Found::Evictions(stand, targets)
+                if !targets.iter().any(|target| turn.victims.contains(target.key())) =>
+            {
+                self.make_room(&holder, &stand, &targets, turn)
+            }
+            Found::Evictions(..) => unplaced("others of this cycle evict the same workloads"),
+            Found::Nothing(why) if !again.unhealthy.is_empty() && self.settings.gates.fail_fast => {
+                Outcome::NodesFailed(Arc::from(format!(
+                    "Workload was evicted as there was no replacement for a failed node: {}{}{why}",
+                    again.unhealthy.join(", "),
+                    if why.is_empty() { "" } else { "; " },
+                )))
+            }
+            Found::Nothing(why) => unplaced(&why),
+        };
+        Some(Decision { key: holder.key.clone(), uid: Arc::clone(&holder.charge.uid), outcome })
+    }
+
+    /// Whether the places that were found are still free in the plan.
+    fn has_places(&mut self, stand: &Stand, key: &ObjectKey) -> bool {
+        let own: Option<Taken> = self.earmarks.get(key).map(|earmark| Taken {
+            node: earmark.node,
+            usage: earmark.usage.clone(),
+            stand: Arc::clone(&earmark.stand),
+        });
+        let wanted = self.topology.footprint(&stand.new_occupancies());
+        own.iter().for_each(|taken| self.shift(taken, -1, Layer::Planned));
+        let free = self.topology.can_take(&wanted, View::Planned);
+        own.iter().for_each(|taken| self.shift(taken, 1, Layer::Planned));
+        free
+    }
+
+    /// Gives the places, if they are free in fact.
+    fn settle_places(&mut self, again: &Again, holder: &Holder, stand: &Stand) -> Outcome {
+        let wanted = self.topology.footprint(&stand.new_occupancies());
+        if !self.topology.can_take(&wanted, View::Held) {
+            return unplaced("The places are being freed by workloads that were preempted");
+        }
+        let mut granted = again.granted.clone();
+        for (at, set) in granted.pod_sets.iter_mut().enumerate() {
+            if let placed @ Topology::Placed(_) = stand.of(at) {
+                set.topology = placed;
+            }
+        }
+        let moved: BTreeSet<(&Arc<str>, bool)> =
+            stand.parts.iter().map(|part| (&part.flavor, part.keeps.is_some())).collect();
+        let mut topology = stand.occupancies();
+        topology.extend(self.unmoved(again, stand));
+        drop(moved);
+        let charge = Charge { topology, ..holder.charge.clone() };
+        self.charge(&holder.key.clone(), charge);
+        Outcome::Placed(granted)
+    }
+
+    /// Places of pod sets that stay where they are.
+    fn unmoved(&self, again: &Again, stand: &Stand) -> Vec<crate::topology::Occupancy> {
+        let mut all = Vec::new();
+        for (at, granted) in again.granted.pod_sets.iter().enumerate() {
+            let set = again.workload.pod_sets.iter().find(|set| set.name == granted.name);
+            let (Topology::Placed(placement), Some(set)) = (&granted.topology, set) else { continue };
+            if stand.members.contains(&at) {
+                continue;
+            }
+            let topology =
+                |name: &&Arc<str>| self.flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
+            let flavors: BTreeSet<&Arc<str>> = granted.flavors.values().filter(topology).collect();
+            all.extend(flavors.into_iter().map(|flavor| crate::topology::Occupancy {
+                flavor: Arc::clone(flavor),
+                placement: placement.clone(),
+                each: set.pods.requests.clone(),
+            }));
+        }
+        all
+    }
+
+    /// Decides that others must go, and keeps the places.
+    fn make_room(&mut self, holder: &Holder, stand: &Stand, targets: &[Target], turn: &mut Turn) -> Outcome {
+        turn.victims.extend(targets.iter().map(|target| target.key().clone()));
+        let text = format!("Pending the preemption of {} workload(s)", targets.len());
+        let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForPreemptedWorkloads, &text));
+        let old = self.cancel_earmark(&holder.key);
+        let since = old.as_ref().map_or(turn.now, |old| old.since);
+        let before = old.map(|old| old.victims).unwrap_or_default();
+        let fresh: BTreeMap<ObjectKey, PreemptionReason> =
+            targets.iter().map(|target| (target.key().clone(), target.reason)).collect();
+        let earmark = Earmark {
+            node: holder.node,
+            usage: Usage::new(),
+            stand: Arc::new(self.topology.footprint(&stand.new_occupancies())),
+            since,
+            victims: before.into_iter().chain(fresh).collect(),
+            verdict: Arc::clone(&verdict),
+        };
+        self.earmark(&holder.key, earmark);
+        let victims = targets.iter().filter_map(|target| self.preemption_of(target.key()));
+        Outcome::Preempting(verdict, victims.map(|preemption| preemption.victim).collect())
+    }
+}
+
+/// What was found, to be carried out later in the same cycle.
+pub(super) struct FoundAgain(Found);
+
+fn unplaced(why: &str) -> Outcome {
+    Outcome::Unplaced(Arc::new(Verdict::plain(PendingReason::TopologyPlacementFailed, why)))
+}
