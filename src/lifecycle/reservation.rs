@@ -27,6 +27,17 @@ pub fn reserve(status: &mut WorkloadStatus, admission: Admission, generation: i6
     status.resource_requests.clear();
 }
 
+/// Says again that the reservation and the admission hold.
+pub fn confirm(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
+    let queue =
+        status.admission.as_ref().map(|admission| admission.cluster_queue.clone()).unwrap_or_default();
+    let message = format!("Quota reserved in ClusterQueue {queue}");
+    set(status, ConditionType::QuotaReserved, true, "QuotaReserved", &message, generation, now);
+    if conditions::is_true(status, ConditionType::Admitted) {
+        set(status, ConditionType::Admitted, true, "Admitted", "The workload is admitted", generation, now);
+    }
+}
+
 /// Gives the reservation back, or keeps saying why there is none.
 pub fn unreserve(
     status: &mut WorkloadStatus,

@@ -198,7 +198,7 @@ impl Engine {
         };
         let found = if stale { self.find_again(&again, &holder) } else { found.0 };
         let outcome = match found {
-            Found::Places(stand) => self.settle_places(&again, &holder, &stand),
+            Found::Places(stand) => self.settle_places(&again, &holder, &stand, turn),
             Found::Evictions(stand, targets)
                 if !targets.iter().any(|target| turn.victims.contains(target.key())) =>
             {
@@ -232,7 +232,7 @@ impl Engine {
     }
 
     /// Gives the places, if they are free in fact.
-    fn settle_places(&mut self, again: &Again, holder: &Holder, stand: &Stand) -> Outcome {
+    fn settle_places(&mut self, again: &Again, holder: &Holder, stand: &Stand, turn: &mut Turn) -> Outcome {
         let wanted = self.topology.footprint(&stand.new_occupancies());
         if !self.topology.can_take(&wanted, View::Held) {
             return unplaced("The places are being freed by workloads that were preempted");
@@ -243,13 +243,15 @@ impl Engine {
                 set.topology = placed;
             }
         }
-        let moved: BTreeSet<(&Arc<str>, bool)> =
-            stand.parts.iter().map(|part| (&part.flavor, part.keeps.is_some())).collect();
         let mut topology = stand.occupancies();
         topology.extend(self.unmoved(again, stand));
-        drop(moved);
         let charge = Charge { topology, ..holder.charge.clone() };
         self.charge(&holder.key.clone(), charge);
+        // Pods may still end where they stood: nobody is given those places in the same cycle.
+        let left = Arc::new(self.topology.footprint(&stand.left()));
+        let taken = Taken { node: holder.node, usage: Usage::new(), stand: left };
+        self.shift(&taken, 1, Layer::Planned);
+        turn.reserved.push(taken);
         Outcome::Placed(granted)
     }
 

@@ -45,7 +45,7 @@ impl Lacking {
 pub(super) struct Turn {
     pub(super) now: Timestamp,
     /// Claims in the plan, to be undone at the end.
-    reserved: Vec<Taken>,
+    pub(super) reserved: Vec<Taken>,
     /// Trees whose next cycle starts from something else than this one.
     moved: BTreeSet<NodeId>,
     /// Trees with claims of blocked heads.

@@ -53,6 +53,12 @@ impl Stand {
         pairs.map(|(part, placement)| part.occupancy(part.newly(placement))).collect()
     }
 
+    /// What they had and have no more.
+    pub(super) fn left(&self) -> Vec<Occupancy> {
+        let pairs = self.parts.iter().zip(&self.placements);
+        pairs.map(|(part, placement)| part.occupancy(part.left(placement))).collect()
+    }
+
     fn flavors(&self) -> BTreeSet<Arc<str>> {
         self.parts.iter().map(|part| Arc::clone(&part.flavor)).collect()
     }
@@ -125,6 +131,9 @@ fn stand_of(question: &Question, picks: &[Pick]) -> Result<Stand, (usize, &'stat
                 (Some(flavor), None) => flavor,
                 (Some(_), Some(_)) => return Err((*at, "more than one flavor with a topology assigned")),
             };
+            if set.count <= 0 {
+                continue;
+            }
             if config.placed_elsewhere || config.provisioned_flavors.contains(flavor) {
                 stand.delayed.insert(*at);
                 continue;

@@ -71,7 +71,7 @@ impl State {
         let own = match &decision.outcome {
             Outcome::Admitted(assignment) => {
                 all.extend(self.replaced(record, now));
-                self.admitted(record, assignment, now)
+                cycle_alone(self.admitted(record, assignment, now), record)
             }
             Outcome::Pending(verdict) | Outcome::Skipped(verdict) | Outcome::Gated(verdict) => {
                 pending(record, verdict, now)
@@ -159,12 +159,25 @@ pub(super) fn preemption_message(preemptor: &WorkloadRecord, victim: &Victim) ->
     )
 }
 
+/// What the cycle itself makes of a status: where checks are not listed yet, the step that follows lists them and says
+/// that they are not ready.
+fn cycle_alone(mut status: WorkloadStatus, record: &WorkloadRecord) -> WorkloadStatus {
+    let listed = |name: &str| record.status.admission_checks.iter().any(|check| check.name == name);
+    if !status.admission_checks.iter().all(|check| listed(&check.name)) {
+        let kind = ConditionType::Admitted.as_str();
+        status.conditions.retain(|condition| condition.type_ != kind);
+        status.conditions.extend(conditions::find(&record.status, ConditionType::Admitted).cloned());
+    }
+    status
+}
+
 /// The status of one that holds its reservation and was given places for its pods.
 fn placed(record: &WorkloadRecord, assignment: &Assignment, now: Timestamp) -> WorkloadStatus {
     let mut status = (*record.status).clone();
     status.admission = status.admission.as_ref().map(|known| second_pass::rewritten(known, assignment));
     status.unhealthy_nodes.clear();
     reservation::sync_admitted(&mut status, record.meta.generation, now);
+    reservation::confirm(&mut status, record.meta.generation, now);
     status
 }
 
