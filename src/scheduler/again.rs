@@ -17,7 +17,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{Verdict, Workload};
 use crate::quota::{Layer, PairId, Usage};
-use crate::topology::{Part, Refused, View};
+use crate::topology::{Footprint, Part, Refused, View};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -246,13 +246,21 @@ impl Engine {
         let mut topology = stand.occupancies();
         topology.extend(self.unmoved(again, stand));
         let charge = Charge { topology, ..holder.charge.clone() };
-        self.charge(&holder.key.clone(), charge);
-        // Pods may still end where they stood: nobody is given those places in the same cycle.
-        let left = Arc::new(self.topology.footprint(&stand.left()));
-        let taken = Taken { node: holder.node, usage: Usage::new(), stand: left };
-        self.shift(&taken, 1, Layer::Planned);
-        turn.reserved.push(taken);
+        // What it holds moves when the cycle is over: until then nobody counts on the places that it leaves, where pods may
+        // still be ending, nor on those that it was just given.
+        self.topology.shift(&wanted, 1, View::Held);
+        self.topology.shift(&wanted, 1, View::Planned);
+        turn.placed.push((holder.key.clone(), charge, wanted));
         Outcome::Placed(granted)
+    }
+
+    /// Has those that were given places hold them.
+    pub(super) fn confirm_places(&mut self, placed: Vec<(ObjectKey, Charge, Footprint)>) {
+        for (key, charge, places) in placed {
+            self.topology.shift(&places, -1, View::Held);
+            self.topology.shift(&places, -1, View::Planned);
+            self.charge(&key, charge);
+        }
     }
 
     /// Places of pod sets that stay where they are.

@@ -17,6 +17,7 @@ use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy};
 use crate::queue::{Claim, Parked, Verdict, Waits, Workload};
 use crate::quota::{Layer, NodeId, PairId, Usage};
 use crate::resources::Amount;
+use crate::topology::Footprint;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub(super) struct Turn {
     claims: BTreeMap<NodeId, BTreeSet<Arc<str>>>,
     /// Those who must go since this cycle.
     pub(super) victims: BTreeSet<ObjectKey>,
+    /// Those that were given places in a second pass, with what they hold then and what of it is new.
+    pub(super) placed: Vec<(ObjectKey, Charge, Footprint)>,
 }
 
 impl Engine {
@@ -77,6 +80,7 @@ impl Engine {
         for taken in turn.reserved {
             self.shift(&taken, -1, Layer::Planned);
         }
+        self.confirm_places(turn.placed);
         decisions
     }
 

@@ -53,12 +53,6 @@ impl Stand {
         pairs.map(|(part, placement)| part.occupancy(part.newly(placement))).collect()
     }
 
-    /// What they had and have no more.
-    pub(super) fn left(&self) -> Vec<Occupancy> {
-        let pairs = self.parts.iter().zip(&self.placements);
-        pairs.map(|(part, placement)| part.occupancy(part.left(placement))).collect()
-    }
-
     fn flavors(&self) -> BTreeSet<Arc<str>> {
         self.parts.iter().map(|part| Arc::clone(&part.flavor)).collect()
     }

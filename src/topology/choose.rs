@@ -77,6 +77,8 @@ impl Choice<'_> {
         domains.sort_by_cached_key(|domain| {
             let count = self.counts.get(level, *domain);
             let (slices, pods) = amounts(&count, leader);
+            // Inside a slice the domains with the least room come first.
+            let slices = if level > self.terms.slice_level { 0 } else { slices };
             let slices = if best_fit { -slices } else { slices };
             (Reverse(leader && count.leader), Reverse(count.score), slices, pods, *domain)
         });

@@ -178,22 +178,6 @@ impl Part {
     }
 }
 
-impl Part {
-    /// Of the places that its pods had what a placement gives up.
-    pub fn left(&self, placement: &Placement) -> Placement {
-        let Some((kept, _)) = &self.keeps else {
-            return Placement { levels: Arc::clone(&placement.levels), domains: Vec::new() };
-        };
-        let now = |values: &Path| {
-            let same = placement.domains.iter().filter(|(known, _)| known.last() == values.last());
-            same.fold(0_i32, |sum, (_, pods)| sum.saturating_add(*pods))
-        };
-        let less = |(values, pods): &(Path, i32)| (Arc::clone(values), pods.saturating_sub(now(values)));
-        let domains = kept.domains.iter().map(less).filter(|(_, pods)| *pods > 0).collect();
-        Placement { levels: Arc::clone(&kept.levels), domains }
-    }
-}
-
 /// Balanced where that is asked for and possible, or else by the usual rules.
 fn choose(
     shape: &Shape,
