@@ -5,6 +5,7 @@ use super::pods_ready;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{PodSetRequest, StopPolicy, WorkloadStatus};
 use jiff::{SignedDuration, Timestamp};
+use std::sync::Arc;
 
 /// What a Workload says of itself.
 #[derive(Clone, Debug)]
@@ -90,7 +91,7 @@ pub struct Facts<'a> {
     /// The scheduler's verdict on it, if it is queued.
     pub verdict: Option<(PendingReason, String)>,
     /// Effective requests, to be shown while pending.
-    pub requests: Vec<PodSetRequest>,
+    pub requests: Arc<[PodSetRequest]>,
 }
 
 /// Settings of the life cycle.

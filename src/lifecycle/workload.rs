@@ -11,6 +11,7 @@ use super::{backoff, conditions};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
 use jiff::{SignedDuration, Timestamp};
+use std::sync::Arc;
 
 pub use super::facts::{Facts, JobFacts, Notice, Owner, Place, Plan, QueueFact, Settings, Step, Subject};
 
@@ -409,7 +410,7 @@ impl Draft<'_> {
         let generation = self.subject.generation;
         reservation::unreserve(&mut self.status, reason, &message, generation, self.now);
         if before != Some((reason.as_str().to_owned(), message.clone())) {
-            self.status.resource_requests.clone_from(&facts.requests);
+            self.status.resource_requests = Arc::clone(&facts.requests);
             self.notices.push(Notice::Pending(reason, message));
         }
         place
