@@ -2,4 +2,5 @@
 
 mod echoes;
 mod laws;
+mod preemption;
 mod world;
