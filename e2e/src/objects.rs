@@ -339,6 +339,13 @@ impl Job {
         self
     }
 
+    /// An annotation of the Job.
+    #[must_use]
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.body["metadata"]["annotations"][key] = value.into();
+        self
+    }
+
     /// Its `WorkloadPriorityClass`.
     #[must_use]
     pub fn priority(self, class: &str) -> Self {

@@ -6,6 +6,7 @@ use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{PodSetRequest, StopPolicy, WorkloadStatus};
 use crate::scheduler::PreemptionReason;
 use jiff::{SignedDuration, Timestamp};
+use std::sync::Arc;
 
 /// What a Workload says of itself.
 #[derive(Clone, Debug)]
@@ -95,7 +96,7 @@ pub struct Facts<'a> {
     /// UID of the slice that has taken over from it.
     pub replaced_by: Option<String>,
     /// Effective requests, to be shown while pending.
-    pub requests: Vec<PodSetRequest>,
+    pub requests: Arc<[PodSetRequest]>,
 }
 
 /// Settings of the life cycle.

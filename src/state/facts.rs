@@ -52,7 +52,7 @@ impl State {
             verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
             preemption: self.preemption(key),
             replaced_by: self.replaced_by(key, record),
-            requests: shown_requests(&record.effective),
+            requests: Arc::clone(&record.effective.shown),
         }
     }
 
@@ -183,7 +183,8 @@ impl State {
             });
         }
         let misconfigured = (!problems.is_empty()).then(|| problems.join("; "));
-        Effective { pod_sets: Some(Arc::from(pod_sets)), misconfigured }
+        let shown = shown_requests(&pod_sets).into();
+        Effective { pod_sets: Some(Arc::from(pod_sets)), shown, misconfigured }
     }
 
     /// What a Workload holds, from its admission; pods that will not run again give back their part.
@@ -275,10 +276,7 @@ fn required_affinity(spec: &PodSpec) -> Vec<k8s_openapi::api::core::v1::NodeSele
 }
 
 /// Totals by pod set, as `status.resourceRequests` shows them.
-fn shown_requests(effective: &Effective) -> Vec<PodSetRequest> {
-    let Some(pod_sets) = &effective.pod_sets else {
-        return Vec::new();
-    };
+fn shown_requests(pod_sets: &[PodSet]) -> Vec<PodSetRequest> {
     let total = |requests: &Requests, count: i32| {
         requests
             .iter()

@@ -267,6 +267,11 @@ impl State {
             let effective = self.effective(&record);
             record.effective = self.templates.share_requests(effective);
         }
+        // Kept once: the status shows them until the quota is reserved, and the map has the same key.
+        if record.status.resource_requests == record.effective.shown {
+            record.status.resource_requests = Arc::clone(&record.effective.shown);
+        }
+        record.meta.key = self.workloads.get_key_value(key).map_or(key, |(known, _)| known).clone();
         if !self.settings.gates.admission_gated_by {
             record.gated = false;
             record.gated_by = None;

@@ -2,8 +2,8 @@
 
 use super::shared::Shared;
 use crate::api::v1beta2::{
-    AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetTopologyRequest, PriorityClassRef,
-    ResourceFlavor, Workload, WorkloadStatus,
+    AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetRequest, PodSetTopologyRequest,
+    PriorityClassRef, ResourceFlavor, Workload, WorkloadStatus,
 };
 use crate::api::{ObjectKey, names};
 use crate::jobs::{PodSetInfo, PodSetView, Shape, TemplateInfo, pod_set_infos, pod_set_shape};
@@ -118,6 +118,8 @@ pub(super) struct WorkloadRecord {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effective {
     pub(super) pod_sets: Option<Arc<[scheduler::PodSet]>>,
+    /// Their totals, as the status shows them.
+    pub(super) shown: Arc<[PodSetRequest]>,
     pub(super) misconfigured: Option<String>,
 }
 
@@ -243,6 +245,8 @@ pub(super) struct Templates {
     infos: Shared<TemplateInfo>,
     /// Requests as the scheduler sees them.
     pod_sets: Shared<[scheduler::PodSet]>,
+    /// The same as the status shows them.
+    shown: Shared<[PodSetRequest]>,
 }
 
 impl Templates {
@@ -263,6 +267,7 @@ impl Templates {
     /// The same requests, shared.
     pub(super) fn share_requests(&mut self, mut effective: Effective) -> Effective {
         effective.pod_sets = effective.pod_sets.map(|sets| self.pod_sets.intern(sets));
+        effective.shown = self.shown.intern(effective.shown);
         effective
     }
 }

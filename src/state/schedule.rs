@@ -86,7 +86,9 @@ impl State {
         self.assumed.remove(key);
         self.engine.release(key);
         self.follow_penalty(key, false, place == Place::Out, now);
-        match placed {
+        // What the server refused is not tried before its time: until then it would hold quota for nothing.
+        let waits = self.writes.waits_until(Kind::Workload, key).is_some_and(|until| until > now);
+        match placed.filter(|_| !waits) {
             Some(workload) => self.engine.enqueue(workload),
             None => self.engine.forget(key),
         }
@@ -96,10 +98,12 @@ impl State {
     /// The Workload as the scheduler sees it.
     pub(super) fn queued(&self, key: &ObjectKey) -> Option<Workload> {
         let record = self.workloads.get(key)?;
+        let cluster_queue = self.cluster_queue_name(record)?;
+        let known = self.cluster_queues.get_key_value(cluster_queue).map(|(name, _)| name.clone());
         Some(Workload {
             key: key.clone(),
             uid: record.meta.uid.clone(),
-            cluster_queue: std::sync::Arc::from(self.cluster_queue_name(record)?),
+            cluster_queue: known.unwrap_or_else(|| Arc::from(cluster_queue)),
             local_queue: record.queue_name.clone()?,
             priority: i64::from(record.priority),
             queued_since: self.queued_since(record),
