@@ -2,19 +2,21 @@
 //!
 //! A document that cannot be used is a problem with its place, and the others go on.
 
-use super::server::text;
+use super::objects::{subject, text};
 use crate::state::Kind;
+use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 /// Where a document begins.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Place {
     /// File, or what stands for it.
     pub file: Arc<str>,
-    /// Line, from 1.
+    /// Line, from 1; 0 for what has no lines.
     pub line: usize,
 }
 
@@ -30,9 +32,10 @@ pub struct Manifest {
 }
 
 /// What keeps a document from being used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Where it stands.
+    #[serde(flatten)]
     pub place: Place,
     /// Kind and name, as far as they are known.
     pub subject: String,
@@ -53,7 +56,7 @@ pub struct Manifests {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        if self.line == 0 { f.write_str(&self.file) } else { write!(f, "{}:{}", self.file, self.line) }
     }
 }
 
@@ -84,6 +87,12 @@ impl Manifests {
         }
     }
 
+    /// When the last of the objects was stored by a server, if one was.
+    pub fn newest(&self) -> Option<Timestamp> {
+        let created = |m: &Manifest| text(&m.object, "/metadata/creationTimestamp").parse().ok();
+        self.objects.iter().filter_map(created).max()
+    }
+
     fn take(&mut self, place: &Place, mut object: Value, namespace: &str) {
         let kind_name = text(&object, "/kind").to_owned();
         if let (true, Some(Value::Array(items))) = (kind_name.ends_with("List"), object.get_mut("items")) {
@@ -107,17 +116,6 @@ impl Manifests {
                 self.problems.push(Problem { place: place.clone(), subject: subject(&object), reason });
             }
         }
-    }
-}
-
-/// Kind and name for messages.
-pub(super) fn subject(object: &Value) -> String {
-    let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
-    let namespace = text(object, "/metadata/namespace");
-    match (kind, namespace) {
-        ("", _) => String::new(),
-        (_, "") => format!("{kind} {name}"),
-        _ => format!("{kind} {namespace}/{name}"),
     }
 }
 
