@@ -96,8 +96,7 @@ impl Simulation {
     }
 
     fn refuse(&mut self, manifest: &Manifest, reason: String) {
-        let (place, subject) = (manifest.place.clone(), subject(&manifest.object));
-        self.intake.problems.push(Problem { place, subject, reason });
+        self.intake.problems.push(manifest.problem(reason));
     }
 
     /// Takes one manifest in now.

@@ -2,6 +2,7 @@
 //!
 //! A document that cannot be used is a problem with its place, and the others go on.
 
+use super::locate::line_of;
 use super::objects::{subject, text};
 use crate::state::Kind;
 use jiff::Timestamp;
@@ -29,6 +30,22 @@ pub struct Manifest {
     pub kind: Kind,
     /// The object.
     pub object: Value,
+    /// Its document, and where in it the object stands.
+    source: (Arc<str>, String),
+}
+
+impl Manifest {
+    /// A problem at a field of the object.
+    pub(super) fn problem(&self, reason: String) -> Problem {
+        let (document, inside) = &self.source;
+        // Several problems are told as a list.
+        let path = reason.trim_start_matches('[').split(": ").next().unwrap_or_default();
+        let path = if path.contains(' ') { "" } else { path };
+        let path = [inside.as_str(), path].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+        let line = self.place.line.saturating_add(line_of(document, &path.join(".")));
+        let place = Place { line, ..self.place.clone() };
+        Problem { place, subject: subject(&self.object), reason }
+    }
 }
 
 /// What keeps a document from being used.
@@ -78,7 +95,7 @@ impl Manifests {
             let place = Place { file: Arc::clone(&file), line };
             match parse(document) {
                 Ok(Value::Null) => {}
-                Ok(object) => self.take(&place, object, namespace),
+                Ok(object) => self.take(&place, &(Arc::from(document), String::new()), object, namespace),
                 Err((within, reason)) => {
                     let place = Place { line: line.saturating_add(within), ..place };
                     self.problems.push(Problem { place, subject: String::new(), reason });
@@ -93,18 +110,21 @@ impl Manifests {
         self.objects.iter().filter_map(created).max()
     }
 
-    fn take(&mut self, place: &Place, mut object: Value, namespace: &str) {
+    fn take(&mut self, place: &Place, source: &(Arc<str>, String), mut object: Value, namespace: &str) {
         let kind_name = text(&object, "/kind").to_owned();
         if let (true, Some(Value::Array(items))) = (kind_name.ends_with("List"), object.get_mut("items")) {
-            for item in std::mem::take(items) {
-                self.take(place, item, namespace);
+            for (index, item) in std::mem::take(items).into_iter().enumerate() {
+                let (document, inside) = source;
+                let dot = if inside.is_empty() { "" } else { "." };
+                let source = (Arc::clone(document), format!("{inside}{dot}items[{index}]"));
+                self.take(place, &source, item, namespace);
             }
             return;
         }
         match identify(&object) {
             Ok(Some(kind)) => {
                 let object = placed(object, kind, namespace);
-                self.objects.push(Manifest { place: place.clone(), kind, object });
+                self.objects.push(Manifest { place: place.clone(), kind, object, source: source.clone() });
             }
             Ok(None) => {
                 let group = group_of(&object);
@@ -113,7 +133,10 @@ impl Manifests {
                 *count = count.saturating_add(1);
             }
             Err(reason) => {
-                self.problems.push(Problem { place: place.clone(), subject: subject(&object), reason });
+                let (place, source) = (place.clone(), source.clone());
+                // The kind does not matter: it is not kept.
+                let manifest = Manifest { place, kind: Kind::Namespace, object, source };
+                self.problems.push(manifest.problem(reason));
             }
         }
     }

@@ -7,6 +7,7 @@
 
 mod explained;
 mod intake;
+mod locate;
 mod manifest;
 mod objects;
 mod outcome;

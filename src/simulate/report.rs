@@ -6,6 +6,7 @@ use super::objects::{condition, is_true, key_of, subject, text};
 use super::outcome::{Grant, PodSetGrant};
 use super::timeline::{Entry, Happening, Subject};
 use super::world::Simulation;
+use crate::api::ObjectKey;
 use crate::api::v1beta2::Admission;
 use crate::quota::NodeRef;
 use crate::state::Kind;
@@ -228,7 +229,7 @@ impl Simulation {
         let owner = workload.pointer("/metadata/ownerReferences/0")?;
         let group = text(owner, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
         let kind = Kind::find(group, text(owner, "/kind"))?;
-        let key = crate::api::ObjectKey::new(&own.namespace, text(owner, "/name"));
+        let key = ObjectKey::new(&own.namespace, text(owner, "/name"));
         self.runs.end_of(&(kind, key))
     }
 
@@ -237,7 +238,7 @@ impl Simulation {
         entries
             .map(|entry| {
                 let (namespace, name) = entry.who.workload.split_once('/').unwrap_or_default();
-                let key = crate::api::ObjectKey::new(namespace, name);
+                let key = ObjectKey::new(namespace, name);
                 Preempted {
                     who: entry.who.clone(),
                     seconds: entry.seconds,
@@ -266,22 +267,29 @@ impl Simulation {
             }
             let key = key_of(object);
             let place = places.get(&key);
-            let queue = place.map_or("", |(_, workload)| &*workload.cluster_queue);
-            let why = engine.verdict(&key).map(|verdict| explain(verdict, queue, engine));
+            let queue = self.cluster_queue_of(object);
+            let verdict = engine.verdict(&key).map(|verdict| explain(verdict, &queue, engine));
             let created = text(object, "/metadata/creationTimestamp");
             rows.push(PendingRow {
                 who: Subject::of(object),
-                cluster_queue: queue.to_owned(),
+                cluster_queue: queue,
                 local_queue: text(object, "/spec/queueName").to_owned(),
                 priority: priority(object),
                 ahead: place.map(|(ahead, _)| *ahead),
                 since: place.map_or_else(|| created.to_owned(), |(_, w)| w.queued_since.to_string()),
-                why: why.unwrap_or_else(|| told(object)),
+                why: why(verdict, told(object)),
                 conditions: conditions(object),
             });
         }
         rows.sort_by(|a, b| (&a.cluster_queue, a.ahead, &a.who).cmp(&(&b.cluster_queue, b.ahead, &b.who)));
         rows
+    }
+
+    /// The ClusterQueue that a Workload's LocalQueue leads to.
+    fn cluster_queue_of(&self, workload: &Value) -> String {
+        let queue = ObjectKey::new(text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"));
+        let queue = self.server.get(Kind::LocalQueue, &queue);
+        queue.map(|queue| text(queue, "/spec/clusterQueue").to_owned()).unwrap_or_default()
     }
 
     fn queue_rows(&self) -> Vec<QueueRow> {
@@ -337,7 +345,17 @@ fn state_of(workload: &Value) -> &'static str {
     }
 }
 
-/// Why a Workload waits that the scheduler has no verdict on: in the condition's words.
+/// The scheduler's verdict in the condition's words, where the condition gives the same reason: a queue that is closed is
+/// told of in more words by the one than by the other.
+fn why(verdict: Option<Explanation>, told: Explanation) -> Explanation {
+    match verdict {
+        Some(verdict) if verdict.reason == told.reason => Explanation { message: told.message, ..verdict },
+        Some(verdict) => verdict,
+        None => told,
+    }
+}
+
+/// Why a Workload waits, in the condition's words.
 fn told(workload: &Value) -> Explanation {
     let word = |field: &str| {
         condition(workload, "QuotaReserved").map(|c| text(c, field).to_owned()).unwrap_or_default()
