@@ -14,7 +14,7 @@ use crate::jobs;
 use crate::lifecycle::{backoff, pods_ready, workload};
 use crate::resources::Quantity;
 use crate::resources::transform::{Strategy, Transform, Transformation};
-use crate::scheduler::{EngineSettings, Undeclared};
+use crate::scheduler::{AdmissionFairSharing, EngineGates, EngineSettings, FairStrategy, Undeclared};
 use crate::state;
 use crate::view::metrics::Families;
 
@@ -23,7 +23,6 @@ pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Set
     let requeuing = &configuration.wait_for_pods_ready.requeuing_strategy;
     let local_queues = &configuration.metrics.local_queue_metrics;
     let gate = |name: &str| configuration.gates.enabled(name);
-    let strategy = Some(configuration.resources.quota_check_strategy).filter(|_| gate("QuotaCheckStrategy"));
     state::Settings {
         lifecycle: lifecycle(configuration),
         manage_jobs_without_queue_name: configuration.manage_jobs_without_queue_name,
@@ -31,13 +30,7 @@ pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Set
         label_keys_to_copy: configuration.integrations.label_keys_to_copy.clone(),
         transform: transform(&configuration.resources),
         requeue_by_creation: requeuing.timestamp == RequeuingTimestamp::Creation,
-        engine: EngineSettings {
-            undeclared: match strategy.unwrap_or(QuotaCheckStrategy::BlockUndeclared) {
-                QuotaCheckStrategy::BlockUndeclared => Undeclared::Refuse,
-                QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
-            },
-            ..EngineSettings::default()
-        },
+        engine: engine(configuration),
         frameworks: frameworks(configuration),
         external_kinds: external_kinds(configuration),
         shown_local_queues: local_queues.local_queue_selector.clone(),
@@ -49,6 +42,46 @@ pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Set
             identifier_annotations: gate("WorkloadIdentifierAnnotations"),
         },
         ..state::Settings::default()
+    }
+}
+
+/// What the scheduler decides by.
+fn engine(configuration: &Configuration) -> EngineSettings {
+    let gate = |name: &str| configuration.gates.enabled(name);
+    let strategy = Some(configuration.resources.quota_check_strategy).filter(|_| gate("QuotaCheckStrategy"));
+    let fair = |name: &String| match name.as_str() {
+        "LessThanInitialShare" => FairStrategy::LessThanInitialShare,
+        _ => FairStrategy::LessThanOrEqualToFinalShare,
+    };
+    let past = configuration.admission_fair_sharing.as_ref().filter(|_| gate("AdmissionFairSharing"));
+    EngineSettings {
+        undeclared: match strategy.unwrap_or(QuotaCheckStrategy::BlockUndeclared) {
+            QuotaCheckStrategy::BlockUndeclared => Undeclared::Refuse,
+            QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
+        },
+        fair_sharing: configuration
+            .fair_sharing
+            .as_ref()
+            .map(|section| section.preemption_strategies.iter().map(fair).collect()),
+        admission_fair_sharing: past.map(|section| AdmissionFairSharing {
+            half_life: section.usage_half_life_time.signed(),
+            sampling: section.usage_sampling_interval.signed(),
+            weights: section
+                .resource_weights
+                .iter()
+                .map(|(resource, weight)| (Arc::from(resource.as_str()), *weight))
+                .collect(),
+        }),
+        gates: EngineGates {
+            partial_admission: gate("PartialAdmission"),
+            flavor_fungibility: gate("FlavorFungibility"),
+            preserve_scan_progress: gate("FlavorFungibilityPreserveScanProgress"),
+            priority_sorting_within_cohort: gate("PrioritySortingWithinCohort"),
+            preempt_within_nominal: gate("FairSharingPreemptWithinNominal"),
+            prioritize_non_borrowing: gate("FairSharingPrioritizeNonBorrowing"),
+            recompute_on_overlap: gate("RecomputeAssignmentUponPreemptionTargetsOverlap"),
+            ..EngineGates::default()
+        },
     }
 }
 
@@ -242,6 +275,30 @@ mod tests {
         assert_eq!(shown, want);
         let ignoring = core_of("resources: {quotaCheckStrategy: IgnoreUndeclared}");
         assert_eq!(ignoring.engine.undeclared, Undeclared::Ignore);
+    }
+
+    #[test]
+    fn fair_sharing_reaches_the_scheduler() {
+        use FairStrategy::{LessThanInitialShare, LessThanOrEqualToFinalShare};
+        let found = core_of("").engine;
+        assert_eq!((found.fair_sharing, found.admission_fair_sharing), (None, None));
+        let both = core_of(
+            "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}",
+        );
+        let order = Some(vec![LessThanOrEqualToFinalShare, LessThanInitialShare]);
+        assert_eq!(both.engine.fair_sharing, order);
+        let body = "admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: 2}}";
+        let past = core_of(body).engine.admission_fair_sharing.unwrap();
+        assert_eq!(
+            (past.half_life, past.sampling),
+            (SignedDuration::from_hours(1), SignedDuration::from_mins(5))
+        );
+        assert_eq!(past.weights.get("cpu").copied(), Some(2.0));
+        let off = core_of(&format!(
+            "{body}\nfeatureGates: {{AdmissionFairSharing: false, PartialAdmission: false}}"
+        ));
+        assert_eq!(off.engine.admission_fair_sharing, None);
+        assert!(!off.engine.gates.partial_admission && off.engine.gates.flavor_fungibility);
     }
 
     #[test]

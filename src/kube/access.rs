@@ -84,6 +84,7 @@ pub fn needed(
         "clusterqueues",
         "clusterqueues/status",
         "localqueues/status",
+        "cohorts/status",
         "resourceflavors",
         "admissionchecks",
         "topologies",

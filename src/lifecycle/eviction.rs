@@ -57,6 +57,8 @@ pub const LOCAL_QUEUE_STOPPED: &str = "LocalQueueStopped";
 pub const PREEMPTED: &str = "Preempted";
 /// A variant with a better flavor takes over.
 pub const FLAVOR_MIGRATION: &str = "FlavorMigration";
+/// Reason of the Finished condition of a slice that another has taken over from.
+pub const SLICE_REPLACED: &str = "WorkloadSliceReplaced";
 /// Nodes have failed.
 pub const NODE_FAILURES: &str = "NodeFailures";
 
@@ -91,12 +93,24 @@ pub fn preempt(
     if conditions::is_true(status, ConditionType::Evicted) {
         return;
     }
+    evict(status, &preemption_cause(reason, message), generation, now);
     if reason == PreemptionReason::FlavorMigration {
-        evict(status, &Cause::plain(FLAVOR_MIGRATION, message), generation, now);
         return;
     }
-    evict(status, &Cause::plain(PREEMPTED, message), generation, now);
     set(status, ConditionType::Preempted, true, reason.as_str(), message, generation, now);
+}
+
+/// What is behind the eviction of one that has to make room.
+pub fn preemption_cause(reason: PreemptionReason, message: &str) -> Cause {
+    Cause::plain(
+        if reason == PreemptionReason::FlavorMigration { FLAVOR_MIGRATION } else { PREEMPTED },
+        message,
+    )
+}
+
+/// Why a slice is over that another has taken over from.
+pub fn replaced_by(uid: &str) -> String {
+    format!("Replaced to accommodate a workload (UID: {uid})")
 }
 
 /// Second step: nothing runs any more; the quota returns and the workload may be queued again, or not.

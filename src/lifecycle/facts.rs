@@ -4,6 +4,7 @@ use super::eviction::Cause;
 use super::pods_ready;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{PodSetRequest, StopPolicy, WorkloadStatus};
+use crate::scheduler::PreemptionReason;
 use jiff::{SignedDuration, Timestamp};
 
 /// What a Workload says of itself.
@@ -89,6 +90,10 @@ pub struct Facts<'a> {
     pub misconfigured: Option<String>,
     /// The scheduler's verdict on it, if it is queued.
     pub verdict: Option<(PendingReason, String)>,
+    /// It holds quota that is needed elsewhere: why, with the words for the conditions.
+    pub preemption: Option<(PreemptionReason, String)>,
+    /// UID of the slice that has taken over from it.
+    pub replaced_by: Option<String>,
     /// Effective requests, to be shown while pending.
     pub requests: Vec<PodSetRequest>,
 }
@@ -126,6 +131,8 @@ pub enum Notice {
     Evicted(Cause, bool),
     /// It has finished: after so long admitted.
     Finished(String, SignedDuration),
+    /// It was evicted to make room.
+    Preempted(PreemptionReason, String),
     /// All checks are ready.
     Admitted,
     /// It waits, and why.

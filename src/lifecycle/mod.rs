@@ -12,4 +12,5 @@ pub mod facts;
 pub mod lease;
 pub mod pods_ready;
 pub mod reservation;
+mod waiting;
 pub mod workload;

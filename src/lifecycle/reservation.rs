@@ -40,6 +40,21 @@ pub fn unreserve(
     sync_admitted(status, generation, now);
 }
 
+/// Says what the scheduler found; a closed preemption gate is a condition of its own, for whoever opens gates.
+pub fn wait(
+    status: &mut WorkloadStatus,
+    reason: PendingReason,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    unreserve(status, reason, message, generation, now);
+    if reason == PendingReason::AdmissionGated {
+        let kind = ConditionType::BlockedOnPreemptionGates;
+        set(status, kind, true, "PreemptionGated", message, generation, now);
+    }
+}
+
 /// Brings `Admitted` in line with the reservation and the checks. Time spent admitted is added up when it ends.
 pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     let was = conditions::since(status, ConditionType::Admitted);

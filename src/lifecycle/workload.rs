@@ -10,27 +10,18 @@ use super::reservation::{self, set};
 use super::{backoff, conditions};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
+use crate::scheduler::PreemptionReason;
 use jiff::{SignedDuration, Timestamp};
 
 pub use super::facts::{Facts, JobFacts, Notice, Owner, Place, Plan, QueueFact, Settings, Step, Subject};
 
-/// Reasons that hold only as long as what they name stands in the way.
-const OBSTACLES: [PendingReason; 4] = [
-    PendingReason::Suspended,
-    PendingReason::Misconfigured,
-    PendingReason::Deactivated,
-    PendingReason::AdmissionGated,
-];
-/// What is said when an obstacle is gone and the scheduler has not judged yet.
-const EVALUATION: &str = "The workload is waiting to be evaluated";
-
 /// A status under way to the next one.
-struct Draft<'a> {
-    subject: &'a Subject<'a>,
-    status: WorkloadStatus,
-    notices: Vec<Notice>,
+pub(super) struct Draft<'a> {
+    pub(super) subject: &'a Subject<'a>,
+    pub(super) status: WorkloadStatus,
+    pub(super) notices: Vec<Notice>,
     due: Option<Timestamp>,
-    now: Timestamp,
+    pub(super) now: Timestamp,
 }
 
 /// Decides the next step.
@@ -103,6 +94,9 @@ fn ending(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Ti
 
 /// Why the Workload is finished, if it is.
 fn finish_reason(subject: &Subject<'_>, facts: &Facts<'_>) -> Option<(&'static str, String)> {
+    if let Some(uid) = &facts.replaced_by {
+        return Some((eviction::SLICE_REPLACED, eviction::replaced_by(uid)));
+    }
     match &facts.owner {
         Owner::Nobody if subject.made_for_job => {
             Some(("OwnerNotFound", "The workload's owner no longer exists".to_owned()))
@@ -132,7 +126,7 @@ impl Draft<'_> {
         Plan { step, notices, due: self.due, place }
     }
 
-    fn set(&mut self, kind: ConditionType, holds: bool, reason: &str, message: &str) {
+    pub(super) fn set(&mut self, kind: ConditionType, holds: bool, reason: &str, message: &str) {
         set(&mut self.status, kind, holds, reason, message, self.subject.generation, self.now);
     }
 
@@ -154,6 +148,15 @@ impl Draft<'_> {
         if held {
             self.notices.push(Notice::Evicted(cause, first));
         }
+    }
+
+    /// It must make room for another.
+    fn preempt(&mut self, reason: PreemptionReason, message: &str) {
+        let cause = eviction::preemption_cause(reason, message);
+        let first = eviction::counted(&self.status, &cause) == 0;
+        eviction::preempt(&mut self.status, reason, message, self.subject.generation, self.now);
+        self.notices.push(Notice::Evicted(cause, first));
+        self.notices.push(Notice::Preempted(reason, message.to_owned()));
     }
 
     /// Takes over what the job says of its pods, in the same write as whatever else changes.
@@ -242,6 +245,10 @@ impl Draft<'_> {
     fn reserved(&mut self, facts: &Facts<'_>, settings: &Settings) {
         if conditions::is_true(&self.status, ConditionType::Evicted) {
             self.release(facts, settings);
+            return;
+        }
+        if let Some((reason, message)) = &facts.preemption {
+            self.preempt(*reason, message);
             return;
         }
         checks::sync(&mut self.status, &facts.checks, self.now);
@@ -386,96 +393,5 @@ impl Draft<'_> {
         let message = "exceeding the maximum execution time";
         self.set(ConditionType::DeactivationTarget, true, "MaximumExecutionTimeExceeded", message);
         self.notices.push(Notice::ExecutionTimeExceeded);
-    }
-
-    /// Says why a workload without a reservation waits, and where.
-    fn pending(&mut self, facts: &Facts<'_>) -> Place {
-        let place = self.place(facts);
-        if place == Place::Out && self.subject.active && self.is_on_hold() {
-            return place;
-        }
-        let obstacle = self.obstacle(facts);
-        let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
-        let said =
-            obstacle.or_else(|| facts.verdict.clone().filter(|_| place == Place::Queued)).or_else(|| {
-                (known && self.says_obstacle())
-                    .then(|| (PendingReason::PendingEvaluation, EVALUATION.to_owned()))
-            });
-        let Some((reason, message)) = said else {
-            return place;
-        };
-        let before = conditions::find(&self.status, ConditionType::QuotaReserved)
-            .map(|c| (c.reason.clone(), c.message.clone()));
-        let generation = self.subject.generation;
-        reservation::unreserve(&mut self.status, reason, &message, generation, self.now);
-        if before != Some((reason.as_str().to_owned(), message.clone())) {
-            self.status.resource_requests.clone_from(&facts.requests);
-            self.notices.push(Notice::Pending(reason, message));
-        }
-        place
-    }
-
-    /// Where a workload without a reservation belongs.
-    fn place(&self, facts: &Facts<'_>) -> Place {
-        let closed = matches!(facts.local_queue, QueueFact::Missing | QueueFact::Stopped(_))
-            || facts.cluster_queue == QueueFact::Missing;
-        // A Workload whose job is gone is about to be collected.
-        let orphan = facts.owner == Owner::Gone;
-        if !self.subject.active || self.subject.gated || closed || orphan || self.is_on_hold() {
-            return Place::Out;
-        }
-        let backoff = self.status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref());
-        let held = conditions::is_false(&self.status, ConditionType::Requeued)
-            || backoff.is_some_and(|at| at.0 > self.now)
-            || facts.misconfigured.is_some();
-        if held { Place::Waiting } else { Place::Queued }
-    }
-
-    fn is_on_hold(&self) -> bool {
-        conditions::is_false(&self.status, ConditionType::QuotaReserved)
-            && conditions::reason(&self.status, ConditionType::QuotaReserved)
-                == PendingReason::OnHold.as_str()
-    }
-
-    /// Whether the reason that stands is an obstacle, which is gone by now.
-    fn says_obstacle(&self) -> bool {
-        let reason = conditions::reason(&self.status, ConditionType::QuotaReserved);
-        OBSTACLES.iter().any(|obstacle| obstacle.as_str() == reason)
-    }
-
-    /// What keeps the workload from being judged by the scheduler at all.
-    fn obstacle(&self, facts: &Facts<'_>) -> Option<(PendingReason, String)> {
-        if !self.subject.active {
-            return Some((PendingReason::Deactivated, "The workload is deactivated".to_owned()));
-        }
-        let (local, cluster) = facts.queues;
-        let suspended = |m: String| Some((PendingReason::Suspended, m));
-        let misconfigured = |m: String| Some((PendingReason::Misconfigured, m));
-        match (&facts.local_queue, &facts.cluster_queue) {
-            (QueueFact::Missing, _) => return misconfigured(format!("LocalQueue {local} doesn't exist")),
-            (QueueFact::Stopped(_) | QueueFact::Inactive(_), _) => {
-                return suspended(format!("LocalQueue {local} is inactive"));
-            }
-            (QueueFact::Open, QueueFact::Missing) => {
-                return misconfigured(format!("ClusterQueue {cluster} doesn't exist"));
-            }
-            (QueueFact::Open, QueueFact::Stopped(_)) => {
-                return suspended(format!("ClusterQueue {cluster} is stopped"));
-            }
-            (QueueFact::Open, QueueFact::Inactive(why)) => {
-                return suspended(format!("ClusterQueue {cluster} is inactive: {why}"));
-            }
-            (QueueFact::Open, QueueFact::Open) => {}
-        }
-        if let Some(message) = &facts.misconfigured {
-            return misconfigured(message.clone());
-        }
-        if self.subject.gated {
-            return Some((
-                PendingReason::AdmissionGated,
-                "The workload is held back by admission gates".to_owned(),
-            ));
-        }
-        None
     }
 }

@@ -119,8 +119,11 @@ impl<'a, 'f> Search<'a, 'f> {
 
     fn run(mut self) -> Judgement {
         for members in groups(self.question.pod_sets) {
+            let first = members.first().and_then(|at| self.question.pod_sets.get(*at)).map(|set| &set.name);
             if let Err(reason) = self.pod_sets(members) {
                 (self.found.mode, self.found.reason) = (Mode::NoFit, reason);
+                // Pod sets without flavors leave no place to go on from.
+                self.tried.retain(|(set, _), _| Some(set) != first);
                 break;
             }
         }
@@ -215,9 +218,12 @@ impl<'a, 'f> Search<'a, 'f> {
             blockers.extend(found);
             let stop =
                 if scans { !choice.grade.try_next(fungibility) } else { choice.grade.mode == Mode::Fit };
-            let better = best.as_ref().is_none_or(|best| match scans {
-                true => choice.grade.preferred_over(best.grade, fungibility),
-                false => choice.grade.mode > best.grade.mode,
+            let better = best.as_ref().is_none_or(|best| {
+                if scans {
+                    choice.grade.preferred_over(best.grade, fungibility)
+                } else {
+                    choice.grade.mode > best.grade.mode
+                }
             });
             if choice.grade.mode != Mode::NoFit && (stop || better) {
                 best = Some(choice);

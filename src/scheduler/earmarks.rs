@@ -75,7 +75,7 @@ impl Engine {
     }
 
     /// Lets go of earmarks that are too old; those workloads are judged anew.
-    pub(super) fn expire_earmarks(&mut self, now: Timestamp) {
+    pub fn expire_earmarks(&mut self, now: Timestamp) {
         let old = |earmark: &Earmark| now.duration_since(earmark.since) >= PATIENCE;
         let keys: Vec<ObjectKey> =
             self.earmarks.iter().filter(|(_, earmark)| old(earmark)).map(|(key, _)| key.clone()).collect();

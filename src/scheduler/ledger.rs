@@ -29,40 +29,40 @@ pub(super) struct Held {
 /// Holders by workload.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
-    by_key: BTreeMap<ObjectKey, Arc<Holder>>,
-    by_queue: BTreeMap<NodeId, BTreeMap<ObjectKey, Arc<Holder>>>,
-    by_local_queue: BTreeMap<ObjectKey, Held>,
+    all: BTreeMap<ObjectKey, Arc<Holder>>,
+    queues: BTreeMap<NodeId, BTreeMap<ObjectKey, Arc<Holder>>>,
+    locals: BTreeMap<ObjectKey, Held>,
 }
 
 impl Holders {
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<Holder>> {
-        self.by_key.get(key)
+        self.all.get(key)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Holder>> {
-        self.by_key.values()
+        self.all.values()
     }
 
     /// Those of a ClusterQueue.
     pub(super) fn of(&self, queue: NodeId) -> impl Iterator<Item = &Arc<Holder>> {
-        self.by_queue.get(&queue).into_iter().flat_map(BTreeMap::values)
+        self.queues.get(&queue).into_iter().flat_map(BTreeMap::values)
     }
 
     /// ClusterQueues that hold anything.
     pub(super) fn queues(&self) -> impl Iterator<Item = NodeId> {
-        self.by_queue.keys().copied()
+        self.queues.keys().copied()
     }
 
     pub(super) fn insert(&mut self, holder: Holder) -> Option<Arc<Holder>> {
         let old = self.remove(&holder.key);
-        let held = self.by_local_queue.entry(local(&holder)).or_default();
+        let held = self.locals.entry(local(&holder)).or_default();
         held.workloads += 1;
         for (pair, amount) in &holder.charge.usage {
             *held.usage.entry(pair.clone()).or_default() += amount.wide();
         }
         let holder = Arc::new(holder);
-        self.by_queue.entry(holder.node).or_default().insert(holder.key.clone(), Arc::clone(&holder));
-        self.by_key.insert(holder.key.clone(), holder);
+        self.queues.entry(holder.node).or_default().insert(holder.key.clone(), Arc::clone(&holder));
+        self.all.insert(holder.key.clone(), holder);
         old
     }
 
@@ -72,41 +72,41 @@ impl Holders {
         key: &ObjectKey,
         leaves_for: Option<ObjectKey>,
     ) -> Option<Arc<Holder>> {
-        let old = self.by_key.get(key).filter(|holder| holder.leaves_for != leaves_for)?;
+        let old = self.all.get(key).filter(|holder| holder.leaves_for != leaves_for)?;
         let old = Arc::clone(old);
         let new = Arc::new(Holder { leaves_for, ..(*old).clone() });
-        self.by_queue.entry(new.node).or_default().insert(key.clone(), Arc::clone(&new));
-        self.by_key.insert(key.clone(), new);
+        self.queues.entry(new.node).or_default().insert(key.clone(), Arc::clone(&new));
+        self.all.insert(key.clone(), new);
         Some(old)
     }
 
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Holder>> {
-        let holder = self.by_key.remove(key)?;
-        if let Some(all) = self.by_queue.get_mut(&holder.node) {
+        let holder = self.all.remove(key)?;
+        if let Some(all) = self.queues.get_mut(&holder.node) {
             all.remove(key);
             if all.is_empty() {
-                self.by_queue.remove(&holder.node);
+                self.queues.remove(&holder.node);
             }
         }
         let name = local(&holder);
-        if let Some(held) = self.by_local_queue.get_mut(&name) {
+        if let Some(held) = self.locals.get_mut(&name) {
             held.workloads = held.workloads.saturating_sub(1);
             for (pair, amount) in &holder.charge.usage {
                 *held.usage.entry(pair.clone()).or_default() -= amount.wide();
             }
             if held.workloads == 0 {
-                self.by_local_queue.remove(&name);
+                self.locals.remove(&name);
             }
         }
         Some(holder)
     }
 
     pub(super) fn count(&self, queue: NodeId) -> usize {
-        self.by_queue.get(&queue).map_or(0, BTreeMap::len)
+        self.queues.get(&queue).map_or(0, BTreeMap::len)
     }
 
     pub(super) fn local(&self, namespace: &str, local_queue: &str) -> Option<&Held> {
-        self.by_local_queue.get(&ObjectKey::new(namespace, local_queue))
+        self.locals.get(&ObjectKey::new(namespace, local_queue))
     }
 }
 

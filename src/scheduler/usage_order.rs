@@ -27,6 +27,8 @@ struct Local {
 pub(super) struct UsageOrder {
     locals: BTreeMap<ObjectKey, Local>,
     by_queue: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// LocalQueues by the workloads that they have penalties for.
+    owed: BTreeMap<ObjectKey, ObjectKey>,
 }
 
 impl UsageOrder {
@@ -91,38 +93,38 @@ impl UsageOrder {
             *penalty.entry(Arc::clone(&pair.resource)).or_default() +=
                 units(&pair.resource, *amount) * factor;
         }
+        self.pop(workload);
         self.locals.entry(local.clone()).or_default().penalties.insert(workload.clone(), penalty);
+        self.owed.insert(workload.clone(), local.clone());
     }
 
-    /// Takes a penalty back.
-    pub(super) fn pop(&mut self, local: &ObjectKey, workload: &ObjectKey) -> bool {
-        self.locals.get_mut(local).is_some_and(|local| local.penalties.remove(workload).is_some())
+    /// Takes a penalty back, and answers which LocalQueue had it.
+    pub(super) fn pop(&mut self, workload: &ObjectKey) -> Option<ObjectKey> {
+        let local = self.owed.remove(workload)?;
+        self.locals.get_mut(&local)?.penalties.remove(workload)?;
+        Some(local)
     }
 
-    /// Whether a penalty waits to be settled.
-    pub(super) fn is_penalised(&self, local: &ObjectKey) -> bool {
-        self.locals.get(local).is_some_and(|local| !local.penalties.is_empty())
+    /// The LocalQueue with a penalty for a workload.
+    pub(super) fn owing(&self, workload: &ObjectKey) -> Option<&ObjectKey> {
+        self.owed.get(workload)
     }
 
     /// The admission is complete: what was used decays to now and the penalty is added.
     pub(super) fn settle(
         &mut self,
-        local: &ObjectKey,
         workload: &ObjectKey,
         settings: &AdmissionFairSharing,
         now: Timestamp,
-    ) -> bool {
-        let Some(local) = self.locals.get_mut(local) else {
-            return false;
-        };
-        let Some(penalty) = local.penalties.remove(workload) else {
-            return false;
-        };
+    ) -> Option<ObjectKey> {
+        let key = self.owed.remove(workload)?;
+        let local = self.locals.get_mut(&key)?;
+        let penalty = local.penalties.remove(workload)?;
         local.config.sample(&Used::new(), settings, now);
         for (resource, amount) in penalty {
             *local.config.consumed.entry(resource).or_default() += amount;
         }
-        true
+        Some(key)
     }
 
     /// Takes a sample of what is in use.

@@ -4,9 +4,10 @@ use super::config::{Charge, LocalQueue};
 use super::engine::Engine;
 use crate::api::ObjectKey;
 use crate::queue::Workload;
-use crate::quota::NodeRef;
+use crate::quota::{FlavorResource, NodeRef};
 use crate::resources::Amount;
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Engine {
@@ -22,47 +23,55 @@ impl Engine {
     }
 
     /// The workload's admission is complete: its penalty becomes part of what its LocalQueue used.
-    pub fn settle_penalty(&mut self, key: &ObjectKey, now: Timestamp) {
+    pub fn settle_penalty(&mut self, workload: &ObjectKey, now: Timestamp) {
         let Some(settings) = self.settings.admission_fair_sharing.clone() else {
             return;
         };
-        let Some((local, queue)) = self.local_of(key) else {
-            return;
-        };
-        if self.order.settle(&local, key, &settings, now) {
-            self.rank(&local, &queue);
+        if let Some(local) = self.order.settle(workload, &settings, now) {
+            self.rank_again(&local);
         }
     }
 
     /// The workload will not be admitted after all, or is over.
-    pub fn drop_penalty(&mut self, key: &ObjectKey, local_queue: &ObjectKey, cluster_queue: &str) {
-        if self.order.pop(local_queue, key) {
-            self.rank(local_queue, cluster_queue);
+    pub fn drop_penalty(&mut self, workload: &ObjectKey) {
+        if let Some(local) = self.order.pop(workload) {
+            self.rank_again(&local);
         }
     }
 
-    /// Whether a LocalQueue has penalties that are not settled.
-    pub fn is_penalised(&self, local_queue: &ObjectKey) -> bool {
-        self.order.is_penalised(local_queue)
+    /// The LocalQueue that a workload counts in by its entry penalty, until its admission is complete.
+    pub fn penalised(&self, workload: &ObjectKey) -> Option<&ObjectKey> {
+        self.order.owing(workload)
     }
 
-    /// Takes a sample of what a LocalQueue uses and answers with what it has used by now.
+    /// Takes a sample of what a LocalQueue uses.
     pub fn sample_usage(
         &mut self,
         key: &ObjectKey,
-        cluster_queue: &str,
+        usage: &BTreeMap<FlavorResource, Amount>,
         now: Timestamp,
-    ) -> Option<&LocalQueue> {
-        let settings = self.settings.admission_fair_sharing.clone()?;
-        let usage = self.local_usage(&key.namespace, &key.name);
-        self.order.sample(key, &usage, &settings, now);
-        self.rank(key, cluster_queue);
+    ) {
+        let Some(settings) = self.settings.admission_fair_sharing.clone() else {
+            return;
+        };
+        self.order.sample(key, usage, &settings, now);
+        self.rank_again(key);
+    }
+
+    /// What a LocalQueue has used by its last sample.
+    pub fn past_usage(&self, key: &ObjectKey) -> Option<&LocalQueue> {
         self.order.get(key)
     }
 
-    fn local_of(&self, key: &ObjectKey) -> Option<(ObjectKey, Arc<str>)> {
-        let charge = self.charge_of(key)?;
-        Some((local_queue(key, &charge.local_queue), Arc::clone(&charge.cluster_queue)))
+    /// What a LocalQueue has used with its penalties, by weight: what its place in the order follows.
+    pub fn weighted_past_usage(&self, key: &ObjectKey) -> Option<f64> {
+        self.order.usage(key, self.settings.admission_fair_sharing.as_ref()?)
+    }
+
+    fn rank_again(&mut self, local: &ObjectKey) {
+        if let Some(queue) = self.order.get(local).map(|config| Arc::clone(&config.cluster_queue)) {
+            self.rank(local, &queue);
+        }
     }
 
     /// The weighted share of a node as its status shows it: rounded up, and the largest number without limit.

@@ -3,6 +3,7 @@
 use super::State;
 use super::decode::amount_of;
 use super::interface::Kind;
+use super::outlook::preemption_message;
 use super::records::{Effective, WorkloadRecord};
 use crate::api::ObjectKey;
 use crate::api::names;
@@ -13,7 +14,7 @@ use crate::lifecycle::workload::{Facts, JobFacts, Owner, QueueFact, Subject};
 use crate::lifecycle::{checks, conditions, reservation};
 use crate::quota::FlavorResource;
 use crate::resources::{self, Amount, Requests, amounts, apply_overhead, limit_range, pod_quantities};
-use crate::scheduler::{Charge, PodSet};
+use crate::scheduler::{Charge, PodSet, PreemptionReason};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -49,8 +50,27 @@ impl State {
             checks: queue.map(|q| checks::applicable(&q.object.spec, admission)).unwrap_or_default(),
             misconfigured: record.effective.misconfigured.clone(),
             verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
+            preemption: self.preemption(key),
+            replaced_by: self.replaced_by(key, record),
             requests: shown_requests(&record.effective),
         }
+    }
+
+    /// Why a Workload that holds quota must go, by a decision of the scheduler that stands.
+    fn preemption(&self, key: &ObjectKey) -> Option<(PreemptionReason, String)> {
+        let preemption = self.engine.preemption_of(key)?;
+        let preemptor = self.workloads.get(&preemption.preemptor)?;
+        Some((preemption.victim.reason, preemption_message(preemptor, &preemption.victim)))
+    }
+
+    /// UID of the slice that has taken over from a Workload: it holds quota, and says whom it replaces.
+    fn replaced_by(&self, key: &ObjectKey, record: &WorkloadRecord) -> Option<String> {
+        let siblings = self.workloads_by_owner.get(&record.owner.as_ref()?.uid)?;
+        let newer = siblings.iter().filter(|sibling| *sibling != key).filter_map(|s| self.workloads.get(s));
+        let mut over = newer.filter(|newer| {
+            newer.replaces.as_deref() == Some(key) && reservation::holds_quota(&newer.status)
+        });
+        over.next().map(|newer| newer.meta.uid.to_string())
     }
 
     /// The ClusterQueue that holds its reservation, or else that its LocalQueue leads to.

@@ -1,8 +1,8 @@
 //! Taking objects in: each replaces what was known of it, and marks what may need a step because of it.
 
 use super::decode::groups_of;
+use super::fair_sharing::past_usage;
 use super::interface::{Effect, Event, Kind};
-use super::past_usage;
 use super::records::{
     CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, OwnerRecord,
     WorkloadRecord,
@@ -67,6 +67,7 @@ impl State {
             Kind::Workload => &self.workloads.get(key)?.meta,
             Kind::ClusterQueue => &self.cluster_queues.get(&key.name)?.meta,
             Kind::LocalQueue => &self.local_queues.get(key)?.meta,
+            Kind::Cohort => &self.cohorts.get(&key.name)?.meta,
             Kind::ResourceFlavor => &self.flavors.get(&key.name)?.meta,
             Kind::AdmissionCheck => &self.checks.get(&key.name)?.meta,
             Kind::Topology => self.topologies.get(&key.name)?,
@@ -201,8 +202,11 @@ impl State {
     }
 
     fn take_cohort(&mut self, object: v1beta2::Cohort) {
-        let name: Arc<str> = Arc::from(object.metadata.name.as_deref().unwrap_or_default());
-        if self.cohorts.get(&name).is_some_and(|known| known.object.spec == object.spec) {
+        let meta = Meta::of(&object.metadata);
+        let name = meta.key.name.clone();
+        self.dirty.insert(Item::Cohort(name.clone()));
+        if let Some(known) = self.cohorts.get_mut(&name).filter(|known| known.object.spec == object.spec) {
+            *known = CohortRecord { meta, object };
             return;
         }
         let spec = &object.spec;
@@ -214,7 +218,7 @@ impl State {
                 weight: spec.fair_sharing.as_ref().and_then(v1beta2::FairSharing::number),
             }),
         );
-        self.cohorts.insert(name, CohortRecord { object });
+        self.cohorts.insert(name, CohortRecord { meta, object });
         self.all_cluster_queues_changed();
     }
 
@@ -243,7 +247,7 @@ impl State {
         }
         let deleting = meta.deleting;
         let spec = object.spec.clone();
-        self.engine.set_local_queue(&key, Some(past_usage::of(&object)));
+        self.engine.set_local_queue(&key, Some(past_usage(&object)));
         let before = self.local_queues.insert(key.clone(), LocalQueueRecord { meta, object });
         self.dirty.insert(Item::LocalQueue(key.clone()));
         if before.is_none_or(|b| b.object.spec != spec || b.meta.deleting != deleting) {

@@ -210,6 +210,13 @@ pub enum Observation {
         /// Whether this is the workload's first eviction for that reason and cause.
         first: bool,
     },
+    /// The workload was evicted to make room for one of this ClusterQueue.
+    Preempted {
+        /// Queue of the one that it made room for.
+        preempting: String,
+        /// Reason of the Preempted condition.
+        reason: &'static str,
+    },
     /// The workload has finished; the duration is its time admitted.
     Finished(Labels, Duration),
     /// A Workload was made for a job, so long after the job.

@@ -9,12 +9,12 @@
 mod assumed;
 mod decode;
 mod facts;
+mod fair_sharing;
 mod ingest;
 mod interface;
 mod job_start;
 mod job_step;
 mod outlook;
-mod past_usage;
 mod queue_status;
 mod queues;
 mod records;
@@ -24,6 +24,7 @@ mod settings;
 mod shared;
 mod snapshot;
 mod tallies;
+mod telling;
 mod timers;
 mod tombstones;
 mod workload_step;
@@ -59,6 +60,8 @@ use writes::Writes;
 pub(crate) enum Item {
     /// A ClusterQueue: finalizer and status.
     ClusterQueue(Arc<str>),
+    /// A Cohort: status.
+    Cohort(Arc<str>),
     /// A LocalQueue: status.
     LocalQueue(ObjectKey),
     /// A ResourceFlavor: finalizer.
@@ -196,7 +199,11 @@ impl State {
 
     /// When `Tick` is wanted at the latest.
     pub fn next_due(&self) -> Option<Timestamp> {
-        if self.leading { self.timers.next() } else { None }
+        if !self.leading {
+            return None;
+        }
+        let expiry = self.engine.next_expiry();
+        self.timers.next().into_iter().chain(expiry).min()
     }
 
     /// Whether the first lists of all kinds are complete.
@@ -229,6 +236,7 @@ impl State {
 
     fn everything(&self) -> Vec<Item> {
         let cluster_queues = self.cluster_queues.keys().cloned().map(Item::ClusterQueue);
+        let cohorts = self.cohorts.keys().cloned().map(Item::Cohort);
         let local_queues = self.local_queues.keys().cloned().map(Item::LocalQueue);
         let flavors = self.flavors.keys().cloned().map(Item::Flavor);
         let checks = self.checks.keys().cloned().map(Item::Check);
@@ -236,6 +244,7 @@ impl State {
         let jobs = self.jobs.keys().cloned().map(|(kind, key)| Item::Job(kind, key));
         let workloads = self.workloads.keys().cloned().map(Item::Workload);
         cluster_queues
+            .chain(cohorts)
             .chain(local_queues)
             .chain(flavors)
             .chain(checks)

@@ -3,7 +3,7 @@
 use super::State;
 use super::records::WorkloadRecord;
 use crate::api::ObjectKey;
-use crate::api::reason::{ConditionType, PendingReason};
+use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
 use crate::lifecycle::{checks, conditions, eviction, pods_ready, reservation, workload};
 use crate::resources;
@@ -106,15 +106,15 @@ impl State {
         let statement = conditions::Statement {
             kind: ConditionType::Finished,
             holds: true,
-            reason: "WorkloadSliceReplaced",
-            message: &format!("Replaced to accommodate a workload (UID: {})", record.meta.uid),
+            reason: eviction::SLICE_REPLACED,
+            message: &eviction::replaced_by(&record.meta.uid),
         };
         conditions::set(&mut status, &statement, old.meta.generation, now);
         Some((old.meta.key.clone(), status))
     }
 
     /// The status of one that must go for another.
-    pub(super) fn preempted(
+    fn preempted(
         &self,
         preemptor: &WorkloadRecord,
         victim: &Victim,
@@ -122,33 +122,28 @@ impl State {
     ) -> Option<(ObjectKey, WorkloadStatus)> {
         let record = self.workloads.get(&victim.key)?;
         let mut status = (*record.status).clone();
-        let uid = if preemptor.meta.uid.is_empty() { UNKNOWN } else { &preemptor.meta.uid };
-        let message = format!(
-            "Preempted to accommodate a workload (UID: {uid}, JobUID: {}) due to {}; preemptor path: {}; preemptee path: {}",
-            preemptor.job_uid.as_deref().unwrap_or(UNKNOWN),
-            victim.reason.text(),
-            victim.preemptor_path,
-            victim.preemptee_path,
-        );
+        let message = preemption_message(preemptor, victim);
         eviction::preempt(&mut status, victim.reason, &message, record.meta.generation, now);
         Some((victim.key.clone(), status))
     }
 }
 
+/// The words for a preemption, in the conditions of the victim.
+pub(super) fn preemption_message(preemptor: &WorkloadRecord, victim: &Victim) -> String {
+    let uid = if preemptor.meta.uid.is_empty() { UNKNOWN } else { &preemptor.meta.uid };
+    format!(
+        "Preempted to accommodate a workload (UID: {uid}, JobUID: {}) due to {}; preemptor path: {}; preemptee path: {}",
+        preemptor.job_uid.as_deref().unwrap_or(UNKNOWN),
+        victim.reason.text(),
+        victim.preemptor_path,
+        victim.preemptee_path,
+    )
+}
+
 /// The status of one that waits on.
 fn pending(record: &WorkloadRecord, verdict: &Verdict, now: Timestamp) -> WorkloadStatus {
     let mut status = (*record.status).clone();
-    let (message, generation) = (verdict.to_string(), record.meta.generation);
-    reservation::unreserve(&mut status, verdict.reason, &message, generation, now);
-    if verdict.reason == PendingReason::AdmissionGated {
-        let statement = conditions::Statement {
-            kind: ConditionType::BlockedOnPreemptionGates,
-            holds: true,
-            reason: "PreemptionGated",
-            message: &message,
-        };
-        conditions::set(&mut status, &statement, generation, now);
-    }
+    reservation::wait(&mut status, verdict.reason, &verdict.to_string(), record.meta.generation, now);
     status
 }
 

@@ -14,6 +14,7 @@ use crate::scheduler::PendingCounts;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,6 +70,7 @@ impl State {
             if deleting {
                 self.timers.wake(Item::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
             }
+            self.touch_cohorts_above(&name);
             self.queue_clock.touch(Item::ClusterQueue(name));
         }
     }
@@ -84,6 +86,7 @@ impl State {
             let (kind, key) = match &item {
                 Item::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
                 Item::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
+                Item::Cohort(name) => (Kind::Cohort, ObjectKey::cluster(name)),
                 _ => continue,
             };
             // Before its time only a change from or to zero, or of the queue's state, is worth the work.
@@ -94,6 +97,7 @@ impl State {
             }
             let wanted = match kind {
                 Kind::ClusterQueue => self.cluster_queue_status(&key.name, now),
+                Kind::Cohort => self.cohort_status(&key.name),
                 _ => self.local_queue_status(&key, now),
             };
             let Some((version, status)) = wanted else { continue };
@@ -142,6 +146,8 @@ impl State {
             };
             let active = self.engine.inactive_reason(&key.name).is_none();
             (told, self.cluster_queue_counts(&key.name), &status.conditions, active)
+        } else if kind == Kind::Cohort {
+            return false;
         } else {
             let Some(record) = self.local_queues.get(key) else { return false };
             let status = &record.object.status;
@@ -190,6 +196,7 @@ impl State {
         let mut new = old.clone();
         new.flavors_reservation = usage_list(&cells, &reserved, borrowed);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, borrowed);
+        new.fair_sharing = self.share_status(&NodeRef::ClusterQueue(name.clone()));
         new.pending_workloads = counts.pending;
         new.reserving_workloads = counts.reserving;
         new.admitted_workloads = counts.admitted;
@@ -202,7 +209,8 @@ impl State {
         if new == *old {
             return None;
         }
-        Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?))
+        let dropped = new.fair_sharing.is_none() && old.fair_sharing.is_some();
+        Some((record.meta.resource_version.clone(), patch_of(&new, dropped)?))
     }
 
     fn local_queue_status(&self, key: &ObjectKey, now: Timestamp) -> Option<(String, Value)> {
@@ -217,6 +225,7 @@ impl State {
         let reserved = self.engine.local_usage(&key.namespace, &key.name);
         new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, |_, _| None);
+        new.fair_sharing = self.past_usage_status(key, old.fair_sharing.as_ref());
         let counts = self.local_queue_counts(key);
         new.pending_workloads = counts.pending;
         new.reserving_workloads = counts.reserving;
@@ -225,8 +234,18 @@ impl State {
         if new == *old {
             return None;
         }
-        Some((record.meta.resource_version.clone(), serde_json::to_value(&new).ok()?))
+        let dropped = new.fair_sharing.is_none() && old.fair_sharing.is_some();
+        Some((record.meta.resource_version.clone(), patch_of(&new, dropped)?))
     }
+}
+
+/// The status as a merge patch; a share that does not hold any more is taken off by name.
+pub(super) fn patch_of(status: &impl Serialize, share_dropped: bool) -> Option<Value> {
+    let mut patch = serde_json::to_value(status).ok()?;
+    if share_dropped {
+        patch.as_object_mut()?.insert("fairSharing".to_owned(), Value::Null);
+    }
+    Some(patch)
 }
 
 fn cells_of(groups: &[crate::api::v1beta2::ResourceGroup]) -> Vec<FlavorResource> {

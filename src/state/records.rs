@@ -310,6 +310,7 @@ pub(super) struct LocalQueueRecord {
 /// A Cohort.
 #[derive(Clone, Debug)]
 pub(super) struct CohortRecord {
+    pub(super) meta: Meta,
     pub(super) object: Cohort,
 }
 

@@ -7,10 +7,10 @@ use super::interface::{Effect, Kind, Observation};
 use super::records::WorkloadRecord;
 use super::{Item, State};
 use crate::api::ObjectKey;
-use crate::api::reason::PendingReason;
+use crate::api::reason::{ConditionType, PendingReason};
 use crate::lifecycle::checks::{self, Demand};
-use crate::lifecycle::reservation;
 use crate::lifecycle::workload::{self, Place};
+use crate::lifecycle::{conditions, reservation};
 use crate::scheduler::{Decision, Outcome, Verdict, Workload};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -37,7 +37,11 @@ impl State {
                     self.configure_cluster_queue(name);
                     self.queue_clock.touch(item.clone());
                 }
-                Item::LocalQueue(_) => self.queue_clock.touch(item.clone()),
+                Item::LocalQueue(key) => {
+                    self.sample(key, now);
+                    self.queue_clock.touch(item.clone());
+                }
+                Item::Cohort(_) => self.queue_clock.touch(item.clone()),
                 _ => {}
             }
         }
@@ -63,11 +67,14 @@ impl State {
         let Some(record) = self.workloads.get(key) else {
             self.engine.release(key);
             self.engine.forget(key);
+            self.engine.drop_penalty(key);
             return Place::Out;
         };
         if let Some(charge) = self.charge(record) {
+            let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
             self.assumed.remove(key);
             self.engine.charge(key, charge);
+            self.follow_penalty(key, admitted, false, now);
             return Place::Out;
         }
         let facts = self.facts(key, record);
@@ -78,6 +85,7 @@ impl State {
         }
         self.assumed.remove(key);
         self.engine.release(key);
+        self.follow_penalty(key, false, place == Place::Out, now);
         match placed {
             Some(workload) => self.engine.enqueue(workload),
             None => self.engine.forget(key),
@@ -105,6 +113,9 @@ impl State {
 
     /// Runs cycles back to back until nobody can be judged. Writes are not waited for.
     fn run_cycles(&mut self, items: &mut BTreeSet<Item>, now: Timestamp) {
+        if self.engine.next_expiry().is_some_and(|time| time <= now) {
+            self.engine.expire_earmarks(now);
+        }
         while self.engine.has_work() {
             let decisions = self.engine.cycle(now);
             if decisions.is_empty() {
@@ -117,7 +128,10 @@ impl State {
                     Outcome::Admitted(assignment) => {
                         self.assumed.insert(key.clone(), Assumed { uid, assignment });
                     }
-                    Outcome::Pending(_) | Outcome::Gated(_) | Outcome::Preempting(..) => {}
+                    Outcome::Preempting(_, victims) => {
+                        items.extend(victims.into_iter().map(|victim| Item::Workload(victim.key)));
+                    }
+                    Outcome::Pending(_) | Outcome::Gated(_) => {}
                     Outcome::Skipped(_) => continue,
                 }
                 items.insert(Item::Workload(key));
@@ -148,7 +162,7 @@ impl State {
             Item::Flavor(name) => self.step_flavor(name),
             Item::Check(name) => self.step_check(name),
             Item::Topology(name) => self.step_topology(name),
-            Item::LocalQueue(_) => {}
+            Item::LocalQueue(_) | Item::Cohort(_) => {}
         }
     }
 
@@ -174,6 +188,7 @@ impl Item {
         match self {
             Self::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
             Self::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
+            Self::Cohort(name) => (Kind::Cohort, ObjectKey::cluster(name)),
             Self::Flavor(name) => (Kind::ResourceFlavor, ObjectKey::cluster(name)),
             Self::Check(name) => (Kind::AdmissionCheck, ObjectKey::cluster(name)),
             Self::Topology(name) => (Kind::Topology, ObjectKey::cluster(name)),

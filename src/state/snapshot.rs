@@ -11,7 +11,7 @@ use crate::api::names;
 use crate::jobs::JobView;
 use crate::quota::{FlavorResource, NodeRef, NodeUsage};
 use crate::resources::Amount;
-use crate::scheduler::{Engine, PendingCounts};
+use crate::scheduler::PendingCounts;
 use jiff::{SignedDuration, Timestamp};
 use rpds::RedBlackTreeMapSync;
 use std::collections::BTreeMap;
@@ -101,6 +101,8 @@ pub struct ClusterQueueView {
     pub pending_requests: BTreeMap<Arc<str>, Amount>,
     /// Workloads that are not admitted, by why.
     pub unadmitted: BTreeMap<Unadmitted, usize>,
+    /// Weighted share, while fair sharing is on.
+    pub share: Option<i64>,
 }
 
 /// A LocalQueue with what it holds.
@@ -126,6 +128,8 @@ pub struct LocalQueueView {
     pub finished: usize,
     /// Workloads that are not admitted, by why.
     pub unadmitted: BTreeMap<Unadmitted, usize>,
+    /// What it has used by weight, while admission fair sharing is on.
+    pub past_usage: Option<f64>,
 }
 
 /// A Cohort with what its subtree holds.
@@ -135,6 +139,8 @@ pub struct CohortView {
     pub parent: Option<Arc<str>>,
     /// Limits and usage.
     pub cells: BTreeMap<FlavorResource, NodeUsage>,
+    /// Weighted share, while fair sharing is on.
+    pub share: Option<i64>,
 }
 
 /// The parts of the last snapshot, and which of them are out of date.
@@ -276,6 +282,7 @@ impl State {
                         finished: tally.finished,
                         pending_requests: tally.pending_requests(),
                         unadmitted: tally.unadmitted.clone(),
+                        share: self.share(&NodeRef::ClusterQueue(name.clone())),
                     };
                     (name.clone(), view)
                 })
@@ -285,7 +292,7 @@ impl State {
                 .iter()
                 .map(|(key, r)| (key.clone(), self.local_view(key, r)))
                 .collect(),
-            cohorts: cohorts(&self.engine),
+            cohorts: self.cohort_views(),
         }
     }
 
@@ -307,27 +314,27 @@ impl State {
             admitted: tally.admitted,
             reserved_usage: self.engine.local_usage(&key.namespace, &key.name),
             admitted_usage: tally.admitted_usage.clone(),
+            past_usage: self.engine.weighted_past_usage(key),
         }
+    }
+
+    fn cohort_views(&self) -> BTreeMap<Arc<str>, CohortView> {
+        let view = |(node, parent): (&NodeRef, Option<&NodeRef>)| {
+            let NodeRef::Cohort(name) = node else { return None };
+            let parent = parent.and_then(|p| match p {
+                NodeRef::Cohort(name) => Some(name.clone()),
+                NodeRef::ClusterQueue(_) => None,
+            });
+            let cells = self.engine.usage(node);
+            Some((name.clone(), CohortView { parent, cells, share: self.share(node) }))
+        };
+        self.engine.nodes().filter_map(view).collect()
     }
 }
 
 /// Those that wait for something else than their turn count with those that are parked.
 fn waiting(pending: PendingCounts, tally: &Tally) -> PendingCounts {
     PendingCounts { inadmissible: pending.inadmissible.saturating_add(tally.waiting), ..pending }
-}
-
-fn cohorts(engine: &Engine) -> BTreeMap<Arc<str>, CohortView> {
-    engine
-        .nodes()
-        .filter_map(|(node, parent)| {
-            let NodeRef::Cohort(name) = node else { return None };
-            let parent = parent.and_then(|p| match p {
-                NodeRef::Cohort(name) => Some(name.clone()),
-                NodeRef::ClusterQueue(_) => None,
-            });
-            Some((name.clone(), CohortView { parent, cells: engine.usage(node) }))
-        })
-        .collect()
 }
 
 impl Snapshot {

@@ -78,6 +78,7 @@ pub struct Counters {
     finished: Counts,
     evicted: Counts,
     evicted_once: CounterFamily,
+    preempted: CounterFamily,
     reserved_wait: Waits,
     admission_wait: Waits,
     execution: Waits,
@@ -123,6 +124,8 @@ impl Counters {
             "Workloads that were admitted in all queues below",
         );
         let evicted_once = page.counter("evicted_workloads_once", "First evictions of workloads by reason");
+        let preempted =
+            page.counter("preempted_workloads", "Workloads that made room, by whose queue and why");
         let writes = page.counter("controller_writes", "Writes to the API server by outcome");
         let events_dropped = Counter::default();
         registry.register(
@@ -142,6 +145,7 @@ impl Counters {
             finished,
             evicted,
             evicted_once,
+            preempted,
             reserved_wait,
             admission_wait,
             execution,
@@ -181,6 +185,11 @@ impl Counters {
                 if *first {
                     self.evicted_once.get_or_create(&queue(labels, &more, role)).inc();
                 }
+            }
+            Observation::Preempted { preempting, reason } => {
+                let mut labels = labelled("preempting_cluster_queue", preempting, role);
+                labels.insert(1, ("reason", (*reason).to_owned()));
+                self.preempted.get_or_create(&labels).inc();
             }
             Observation::WorkloadCreated { job_kind, latency } => {
                 let labels = labelled("job_kind", job_kind, role);

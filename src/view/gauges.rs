@@ -11,7 +11,7 @@ use super::metrics::{
     UnadmittedGauge,
 };
 use crate::quota::FlavorResource;
-use crate::resources::Amount;
+use crate::resources::{Amount, float};
 use crate::scheduler::PendingCounts;
 use crate::state::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot, Unadmitted};
 
@@ -30,6 +30,7 @@ pub fn gauges(snapshot: &Snapshot) -> Gauges {
         finished: count(queue.finished),
         unadmitted: unadmitted(&queue.unadmitted),
         resources: local_resources(queue),
+        past_usage: queue.past_usage,
     };
     Gauges {
         cluster_queues: view
@@ -118,7 +119,13 @@ fn cluster_queue(view: &QueueView, name: &str, queue: &ClusterQueueView) -> Clus
             .map(|(resource, amount)| (resource.to_string(), units(resource, *amount)))
             .collect(),
         resources: queue.cells.iter().map(resource).collect(),
+        share: queue.share.map(share),
     }
+}
+
+/// A share as a number: one without limit is none.
+fn share(weighted: i64) -> f64 {
+    if weighted == Amount::UNLIMITED.get() { f64::NAN } else { float(weighted.into()) }
 }
 
 fn local_resources(queue: &LocalQueueView) -> Vec<ResourceGauges> {
@@ -152,6 +159,7 @@ fn cohort(view: &QueueView, name: &Arc<str>, cohort: &CohortView, sum: &Sum) -> 
         root: root(view, Some(name)),
         admitted: sum.admitted,
         resources: pairs.into_iter().map(resource).collect(),
+        share: cohort.share.map(share),
     }
 }
 
@@ -216,7 +224,14 @@ mod tests {
 
     fn snapshot(cohorts: &[(&str, Option<&str>)], queues: &[(&str, ClusterQueueView)]) -> Snapshot {
         let cohort = |(name, parent): &(&str, Option<&str>)| {
-            (Arc::from(*name), CohortView { parent: parent.map(Arc::from), cells: cell(9000, None, 0) })
+            (
+                Arc::from(*name),
+                CohortView {
+                    parent: parent.map(Arc::from),
+                    cells: cell(9000, None, 0),
+                    share: Some(i64::MAX),
+                },
+            )
         };
         let local = LocalQueueView {
             cluster_queue: Arc::from("a"),

@@ -101,6 +101,8 @@ pub struct ClusterQueueGauges {
     pub asked: Vec<(String, f64)>,
     /// Quota and use.
     pub resources: Vec<ResourceGauges>,
+    /// Weighted share, while fair sharing is on; not a number for one without weight that borrows.
+    pub share: Option<f64>,
 }
 
 /// Numbers of one LocalQueue.
@@ -126,6 +128,8 @@ pub struct LocalQueueGauges {
     pub unadmitted: Vec<UnadmittedGauge>,
     /// Use (quota and limits are the ClusterQueue's).
     pub resources: Vec<ResourceGauges>,
+    /// What it has used by weight, while admission fair sharing is on.
+    pub past_usage: Option<f64>,
 }
 
 /// Numbers of one cohort with all below it.
@@ -141,6 +145,8 @@ pub struct CohortGauges {
     pub admitted: u64,
     /// Quota and reservations.
     pub resources: Vec<ResourceGauges>,
+    /// Weighted share, while fair sharing is on; not a number for one without weight that borrows.
+    pub share: Option<f64>,
 }
 
 /// Everything that gauges show.

@@ -160,6 +160,13 @@ fn cohorts(page: &mut Page, queues: &[ClusterQueueGauges], cohorts: &[CohortGaug
             (labels, 1.0)
         }),
     );
+    if cohorts.iter().any(|cohort| cohort.share.is_some()) {
+        page.family(
+            "cohort_weighted_share",
+            "Weighted share",
+            cohorts.iter().filter_map(|cohort| Some((name(cohort), cohort.share?))),
+        );
+    }
     page.family(
         "cohort_subtree_admitted_active_workloads",
         "Admitted workloads in all queues below",
@@ -193,6 +200,16 @@ fn cluster_queue_resources(page: &mut Page, queues: &[ClusterQueueGauges]) {
             queue.resources.iter().map(move |resource| (of(&labels, resource), value(resource)))
         })
     };
+    if queues.iter().any(|queue| queue.share.is_some()) {
+        let labels = |queue: &ClusterQueueGauges| {
+            vec![("cluster_queue", queue.name.clone()), ("cohort", queue.cohort.clone())]
+        };
+        page.family(
+            "cluster_queue_weighted_share",
+            "Weighted share",
+            queues.iter().filter_map(|queue| Some((labels(queue), queue.share?))),
+        );
+    }
     page.family("cluster_queue_nominal_quota", "Nominal quota", each(|resource| resource.quota));
     page.family(
         "cluster_queue_borrowing_limit",
@@ -226,6 +243,18 @@ fn local_queues(page: &mut Page, queues: &[LocalQueueGauges]) {
         "Workloads that are admitted and not finished",
         queues.iter().map(|queue| (name(queue), number(queue.admitted))),
     );
+    if queues.iter().any(|queue| queue.past_usage.is_some()) {
+        let labels = |queue: &LocalQueueGauges| {
+            let mut labels = name(queue);
+            labels.push(("cluster_queue", queue.cluster_queue.clone()));
+            labels
+        };
+        page.family(
+            "local_queue_admission_fair_sharing_usage",
+            "Past usage by weight",
+            queues.iter().filter_map(|queue| Some((labels(queue), queue.past_usage?))),
+        );
+    }
     page.family(
         "local_queue_status",
         "One for the state that the queue is in, zero for the others",

@@ -24,9 +24,6 @@ const FRAMEWORKS: &[&str] = &[
     "workload.codeflare.dev/appwrapper",
 ];
 
-/// Sections that change what is admitted or evicted: without their feature the file is refused.
-const DECISIVE: &[&str] = &["fairSharing", "admissionFairSharing"];
-
 /// Sections that can be ignored: nothing of what they configure is there.
 const IGNORED: &[&str] = &["multiKueue", "visibilityServer", "pprofBindAddress"];
 
@@ -34,11 +31,6 @@ const ABSENT: &str = "the feature is not part of this version";
 
 /// Errors where ignoring a setting would change a decision, warnings elsewhere.
 pub(super) fn check(document: &Value, configuration: &Configuration, problems: &mut Problems) {
-    for section in DECISIVE {
-        if document.get(section).is_some() {
-            problems.error(section, ABSENT);
-        }
-    }
     for section in IGNORED {
         if document.get(section).is_some_and(|v| !matches!(v.as_str(), Some("" | "0"))) {
             problems.warn(section, ABSENT);

@@ -47,10 +47,23 @@ fn refused_with_path_and_reason() {
             "backoffBaseSeconds: must not be negative",
         ),
         (
-            "fairSharing: {preemptionStrategies: [LessThanInitialShare]}",
-            "fairSharing: the feature is not part",
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}",
+            "fairSharing.preemptionStrategies: must be LessThanOrEqualToFinalShare",
         ),
-        ("admissionFairSharing: {}", "admissionFairSharing: the feature is not part"),
+        ("fairSharing: {}", "fairSharing.preemptionStrategies: must be set"),
+        ("fairSharing: {preemptionStrategies: [Fairest]}", "fairSharing.preemptionStrategies: must be"),
+        (
+            "admissionFairSharing: {usageHalfLifeTime: -1s}",
+            "admissionFairSharing.usageHalfLifeTime: must not be negative",
+        ),
+        (
+            "admissionFairSharing: {usageSamplingInterval: 0s}",
+            "admissionFairSharing.usageSamplingInterval: must be greater than 0",
+        ),
+        (
+            "admissionFairSharing: {resourceWeights: {cpu: -1}}",
+            "admissionFairSharing.resourceWeights.cpu: must be a number",
+        ),
         ("resources: {deviceClassMappings: [{name: a}]}", "resources.deviceClassMappings: the feature"),
         (
             "resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a]}",

@@ -15,6 +15,7 @@ pub(super) fn check(configuration: &Configuration, problems: &mut Problems) {
     multi_kueue(configuration, problems);
     external_frameworks(configuration, problems);
     retention(configuration, problems);
+    fair_sharing(configuration, problems);
 }
 
 fn servers(configuration: &Configuration, problems: &mut Problems) {
@@ -242,6 +243,41 @@ fn retention(configuration: &Configuration, problems: &mut Problems) {
     for (name, time) in times {
         if time.is_some_and(|t| t < Duration::default()) {
             problems.error(&format!("objectRetentionPolicies.workloads.{name}"), "must not be negative");
+        }
+    }
+}
+
+/// The strategies must be named, in an order in which each can come into play.
+fn fair_sharing(configuration: &Configuration, problems: &mut Problems) {
+    const PATH: &str = "fairSharing.preemptionStrategies";
+    if let Some(section) = &configuration.fair_sharing {
+        let names: Vec<&str> = section.preemption_strategies.iter().map(String::as_str).collect();
+        match names.as_slice() {
+            ["LessThanOrEqualToFinalShare"]
+            | ["LessThanInitialShare"]
+            | ["LessThanOrEqualToFinalShare", "LessThanInitialShare"] => {}
+            [] => problems.error(PATH, "must be set"),
+            _ => problems.error(
+                PATH,
+                "must be LessThanOrEqualToFinalShare, LessThanInitialShare, or both in this order",
+            ),
+        }
+    }
+    let Some(section) = &configuration.admission_fair_sharing else {
+        return;
+    };
+    if section.usage_half_life_time < Duration::default() {
+        problems.error("admissionFairSharing.usageHalfLifeTime", "must not be negative");
+    }
+    if section.usage_sampling_interval <= Duration::default() {
+        problems.error("admissionFairSharing.usageSamplingInterval", "must be greater than 0");
+    }
+    for (resource, weight) in &section.resource_weights {
+        if !weight.is_finite() || *weight < 0.0 {
+            problems.error(
+                &format!("admissionFairSharing.resourceWeights.{resource}"),
+                "must be a number that is not negative",
+            );
         }
     }
 }

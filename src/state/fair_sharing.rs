@@ -1,0 +1,130 @@
+//! Fair sharing seen from the objects: what LocalQueues have used, read where the last replica wrote it and written at
+//! each sample; shares of ClusterQueues and Cohorts, for their status.
+
+use super::queue_status::patch_of;
+use super::{Item, State};
+use crate::api::ObjectKey;
+use crate::api::v1beta2::{
+    self, AdmissionFairSharingStatus, CohortStatus, FairSharing, FairSharingStatus,
+    LocalQueueFairSharingStatus, StopPolicy,
+};
+use crate::lifecycle::{backoff, conditions};
+use crate::quota::NodeRef;
+use crate::resources::Quantity;
+use crate::scheduler::LocalQueue;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What admission fair sharing knows of a LocalQueue. Time in which nobody ran does not count.
+pub(super) fn past_usage(object: &v1beta2::LocalQueue) -> LocalQueue {
+    let status = object.status.fair_sharing.as_ref().and_then(|s| s.admission_fair_sharing_status.as_ref());
+    let amount = |(resource, amount): (&String, &Text)| {
+        Some((Arc::from(resource.as_str()), Quantity::parse(&amount.0).ok()?.float()))
+    };
+    LocalQueue {
+        cluster_queue: Arc::from(object.spec.cluster_queue.as_deref().unwrap_or_default()),
+        weight: object.spec.fair_sharing.as_ref().and_then(FairSharing::number),
+        consumed: status.into_iter().flat_map(|s| &s.consumed_resources).filter_map(amount).collect(),
+        sampled_at: None,
+    }
+}
+
+impl State {
+    /// Takes a sample of what a LocalQueue that admits uses, if it is time, and sets the time of the next.
+    pub(super) fn sample(&mut self, key: &ObjectKey, now: Timestamp) {
+        let Some(settings) = &self.settings.engine.admission_fair_sharing else { return };
+        let interval = settings.sampling;
+        let Some(target) = self
+            .local_queues
+            .get(key)
+            .filter(|queue| queue.object.spec.stop_policy.unwrap_or_default() == StopPolicy::None)
+        else {
+            return;
+        };
+        let target = target.object.spec.cluster_queue.as_deref().unwrap_or_default();
+        if !self.cluster_queues.contains_key(target) || self.engine.inactive_reason(target).is_some() {
+            return;
+        }
+        let last = self.engine.past_usage(key).and_then(|queue| queue.sampled_at);
+        let due = last.map_or(now, |last| backoff::after(last, interval));
+        if due > now {
+            self.timers.wake(Item::LocalQueue(key.clone()), due);
+            return;
+        }
+        self.engine.sample_usage(key, &self.tallies.local_queue(key).admitted_usage, now);
+        self.queue_clock.touch(Item::LocalQueue(key.clone()));
+        self.timers.wake(Item::LocalQueue(key.clone()), backoff::after(now, interval));
+    }
+
+    /// Brings the entry penalty of a Workload in step: part of the past once it is admitted, gone once it will not be.
+    pub(super) fn follow_penalty(&mut self, key: &ObjectKey, admitted: bool, out: bool, now: Timestamp) {
+        let Some(local) = self.engine.penalised(key) else { return };
+        let moved = self.workloads.get(key).and_then(|record| record.local_queue()).as_ref() != Some(local);
+        if admitted {
+            self.engine.settle_penalty(key, now);
+        } else if out || moved {
+            self.engine.drop_penalty(key);
+        }
+    }
+
+    /// What a LocalQueue has used, for its status: what it says already stays until the usage is another.
+    pub(super) fn past_usage_status(
+        &self,
+        key: &ObjectKey,
+        old: Option<&LocalQueueFairSharingStatus>,
+    ) -> Option<LocalQueueFairSharingStatus> {
+        self.settings.engine.admission_fair_sharing.as_ref()?;
+        let known = self.engine.past_usage(key)?;
+        let Some(sampled_at) = known.sampled_at else { return old.cloned() };
+        let text = |amount: f64| Quantity::parse(&format!("{amount:.3}")).ok().map(|q| Text(q.canonical()));
+        let consumed =
+            known.consumed.iter().filter_map(|(name, used)| Some((name.to_string(), text(*used)?)));
+        let consumed: BTreeMap<String, Text> = consumed.collect();
+        let told = old.and_then(|old| old.admission_fair_sharing_status.as_ref());
+        if told.is_some_and(|told| told.consumed_resources == consumed) {
+            return old.cloned();
+        }
+        Some(LocalQueueFairSharingStatus {
+            weighted_share: old.map_or(0, |old| old.weighted_share),
+            admission_fair_sharing_status: Some(AdmissionFairSharingStatus {
+                consumed_resources: consumed,
+                last_update: conditions::stored(sampled_at),
+            }),
+        })
+    }
+
+    /// The share of a node, while fair sharing is on.
+    pub(super) fn share(&self, node: &NodeRef) -> Option<i64> {
+        self.settings.engine.fair_sharing.as_ref().map(|_| self.engine.weighted_share(node))
+    }
+
+    /// The same for its status.
+    pub(super) fn share_status(&self, node: &NodeRef) -> Option<FairSharingStatus> {
+        self.share(node).map(|weighted_share| FairSharingStatus { weighted_share })
+    }
+
+    /// Shares of the cohorts above a ClusterQueue may have changed with what it holds.
+    pub(super) fn touch_cohorts_above(&mut self, cluster_queue: &str) {
+        if self.settings.engine.fair_sharing.is_none() {
+            return;
+        }
+        for name in self.cohorts_above(cluster_queue) {
+            if self.cohorts.contains_key(name.as_str()) {
+                self.queue_clock.touch(Item::Cohort(Arc::from(name)));
+            }
+        }
+    }
+
+    /// Version and new status of a Cohort; nothing when the status stands already.
+    pub(super) fn cohort_status(&self, name: &Arc<str>) -> Option<(String, Value)> {
+        let record = self.cohorts.get(name)?;
+        let new = CohortStatus { fair_sharing: self.share_status(&NodeRef::Cohort(Arc::clone(name))) };
+        if new == record.object.status {
+            return None;
+        }
+        Some((record.meta.resource_version.clone(), patch_of(&new, new.fair_sharing.is_none())?))
+    }
+}
