@@ -97,18 +97,22 @@ impl Simulation {
         self.now.duration_since(self.start)
     }
 
-    /// Begins to decide, on everything that is there at once; then lets everything follow, until those who have to stop
-    /// have stopped.
+    /// Lets everything follow, until those who have to stop have stopped.
     pub fn settle(&mut self) {
+        self.begin();
+        while let Some(at) = self.runs.next_stop() {
+            self.advance(at);
+        }
+    }
+
+    /// Begins to decide, on everything that is there at once; later, on what is new.
+    fn begin(&mut self) {
         if !self.state.leading() {
             self.deliver();
             self.feed(Delta::Leading(true));
             self.begin_runs();
         }
         self.moment();
-        while let Some(at) = self.runs.next_stop() {
-            self.advance(at);
-        }
     }
 
     /// Everybody who is there already runs, or stops, from now on.
@@ -124,7 +128,7 @@ impl Simulation {
 
     /// Lets time pass.
     pub fn run(&mut self, until: Until) {
-        self.settle();
+        self.begin();
         let end = match until {
             Until::Settled => None,
             Until::After(length) => self.start.checked_add(length).ok(),
