@@ -4,11 +4,13 @@
 //! Invariants: an object's version grows with every change and with nothing else; what carries a deletion time goes with its
 //! last finalizer. `tests/it/sim` drives the core against it, and the end-to-end tests against the real one.
 
+pub use super::objects::key_of;
+use super::objects::{merge, set, text};
 use crate::api::ObjectKey;
 use crate::lifecycle::conditions::stored;
 use crate::state::{Delta, Kind, Verb, Write, WriteOutcome};
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Objects, and the changes that watches still have to deliver.
@@ -183,15 +185,6 @@ fn change(object: &mut Value, write: &Write, now: Timestamp) {
     }
 }
 
-/// Namespace and name of an object.
-pub fn key_of(object: &Value) -> ObjectKey {
-    ObjectKey::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"))
-}
-
-pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
 fn is_deleting(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
@@ -203,47 +196,4 @@ fn finalizers(object: &Value) -> usize {
 fn next_generation(object: &Value) -> Value {
     let generation = object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
     json!(generation.saturating_add(1))
-}
-
-/// Sets a field, making the objects above it.
-pub(super) fn set(object: &mut Value, path: &[&str], value: Value) {
-    let Some((field, above)) = path.split_last() else {
-        *object = value;
-        return;
-    };
-    let mut at = object;
-    for name in above {
-        at = entry(at, name);
-    }
-    *entry(at, field) = value;
-}
-
-fn entry<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
-    if !object.is_object() {
-        *object = Value::Object(Map::new());
-    }
-    match object {
-        Value::Object(fields) => fields.entry(name).or_insert(Value::Null),
-        other => other,
-    }
-}
-
-/// RFC 7386.
-pub fn merge(target: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        *target = patch.clone();
-        return;
-    };
-    for (name, value) in fields {
-        if value.is_null() {
-            if let Some(object) = target.as_object_mut() {
-                object.shift_remove(name);
-            }
-        } else {
-            merge(entry(target, name), value);
-        }
-    }
-    if fields.is_empty() && !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
 }

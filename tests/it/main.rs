@@ -25,5 +25,8 @@ mod shell_executor;
 mod shell_lease;
 mod shell_server;
 mod sim;
+mod simulate_cluster;
+mod simulate_command;
+mod simulate_manifests;
 mod simulate_replay;
 mod tables;
