@@ -78,9 +78,9 @@ pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
 }
 
 /// Takes over the states of checks of our own.
-pub fn judge(status: &mut WorkloadStatus, states: &[AdmissionCheckState]) {
+pub fn judge(status: &mut WorkloadStatus, judged: &[AdmissionCheckState]) {
     for check in &mut status.admission_checks {
-        if let Some(new) = states.iter().find(|state| state.name == check.name) {
+        if let Some(new) = judged.iter().find(|new| new.name == check.name) {
             check.clone_from(new);
         }
     }

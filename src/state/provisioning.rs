@@ -23,7 +23,6 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -174,21 +173,28 @@ impl State {
         self.provisioning.templates.remove(key);
     }
 
-    /// The configuration that a check of this controller refers to; none if the check is not of this controller.
-    fn provisioning_config(&self, check: &str) -> Option<Option<&ProvisioningRequestConfigSpec>> {
+    /// Whether a check is of this controller.
+    fn is_provisioning(&self, check: &str) -> bool {
+        self.checks
+            .get(check)
+            .is_some_and(|check| check.object.spec.controller_name == provisioning::CONTROLLER)
+    }
+
+    /// The configuration that a check of this controller refers to, if it exists.
+    fn provisioning_config(&self, check: &str) -> Option<&ProvisioningRequestConfigSpec> {
         let spec = &self.checks.get(check)?.object.spec;
-        if spec.controller_name != provisioning::CONTROLLER {
-            return None;
-        }
         let parameters =
             spec.parameters.as_ref().filter(|reference| reference.kind == "ProvisioningRequestConfig");
-        Some(parameters.and_then(|reference| self.provisioning.configs.get(reference.name.as_str())))
+        self.provisioning.configs.get(parameters?.name.as_str())
     }
 
     /// The status of a check of this controller as a merge patch; none if it stands or the check is another's.
     pub(super) fn provisioning_check_status(&self, name: &str, now: Timestamp) -> Option<Value> {
-        let config = self.provisioning_config(name)?;
         let record = self.checks.get(name).filter(|record| !record.meta.deleting)?;
+        if !self.is_provisioning(name) {
+            return None;
+        }
+        let config = self.provisioning_config(name);
         let (reason, message) = match config {
             Some(_) => ("Active", "The admission check is active"),
             None => {
@@ -213,15 +219,16 @@ impl State {
             return Vec::new();
         }
         let ask = |state: &'a AdmissionCheckState| {
-            let config = self.provisioning_config(&state.name)?;
+            let config = self.provisioning_config(&state.name);
             let policy = config.and_then(|config| config.pod_set_merge_policy);
             let needs = needs(record, policy);
             let entries = config.map(|config| provisioning::entries(config, &needs)).unwrap_or_default();
             let attempt = provisioning::attempt(state);
             let name = provisioning::request_name(&record.meta.key.name, &state.name, attempt);
-            Some(Asked { state, config, name, entries })
+            Asked { state, config, name, entries }
         };
-        record.status.admission_checks.iter().filter_map(ask).collect()
+        let checks = record.status.admission_checks.iter();
+        checks.filter(|state| self.is_provisioning(&state.name)).map(ask).collect()
     }
 
     /// States of the checks of this controller that are not what they should be by the answers so far.
@@ -409,16 +416,12 @@ fn needs(record: &WorkloadRecord, policy: Option<PodSetMergePolicy>) -> Vec<Need
                 None => String::new(),
                 Some(PodSetMergePolicy::IdenticalPodTemplates) => format!("{:?}", set.shape),
                 Some(PodSetMergePolicy::IdenticalWorkloadSchedulingRequirements) => {
-                    digest(&serde_json::to_vec(&*set.spec).unwrap_or_default())
+                    provisioning::digest(&serde_json::to_vec(&*set.spec).unwrap_or_default())
                 }
             },
         }
     };
     record.pod_sets.iter().map(need).collect()
-}
-
-fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn request_of(
