@@ -197,6 +197,10 @@ impl Draft<'_> {
         }
         if let Some(state) = self.status.requeue_state.as_mut().filter(|_| at.is_some() && waits.is_none()) {
             state.requeue_at = None;
+            // An empty object is nothing that an apply could say.
+            if state.count.is_none() {
+                self.status.requeue_state = None;
+            }
         }
         if !conditions::is_false(&self.status, ConditionType::Requeued) {
             return;

@@ -158,6 +158,12 @@ impl Server {
         if precondition != object.pointer("/metadata/resourceVersion") {
             return WriteOutcome::Conflict;
         }
+        if write.verb == Verb::Apply
+            && let Some(path) = emptied(object, &write.body)
+        {
+            let message = format!("status.{path}: Invalid value: \"null\": must be of type object");
+            return WriteOutcome::Rejected { code: 422, message };
+        }
         let mut new = object.clone();
         change(&mut new, &write, now);
         if write.subresource == Some("status") {
@@ -183,6 +189,15 @@ fn change(object: &mut Value, write: &Write, now: Timestamp) {
         Verb::Merge => merge(object, &write.body),
         Verb::Create => {}
     }
+}
+
+/// A field of the status of which an apply leaves nothing but an empty object: the server makes it null, and then refuses.
+fn emptied(object: &Value, body: &Value) -> Option<String> {
+    let status = body.get("status")?.as_object()?;
+    let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+    let stood =
+        |name: &str| object.get("status").and_then(|status| status.get(name)).is_some_and(|v| !empty(v));
+    status.iter().find(|(name, value)| empty(value) && stood(name)).map(|(name, _)| name.clone())
 }
 
 fn is_deleting(object: &Value) -> bool {

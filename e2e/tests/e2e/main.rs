@@ -27,6 +27,7 @@ mod load;
 mod order;
 mod partial;
 mod preemption;
+mod provisioning;
 mod quiet;
 mod unreadable;
 
@@ -72,6 +73,7 @@ fn shared() -> Vec<(&'static str, Shared)> {
         preemption::victims_that_end_at_different_times,
         preemption::lent_quota_is_reclaimed,
         partial::a_job_shrinks_to_what_is_free,
+        provisioning::room_is_asked_for_and_answered,
         bad_items::bad_items_stop_no_good_one,
         bad_items::a_missing_queue_appears,
         edits::edits_of_a_pending_job,
