@@ -281,6 +281,10 @@ impl Engine {
     /// Decides that the targets must go, and keeps what they free.
     fn preempt(&mut self, entry: &Entry, plan: Plan, targets: &[Target], turn: &mut Turn) -> Outcome {
         turn.victims.extend(targets.iter().map(|target| target.key().clone()));
+        let root = self.root_of(entry);
+        for target in targets {
+            self.taken.insert(root, entry.key(), target.key());
+        }
         let migrates = targets.iter().any(|target| target.reason == PreemptionReason::FlavorMigration);
         let what = if migrates { "migration" } else { "preemption" };
         let text = format!("Pending the {what} of {} workload(s)", targets.len());
