@@ -252,6 +252,7 @@ impl Draft<'_> {
             return;
         }
         checks::sync(&mut self.status, &facts.checks, self.now);
+        checks::judge(&mut self.status, &facts.provisioned);
         if self.demanded_by_checks() || self.stopped_by_queues(facts) {
             return;
         }
