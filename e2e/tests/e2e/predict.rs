@@ -22,7 +22,7 @@ struct Case {
     outcome: &'static str,
 }
 
-pub(crate) async fn ten_jobs_are_foretold(cluster: &Cluster, ground: &Ground) -> Result<()> {
+pub(crate) async fn twelve_jobs_are_foretold(cluster: &Cluster, ground: &Ground) -> Result<()> {
     queues(ground).await?;
     let high = ground.priority("high", 1000).await?;
     for case in cases(ground, &high) {
@@ -85,7 +85,7 @@ fn cases(ground: &Ground, high: &str) -> Vec<Case> {
             // A label that the server takes, and a name that no queue can have.
             "it-is-refused" => case.job.clone().label("kueue.x-k8s.io/queue-name", "Not_A_Name"),
             "its-resource-is-not-declared" => {
-                Job::new(&ground.name, case.name, "checked", &[("example.com/gpu", "1")])
+                Job::new(&ground.name, case.name, "checked", &[("memory", "1Gi")])
             }
             _ => case.job.clone(),
         };
