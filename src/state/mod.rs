@@ -187,6 +187,21 @@ impl State {
 
     /// Takes in one delta and says what to do. Total: bad input ends in an event on the object that it came with.
     pub fn apply(&mut self, delta: Delta, now: Timestamp) -> Vec<Effect> {
+        self.apply_all([delta], now)
+    }
+
+    /// The same with several deltas that are decided on together. Of jobs that are new, all but the last are asked for again.
+    pub fn apply_all(&mut self, deltas: impl IntoIterator<Item = Delta>, now: Timestamp) -> Vec<Effect> {
+        for delta in deltas {
+            self.take_in(delta, now);
+        }
+        self.settle(now);
+        self.raw_job = None;
+        self.raw_workload = None;
+        std::mem::take(&mut self.effects)
+    }
+
+    fn take_in(&mut self, delta: Delta, now: Timestamp) {
         match delta {
             Delta::Applied { kind, object } => self.ingest(kind, &object),
             Delta::Deleted { kind, key, uid } => self.bury(kind, &key, Some(&uid)),
@@ -198,10 +213,6 @@ impl State {
             Delta::Leading(leading) => self.lead(leading),
             Delta::Tick => {}
         }
-        self.settle(now);
-        self.raw_job = None;
-        self.raw_workload = None;
-        std::mem::take(&mut self.effects)
     }
 
     /// When `Tick` is wanted at the latest.

@@ -26,6 +26,7 @@ mod life;
 mod load;
 mod order;
 mod partial;
+mod predict;
 mod preemption;
 mod provisioning;
 mod quiet;
@@ -85,6 +86,7 @@ fn shared() -> Vec<(&'static str, Shared)> {
         holds::hold_and_drain_a_local_queue,
         holds::quota_lowered_under_usage,
         crashes::a_second_writer_loses_no_condition,
+        predict::twelve_jobs_are_foretold,
         unreadable::pod_templates_have_the_servers_schema,
         unreadable::large_objects_hold_nobody_up,
         unreadable::a_workload_too_large_to_store_is_told_of,
