@@ -125,6 +125,23 @@ impl Cluster {
         self.webhooks_answer().await
     }
 
+    /// Replaces the manager by one with these fields merged over its Configuration; returns what undoes it.
+    pub async fn reconfigure(&mut self, fields: &Value) -> Result<Value> {
+        let old = self.manager.take().context("no manager")?;
+        old.terminate();
+        let mut settings = old.settings().clone();
+        let before = settings.configuration.clone();
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            settings.configuration[field] = value.clone();
+        }
+        let manager = Manager::start(&self.plane, &settings).await?;
+        manager.ready().await?;
+        self.manager = Some(manager);
+        self.webhooks_answer().await?;
+        let old = |field: &String| (field.clone(), before[field].clone());
+        Ok(fields.as_object().into_iter().flatten().map(|(field, _)| old(field)).collect())
+    }
+
     /// Waits until an object of ours passes the webhooks.
     pub async fn webhooks_answer(&self) -> Result<()> {
         webhooks_answer(&self.objects).await

@@ -64,6 +64,12 @@ kinds! {
     FLAVOR = GROUP, "v1beta2", "ResourceFlavor", "resourceflavors";
     /// `AdmissionCheck`.
     ADMISSION_CHECK = GROUP, "v1beta2", "AdmissionCheck", "admissionchecks";
+    /// `ProvisioningRequestConfig`.
+    PROVISIONING_CONFIG = GROUP, "v1beta2", "ProvisioningRequestConfig", "provisioningrequestconfigs";
+    /// `ProvisioningRequest`.
+    PROVISIONING_REQUEST = "autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests";
+    /// `PodTemplate`.
+    POD_TEMPLATE = "", "v1", "PodTemplate", "podtemplates";
     /// `WorkloadPriorityClass`.
     PRIORITY_CLASS = GROUP, "v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses";
 }
@@ -336,6 +342,13 @@ impl Job {
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.body["metadata"]["labels"][key] = value.into();
+        self
+    }
+
+    /// An annotation of the Job.
+    #[must_use]
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.body["metadata"]["annotations"][key] = value.into();
         self
     }
 

@@ -10,30 +10,23 @@ use serde_json::{Value, json};
 pub fn admitted(
     group: &str,
     kind: &str,
-    object: Value,
+    mut object: Value,
     old: Option<&Value>,
     ctx: &Context<'_>,
 ) -> Result<(Value, Vec<String>), String> {
-    let mut request = json!({
-        "uid": "direct", "operation": if old.is_some() { "UPDATE" } else { "CREATE" }, "object": object,
-        "oldObject": old,
-    });
+    let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
     let mut advice = Vec::new();
-    for mutating in [true, false] {
-        let Some(path) = path_of(group, kind, mutating) else {
-            continue;
-        };
+    for path in [true, false].into_iter().filter_map(|mutating| path_of(group, kind, mutating)) {
+        let request = json!({"uid": "direct", "operation": operation, "object": &object, "oldObject": old});
         match answer(path, &request, ctx) {
             Answer::Allowed { patch, warnings } => {
                 advice.extend(warnings);
-                let patch: json_patch::Patch =
+                let operations: json_patch::Patch =
                     serde_json::from_value(Value::Array(patch)).map_err(|error| error.to_string())?;
-                if let Some(object) = request.get_mut("object") {
-                    json_patch::patch(object, &patch).map_err(|error| error.to_string())?;
-                }
+                json_patch::patch(&mut object, &operations).map_err(|error| error.to_string())?;
             }
             Answer::Denied(message) | Answer::Malformed(message) => return Err(message),
         }
     }
-    Ok((request.get_mut("object").map(Value::take).unwrap_or_default(), advice))
+    Ok((object, advice))
 }

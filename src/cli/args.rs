@@ -99,7 +99,7 @@ pub(super) struct ManagerArgs {
 }
 
 /// A duration as the configuration writes them.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = config::Duration::parse(text).and_then(|parsed| Duration::try_from(parsed.signed()).ok());
     parsed.ok_or_else(|| "must be a duration such as 90s, 10m or 1h30m".to_owned())
 }

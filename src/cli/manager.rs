@@ -34,8 +34,9 @@ use crate::view;
 use crate::view::counters::Counters;
 use crate::view::metrics::Role;
 
-/// Deltas on their way to the core: watches wait when it is full.
-const DELTAS: usize = 4096;
+/// Deltas on their way to the core: watches wait when it is full. Each holds a whole object, so that a long list would
+/// leave its mark on the memory of the process.
+const DELTAS: usize = 256;
 
 pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;

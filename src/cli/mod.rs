@@ -30,7 +30,7 @@ enum Command {
     Manager(Box<args::ManagerArgs>),
     /// Print the custom resource definitions, or write one file for each.
     Crds(crds::CrdsArgs),
-    /// Say what a cluster would decide, without one.
+    /// Say what a cluster would do with these manifests, or with a change, without touching any.
     Simulate(Box<simulate::SimulateArgs>),
     /// Print the version.
     Version,
@@ -44,18 +44,22 @@ pub fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let result = match Cli::parse().command {
-        Command::Manager(args) => manager::start(*args),
-        Command::Crds(args) => crds::run(&args),
+        Command::Manager(args) => manager::start(*args).map(done),
+        Command::Crds(args) => crds::run(&args).map(done),
         Command::Simulate(args) => simulate::run(&args),
-        Command::Version => crds::print(&format!("sluice {}\n", env!("CARGO_PKG_VERSION"))),
+        Command::Version => crds::print(&format!("sluice {}\n", env!("CARGO_PKG_VERSION"))).map(done),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             say(&format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
+}
+
+fn done(_: ()) -> ExitCode {
+    ExitCode::SUCCESS
 }
 
 /// Tells why the program ends. Logs may not be set up yet.

@@ -1,6 +1,7 @@
 //! From the configuration and the arguments to the settings of each part.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::args::ManagerArgs;
 use super::policy;
 use crate::admission::AdmissionSettings;
-use crate::api::config::{self, Configuration};
+use crate::api::config::{self, Configuration, Loaded};
 use crate::kube::certificates::{CertificateSettings, Mode};
 use crate::kube::client::{Rate, Timeouts};
 use crate::kube::events::EventSettings;
@@ -22,7 +23,7 @@ use crate::view::metrics::Families;
 
 /// Where a pod finds its namespace.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-const DEFAULT_NAMESPACE: &str = "kueue-system";
+pub(super) const DEFAULT_NAMESPACE: &str = "kueue-system";
 
 /// Everything that is settled before the first connection.
 pub(super) struct Settings {
@@ -34,17 +35,7 @@ pub(super) struct Settings {
 
 /// Reads the configuration; every reason against it is in the error.
 pub(super) fn load(args: ManagerArgs) -> anyhow::Result<Settings> {
-    let text = match &args.config {
-        Some(path) => {
-            std::fs::read_to_string(path).with_context(|| format!("--config {}", path.display()))?
-        }
-        None => String::new(),
-    };
-    let text = match &args.feature_gates {
-        Some(gates) => with_gates(&text, gates)?,
-        None => text,
-    };
-    let loaded = config::parse(&text).context("configuration")?;
+    let loaded = configuration(args.config.as_deref(), args.feature_gates.as_deref())?;
     for warning in &loaded.warnings {
         tracing::warn!(warning, "configuration");
     }
@@ -58,6 +49,21 @@ pub(super) fn load(args: ManagerArgs) -> anyhow::Result<Settings> {
         .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     let identity = args.identity.clone().unwrap_or_else(identity);
     Ok(Settings { args, configuration, namespace, identity })
+}
+
+/// The configuration in a file, or the defaults, with the gates of the command line.
+pub(super) fn configuration(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<Loaded> {
+    let text = match path {
+        Some(path) => {
+            std::fs::read_to_string(path).with_context(|| format!("--config {}", path.display()))?
+        }
+        None => String::new(),
+    };
+    let text = match gates {
+        Some(gates) => with_gates(&text, gates)?,
+        None => text,
+    };
+    config::parse(&text).context("configuration")
 }
 
 /// The configuration with the gates of the command line.

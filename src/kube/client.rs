@@ -130,6 +130,20 @@ impl Clients {
     }
 }
 
+/// A client with the user's own kubeconfig: the given file, or those that kubectl reads.
+pub async fn as_user(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+    timeout: Duration,
+) -> Result<Caller, ClientError> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let config = match kubeconfig {
+        Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
+        None => Config::from_kubeconfig(&options).await?,
+    };
+    Ok(Caller::new(Client::try_from(config)?, timeout))
+}
+
 /// Timeouts of single calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
@@ -251,13 +265,22 @@ impl Content {
     }
 }
 
-/// URL path of a kind's collection in a namespace.
-pub fn collection_path(resource: &Resource, namespace: &str) -> String {
-    let base = if resource.group.is_empty() {
+fn group_path(resource: &Resource) -> String {
+    if resource.group.is_empty() {
         format!("/api/{}", resource.version)
     } else {
         format!("/apis/{}/{}", resource.group, resource.version)
-    };
+    }
+}
+
+/// URL path of all objects of a kind.
+pub fn all_path(resource: &Resource) -> String {
+    format!("{}/{}", group_path(resource), resource.plural)
+}
+
+/// URL path of a kind's collection in a namespace.
+pub fn collection_path(resource: &Resource, namespace: &str) -> String {
+    let base = group_path(resource);
     if resource.namespaced {
         format!("{base}/namespaces/{namespace}/{}", resource.plural)
     } else {

@@ -11,6 +11,7 @@ pub mod client;
 pub mod events;
 pub mod execute;
 pub mod lease;
+pub mod list;
 pub mod pki;
 pub mod queue;
 pub mod watch;

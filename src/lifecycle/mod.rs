@@ -11,6 +11,7 @@ pub mod eviction;
 pub mod facts;
 pub mod lease;
 pub mod pods_ready;
+pub mod provisioning;
 pub mod reservation;
 mod waiting;
 pub mod workload;

@@ -5,6 +5,7 @@ use super::conditions::{self, Statement};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{Admission, WorkloadStatus};
 use jiff::Timestamp;
+use std::sync::Arc;
 
 /// Whether the workload holds quota: reserved and not finished. Being deactivated or evicted does not end that.
 pub fn holds_quota(status: &WorkloadStatus) -> bool {
@@ -24,7 +25,7 @@ pub fn reserve(status: &mut WorkloadStatus, admission: Admission, generation: i6
         }
     }
     status.admission = Some(admission);
-    status.resource_requests.clear();
+    status.resource_requests = Arc::default();
 }
 
 /// Says again that the reservation and the admission hold.

@@ -7,6 +7,7 @@ use super::facts::{Facts, Notice, Owner, Place, QueueFact};
 use super::workload::Draft;
 use super::{conditions, reservation};
 use crate::api::reason::{ConditionType, PendingReason};
+use std::sync::Arc;
 
 /// Reasons that hold only as long as what they name stands in the way.
 const OBSTACLES: [PendingReason; 4] = [
@@ -44,7 +45,7 @@ impl Draft<'_> {
             reservation::unreserve(&mut self.status, reason, &message, generation, self.now);
         }
         if before != Some((reason.as_str().to_owned(), message.clone())) {
-            self.status.resource_requests.clone_from(&facts.requests);
+            self.status.resource_requests = Arc::clone(&facts.requests);
             self.notices.push(Notice::Pending(reason, message));
         }
         place

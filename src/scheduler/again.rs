@@ -12,7 +12,7 @@ use super::earmarks::Earmark;
 use super::engine::Engine;
 use super::ledger::Holder;
 use super::preemption::{Field, Preemptor, Target};
-use super::topology::{Stand, Taken};
+use super::topology::{Portion, Stand};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{Verdict, Workload};
@@ -86,12 +86,14 @@ impl Engine {
         if stand.parts.is_empty() {
             return Found::Places(stand);
         }
-        let kept: Option<Taken> = self.earmarks.get(&holder.key).map(|earmark| Taken {
+        let kept: Option<Portion> = self.earmarks.get(&holder.key).map(|earmark| Portion {
             node: earmark.node,
             usage: earmark.usage.clone(),
             stand: Arc::clone(&earmark.stand),
         });
-        kept.iter().for_each(|taken| self.shift(taken, -1, Layer::Planned));
+        if let Some(taken) = &kept {
+            self.shift(taken, -1, Layer::Planned);
+        }
         let rules = self.settings.gates.placement;
         let found = match self.topology.place_all(&stand.parts, View::Planned, rules) {
             Ok(placements) => {
@@ -101,7 +103,9 @@ impl Engine {
             Err(refused) if !again.unhealthy.is_empty() => self.nothing(&stand, &refused, View::Planned),
             Err(_) => self.find_with_evictions(again, holder, stand),
         };
-        kept.iter().for_each(|taken| self.shift(taken, 1, Layer::Planned));
+        if let Some(taken) = &kept {
+            self.shift(taken, 1, Layer::Planned);
+        }
         found
     }
 
@@ -124,6 +128,7 @@ impl Engine {
         let placed =
             |pair: &PairId| self.tree.pair_name(*pair).is_some_and(|name| flavors.contains(&name.flavor));
         let short: Vec<PairId> = holder.usage.iter().map(|(pair, _)| *pair).filter(placed).collect();
+        let root = self.tree.root(holder.node);
         let mut field = Field {
             settings: &self.settings,
             tree: &mut self.tree,
@@ -131,6 +136,7 @@ impl Engine {
             inactive: &self.inactive,
             order: &self.order,
             topology: &mut self.topology,
+            barred: self.taken.victims(root, &again.workload.key),
         };
         let targets = field.targets(&Preemptor {
             queue,
@@ -148,10 +154,14 @@ impl Engine {
                 Ok(_) => Found::Nothing(String::new()),
             };
         }
-        let out: Vec<Taken> = targets.iter().map(|target| Taken::by(&target.holder)).collect();
-        out.iter().for_each(|taken| self.shift(taken, -1, Layer::Planned));
+        let out: Vec<Portion> = targets.iter().map(|target| Portion::by(&target.holder)).collect();
+        for taken in &out {
+            self.shift(taken, -1, Layer::Planned);
+        }
         let placements = self.topology.place_all(&stand.parts, View::Planned, rules);
-        out.iter().for_each(|taken| self.shift(taken, 1, Layer::Planned));
+        for taken in &out {
+            self.shift(taken, 1, Layer::Planned);
+        }
         stand.placements = placements.unwrap_or_default();
         Found::Evictions(stand, targets)
     }
@@ -186,19 +196,19 @@ impl Engine {
     /// Carries out what was found, unless somebody of this cycle was faster.
     pub(super) fn process_due(
         &mut self,
-        again: Again,
+        again: &Again,
         found: FoundAgain,
         turn: &mut Turn,
     ) -> Option<Decision> {
-        let holder = self.holder_of(&again)?;
+        let holder = self.holder_of(again)?;
         let stale = match &found.0 {
             Found::Places(stand) => !self.has_places(stand, &holder.key),
             Found::Evictions(_, targets) => targets.iter().any(|t| turn.victims.contains(t.key())),
             Found::Nothing(_) => false,
         };
-        let found = if stale { self.find_again(&again, &holder) } else { found.0 };
+        let found = if stale { self.find_again(again, &holder) } else { found.0 };
         let outcome = match found {
-            Found::Places(stand) => self.settle_places(&again, &holder, &stand, turn),
+            Found::Places(stand) => self.settle_places(again, &holder, &stand, turn),
             Found::Evictions(stand, targets)
                 if !targets.iter().any(|target| turn.victims.contains(target.key())) =>
             {
@@ -219,15 +229,19 @@ impl Engine {
 
     /// Whether the places that were found are still free in the plan.
     fn has_places(&mut self, stand: &Stand, key: &ObjectKey) -> bool {
-        let own: Option<Taken> = self.earmarks.get(key).map(|earmark| Taken {
+        let own: Option<Portion> = self.earmarks.get(key).map(|earmark| Portion {
             node: earmark.node,
             usage: earmark.usage.clone(),
             stand: Arc::clone(&earmark.stand),
         });
         let wanted = self.topology.footprint(&stand.new_occupancies());
-        own.iter().for_each(|taken| self.shift(taken, -1, Layer::Planned));
+        if let Some(taken) = &own {
+            self.shift(taken, -1, Layer::Planned);
+        }
         let free = self.topology.can_take(&wanted, View::Planned);
-        own.iter().for_each(|taken| self.shift(taken, 1, Layer::Planned));
+        if let Some(taken) = &own {
+            self.shift(taken, 1, Layer::Planned);
+        }
         free
     }
 

@@ -10,7 +10,7 @@ use super::engine::Engine;
 use super::lineup::Lineup;
 use super::nominate::{Entry, Found, Plan, Short, found};
 use super::preemption::Target;
-use super::topology::{Taken, view};
+use super::topology::{Portion, view};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy};
@@ -46,7 +46,7 @@ impl Lacking {
 pub(super) struct Turn {
     pub(super) now: Timestamp,
     /// Claims in the plan, to be undone at the end.
-    pub(super) reserved: Vec<Taken>,
+    pub(super) reserved: Vec<Portion>,
     /// Trees whose next cycle starts from something else than this one.
     moved: BTreeSet<NodeId>,
     /// Trees with claims of blocked heads.
@@ -72,7 +72,7 @@ impl Engine {
         let mut turn = Turn { now, ..Turn::default() };
         let mut decisions = Vec::new();
         for (again, found) in due {
-            decisions.extend(found.and_then(|found| self.process_due(again, found, &mut turn)));
+            decisions.extend(found.and_then(|found| self.process_due(&again, found, &mut turn)));
         }
         while let Some(entry) = lineup.next(&mut self.tree, &self.settings) {
             decisions.extend(self.process(entry, &mut turn));
@@ -176,7 +176,7 @@ impl Engine {
         }
         if short.is_empty() {
             match self.migration(entry) {
-                Some(Ok(sibling)) => return self.preempt(entry, plan, &[sibling], turn),
+                Some(Ok(sibling)) => return self.preempt(entry, &plan, &[sibling], turn),
                 Some(Err(outcome)) => return outcome,
                 None => {}
             }
@@ -291,7 +291,7 @@ impl Engine {
             return self.pass_over(entry, plan, short, turn);
         }
         turn.moved.insert(self.root_of(entry));
-        self.preempt(entry, plan, &targets, turn)
+        self.preempt(entry, &plan, &targets, turn)
     }
 
     /// The quota is there, but others of this cycle took the places: with the same flavors it looks for others.
@@ -339,8 +339,12 @@ impl Engine {
     }
 
     /// Decides that the targets must go, and keeps what they free.
-    fn preempt(&mut self, entry: &Entry, plan: Plan, targets: &[Target], turn: &mut Turn) -> Outcome {
+    fn preempt(&mut self, entry: &Entry, plan: &Plan, targets: &[Target], turn: &mut Turn) -> Outcome {
         turn.victims.extend(targets.iter().map(|target| target.key().clone()));
+        let root = self.root_of(entry);
+        for target in targets {
+            self.taken.insert(root, entry.key(), target.key());
+        }
         let migrates = targets.iter().any(|target| target.reason == PreemptionReason::FlavorMigration);
         let what = if migrates { "migration" } else { "preemption" };
         let text = format!("Pending the {what} of {} workload(s)", targets.len());
@@ -350,7 +354,7 @@ impl Engine {
             text: Arc::from(text),
         });
         let victims = targets.iter().map(|target| (target.key().clone(), target.reason)).collect();
-        let verdict = self.keep_room(entry, &plan, verdict, victims, turn.now);
+        let verdict = self.keep_room(entry, plan, verdict, victims, turn.now);
         let victims = targets.iter().filter_map(|target| self.preemption_of(target.key()));
         Outcome::Preempting(verdict, victims.map(|preemption| preemption.victim).collect())
     }
@@ -363,15 +367,19 @@ impl Engine {
         };
         let mut out = if layer == Layer::Planned { self.own_in_plan(&entry.workload) } else { Vec::new() };
         if layer == Layer::Held {
-            out.extend(self.replaced(&entry.workload).map(Taken::by));
+            out.extend(self.replaced(&entry.workload).map(Portion::by));
         }
-        out.extend(targets.iter().map(|target| Taken::by(&target.holder)));
-        out.iter().for_each(|taken| self.shift(taken, -1, layer));
+        out.extend(targets.iter().map(|target| Portion::by(&target.holder)));
+        for taken in &out {
+            self.shift(taken, -1, layer);
+        }
         let fits = |(pair, need): &(PairId, i128)| *need <= self.tree.available(node, *pair, layer).max(0);
         let pairs = usage.iter().filter(|part| !fits(part)).map(|(pair, _)| *pair).collect();
         let stand = self.topology.footprint(&plan.judgement.stand.new_occupancies());
         let places = self.topology.can_take(&stand, view(layer));
-        out.iter().for_each(|taken| self.shift(taken, 1, layer));
+        for taken in &out {
+            self.shift(taken, 1, layer);
+        }
         Lacking { pairs, places: !places }
     }
 
@@ -380,14 +388,14 @@ impl Engine {
     }
 
     /// What stands in the plan for the workload itself: room kept for it, and the slice that it takes over from.
-    pub(super) fn own_in_plan(&self, workload: &Workload) -> Vec<Taken> {
-        let kept = self.earmarks.get(&workload.key).map(|earmark| Taken {
+    pub(super) fn own_in_plan(&self, workload: &Workload) -> Vec<Portion> {
+        let kept = self.earmarks.get(&workload.key).map(|earmark| Portion {
             node: earmark.node,
             usage: earmark.usage.clone(),
             stand: Arc::clone(&earmark.stand),
         });
         let old = self.replaced(workload).filter(|old| old.leaves_for.is_none());
-        kept.into_iter().chain(old.map(Taken::by)).collect()
+        kept.into_iter().chain(old.map(Portion::by)).collect()
     }
 
     /// Charges an assignment.
@@ -438,7 +446,7 @@ impl Engine {
             (*pair, amount)
         };
         let usage: Usage = claim.usage.iter().map(amount).collect();
-        let taken = Taken { node, usage, stand: Arc::clone(&claim.stand) };
+        let taken = Portion { node, usage, stand: Arc::clone(&claim.stand) };
         self.shift(&taken, 1, Layer::Planned);
         turn.reserved.push(taken);
         if self.strategy(&entry.queue) == QueueingStrategy::StrictFIFO {

@@ -9,7 +9,8 @@ use super::decision::{PreemptionReason, Victim};
 use super::engine::{Engine, negated};
 use crate::api::ObjectKey;
 use crate::queue::{Parked, Verdict, Waits};
-use crate::quota::{Layer, NodeId, Usage};
+use crate::quota::{FlavorResource, Layer, NodeId, PairId, Usage};
+use crate::resources::Amount;
 use crate::topology::{Footprint, View};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -74,6 +75,7 @@ impl Engine {
             let leaves =
                 self.holders.get(victim).is_some_and(|holder| holder.leaves_for.as_ref() == Some(key));
             if let Some(holder) = leaves.then(|| self.holders.set_leaving(victim, None)).flatten() {
+                self.taken.remove(key, victim);
                 self.hold(holder.node, &holder.usage, &[Layer::Planned]);
                 self.stand(&holder.stand, 1, &[Layer::Planned]);
             }
@@ -95,6 +97,17 @@ impl Engine {
     /// When the next earmark is too old.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.earmarks.values().filter_map(|earmark| earmark.since.checked_add(PATIENCE).ok()).min()
+    }
+
+    /// Room that is kept: for which workload, of which ClusterQueue, and how much.
+    pub fn kept(&self) -> impl Iterator<Item = (&ObjectKey, Arc<str>, BTreeMap<FlavorResource, Amount>)> {
+        let named = |(pair, amount): &(PairId, i128)| {
+            Some((self.tree.pair_name(*pair)?.clone(), Amount::from_wide(*amount)))
+        };
+        self.earmarks.iter().map(move |(key, earmark)| {
+            let queue = self.tree.name(earmark.node).map(|name| Arc::from(name.as_str()));
+            (key, queue.unwrap_or_default(), earmark.usage.iter().filter_map(named).collect())
+        })
     }
 
     /// For whom and why a workload that holds quota must go.

@@ -111,6 +111,7 @@ impl Engine {
             self.shift(taken, -1, Layer::Planned);
         }
         let queue = self.queues.get(name)?;
+        let root = self.tree.root(queue.node);
         let mut field = Field {
             settings: &self.settings,
             tree: &mut self.tree,
@@ -118,6 +119,7 @@ impl Engine {
             inactive: &self.inactive,
             order: &self.order,
             topology: &mut self.topology,
+            barred: self.taken.victims(root, &workload.key),
         };
         let question = Question {
             workload,

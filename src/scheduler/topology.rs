@@ -229,13 +229,13 @@ pub(super) fn reserve(field: &mut Field, judgement: &mut Judgement, targets: &[T
 
 /// Quota and places that somebody takes in the plan.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
+pub(super) struct Portion {
     pub(super) node: NodeId,
     pub(super) usage: Usage,
     pub(super) stand: Arc<Footprint>,
 }
 
-impl Taken {
+impl Portion {
     /// What a holder takes.
     pub(super) fn by(holder: &Holder) -> Self {
         Self { node: holder.node, usage: holder.usage.clone(), stand: Arc::clone(&holder.stand) }
@@ -306,7 +306,7 @@ impl Engine {
     }
 
     /// Tries out what somebody takes, or takes it back.
-    pub(super) fn shift(&mut self, taken: &Taken, sign: i128, layer: Layer) {
+    pub(super) fn shift(&mut self, taken: &Portion, sign: i128, layer: Layer) {
         for (pair, amount) in &taken.usage {
             self.tree.try_out(taken.node, *pair, sign * amount, layer);
         }

@@ -1,9 +1,9 @@
 //! How objects come into the simulated cluster: as a server takes them, with defaults, checks and webhooks; or as another
 //! server stored them.
 
-use super::manifest::{Manifest, Problem, subject};
+use super::manifest::{Manifest, Manifests, Problem};
+use super::objects::{key_of, merge, set, subject, text};
 use super::schema::Schemas;
-use super::server::{key_of, merge, set, text};
 use super::world::Simulation;
 use crate::admission::{self, AdmissionSettings, Context};
 use crate::api::config::Duration;
@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{LimitRange, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const ARRIVES_AFTER: &str = "sluice.dev/arrives-after";
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
@@ -31,19 +32,28 @@ pub(super) struct Intake {
     pub(super) problems: Vec<Problem>,
     /// Advice.
     pub(super) notes: Vec<String>,
+    /// Objects of kinds that no decision depends on, by kind.
+    pub(super) ignored: BTreeMap<String, usize>,
 }
 
 impl Intake {
     pub(super) fn new(settings: AdmissionSettings) -> Result<Self, String> {
-        let (problems, notes) = (Vec::new(), Vec::new());
-        Ok(Self { schemas: Schemas::shipped()?, settings, made: 0, problems, notes })
+        let (problems, notes, ignored) = Default::default();
+        Ok(Self { schemas: Schemas::shipped()?, settings, made: 0, problems, notes, ignored })
     }
 }
 
 impl Simulation {
     /// Takes manifests in: those that others refer to first, jobs last. What cannot be used is a problem of its own.
-    pub fn add(&mut self, mut manifests: Vec<Manifest>) {
-        manifests.sort_by_key(|manifest| manifest.kind);
+    pub fn add(&mut self, manifests: Manifests) {
+        let Manifests { objects: mut manifests, problems, ignored } = manifests;
+        self.intake.problems.extend(problems);
+        for (kind, count) in ignored {
+            let known = self.intake.ignored.entry(kind).or_default();
+            *known = known.saturating_add(count);
+        }
+        let after_its_job = |m: &Manifest| m.kind == Kind::Workload && is_stored(&m.object);
+        manifests.sort_by_key(|manifest| (after_its_job(manifest), manifest.kind));
         for manifest in manifests {
             match self.arrival(&manifest.object) {
                 Ok(None) => self.admit(manifest),
@@ -61,7 +71,8 @@ impl Simulation {
         let uid = text(&object, "/metadata/ownerReferences/0/uid");
         if kind == Kind::Workload && !uid.is_empty() {
             let jobs = (0..KINDS.len()).map(Kind::Job);
-            let known = jobs.into_iter().any(|kind| self.server.all(kind).any(|j| text(j, "/metadata/uid") == uid));
+            let known =
+                jobs.into_iter().any(|kind| self.server.all(kind).any(|j| text(j, "/metadata/uid") == uid));
             if !known {
                 release(&mut object);
             }
@@ -75,7 +86,8 @@ impl Simulation {
         let Some(text) = object.pointer("/metadata/annotations").and_then(|a| a.get(ARRIVES_AFTER)) else {
             return Ok(None);
         };
-        let wait = text.as_str().and_then(Duration::parse).map(Duration::signed).filter(|wait| !wait.is_negative());
+        let wait =
+            text.as_str().and_then(Duration::parse).map(Duration::signed).filter(|wait| !wait.is_negative());
         let wait = wait.ok_or_else(|| {
             format!("metadata.annotations[{ARRIVES_AFTER}]: Invalid value: {text}: must be a duration")
         })?;
@@ -84,8 +96,7 @@ impl Simulation {
     }
 
     fn refuse(&mut self, manifest: &Manifest, reason: String) {
-        let (place, subject) = (manifest.place.clone(), subject(&manifest.object));
-        self.intake.problems.push(Problem { place, subject, reason });
+        self.intake.problems.push(manifest.problem(reason));
     }
 
     /// Takes one manifest in now.
@@ -96,11 +107,13 @@ impl Simulation {
         if manifest.object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
             return self.delete(&manifest, old.is_some());
         }
-        if old.is_none() && Self::is_stored(&manifest.object) {
-            return self.load(kind, manifest.object);
+        if old.is_none() && is_stored(&manifest.object) {
+            return match self.readable(kind, &manifest.object) {
+                Ok(()) => self.load(kind, manifest.object),
+                Err(reason) => self.refuse(&manifest, reason),
+            };
         }
         // What the core has not seen yet may be what the review asks for.
-        self.state.hold(true);
         self.deliver();
         match self.reviewed(&manifest, old.as_ref()) {
             Ok(object) if old.is_some() => {
@@ -112,6 +125,12 @@ impl Simulation {
             }
             Err(reason) => self.refuse(&manifest, reason),
         }
+    }
+
+    /// What a server has stored is not checked again, but it must be readable.
+    fn readable(&self, kind: Kind, object: &Value) -> Result<(), String> {
+        let errors = self.intake.schemas.complete(kind.resource().kind, &mut object.clone());
+        if errors.is_empty() { typed(kind, object) } else { Err(aggregate(&errors)) }
     }
 
     fn delete(&mut self, manifest: &Manifest, there: bool) {
@@ -167,9 +186,16 @@ impl Simulation {
         let ctx = Context { objects: &snapshot, settings: &self.intake.settings };
         let (object, advice) = admission::admitted(resource.group, resource.kind, object, old, &ctx)?;
         let subject = subject(&object);
-        self.intake.notes.extend(advice.into_iter().map(|text| format!("{}: {subject}: {text}", manifest.place)));
+        self.intake
+            .notes
+            .extend(advice.into_iter().map(|text| format!("{}: {subject}: {text}", manifest.place)));
         Ok(object)
     }
+}
+
+/// The uid of nobody is ours: whatever carries one was stored by a server before.
+fn is_stored(object: &Value) -> bool {
+    !text(object, "/metadata/uid").is_empty()
 }
 
 fn checked_name(object: &Value) -> Vec<FieldError> {
@@ -188,7 +214,10 @@ fn typed(kind: Kind, object: &Value) -> Result<(), String> {
             let Some(kind) = KINDS.get(index) else {
                 return Ok(());
             };
-            let decoded = kind.decode(object).and_then(|_| kind.pod_sets(object));
+            // The server gives it an identity later.
+            let mut whole = object.clone();
+            set(&mut whole, &["metadata", "uid"], json!("new"));
+            let decoded = kind.decode(&whole).and_then(|_| kind.pod_sets(&whole));
             return decoded.map(drop).map_err(|error| error.to_string());
         }
         _ => Ok(()),
@@ -198,7 +227,8 @@ fn typed(kind: Kind, object: &Value) -> Result<(), String> {
 
 /// Takes from a stored Workload an owner of a kind that nobody plays here.
 fn disown(workload: &mut Value) {
-    let group = text(workload, "/metadata/ownerReferences/0/apiVersion").split_once('/').map_or("", |(g, _)| g);
+    let group =
+        text(workload, "/metadata/ownerReferences/0/apiVersion").split_once('/').map_or("", |(g, _)| g);
     if kind_of(group, text(workload, "/metadata/ownerReferences/0/kind")).is_none() {
         release(workload);
     }

@@ -2,19 +2,22 @@
 //!
 //! A document that cannot be used is a problem with its place, and the others go on.
 
-use super::server::text;
+use super::locate::line_of;
+use super::objects::{subject, text};
 use crate::state::Kind;
+use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 /// Where a document begins.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Place {
     /// File, or what stands for it.
     pub file: Arc<str>,
-    /// Line, from 1.
+    /// Line, from 1; 0 for what has no lines.
     pub line: usize,
 }
 
@@ -27,12 +30,29 @@ pub struct Manifest {
     pub kind: Kind,
     /// The object.
     pub object: Value,
+    /// Its document, and where in it the object stands.
+    source: (Arc<str>, String),
+}
+
+impl Manifest {
+    /// A problem at a field of the object.
+    pub(super) fn problem(&self, reason: String) -> Problem {
+        let (document, inside) = &self.source;
+        // Several problems are told as a list.
+        let path = reason.trim_start_matches('[').split(": ").next().unwrap_or_default();
+        let path = if path.contains(' ') { "" } else { path };
+        let path = [inside.as_str(), path].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+        let line = self.place.line.saturating_add(line_of(document, &path.join(".")));
+        let place = Place { line, ..self.place.clone() };
+        Problem { place, subject: subject(&self.object), reason }
+    }
 }
 
 /// What keeps a document from being used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Where it stands.
+    #[serde(flatten)]
     pub place: Place,
     /// Kind and name, as far as they are known.
     pub subject: String,
@@ -53,7 +73,7 @@ pub struct Manifests {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        if self.line == 0 { f.write_str(&self.file) } else { write!(f, "{}:{}", self.file, self.line) }
     }
 }
 
@@ -75,7 +95,7 @@ impl Manifests {
             let place = Place { file: Arc::clone(&file), line };
             match parse(document) {
                 Ok(Value::Null) => {}
-                Ok(object) => self.take(&place, object, namespace),
+                Ok(object) => self.take(&place, &(Arc::from(document), String::new()), object, namespace),
                 Err((within, reason)) => {
                     let place = Place { line: line.saturating_add(within), ..place };
                     self.problems.push(Problem { place, subject: String::new(), reason });
@@ -84,18 +104,27 @@ impl Manifests {
         }
     }
 
-    fn take(&mut self, place: &Place, mut object: Value, namespace: &str) {
+    /// When the last of the objects was stored by a server, if one was.
+    pub fn newest(&self) -> Option<Timestamp> {
+        let created = |m: &Manifest| text(&m.object, "/metadata/creationTimestamp").parse().ok();
+        self.objects.iter().filter_map(created).max()
+    }
+
+    fn take(&mut self, place: &Place, source: &(Arc<str>, String), mut object: Value, namespace: &str) {
         let kind_name = text(&object, "/kind").to_owned();
         if let (true, Some(Value::Array(items))) = (kind_name.ends_with("List"), object.get_mut("items")) {
-            for item in std::mem::take(items) {
-                self.take(place, item, namespace);
+            for (index, item) in std::mem::take(items).into_iter().enumerate() {
+                let (document, inside) = source;
+                let dot = if inside.is_empty() { "" } else { "." };
+                let source = (Arc::clone(document), format!("{inside}{dot}items[{index}]"));
+                self.take(place, &source, item, namespace);
             }
             return;
         }
         match identify(&object) {
             Ok(Some(kind)) => {
                 let object = placed(object, kind, namespace);
-                self.objects.push(Manifest { place: place.clone(), kind, object });
+                self.objects.push(Manifest { place: place.clone(), kind, object, source: source.clone() });
             }
             Ok(None) => {
                 let group = group_of(&object);
@@ -104,20 +133,12 @@ impl Manifests {
                 *count = count.saturating_add(1);
             }
             Err(reason) => {
-                self.problems.push(Problem { place: place.clone(), subject: subject(&object), reason });
+                let (place, source) = (place.clone(), source.clone());
+                // The kind does not matter: it is not kept.
+                let manifest = Manifest { place, kind: Kind::Namespace, object, source };
+                self.problems.push(manifest.problem(reason));
             }
         }
-    }
-}
-
-/// Kind and name for messages.
-pub(super) fn subject(object: &Value) -> String {
-    let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
-    let namespace = text(object, "/metadata/namespace");
-    match (kind, namespace) {
-        ("", _) => String::new(),
-        (_, "") => format!("{kind} {name}"),
-        _ => format!("{kind} {namespace}/{name}"),
     }
 }
 

@@ -1,11 +1,13 @@
 //! Replays one recorded scenario on a core that does not lead.
 
 use super::cluster;
-use super::outcome::{Grant, Outcome, PodSetGrant};
+use super::objects::key_of;
+use super::outcome::Outcome;
+use super::report::grant;
 use super::scenario::{Scenario, ScenarioError};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
-use crate::api::v1beta2::{Admission, WorkloadStatus};
+use crate::api::v1beta2::WorkloadStatus;
 use crate::lifecycle::conditions;
 use crate::scheduler::Outcome as Decided;
 use crate::state::{Delta, Kind, State};
@@ -127,21 +129,4 @@ impl Stage {
             outcome.inadmissible.entry(queue.to_owned()).or_default().push(key.to_string());
         }
     }
-}
-
-fn grant(admission: &Admission) -> Grant {
-    let pod_sets = admission.pod_set_assignments.iter().map(|set| PodSetGrant {
-        name: set.name.clone(),
-        count: set.count,
-        flavors: set.flavors.clone(),
-        resource_usage: set.resource_usage.iter().map(|(r, q)| (r.clone(), q.0.clone())).collect(),
-        topology_assignment: set.topology_assignment.clone(),
-        delayed_topology_request: set.delayed_topology_request,
-    });
-    Grant { cluster_queue: admission.cluster_queue.clone(), pod_sets: pod_sets.collect() }
-}
-
-fn key_of(object: &Value) -> ObjectKey {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    ObjectKey::new(text("/metadata/namespace"), text("/metadata/name"))
 }

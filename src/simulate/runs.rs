@@ -4,7 +4,7 @@
 //! or else the default; without either they never end. `sluice.dev/exit-code` other than 0 makes a job fail, and
 //! `sluice.dev/terminate-after` says how long pods take to go.
 
-use super::server::{set, text};
+use super::objects::{condition, has_owner, is_true, key_of, set, set_condition, text};
 use crate::api::ObjectKey;
 use crate::api::config::Duration;
 use crate::lifecycle::conditions::stored;
@@ -46,7 +46,7 @@ impl Runs {
 
     /// Takes note of an object as it is now; a turn that is due at once is the answer.
     pub(super) fn observe(&mut self, kind: Kind, object: &Value, now: Timestamp) -> Option<Turn> {
-        let id = (kind, super::server::key_of(object));
+        let id = (kind, key_of(object));
         match kind {
             Kind::Job(_) => self.observe_job(id, object, now),
             Kind::Workload => {
@@ -70,7 +70,7 @@ impl Runs {
                     return Some(Turn::Stop);
                 }
                 if self.turns.get(&id).is_none_or(|(_, turn)| *turn != Turn::Stop) {
-                    self.schedule(id, now, wait, Turn::Stop);
+                    self.schedule(id, now.checked_add(wait).unwrap_or(Timestamp::MAX), Turn::Stop);
                 }
             }
             (true, false) => self.forget(&id),
@@ -90,13 +90,14 @@ impl Runs {
 
     /// A Workload that no job stands behind runs itself.
     fn observe_workload(&mut self, id: Id, workload: &Value, now: Timestamp) {
-        let runs = is_true(workload, "Admitted") && !is_true(workload, "Evicted") && !is_true(workload, "Finished");
+        let runs =
+            is_true(workload, "Admitted") && !is_true(workload, "Evicted") && !is_true(workload, "Finished");
         if has_owner(workload) || !runs {
             self.forget(&id);
         } else if !self.turns.contains_key(&id) {
             let since = condition(workload, "Admitted").map(|c| text(c, "/lastTransitionTime"));
-            let since = since.and_then(|text| text.parse().ok()).unwrap_or(now).max(stored(now).0);
-            self.schedule_end(id, workload, since, now);
+            let since = since.and_then(|text| text.parse().ok()).filter(|since| *since != stored(now).0);
+            self.schedule_end(id, workload, since.unwrap_or(now), now);
         }
     }
 
@@ -104,13 +105,12 @@ impl Runs {
         self.forget(&id);
         if let Some(each) = annotated(object, RUN_FOR).or(self.default) {
             let whole = each.checked_mul(waves(object)).unwrap_or(SignedDuration::MAX);
-            self.schedule(id, since.max(now), whole, Turn::End);
+            self.schedule(id, since.checked_add(whole).unwrap_or(Timestamp::MAX).max(now), Turn::End);
         }
     }
 
-    fn schedule(&mut self, id: Id, from: Timestamp, wait: SignedDuration, turn: Turn) {
+    fn schedule(&mut self, id: Id, at: Timestamp, turn: Turn) {
         self.forget(&id);
-        let at = from.checked_add(wait).unwrap_or(Timestamp::MAX);
         self.due.insert((at, id.clone()));
         self.turns.insert(id, (at, turn));
     }
@@ -129,7 +129,8 @@ impl Runs {
 
     /// Whether somebody is on the way out, and until when.
     pub(super) fn next_stop(&self) -> Option<Timestamp> {
-        let stops = self.due.iter().filter(|(_, id)| self.turns.get(id).is_some_and(|(_, t)| *t == Turn::Stop));
+        let stops =
+            self.due.iter().filter(|(_, id)| self.turns.get(id).is_some_and(|(_, t)| *t == Turn::Stop));
         stops.map(|(at, _)| *at).next()
     }
 
@@ -159,7 +160,9 @@ pub(super) fn carry_out(turn: Turn, kind: Kind, object: &mut Value, now: Timesta
     let time = json!(stored(now));
     let pods = parallelism(object);
     match (kind, turn) {
-        (Kind::Workload, _) => set_condition(object, "Finished", "Succeeded", "Job finished successfully", now),
+        (Kind::Workload, _) => {
+            set_condition(object, "Finished", "Succeeded", "Job finished successfully", now);
+        }
         (_, Turn::Start) => {
             set(object, &["status", "active"], json!(pods));
             set(object, &["status", "ready"], json!(pods));
@@ -179,22 +182,11 @@ pub(super) fn carry_out(turn: Turn, kind: Kind, object: &mut Value, now: Timesta
             set(object, &["status", "ready"], json!(0));
             set(object, &["status", if failed { "failed" } else { "succeeded" }], json!(all));
             set(object, &["status", "completionTime"], time);
-            let (kind, reason) = if failed { ("Failed", "BackoffLimitExceeded") } else { ("Complete", "CompletionsReached") };
+            let (kind, reason) =
+                if failed { ("Failed", "BackoffLimitExceeded") } else { ("Complete", "CompletionsReached") };
             let message = if failed { "Job has failed" } else { "Job finished successfully" };
             set_condition(object, kind, reason, message, now);
         }
-    }
-}
-
-fn set_condition(object: &mut Value, kind: &str, reason: &str, message: &str, now: Timestamp) {
-    let new = json!({"type": kind, "status": "True", "reason": reason, "message": message,
-        "lastTransitionTime": stored(now)});
-    match object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
-        Some(list) => {
-            list.retain(|c| text(c, "/type") != kind);
-            list.push(new);
-        }
-        None => set(object, &["status", "conditions"], json!([new])),
     }
 }
 
@@ -213,26 +205,14 @@ fn waves(object: &Value) -> i32 {
 
 /// An annotation of the pod template, or else of the object.
 fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
-    let places = ["/spec/template/metadata/annotations", "/spec/podSets/0/template/metadata/annotations", "/metadata/annotations"];
+    let places = [
+        "/spec/template/metadata/annotations",
+        "/spec/podSets/0/template/metadata/annotations",
+        "/metadata/annotations",
+    ];
     places.iter().find_map(|place| object.pointer(place)?.get(name)?.as_str())
 }
 
 fn annotated(object: &Value, name: &str) -> Option<SignedDuration> {
     Duration::parse(annotation(object, name)?).map(Duration::signed).filter(|length| !length.is_negative())
-}
-
-/// Whether somebody else than the simulation looks after a Workload.
-pub(super) fn has_owner(workload: &Value) -> bool {
-    workload.pointer("/metadata/ownerReferences/0").is_some()
-}
-
-/// The condition of a type.
-pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    let list = object.pointer("/status/conditions")?.as_array()?;
-    list.iter().find(|c| text(c, "/type") == kind)
-}
-
-/// Whether the condition of a type stands at True.
-pub(super) fn is_true(object: &Value, kind: &str) -> bool {
-    condition(object, kind).is_some_and(|c| text(c, "/status") == "True")
 }

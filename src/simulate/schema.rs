@@ -56,6 +56,18 @@ impl Schemas {
     }
 }
 
+/// The type of a value in a schema's terms.
+const fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::Null => "null",
+    }
+}
+
 fn collect_patterns(schema: &Value, patterns: &mut BTreeMap<String, Option<Regex>>) {
     match schema {
         Value::Object(fields) => {
@@ -93,15 +105,10 @@ impl Check<'_> {
         let text = |key: &str| schema.get(key).and_then(Value::as_str).unwrap_or_default();
         let flexible = schema.get("x-kubernetes-int-or-string").is_some();
         let fits = match (&*value, text("type")) {
+            (_, "") => true,
             (Value::String(_) | Value::Number(_), _) if flexible => true,
-            (Value::Object(_), "object")
-            | (Value::Array(_), "array")
-            | (Value::String(_), "string")
-            | (Value::Bool(_), "boolean")
-            | (_, "") => true,
             (Value::Number(number), "integer") => number.is_i64() || number.is_u64(),
-            (Value::Number(_), "number") => true,
-            _ => false,
+            (_, wanted) => type_of(value) == wanted,
         };
         if !fits {
             let wanted = if flexible { "integer or string" } else { text("type") };

@@ -1,7 +1,6 @@
 //! What happened to whom and when, read off the Workloads' statuses as they change.
 
-use super::runs::{condition, has_owner, is_true};
-use super::server::{key_of, text};
+use super::objects::{condition, has_owner, is_true, key_of, text};
 use crate::api::ObjectKey;
 use jiff::SignedDuration;
 use serde::Serialize;
@@ -10,22 +9,38 @@ use std::collections::BTreeMap;
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// Seconds since the start.
     pub seconds: f64,
     /// What happened.
     pub event: Happening,
-    /// To which job or Workload, or by which file.
-    pub subject: String,
+    /// To whom.
+    #[serde(flatten)]
+    pub who: Subject,
     /// The ClusterQueue, where one is concerned.
-    #[serde(rename = "clusterQueue", skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster_queue: String,
     /// For whom somebody had to go.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub by: String,
-    /// Reason, flavors, or message.
+    /// Reason of the condition.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Flavors, or message of the condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
+}
+
+/// A Workload, and the job that it stands for; keys are `namespace/name`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Subject {
+    /// The Workload.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub workload: String,
+    /// Its job.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub job: String,
 }
 
 /// What can happen.
@@ -42,11 +57,11 @@ pub enum Happening {
     Preempted,
     /// It has to stop for another reason.
     Evicted,
-    /// Its quota is given back, and it is queued again or not.
+    /// Its quota is given back.
     Released,
     /// It has ended.
     Finished,
-    /// The change was applied.
+    /// The change in `detail` was applied.
     Changed,
 }
 
@@ -66,6 +81,25 @@ impl Happening {
     }
 }
 
+impl Subject {
+    /// A Workload and its job.
+    pub(super) fn of(workload: &Value) -> Self {
+        let key = key_of(workload);
+        let owner = text(workload, "/metadata/ownerReferences/0/name");
+        let job = if has_owner(workload) {
+            ObjectKey::new(&key.namespace, owner).to_string()
+        } else {
+            String::new()
+        };
+        Self { workload: key.to_string(), job }
+    }
+
+    /// How people call it: by its job, if there is one.
+    pub(super) fn name(&self) -> &str {
+        if self.job.is_empty() { &self.workload } else { &self.job }
+    }
+}
+
 /// The entries so far, and who is who.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
@@ -79,79 +113,114 @@ impl Timeline {
     pub(super) fn meet(&mut self, workload: &Value) {
         let uid = text(workload, "/metadata/uid");
         if !uid.is_empty() && !self.names.contains_key(uid) {
-            self.names.insert(uid.to_owned(), name_of(workload));
+            self.names.insert(uid.to_owned(), Subject::of(workload).name().to_owned());
         }
     }
 
     /// Takes note of a change of a Workload.
-    pub(super) fn observe(&mut self, old: &Value, new: &Value, elapsed: SignedDuration) {
-        let turned = |kind: &str| is_true(new, kind) && !is_true(old, kind);
-        let (event, by, detail) = if turned("Finished") {
-            (Happening::Finished, String::new(), said(new, "Finished", "/reason"))
-        } else if turned("Evicted") {
-            let preemptor = turned("Preempted").then(|| self.preemptor(new));
-            let kind = if preemptor.is_some() { "Preempted" } else { "Evicted" };
-            let event = if preemptor.is_some() { Happening::Preempted } else { Happening::Evicted };
-            (event, preemptor.unwrap_or_default(), said(new, kind, "/reason"))
-        } else if turned("Admitted") {
-            (Happening::Admitted, String::new(), flavors(new))
-        } else if turned("QuotaReserved") {
-            (Happening::Reserved, String::new(), flavors(new))
-        } else if is_true(old, "QuotaReserved") && !is_true(new, "QuotaReserved") {
-            (Happening::Released, String::new(), said(new, "QuotaReserved", "/reason"))
-        } else if !is_true(new, "QuotaReserved") && said(old, "QuotaReserved", "/reason") != said(new, "QuotaReserved", "/reason") {
-            (Happening::Waits, String::new(), format!("{}: {}", said(new, "QuotaReserved", "/reason"), said(new, "QuotaReserved", "/message")))
-        } else {
+    pub(super) fn observe(&mut self, old: &Stand, new: &Value, elapsed: SignedDuration) {
+        let Some((event, told_by)) = happening(old, &Stand::of(new)) else {
             return;
         };
-        let queue = [new, old].iter().find_map(|w| w.pointer("/status/admission/clusterQueue")?.as_str());
+        let granted = matches!(event, Happening::Admitted | Happening::Reserved);
+        let now_in = text(new, "/status/admission/clusterQueue");
         self.entries.push(Entry {
             seconds: elapsed.as_secs_f64(),
             event,
-            subject: name_of(new),
-            cluster_queue: queue.unwrap_or_default().to_owned(),
-            by,
-            detail,
+            who: Subject::of(new),
+            cluster_queue: if now_in.is_empty() { old.cluster_queue.clone() } else { now_in.to_owned() },
+            by: if event == Happening::Preempted { self.preemptor(new) } else { String::new() },
+            reason: if granted { String::new() } else { said(new, told_by, "/reason").to_owned() },
+            detail: if granted { flavors(new) } else { said(new, told_by, "/message").to_owned() },
         });
     }
 
-    /// Takes note of something that is no Workload's.
-    pub(super) fn note(&mut self, event: Happening, subject: &str, elapsed: SignedDuration) {
-        let (cluster_queue, by, detail) = Default::default();
-        let seconds = elapsed.as_secs_f64();
-        self.entries.push(Entry { seconds, event, subject: subject.to_owned(), cluster_queue, by, detail });
+    /// Takes note of a change that was applied.
+    pub(super) fn note_change(&mut self, what: &str, elapsed: SignedDuration) {
+        self.entries.push(Entry {
+            seconds: elapsed.as_secs_f64(),
+            event: Happening::Changed,
+            who: Subject::default(),
+            cluster_queue: String::new(),
+            by: String::new(),
+            reason: String::new(),
+            detail: what.to_owned(),
+        });
     }
 
     /// For whom a Workload has to make room: the condition names the UID.
-    fn preemptor(&self, workload: &Value) -> String {
+    pub(super) fn preemptor(&self, workload: &Value) -> String {
         let message = said(workload, "Preempted", "/message");
-        let uid = message.split_once("(UID: ").and_then(|(_, rest)| rest.split(',').next()).unwrap_or_default();
-        self.names.get(uid).cloned().unwrap_or_else(|| uid.to_owned())
+        let uid = message.split_once("(UID: ").and_then(|(_, rest)| rest.split(',').next());
+        let uid = uid.unwrap_or_default();
+        self.names.get(uid).map_or(uid, String::as_str).to_owned()
+    }
+}
+
+/// What of a Workload's status the history depends on.
+#[derive(Debug, Default)]
+pub(super) struct Stand {
+    finished: bool,
+    evicted: bool,
+    preempted: bool,
+    admitted: bool,
+    reserved: bool,
+    cluster_queue: String,
+    /// Reason and message of what keeps quota from it.
+    why: (String, String),
+}
+
+impl Stand {
+    pub(super) fn of(workload: &Value) -> Self {
+        let word = |field: &str| said(workload, "QuotaReserved", field).to_owned();
+        let reserved = is_true(workload, "QuotaReserved");
+        Self {
+            finished: is_true(workload, "Finished"),
+            evicted: is_true(workload, "Evicted"),
+            preempted: is_true(workload, "Preempted"),
+            admitted: is_true(workload, "Admitted"),
+            reserved,
+            cluster_queue: text(workload, "/status/admission/clusterQueue").to_owned(),
+            why: if reserved { <_>::default() } else { (word("/reason"), word("/message")) },
+        }
+    }
+}
+
+/// What a change of a Workload's status means, and the condition that tells of it.
+fn happening(old: &Stand, new: &Stand) -> Option<(Happening, &'static str)> {
+    if new.finished && !old.finished {
+        Some((Happening::Finished, "Finished"))
+    } else if new.evicted && !old.evicted && new.preempted && !old.preempted {
+        Some((Happening::Preempted, "Preempted"))
+    } else if new.evicted && !old.evicted {
+        Some((Happening::Evicted, "Evicted"))
+    } else if new.admitted && !old.admitted {
+        Some((Happening::Admitted, "Admitted"))
+    } else if new.reserved && !old.reserved {
+        Some((Happening::Reserved, "QuotaReserved"))
+    } else if old.reserved && !new.reserved {
+        Some((Happening::Released, "QuotaReserved"))
+    } else if !new.reserved && old.why != new.why {
+        Some((Happening::Waits, "QuotaReserved"))
+    } else {
+        None
     }
 }
 
 /// A word of a condition.
-fn said(workload: &Value, kind: &str, field: &str) -> String {
-    condition(workload, kind).map(|c| text(c, field).to_owned()).unwrap_or_default()
+fn said<'a>(workload: &'a Value, kind: &str, field: &str) -> &'a str {
+    condition(workload, kind).map(|c| text(c, field)).unwrap_or_default()
 }
 
-/// How people call a Workload: by its job, if there is one.
-pub(super) fn name_of(workload: &Value) -> String {
-    let key = key_of(workload);
-    if !has_owner(workload) {
-        return key.to_string();
-    }
-    ObjectKey::new(&key.namespace, text(workload, "/metadata/ownerReferences/0/name")).to_string()
-}
-
-/// The flavors of a grant: `cpu=spot memory=spot`, once for all pod sets that are alike, with the number of pods.
+/// The flavors of a grant: `2 pods on cpu=spot memory=spot`, pod sets that are alike as one.
 pub(super) fn flavors(workload: &Value) -> String {
     let sets = workload.pointer("/status/admission/podSetAssignments").and_then(Value::as_array);
     let mut parts: Vec<(String, i64)> = Vec::new();
     for set in sets.into_iter().flatten() {
         let flavors = set.get("flavors").and_then(Value::as_object).into_iter().flatten();
-        let mut pairs: Vec<String> =
-            flavors.map(|(resource, flavor)| format!("{resource}={}", flavor.as_str().unwrap_or_default())).collect();
+        let mut pairs: Vec<String> = flavors
+            .map(|(resource, flavor)| format!("{resource}={}", flavor.as_str().unwrap_or_default()))
+            .collect();
         pairs.sort();
         let count = set.get("count").and_then(Value::as_i64).unwrap_or(0);
         let words = pairs.join(" ");
@@ -160,6 +229,9 @@ pub(super) fn flavors(workload: &Value) -> String {
             None => parts.push((words, count)),
         }
     }
-    let shown: Vec<String> = parts.iter().map(|(words, pods)| format!("{words} ({pods} pods)")).collect();
+    let shown: Vec<String> = parts
+        .iter()
+        .map(|(words, pods)| format!("{pods} {} on {words}", if *pods == 1 { "pod" } else { "pods" }))
+        .collect();
     shown.join(", ")
 }

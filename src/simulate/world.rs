@@ -5,10 +5,11 @@
 //! Invariant: the same input gives the same history, byte by byte; no clock is read.
 
 use super::intake::Intake;
-use super::manifest::Manifest;
+use super::manifest::{Manifest, Manifests, Problem};
+use super::objects::key_of;
 use super::runs::{Runs, Turn, carry_out};
-use super::server::{Server, key_of, text};
-use super::timeline::{Happening, Timeline};
+use super::server::Server;
+use super::timeline::{Stand, Timeline};
 use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::state::{Delta, Effect, Kind, Settings, State, WriteOutcome, WriteResult};
@@ -17,11 +18,13 @@ use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Rounds of decisions at one moment after which something goes in circles.
-const ROUNDS: u32 = 10_000;
+const ROUNDS: usize = 10_000;
 /// Timers that fire one after the other without any consequence, after which nothing is expected any more.
 const IDLE: u32 = 64;
 /// Least step of time.
 const STEP: SignedDuration = SignedDuration::from_millis(1);
+/// Nobody watches the status of queues here: the report asks the scheduler.
+const QUEUE_STATUS: SignedDuration = SignedDuration::from_hours(24);
 
 /// How a simulation runs.
 #[derive(Clone, Debug)]
@@ -56,7 +59,7 @@ pub struct Simulation {
     pub(super) now: Timestamp,
     /// Objects that come later.
     pub(super) arrivals: BTreeMap<Timestamp, Vec<Manifest>>,
-    /// Warnings about jobs, each once.
+    /// Warnings about objects, each once.
     pub(super) warnings: BTreeMap<(Kind, ObjectKey), String>,
     /// Whether it ended because nothing was to be expected any more.
     pub(super) settled: bool,
@@ -66,12 +69,9 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// An empty cluster.
+    /// An empty cluster, in which nothing is decided yet.
     pub fn new(options: Options) -> Result<Self, String> {
-        let mut core = options.core;
-        // Nobody reads conditions of those who wait for the same as others: the report asks the scheduler.
-        core.explanations = 0;
-        core.queue_status_interval = SignedDuration::from_hours(1);
+        let core = Settings { queue_status_interval: QUEUE_STATUS, ..options.core };
         let mut simulation = Self {
             state: State::new(core),
             server: Server::new(false),
@@ -86,10 +86,7 @@ impl Simulation {
             inbox: VecDeque::new(),
             consequences: 0,
         };
-        for delta in simulation.server.list() {
-            simulation.feed(delta);
-        }
-        simulation.feed(Delta::Leading(true));
+        simulation.feed(simulation.server.list());
         Ok(simulation)
     }
 
@@ -98,27 +95,49 @@ impl Simulation {
         self.now.duration_since(self.start)
     }
 
-    /// Lets everything follow from what is there, without any run coming to its end.
+    /// Lets everything follow, until those who have to stop have stopped.
     pub fn settle(&mut self) {
-        self.moment();
+        self.begin();
         while let Some(at) = self.runs.next_stop() {
             self.advance(at);
         }
     }
 
+    /// Begins to decide, on everything that is there at once; later, on what is new.
+    fn begin(&mut self) {
+        if !self.state.leading() {
+            self.deliver();
+            self.feed(vec![Delta::Leading(true)]);
+            self.begin_runs();
+        }
+        self.moment();
+    }
+
+    /// Everybody who is there already runs, or stops, from now on.
+    fn begin_runs(&mut self) {
+        let runs = |kind: &Kind| matches!(kind, Kind::Workload | Kind::Job(_));
+        for kind in Kind::all().into_iter().filter(runs) {
+            let objects: Vec<Value> = self.server.all(kind).cloned().collect();
+            for object in objects {
+                self.watch_run(kind, &object);
+            }
+        }
+    }
+
     /// Lets time pass.
     pub fn run(&mut self, until: Until) {
+        self.begin();
         let end = match until {
             Until::Settled => None,
             Until::After(length) => self.start.checked_add(length).ok(),
         };
-        let mut idle = 0;
-        self.moment();
+        let (mut idle, mut rest) = (0, self.now);
         loop {
             let expected = [self.runs.next(), self.arrivals.keys().next().copied()];
             let expected = expected.into_iter().flatten().min();
             let next = [expected, self.state.next_due()].into_iter().flatten().min();
             let Some(next) = next.filter(|_| expected.is_some() || idle < IDLE) else {
+                self.now = end.unwrap_or(rest).max(rest);
                 self.settled = true;
                 return;
             };
@@ -128,7 +147,11 @@ impl Simulation {
             }
             let before = self.consequences;
             self.advance(next);
-            idle = if self.consequences == before { idle + 1 } else { 0 };
+            if self.consequences == before {
+                idle += 1;
+            } else {
+                (idle, rest) = (0, self.now);
+            }
         }
     }
 
@@ -148,69 +171,101 @@ impl Simulation {
     }
 
     /// Everything that follows at this moment.
-    pub(super) fn moment(&mut self) {
+    fn moment(&mut self) {
         for _ in 0..ROUNDS {
-            self.state.hold(true);
             self.deliver();
-            self.state.hold(false);
-            self.feed(Delta::Tick);
-            if self.inbox.is_empty() {
+            if self.state.next_due().is_none_or(|due| due > self.now) {
                 return;
             }
+            self.feed(vec![Delta::Tick]);
         }
-        let id = (Kind::Namespace, ObjectKey::cluster(""));
-        self.warnings.insert(id, format!("decisions at {:?} do not come to an end", self.elapsed()));
+        self.give_up();
     }
 
     /// Hands the core everything that it has not seen yet.
     pub(super) fn deliver(&mut self) {
         self.inbox.append(&mut self.server.watch);
-        while let Some(delta) = self.inbox.pop_front() {
-            self.feed(delta);
-            self.inbox.append(&mut self.server.watch);
+        let objects = self.server.count();
+        for _ in 0..objects.saturating_mul(64).saturating_add(ROUNDS) {
+            if self.inbox.is_empty() {
+                return;
+            }
+            let batch = self.batch();
+            self.feed(batch);
         }
+        self.give_up();
     }
 
-    fn feed(&mut self, delta: Delta) {
-        if let Delta::Applied { kind, object } = &delta {
-            self.watch_run(*kind, object);
+    /// Something goes in circles: it is told of, and time goes on.
+    fn give_up(&mut self) {
+        let id = (Kind::Namespace, ObjectKey::cluster("simulation"));
+        self.warnings.insert(id, format!("what follows at {:#} does not come to an end", self.elapsed()));
+    }
+
+    /// What is decided on together: everything up to the next job, of which the core wants to see the whole object.
+    fn batch(&mut self) -> Vec<Delta> {
+        let of_job = |delta: &Delta| matches!(delta, Delta::Applied { kind: Kind::Job(_), .. });
+        let end = self.inbox.iter().position(of_job).map_or(self.inbox.len(), |at| at.saturating_add(1));
+        self.inbox.drain(..end).collect()
+    }
+
+    fn feed(&mut self, deltas: Vec<Delta>) {
+        for delta in &deltas {
+            match delta {
+                Delta::Applied { kind, object } => self.watch_run(*kind, object),
+                Delta::Deleted { kind, key, .. } => self.runs.forget(&(*kind, key.clone())),
+                _ => {}
+            }
         }
-        for effect in self.state.apply(delta, self.now) {
-            match effect {
-                Effect::Write(write) => {
-                    let (id, kind, key) = (write.id, write.kind, write.key.clone());
-                    let watched = matches!(kind, Kind::Workload | Kind::Job(_));
-                    let old = if kind == Kind::Workload { self.server.get(kind, &key).cloned() } else { None };
-                    let outcome = self.server.write(write, self.now);
-                    if let WriteOutcome::Done(object) = &outcome {
-                        if watched {
-                            self.consequences = self.consequences.saturating_add(1);
-                            self.watch_run(kind, object);
-                        }
-                        if let Some(old) = old {
-                            self.timeline.observe(&old, object, self.elapsed());
-                        }
+        for effect in self.state.apply_all(deltas, self.now) {
+            self.carry_out(effect);
+        }
+        self.inbox.append(&mut self.server.watch);
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Write(write) => {
+                let (id, kind, key) = (write.id, write.kind, write.key.clone());
+                let old = self.server.get(kind, &key).filter(|_| kind == Kind::Workload).map(Stand::of);
+                let outcome = self.server.write(write, self.now);
+                if let WriteOutcome::Done(object) = &outcome {
+                    if matches!(kind, Kind::Workload | Kind::Job(_)) {
+                        self.consequences = self.consequences.saturating_add(1);
+                        self.watch_run(kind, object);
                     }
-                    self.inbox.push_back(Delta::Written(WriteResult { id, kind, key, outcome }));
+                    if let Some(old) = old {
+                        self.timeline.observe(&old, object, self.elapsed());
+                    }
                 }
-                Effect::Refetch { kind, key } => {
+                // The core learns of what it overlooked before it learns that it did.
+                if let WriteOutcome::Conflict = &outcome {
                     let object = self.server.get(kind, &key).cloned();
                     self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
                 }
-                Effect::Event(event) if event.warning && matches!(event.kind, Kind::Job(_)) => {
-                    let note = format!("{}: {}", event.reason, event.note);
-                    self.warnings.insert((event.kind, event.key), note);
-                }
-                Effect::Event(_) | Effect::Observe(_) => {}
+                self.inbox.push_back(Delta::Written(WriteResult { id, kind, key, outcome }));
             }
+            Effect::Refetch { kind, key } => {
+                let object = self.server.get(kind, &key).cloned();
+                self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
+            }
+            // What Workloads are warned of stands in their conditions.
+            Effect::Event(event) if event.warning && event.kind != Kind::Workload => {
+                let note = format!("{}: {}", event.reason, event.note);
+                self.warnings.insert((event.kind, event.key), note);
+            }
+            Effect::Event(_) | Effect::Observe(_) => {}
         }
-        self.inbox.append(&mut self.server.watch);
     }
 
     /// The job side sees an object that is new or has changed.
     fn watch_run(&mut self, kind: Kind, object: &Value) {
         if kind == Kind::Workload {
             self.timeline.meet(object);
+        }
+        // Nothing starts or stops by itself before anything is decided.
+        if !self.state.leading() {
+            return;
         }
         if let Some(turn) = self.runs.observe(kind, object, self.now) {
             let key = key_of(object);
@@ -220,7 +275,7 @@ impl Simulation {
 
     fn turn(&mut self, kind: Kind, key: &ObjectKey, turn: Turn) {
         let (now, elapsed) = (self.now, self.elapsed());
-        let before = self.server.get(kind, key).filter(|_| kind == Kind::Workload).cloned();
+        let before = self.server.get(kind, key).filter(|_| kind == Kind::Workload).map(Stand::of);
         self.server.edit(kind, key, |object| carry_out(turn, kind, object, now));
         self.consequences = self.consequences.saturating_add(1);
         if let (Some(old), Some(new)) = (before, self.server.get(kind, key)) {
@@ -228,14 +283,14 @@ impl Simulation {
         }
     }
 
-    /// Applies a change on top of what is there.
-    pub fn change(&mut self, what: &str, manifests: Vec<Manifest>) {
-        self.timeline.note(Happening::Changed, what, self.elapsed());
-        self.add(manifests);
+    /// Takes note of something that should have been there and is not.
+    pub fn miss(&mut self, problem: Problem) {
+        self.intake.problems.push(problem);
     }
 
-    /// The uid of nobody is ours: whatever carries one was stored by a server before.
-    pub(super) fn is_stored(object: &Value) -> bool {
-        !text(object, "/metadata/uid").is_empty()
+    /// Applies a change on top of what is there.
+    pub fn change(&mut self, what: &str, manifests: Manifests) {
+        self.timeline.note_change(what, self.elapsed());
+        self.add(manifests);
     }
 }

@@ -38,7 +38,12 @@ impl State {
     }
 
     /// Everything around it that its life cycle depends on.
-    pub(super) fn facts<'a>(&'a self, key: &ObjectKey, record: &'a WorkloadRecord) -> Facts<'a> {
+    pub(super) fn facts<'a>(
+        &'a self,
+        key: &ObjectKey,
+        record: &'a WorkloadRecord,
+        now: Timestamp,
+    ) -> Facts<'a> {
         let local = record.queue_name.as_deref().unwrap_or_default();
         let cluster = self.cluster_queue_name(record).unwrap_or_default();
         let queue = self.cluster_queues.get(cluster);
@@ -53,7 +58,8 @@ impl State {
             verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
             preemption: self.preemption(key),
             replaced_by: self.replaced_by(key, record),
-            requests: shown_requests(&record.effective),
+            provisioned: self.provisioned(record, now),
+            requests: Arc::clone(&record.effective.shown),
         }
     }
 
@@ -189,7 +195,8 @@ impl State {
             });
         }
         let misconfigured = (!problems.is_empty()).then(|| problems.join("; "));
-        Effective { pod_sets: Some(Arc::from(pod_sets)), misconfigured }
+        let shown = shown_requests(&pod_sets).into();
+        Effective { pod_sets: Some(Arc::from(pod_sets)), shown, misconfigured }
     }
 
     /// What a Workload holds, from its admission; pods that will not run again give back their part.
@@ -282,10 +289,7 @@ fn required_affinity(spec: &PodSpec) -> Vec<k8s_openapi::api::core::v1::NodeSele
 }
 
 /// Totals by pod set, as `status.resourceRequests` shows them.
-fn shown_requests(effective: &Effective) -> Vec<PodSetRequest> {
-    let Some(pod_sets) = &effective.pod_sets else {
-        return Vec::new();
-    };
+fn shown_requests(pod_sets: &[PodSet]) -> Vec<PodSetRequest> {
     let total = |requests: &Requests, count: i32| {
         requests
             .iter()

@@ -2,16 +2,18 @@
 
 use super::shared::Shared;
 use crate::api::v1beta2::{
-    AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetTopologyRequest, PriorityClassRef,
-    ResourceFlavor, Workload, WorkloadStatus,
+    AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetRequest, PodSetTopologyRequest,
+    PriorityClassRef, ResourceFlavor, Workload, WorkloadStatus,
 };
 use crate::api::{ObjectKey, names};
 use crate::jobs::{PodSetInfo, PodSetView, Shape, TemplateInfo, pod_set_infos, pod_set_shape};
+use crate::lifecycle::provisioning::PARAMETER_PREFIX;
 use crate::scheduler::{self, Variant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Identity and version that every write needs.
@@ -107,6 +109,8 @@ pub(super) struct WorkloadRecord {
     pub(super) preemption_gates: Vec<String>,
     /// What it is one of several alternatives of.
     pub(super) variant: Option<Arc<Variant>>,
+    /// Annotations that are handed on to ProvisioningRequests.
+    pub(super) parameters: BTreeMap<String, String>,
     /// The slice that it takes over from.
     pub(super) replaces: Option<Box<ObjectKey>>,
     pub(super) status: Box<WorkloadStatus>,
@@ -118,6 +122,8 @@ pub(super) struct WorkloadRecord {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effective {
     pub(super) pod_sets: Option<Arc<[scheduler::PodSet]>>,
+    /// Their totals, as the status shows them.
+    pub(super) shown: Arc<[PodSetRequest]>,
     pub(super) misconfigured: Option<String>,
 }
 
@@ -166,6 +172,7 @@ impl WorkloadRecord {
             originals: templates.share_infos(pod_set_infos(&raw).map_err(|e| e.to_string())?),
             preemption_gates: spec.preemption_gates.into_iter().map(|gate| gate.name).collect(),
             variant,
+            parameters: parameters_of(&annotations),
             replaces,
             status: Box::new(workload.status),
             effective: Effective::default(),
@@ -196,6 +203,7 @@ impl WorkloadRecord {
             gated: gated_by.is_some(),
             gated_by,
             variant: variant_of(&metadata),
+            parameters: parameters_of(&annotations),
             replaces: replaced_by(&metadata),
             status: Box::new(status),
             ..self.clone()
@@ -215,6 +223,16 @@ impl WorkloadRecord {
     pub(super) fn local_queue(&self) -> Option<ObjectKey> {
         Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
     }
+}
+
+/// Annotations that are handed on to ProvisioningRequests.
+fn parameters_of(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let ours = |name: &&String| name.starts_with(PARAMETER_PREFIX);
+    annotations
+        .iter()
+        .filter(|(name, _)| ours(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 /// What the annotations say that the Workload is a variant of.
@@ -243,6 +261,8 @@ pub(super) struct Templates {
     infos: Shared<TemplateInfo>,
     /// Requests as the scheduler sees them.
     pod_sets: Shared<[scheduler::PodSet]>,
+    /// The same as the status shows them.
+    shown: Shared<[PodSetRequest]>,
 }
 
 impl Templates {
@@ -263,6 +283,7 @@ impl Templates {
     /// The same requests, shared.
     pub(super) fn share_requests(&mut self, mut effective: Effective) -> Effective {
         effective.pod_sets = effective.pod_sets.map(|sets| self.pod_sets.intern(sets));
+        effective.shown = self.shown.intern(effective.shown);
         effective
     }
 }

@@ -77,7 +77,7 @@ impl State {
             self.follow_penalty(key, admitted, false, now);
             return Place::Out;
         }
-        let facts = self.facts(key, record);
+        let facts = self.facts(key, record, now);
         let place = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now).place;
         let placed = if place == Place::Queued { self.queued(key) } else { None };
         if self.assumed.get(key).is_some_and(|a| placed.is_some() && a.uid == record.meta.uid) {
@@ -86,7 +86,9 @@ impl State {
         self.assumed.remove(key);
         self.engine.release(key);
         self.follow_penalty(key, false, place == Place::Out, now);
-        match placed {
+        // What the server refused is not tried before its time: until then it would hold quota for nothing.
+        let waits = self.writes.waits_until(Kind::Workload, key).is_some_and(|until| until > now);
+        match placed.filter(|_| !waits) {
             Some(workload) => self.engine.enqueue(workload),
             None => self.engine.forget(key),
         }
@@ -96,10 +98,12 @@ impl State {
     /// The Workload as the scheduler sees it.
     pub(super) fn queued(&self, key: &ObjectKey) -> Option<Workload> {
         let record = self.workloads.get(key)?;
+        let cluster_queue = self.cluster_queue_name(record)?;
+        let known = self.cluster_queues.get_key_value(cluster_queue).map(|(name, _)| name.clone());
         Some(Workload {
             key: key.clone(),
             uid: record.meta.uid.clone(),
-            cluster_queue: std::sync::Arc::from(self.cluster_queue_name(record)?),
+            cluster_queue: known.unwrap_or_else(|| Arc::from(cluster_queue)),
             local_queue: record.queue_name.clone()?,
             priority: i64::from(record.priority),
             queued_since: self.queued_since(record),
@@ -162,7 +166,7 @@ impl State {
             Item::Job(kind, key) => self.step_job(*kind, key, now),
             Item::ClusterQueue(name) => self.step_cluster_queue(name),
             Item::Flavor(name) => self.step_flavor(name),
-            Item::Check(name) => self.step_check(name),
+            Item::Check(name) => self.step_check(name, now),
             Item::Topology(name) => self.step_topology(name),
             Item::LocalQueue(_) | Item::Cohort(_) => {}
         }

@@ -5,6 +5,7 @@
 
 use super::choose::{Choice, Share};
 use super::counts::Count;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What a greedy filling of domains comes to.
@@ -50,7 +51,7 @@ pub(super) fn run(choice: &mut Choice, pods: i64) -> Option<Vec<Share>> {
 /// Domains of a level that share a parent.
 fn groups(choice: &Choice, level: usize) -> Vec<Range<usize>> {
     match level.checked_sub(1) {
-        None => vec![0..choice.shape.width(level)],
+        None => std::iter::once(0..choice.shape.width(level)).collect(),
         Some(above) => (0..choice.shape.width(above)).map(|parent| children(choice, above, parent)).collect(),
     }
 }
@@ -152,8 +153,7 @@ fn number(count: i64) -> f64 {
 fn fewest(choice: &Choice, level: usize, domains: Vec<usize>, need: i64) -> Option<Vec<usize>> {
     let most = fill(choice, level, &domains, need)?.domains;
     // Sets by their size, whether one of them takes the leader, and the room that is still missing: the last choice.
-    let mut sets: Vec<std::collections::BTreeMap<(bool, i64), Vec<usize>>> =
-        vec![Default::default(); most + 1];
+    let mut sets: Vec<BTreeMap<(bool, i64), Vec<usize>>> = vec![BTreeMap::default(); most + 1];
     if let Some(none) = sets.first_mut() {
         none.insert((!choice.has_leader, 0), Vec::new());
     }
@@ -172,7 +172,7 @@ fn fewest(choice: &Choice, level: usize, domains: Vec<usize>, need: i64) -> Opti
             }
         }
     }
-    let enough = |sets: &std::collections::BTreeMap<(bool, i64), Vec<usize>>| {
+    let enough = |sets: &BTreeMap<(bool, i64), Vec<usize>>| {
         sets.range((true, need)..).next().map(|(_, set)| set.clone())
     };
     sets.iter().find_map(enough)

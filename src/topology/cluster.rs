@@ -5,9 +5,9 @@
 //! workloads take is known by host or domain, whether the node is there or not.
 
 use super::pods::{Path, Pods};
-use super::spots::{Footprint, SpotId, SpotKey, Spots, View};
+use super::spots::{Footprint, SpotKey, Spots, View};
 use super::tree::{FlavorSpec, Tree};
-use super::vector::{Names, PODS, Parts, Vector, add};
+use super::vector::{Names, Parts, Vector, add};
 use crate::api::ObjectKey;
 use crate::resources::{Amount, Quantity, Requests, amount};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
@@ -218,7 +218,7 @@ impl Cluster {
                     spot.flavors.remove(flavor);
                 }
             }
-            flavors.retain(|flavor| !gone(&&*flavor));
+            flavors.retain(|flavor| !gone(&flavor));
             if let Some(spot) = self.spots.get_mut(id).filter(|_| flavors.is_empty()) {
                 spot.nodes.remove(name);
                 spot.tainted = spot.nodes.values().any(|n| n.taints.iter().any(super::filter::is_hard));
@@ -310,7 +310,7 @@ impl Cluster {
     /// Why the flavor cannot give what the pods ask for, whatever is free: a level that its topology does not have.
     pub fn lacks_level(&self, flavor: &str, pods: &Pods) -> bool {
         let (Some(tree), Some(request)) = (self.trees.get(flavor), &pods.request) else {
-            return self.trees.get(flavor).is_none();
+            return !self.trees.contains_key(flavor);
         };
         let layers = request.pod_set_slice_required_topology_constraints.iter().map(|layer| &layer.topology);
         let levels = request.required.iter().chain(&request.preferred).chain(layers);
@@ -339,23 +339,13 @@ impl Cluster {
             for name in spot.nodes.keys() {
                 let entry = self.nodes.get(name);
                 add(&mut sum, entry.map_or(&[], |entry| &entry.allocatable[..]), 1);
-                add(&mut sum, &foreign.get(&**name).map(|v| parts_of(v)).unwrap_or_default(), -1);
+                add(&mut sum, &foreign.get(&**name).map(parts_of).unwrap_or_default(), -1);
             }
             same(&sum, &spot.capacity) && super::vector::is_zero(&spot.trial)
         });
         let known = |view| self.spots.usage(view).into_keys().collect::<Vec<_>>();
         let keys = usage.keys().cloned().chain(known(View::Held)).chain(known(View::Planned));
         capacity_right && keys.into_iter().all(|key| right(&key, View::Held) && right(&key, View::Planned))
-    }
-
-    /// The spot of a host.
-    pub(super) fn host(&self, name: &str) -> Option<SpotId> {
-        self.spots.find(&SpotKey::Host(Arc::from(name)))
-    }
-
-    /// Number of the resource that counts pods.
-    pub(super) fn pods_number(&mut self) -> usize {
-        self.names.number(&Arc::from(PODS))
     }
 }
 

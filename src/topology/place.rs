@@ -111,8 +111,8 @@ impl Cluster {
         } else {
             let leader = leader.and_then(|at| parts.get(at));
             let count = i64::from(part.count);
-            let party = Party { workers: part, leader, count, within: None, terms: None };
-            self.place(&party, view, rules)?
+            let asked = Party { workers: part, leader, count, within: None, terms: None };
+            self.place(&asked, view, rules)?
         };
         let pairs = [(Some(workers), Some(found.workers)), (leader, found.leader)];
         for (at, placement) in pairs {

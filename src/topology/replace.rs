@@ -50,7 +50,7 @@ impl Cluster {
         if found.workers.pods() < missing {
             return Err(Refusal::NoReplacement(node.clone()));
         }
-        found.workers = merge(before, kept, found.workers);
+        found.workers = merge(kept, found.workers);
         Ok(found)
     }
 
@@ -108,27 +108,22 @@ impl Remains {
     }
 }
 
-/// Adds new domains to those that stay, in the order of values.
-fn merge(before: &Placement, kept: Vec<(Path, i32)>, fresh: Placement) -> Placement {
-    let mut domains = kept;
+/// Adds new domains to those that stay, in the order of values. New ones are named by host alone; so are all then.
+fn merge(kept: Vec<(Path, i32)>, fresh: Placement) -> Placement {
+    let host = |values: Path| values.last().cloned().into_iter().collect::<Path>();
+    let mut domains: Vec<(Path, i32)> = kept.into_iter().map(|(values, pods)| (host(values), pods)).collect();
     for (values, pods) in fresh.domains {
-        match domains.iter_mut().find(|(known, _)| known.last() == values.last()) {
-            Some((_, sum)) => *sum = sum.saturating_add(pods),
-            None => {
-                let whole = before.levels.len() == values.len();
-                domains
-                    .push((if whole { values } else { values.last().cloned().into_iter().collect() }, pods));
+        let values = host(values);
+        match domains.iter().position(|(known, _)| *known == values) {
+            Some(at) => {
+                if let Some((_, sum)) = domains.get_mut(at) {
+                    *sum = sum.saturating_add(pods);
+                }
             }
+            None => domains.push((values, pods)),
         }
     }
     domains.sort();
-    let hosts_only = domains.iter().all(|(values, _)| values.len() == before.levels.len());
-    let levels = if hosts_only { Arc::clone(&before.levels) } else { Arc::clone(&fresh.levels) };
-    if !hosts_only {
-        for (values, _) in &mut domains {
-            *values = values.last().cloned().into_iter().collect();
-        }
-        domains.sort();
-    }
+    let levels = Path::from([Arc::from(super::pods::HOSTNAME)]);
     Placement { levels, domains }
 }

@@ -127,7 +127,9 @@ impl Tree {
     }
 
     pub(super) fn add(&mut self, spot: SpotId, node: &Arc<str>, path: Path) {
-        self.change(spot, |members| drop(members.insert((path, Arc::clone(node)))));
+        self.change(spot, |members| {
+            members.insert((path, Arc::clone(node)));
+        });
     }
 
     /// Whether the spot is still one of the tree's.

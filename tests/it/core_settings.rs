@@ -191,6 +191,7 @@ fn a_child_of_an_external_owner_has_no_workload_of_its_own() {
 #[test]
 fn gates_turn_features_off() {
     let off = Gates {
+        clean_requests_on_eviction: false,
         admission_gated_by: false,
         finish_orphans: false,
         reclaimable_pods: false,
@@ -300,4 +301,27 @@ fn labels_of_counters_name_cohorts_and_whether_the_queue_is_shown() {
         core.pass(1);
         assert_eq!(core.state.snapshot().queues.local_queues.values().next().map(|q| q.shown), Some(shown));
     }
+}
+
+#[test]
+fn what_the_server_refuses_holds_no_quota_until_it_is_tried_again() {
+    let mut core = Core::new(Settings::default());
+    let mut first = workload("first", &[]);
+    first["spec"]["podSets"][0]["count"] = json!(2);
+    core.put(JOB, job("first"));
+    let write = writes(&core.put(Kind::Workload, first), Kind::Workload).remove(0);
+    let message = "etcdserver: request is too large".to_owned();
+    let outcome = sluice::state::WriteOutcome::Rejected { code: 400, message };
+    let (id, kind, key) = (write.id, write.kind, write.key.clone());
+    core.feed(Delta::Written(sluice::state::WriteResult { id, kind, key, outcome }));
+    // Another needs the same quota and has it at once, although it came later.
+    core.put(JOB, job("second"));
+    let effects = core.put(Kind::Workload, workload("second", &[]));
+    let names: Vec<_> = writes(&effects, Kind::Workload).iter().map(|w| w.key.name.to_string()).collect();
+    assert_eq!(names, ["w-second"]);
+    // In its time, and with room, the first is tried again.
+    let key = ObjectKey::new("ns", "w-second");
+    core.feed(Delta::Deleted { kind: Kind::Workload, key, uid: "workloads-w-second".to_owned() });
+    let again: Vec<Write> = (0..3).flat_map(|_| writes(&core.pass(1), Kind::Workload)).collect();
+    assert!(again.iter().any(|w| *w.key.name == *"w-first" && w.body["status"]["admission"].is_object()));
 }

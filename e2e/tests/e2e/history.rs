@@ -6,11 +6,12 @@ use kube::api::{WatchEvent, WatchParams};
 use serde_json::Value;
 use sluice_e2e::objects::{Kind, Objects, holds, text};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use tokio::task::JoinHandle;
 
 /// Records until dropped.
 pub(crate) struct History {
-    revisions: Arc<Mutex<Vec<Value>>>,
+    revisions: Arc<Mutex<Vec<(Instant, Value)>>>,
     lost: Arc<Mutex<Option<String>>>,
     task: JoinHandle<()>,
 }
@@ -37,7 +38,9 @@ impl History {
                             | WatchEvent::Deleted(object),
                         ) => {
                             position = object.metadata.resource_version.clone().unwrap_or_default();
-                            into.lock().unwrap().push(serde_json::to_value(&object).unwrap());
+                            into.lock()
+                                .unwrap()
+                                .push((Instant::now(), serde_json::to_value(&object).unwrap()));
                         }
                         Ok(WatchEvent::Bookmark(mark)) => position = mark.metadata.resource_version,
                         Ok(WatchEvent::Error(status)) => {
@@ -55,6 +58,11 @@ impl History {
 
     /// All revisions so far, in the order of the store.
     pub(crate) fn revisions(&self) -> Result<Vec<Value>> {
+        Ok(self.timed()?.into_iter().map(|(_, object)| object).collect())
+    }
+
+    /// The same, each with the time at which it was seen here.
+    pub(crate) fn timed(&self) -> Result<Vec<(Instant, Value)>> {
         anyhow::ensure!(self.lost.lock().unwrap().is_none(), "the watch lost revisions: {:?}", self.lost);
         Ok(self.revisions.lock().unwrap().clone())
     }
@@ -65,6 +73,11 @@ impl History {
             text(object, "/metadata/name").starts_with(prefix) && holds(object, condition)
         }))
     }
+}
+
+/// The revision of the store that an object was read at: they are of one order over all kinds.
+pub(crate) fn revision(object: &Value) -> Result<u64> {
+    Ok(text(object, "/metadata/resourceVersion").parse()?)
 }
 
 impl Drop for History {

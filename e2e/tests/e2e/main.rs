@@ -15,6 +15,7 @@ mod burst;
 mod certificates;
 mod cohorts;
 mod crashes;
+mod deep;
 mod edits;
 mod faults;
 mod ground;
@@ -24,6 +25,10 @@ mod interrupt;
 mod life;
 mod load;
 mod order;
+mod partial;
+mod predict;
+mod preemption;
+mod provisioning;
 mod quiet;
 mod unreadable;
 
@@ -62,9 +67,14 @@ fn shared() -> Vec<(&'static str, Shared)> {
         life::a_workload_without_a_job_is_scheduled,
         life::jobs_deleted_in_every_state,
         order::higher_priority_first,
+        order::priority_raised_while_pending,
         order::strict_fifo_keeps_the_line,
         order::best_effort_fifo_lets_smaller_ones_pass,
         cohorts::two_children_of_a_full_parent,
+        preemption::victims_that_end_at_different_times,
+        preemption::lent_quota_is_reclaimed,
+        partial::a_job_shrinks_to_what_is_free,
+        provisioning::room_is_asked_for_and_answered,
         bad_items::bad_items_stop_no_good_one,
         bad_items::a_missing_queue_appears,
         edits::edits_of_a_pending_job,
@@ -76,6 +86,7 @@ fn shared() -> Vec<(&'static str, Shared)> {
         holds::hold_and_drain_a_local_queue,
         holds::quota_lowered_under_usage,
         crashes::a_second_writer_loses_no_condition,
+        predict::twelve_jobs_are_foretold,
         unreadable::pod_templates_have_the_servers_schema,
         unreadable::large_objects_hold_nobody_up,
         unreadable::a_workload_too_large_to_store_is_told_of,
@@ -93,6 +104,8 @@ fn alone() -> Vec<(&'static str, Alone)> {
         unreadable::an_undecodable_workload_stops_nobody,
         interrupt::an_interrupted_demo_leaves_nothing,
         load::a_fiftieth_of_the_baseline,
+        preemption::three_queues_reach_equal_shares,
+        deep::freed_capacity_is_refilled,
         // Before the burst, whose events take their time to go out.
         quiet::settled_means_no_writes,
         burst::thousand_jobs_over_three_levels,

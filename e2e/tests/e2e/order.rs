@@ -33,6 +33,36 @@ pub(crate) async fn higher_priority_first(_: &Cluster, ground: &Ground) -> Resul
     ground.runs("low").await
 }
 
+/// A Job's priority class may change while it waits: it moves forward in the line.
+pub(crate) async fn priority_raised_while_pending(_: &Cluster, ground: &Ground) -> Result<()> {
+    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    let (low, mid, high) = (
+        ground.priority("low", 1).await?,
+        ground.priority("mid", 10).await?,
+        ground.priority("high", 100).await?,
+    );
+    ground.submit(ground.job("holder", "main", "1")).await?;
+    ground.runs("holder").await?;
+    ground.submit(ground.job("front", "main", "1").priority(&mid)).await?;
+    ground.waits("front", "WaitingForQuota").await?;
+    ground.submit(ground.job("raised", "main", "1").priority(&low)).await?;
+    ground.waits("raised", "WaitingForQuota").await?;
+    let label = json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": high}}});
+    ground.objects.merge(Kind::JOB, &ground.name, "raised", &label).await?;
+    eventually("its Workload has the new priority", async || {
+        let workload = ground.workload("raised").await?;
+        ensure!(workload["spec"]["priority"] == json!(100), "it has {}", workload["spec"]["priority"]);
+        Ok(())
+    })
+    .await?;
+    ground.still_waits("raised").await?;
+    ground.finish("holder").await?;
+    ground.runs("raised").await?;
+    ground.still_waits("front").await?;
+    ground.finish("raised").await?;
+    ground.runs("front").await
+}
+
 pub(crate) async fn strict_fifo_keeps_the_line(_: &Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "3", None)], json!({"queueingStrategy": "StrictFIFO"})).await?;
     let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;

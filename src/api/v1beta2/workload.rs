@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a job asks of the queues, and what it was granted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -160,9 +161,10 @@ pub struct WorkloadStatus {
     /// State of the admission checks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub admission_checks: Vec<AdmissionCheckState>,
-    /// Effective requests while pending.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub resource_requests: Vec<PodSetRequest>,
+    /// Effective requests while pending: alike for all Workloads of one template.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[schemars(with = "Vec<PodSetRequest>")]
+    pub resource_requests: Arc<[PodSetRequest]>,
     /// Seconds admitted in earlier admissions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accumulated_past_execution_time_seconds: Option<i32>,

@@ -29,6 +29,8 @@ pub(super) struct Field<'a> {
     pub(super) inactive: &'a BTreeSet<NodeId>,
     pub(super) order: &'a UsageOrder,
     pub(super) topology: &'a mut Cluster,
+    /// Those who were evicted for the same workload before.
+    pub(super) barred: Option<&'a BTreeSet<ObjectKey>>,
 }
 
 /// A workload that needs room.

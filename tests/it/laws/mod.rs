@@ -9,10 +9,14 @@
 )]
 
 mod churn;
+mod cluster;
 mod conservation;
 mod failures;
+mod histories;
 mod model;
+mod plain;
 mod queueing;
 mod scenarios;
 mod strict;
+mod turns;
 mod world;

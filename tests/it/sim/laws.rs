@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const CPU_OF_TREE: i64 = 4;
 
 /// Two queues of 1 CPU each under a cohort that owns 2 more.
-fn cluster(seed: u64, settings: &Settings) -> World {
+pub(super) fn cluster(seed: u64, settings: &Settings) -> World {
     let mut world = World::new(seed, settings);
     world.create(Kind::Namespace, json!({"metadata": {"name": "ns", "labels": {"a": "b"}}}));
     world.create(
@@ -30,7 +30,7 @@ fn cluster(seed: u64, settings: &Settings) -> World {
     world
 }
 
-fn job(name: &str, queue: &str, pods: u32) -> Value {
+pub(super) fn job(name: &str, queue: &str, pods: u32) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": queue}},
         "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": {"metadata": {}, "spec": {
@@ -40,7 +40,7 @@ fn job(name: &str, queue: &str, pods: u32) -> Value {
 }
 
 /// CPU held, from the objects alone.
-fn held(world: &World) -> i64 {
+pub(super) fn held(world: &World) -> i64 {
     let usage = |w: &Value| {
         let sets = w
             .pointer("/status/admission/podSetAssignments")
@@ -67,7 +67,7 @@ fn pods(world: &World) -> i64 {
 }
 
 /// I14: each version of a Workload follows legally from the one before.
-fn legal(history: &[Value]) -> Result<(), String> {
+pub(super) fn legal(history: &[Value]) -> Result<(), String> {
     let mut last: BTreeMap<(String, String), &Value> = BTreeMap::new();
     for object in history {
         let id = (key_of(object).to_string(), object["metadata"]["uid"].to_string());
@@ -92,7 +92,7 @@ fn legal(history: &[Value]) -> Result<(), String> {
     Ok(())
 }
 
-fn check(world: &World, seed: u64) {
+pub(super) fn check(world: &World, seed: u64) {
     assert!(held(world) <= CPU_OF_TREE, "seed {seed}: {} CPU held of {CPU_OF_TREE} (I2)", held(world));
     assert!(pods(world) <= CPU_OF_TREE, "seed {seed}: {} pods on {CPU_OF_TREE} CPU (I22)", pods(world));
 }
@@ -172,7 +172,7 @@ fn restore(world: &mut World) {
 
 /// The seeds to run: those given, or the one that SLUICE_SEED names.
 #[expect(clippy::disallowed_methods, reason = "a person replays a seed")]
-fn seeds(all: std::ops::Range<u64>) -> Vec<u64> {
+pub(super) fn seeds(all: std::ops::Range<u64>) -> Vec<u64> {
     std::env::var("SLUICE_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())

@@ -2,4 +2,6 @@
 
 mod echoes;
 mod laws;
+mod preemption;
+mod provisioning;
 mod world;

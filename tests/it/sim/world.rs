@@ -36,6 +36,8 @@ pub(crate) struct World {
     inbox: VecDeque<Delta>,
     /// When running jobs end.
     ends: BTreeMap<ObjectKey, Timestamp>,
+    /// Running jobs do not end.
+    pub(crate) endless: bool,
     pub(crate) faults: Faults,
     random: u64,
     pub(crate) writes: BTreeMap<String, u32>,
@@ -53,6 +55,7 @@ impl World {
             outbox: VecDeque::new(),
             inbox: VecDeque::new(),
             ends: BTreeMap::new(),
+            endless: false,
             faults: Faults::default(),
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             writes: BTreeMap::new(),
@@ -230,7 +233,7 @@ impl World {
                 self.server.edit(JOB, &key, |j| {
                     j["status"] = json!({"active": parallelism, "ready": parallelism, "startTime": stamp});
                 });
-            } else if self.ends.get(&key).is_none_or(|end| *end <= now) {
+            } else if !self.endless && self.ends.get(&key).is_none_or(|end| *end <= now) {
                 self.server.edit(JOB, &key, |j| {
                     j["status"] = json!({"active": 0, "ready": 0, "succeeded": parallelism, "startTime": stamp,
                         "conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
@@ -246,6 +249,20 @@ impl World {
             self.step();
             let quiet = self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch.is_empty();
             if quiet && self.all_over() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets everything come to rest while jobs run on: no write for a while.
+    pub(crate) fn rest(&mut self, steps: u32) -> bool {
+        let mut quiet = 0;
+        for _ in 0..steps {
+            self.step();
+            let idle = self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch.is_empty();
+            quiet = if idle { quiet + 1 } else { 0 };
+            if quiet > 200 {
                 return true;
             }
         }

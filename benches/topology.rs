@@ -1,0 +1,102 @@
+//! Figures of placement: one pod set on clusters of growing size, with and without a leader.
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use sluice::api::v1beta2::PodSetTopologyRequest;
+use sluice::resources::{Amount, Requests};
+use sluice::topology::{Cluster, FlavorSpec, HOSTNAME, NodeSpec, Part, Pods, Rules, View};
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::sync::Arc;
+
+/// Racks of 32 nodes in blocks of 8.
+fn cluster(nodes: usize) -> Cluster {
+    let mut cluster = Cluster::default();
+    let levels = ["block", "rack", HOSTNAME].map(Arc::from);
+    cluster.set_topology("topology", Some(Arc::from(levels)));
+    let node_labels = BTreeMap::from([("pool".to_owned(), "a".to_owned())]);
+    let flavor = FlavorSpec { node_labels, tolerations: Vec::new(), topology: Arc::from("topology") };
+    cluster.set_flavor("flavor", Some(flavor));
+    for n in 0..nodes {
+        let name = format!("node-{n:05}");
+        let labels = [
+            ("pool", "a".to_owned()),
+            ("block", format!("b{:03}", n / 256)),
+            ("rack", format!("r{:04}", n / 32)),
+            (HOSTNAME, name.clone()),
+        ];
+        let amounts = [("cpu", 96_000), ("memory", 256 << 30), ("pods", 110), ("nvidia.com/gpu", 8)];
+        let spec = NodeSpec {
+            labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            taints: Vec::new(),
+            usable: true,
+            allocatable: amounts.into_iter().map(|(r, a)| (Arc::from(r), Amount::new(a))).collect(),
+        };
+        cluster.set_node(&name, Some(spec));
+    }
+    cluster
+}
+
+fn part(count: i32, cpu: i64, request: &PodSetTopologyRequest, group: Option<&str>) -> Part {
+    let requests: Requests = [("cpu", cpu), ("memory", 4 << 30)]
+        .into_iter()
+        .map(|(r, a)| (Arc::from(r), Amount::new(a)))
+        .collect();
+    let pods = Arc::new(Pods { request: Some(request.clone()), requests, ..Pods::default() });
+    Part { flavor: Arc::from("flavor"), pods, count, group: group.map(Arc::from), keeps: None }
+}
+
+fn placement(criterion: &mut Criterion) {
+    let base = PodSetTopologyRequest::default();
+    let requests = [
+        ("required", PodSetTopologyRequest { required: Some("block".to_owned()), ..base.clone() }),
+        ("preferred", PodSetTopologyRequest { preferred: Some("rack".to_owned()), ..base.clone() }),
+        ("unconstrained", PodSetTopologyRequest { unconstrained: Some(true), ..base }),
+    ];
+    let mut group = criterion.benchmark_group("placement");
+    for nodes in [500, 2_500] {
+        let mut cluster = cluster(nodes);
+        for (name, request) in &requests {
+            let workers = [part(400, 4_000, request, None)];
+            let led = [part(1, 8_000, request, Some("g")), part(400, 4_000, request, Some("g"))];
+            for (kind, parts) in [("workers", &workers[..]), ("with leader", &led[..])] {
+                let id = BenchmarkId::new(format!("{name}, {kind}"), nodes);
+                group.bench_function(id, |bencher| {
+                    bencher.iter(|| black_box(cluster.place_all(parts, View::Planned, Rules::default())));
+                });
+            }
+        }
+    }
+    group.finish();
+}
+
+/// A node whose capacity changes, a heartbeat, and a pod that comes and goes.
+fn events(criterion: &mut Criterion) {
+    let mut cluster = cluster(2_500);
+    let labels = |name: &str| {
+        [("pool", "a"), ("block", "b000"), ("rack", "r0000"), (HOSTNAME, name)]
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
+    };
+    let name = "node-00007";
+    let spec = NodeSpec { labels: labels(name), usable: true, ..NodeSpec::default() };
+    cluster.set_node(name, Some(spec.clone()));
+    criterion.bench_function("heartbeat, 2500 nodes", |bencher| {
+        bencher.iter_batched(
+            || spec.clone(),
+            |spec| cluster.set_node(name, Some(spec)),
+            criterion::BatchSize::SmallInput,
+        );
+    });
+    let key = sluice::api::ObjectKey::new("ns", "pod");
+    let takes: Requests = [(Arc::from("cpu"), Amount::new(100))].into_iter().collect();
+    criterion.bench_function("pod comes and goes, 2500 nodes", |bencher| {
+        bencher.iter(|| {
+            cluster.set_pod(&key, Some((Arc::from("node-00009"), takes.clone())));
+            cluster.set_pod(&key, None)
+        });
+    });
+}
+
+criterion_group!(benches, placement, events);
+criterion_main!(benches);

@@ -1,0 +1,206 @@
+//! `sluice simulate`: reads what there is, prints what would come of it.
+//!
+//! Exit codes: 0 done; 1 nothing could be simulated; 2 the command line is wrong; 3 done, but objects were left out; 4 done,
+//! but with --fail-pending somebody waits.
+
+mod cluster;
+mod inputs;
+
+use std::io::{BufRead, BufWriter, Write};
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use jiff::{SignedDuration, Timestamp};
+
+use super::args::duration;
+use super::{policy, settings};
+use crate::api::config;
+use crate::simulate::{Manifests, Options, Report, Scenario, Simulation, Until, replay};
+
+/// Objects were left out.
+const LEFT_OUT: u8 = 3;
+/// Somebody waits, and must not.
+const PENDING: u8 = 4;
+/// The time at the start when nothing else says one: with it, the same files give the same output.
+const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+/// Arguments of `sluice simulate`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 done; 1 nothing could be simulated; 2 wrong command line; 3 done, but objects were \
+left out (standard error says which and why); 4 done, but somebody is pending (--fail-pending).\n\
+Annotations of objects: sluice.dev/run-for: 10m, sluice.dev/exit-code: \"1\", sluice.dev/terminate-after: 30s, \
+sluice.dev/arrives-after: 1h."
+)]
+pub(super) struct SimulateArgs {
+    /// Manifests in YAML or JSON: files, folders, or - for standard input.
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Begin with what a cluster holds: read only, with the user's own kubeconfig.
+    #[arg(long)]
+    from_cluster: bool,
+    /// Kubeconfig of that cluster; else those that kubectl reads.
+    #[arg(long, value_name = "FILE", requires = "from_cluster")]
+    kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig.
+    #[arg(long, value_name = "NAME", requires = "from_cluster")]
+    context: Option<String>,
+    /// Manifests to apply on top when everything has settled; may be repeated. Fields that they leave out stay.
+    #[arg(long, value_name = "PATH")]
+    then: Vec<PathBuf>,
+    /// How long pods run that carry no annotation sluice.dev/run-for; for ever when absent.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    run_for: Option<Duration>,
+    /// When to end: settled, or after a duration.
+    #[arg(long, value_name = "settled|DURATION", value_parser = until, default_value = "settled")]
+    until: Until,
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Lines of history in tables; 0 shows all.
+    #[arg(long, value_name = "LINES", default_value_t = 100)]
+    history: usize,
+    /// Exit with 4 when somebody is pending in the end.
+    #[arg(long)]
+    fail_pending: bool,
+    /// The manager's configuration file; defaults apply without it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Feature gates as NAME=true,…; not together with featureGates in the configuration.
+    #[arg(long, value_name = "LIST")]
+    feature_gates: Option<String>,
+    /// Namespace of objects that do not name one.
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    namespace: String,
+    /// The time at the start; else now for a cluster, for files the newest creation time in them, or 2026-01-01.
+    #[arg(long, value_name = "TIME")]
+    now: Option<Timestamp>,
+    /// Read recorded scenarios from standard input, one JSON document per line, and write one outcome per line.
+    #[arg(long, conflicts_with_all = ["paths", "from_cluster", "then"])]
+    jsonl: bool,
+}
+
+/// Forms of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// Tables for people.
+    Table,
+    /// One JSON document.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+fn until(text: &str) -> Result<Until, String> {
+    if text == "settled" {
+        return Ok(Until::Settled);
+    }
+    let length = config::Duration::parse(text).map(config::Duration::signed);
+    let length = length.filter(|length| !length.is_negative()).map(Until::After);
+    length.ok_or_else(|| "must be settled, or a duration such as 90s, 10m or 1h30m".to_owned())
+}
+
+pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+    if args.jsonl {
+        return replay_lines().map(|()| ExitCode::SUCCESS);
+    }
+    if args.paths.is_empty() && !args.from_cluster {
+        bail!("nothing to simulate: name files, folders or - for standard input, or give --from-cluster");
+    }
+    let report = simulate(args)?;
+    print(&report, args)?;
+    for problem in &report.problems {
+        super::say(problem);
+    }
+    Ok(if !report.problems.is_empty() {
+        ExitCode::from(LEFT_OUT)
+    } else if args.fail_pending && !report.pending.is_empty() {
+        ExitCode::from(PENDING)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Everything between the arguments and the report.
+fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
+    let loaded = settings::configuration(args.config.as_deref(), args.feature_gates.as_deref())?;
+    for warning in &loaded.warnings {
+        super::say(&format_args!("configuration: {warning}"));
+    }
+    let configuration = loaded.configuration;
+    let own = configuration.namespace.clone().unwrap_or_else(|| settings::DEFAULT_NAMESPACE.to_owned());
+    let core = policy::core(&configuration, &own);
+    let mut manifests = Manifests::default();
+    for path in &args.paths {
+        inputs::read(path, &args.namespace, &mut manifests)?;
+    }
+    let mut changes = Vec::new();
+    for path in &args.then {
+        let mut change = Manifests::default();
+        inputs::read(path, &args.namespace, &mut change)?;
+        changes.push((path.display().to_string(), change));
+    }
+    let found = if args.from_cluster {
+        Some(cluster::read(args.kubeconfig.as_deref(), args.context.as_deref(), &core.kinds())?)
+    } else {
+        None
+    };
+    let today = || found.as_ref().map(|_| Timestamp::now());
+    let options = Options {
+        start: args.now.or_else(today).or_else(|| manifests.newest()).unwrap_or(START),
+        run_for: args.run_for.map(|length| SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX)),
+        admission: policy::admission(&configuration, &own),
+        core,
+    };
+    // The process ends soon: taking thousands of objects apart before is for nothing.
+    let mut simulation = ManuallyDrop::new(Simulation::new(options).map_err(anyhow::Error::msg)?);
+    if let Some(found) = found {
+        found.problems.into_iter().for_each(|problem| simulation.miss(problem));
+        // Workloads after the jobs that own them.
+        found.objects.into_iter().for_each(|(kind, object)| simulation.load(kind, object));
+    }
+    simulation.add(manifests);
+    for (what, change) in changes {
+        simulation.settle();
+        simulation.change(&what, change);
+    }
+    simulation.run(args.until);
+    Ok(simulation.report())
+}
+
+fn print(report: &Report, args: &SimulateArgs) -> anyhow::Result<()> {
+    let mut output = BufWriter::new(std::io::stdout().lock());
+    let history = if args.history == 0 { usize::MAX } else { args.history };
+    match args.output {
+        Output::Table => output.write_all(report.tables(history).as_bytes()),
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut output, report).context("standard output")?;
+            output.write_all(b"\n")
+        }
+        Output::Yaml => {
+            let text = serde_saphyr::to_string(report).context("standard output")?;
+            output.write_all(text.as_bytes())
+        }
+    }
+    .and_then(|()| output.flush())
+    .context("standard output")
+}
+
+/// Recorded scenarios from standard input.
+fn replay_lines() -> anyhow::Result<()> {
+    let mut output = BufWriter::new(std::io::stdout().lock());
+    for (number, line) in std::io::stdin().lock().lines().enumerate() {
+        let line = line.context("standard input")?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let place = || format!("standard input, line {}", number + 1);
+        let outcome = Scenario::parse(&line).and_then(|scenario| replay(&scenario)).with_context(place)?;
+        serde_json::to_writer(&mut output, &outcome).context("standard output")?;
+        output.write_all(b"\n").context("standard output")?;
+    }
+    output.flush().context("standard output")
+}

@@ -1,0 +1,409 @@
+//! The admission check that asks a cluster autoscaler for room first: what it says of a Workload, given the answer so far.
+//!
+//! Invariants: a check that is Ready stays Ready unless the capacity is revoked; each attempt has a request of its own,
+//! named by its number, so that an answer to an earlier one is never taken for the current; time is an argument.
+
+use super::backoff;
+use super::conditions::stored;
+use crate::api::v1beta2::{
+    AdmissionCheckState, CheckState, PodSetUpdate, ProvisioningRequestConfigSpec,
+    ProvisioningRequestRetryStrategy,
+};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// Name of the controller in AdmissionChecks.
+pub const CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
+/// Prefix of the annotations that are handed on as parameters.
+pub const PARAMETER_PREFIX: &str = "provreq.kueue.x-k8s.io/";
+/// Annotation of pods: the request whose room they use.
+const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
+/// Annotation of pods: the class of that request.
+const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
+/// Longest name of a request before a digest stands for its end.
+const NAME_LIMIT: usize = 246;
+
+/// What an autoscaler has answered so far, the condition that counts first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing yet.
+    None,
+    /// It is looked into; what is said of the time that it takes.
+    Accepted(String),
+    /// There is room.
+    Provisioned(String),
+    /// It could not be done.
+    Failed(String),
+    /// The room was kept, but not long enough.
+    Expired(String),
+    /// The room is taken away again.
+    Revoked(String),
+}
+
+/// A condition of a request: type, whether it holds, message.
+pub type Said<'a> = (&'a str, bool, &'a str);
+
+impl Answer {
+    /// The answer that conditions give. A booking that has expired means nothing any more to one that runs.
+    pub fn of(conditions: &[Said<'_>], admitted: bool) -> Self {
+        let said = |kind: &str| {
+            let found = conditions.iter().find(|(name, _, _)| *name == kind);
+            found.filter(|(_, holds, _)| *holds).map(|(_, _, message)| (*message).to_owned())
+        };
+        let eta = || {
+            let found = conditions.iter().find(|(name, _, _)| *name == "Provisioned");
+            found.map(|(_, _, message)| (*message).to_owned()).unwrap_or_default()
+        };
+        let answers = [
+            said("Failed").map(Self::Failed),
+            said("CapacityRevoked").map(Self::Revoked),
+            said("BookingExpired").filter(|_| !admitted).map(Self::Expired),
+            said("Provisioned").map(Self::Provisioned),
+            said("Accepted").map(|_| Self::Accepted(eta())),
+        ];
+        answers.into_iter().flatten().next().unwrap_or(Self::None)
+    }
+}
+
+/// A request as it is on the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Class that it was made with.
+    pub class: &'a str,
+    /// What the autoscaler says.
+    pub answer: Answer,
+    /// Details of the answer.
+    pub details: &'a BTreeMap<String, String>,
+}
+
+/// Number of the attempt that is under way, from 1.
+pub fn attempt(state: &AdmissionCheckState) -> i32 {
+    state.retry_count.unwrap_or(0).saturating_add(1)
+}
+
+/// Name of the request of an attempt.
+pub fn request_name(workload: &str, check: &str, attempt: i32) -> String {
+    let whole = format!("{workload}-{check}-{attempt}");
+    if whole.len() <= NAME_LIMIT {
+        return whole;
+    }
+    let head: String = whole.chars().take(NAME_LIMIT).collect();
+    let tail: String = digest(whole.as_bytes()).chars().take(5).collect();
+    format!("{head}-{tail}")
+}
+
+/// SHA-256 in hexadecimal digits.
+pub fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Name of the pod template of a pod set in a request.
+pub fn template_name(request: &str, pod_set: &str) -> String {
+    format!("ppt-{request}-{pod_set}")
+}
+
+/// A pod set that may need room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Its name.
+    pub name: String,
+    /// Number of pods.
+    pub count: i32,
+    /// Names of the resources that a pod asks for.
+    pub resources: Vec<String>,
+    /// What tells its template from others, by the merge policy; those that are alike share an entry.
+    pub likeness: String,
+}
+
+/// The entries of a request: pod sets that ask for something managed, the alike ones as one under the first's name.
+pub fn entries(config: &ProvisioningRequestConfigSpec, needs: &[Need]) -> Vec<(String, i32)> {
+    let managed = |need: &&Need| {
+        need.count > 0
+            && (config.managed_resources.is_empty()
+                || need.resources.iter().any(|name| config.managed_resources.contains(name)))
+    };
+    let mut found: Vec<(&Need, i32)> = Vec::new();
+    for need in needs.iter().filter(managed) {
+        let merges = config.pod_set_merge_policy.is_some();
+        match found.iter_mut().find(|(known, _)| merges && known.likeness == need.likeness) {
+            Some((_, count)) => *count = count.saturating_add(need.count),
+            None => found.push((need, need.count)),
+        }
+    }
+    found.into_iter().map(|(need, count)| (need.name.clone(), count)).collect()
+}
+
+/// Parameters of a request: those of the configuration, and over them the annotations of the Workload.
+pub fn parameters(
+    config: &ProvisioningRequestConfigSpec,
+    annotations: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let own = annotations
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix(PARAMETER_PREFIX)?.to_owned(), value.clone())));
+    config.parameters.clone().into_iter().chain(own).collect()
+}
+
+/// The next state of the check; none when it stays as it is.
+pub fn judge(
+    state: &AdmissionCheckState,
+    config: Option<&ProvisioningRequestConfigSpec>,
+    entries: &[(String, i32)],
+    request: Option<&Request<'_>>,
+    active: bool,
+    now: Timestamp,
+) -> Option<AdmissionCheckState> {
+    if matches!(state.state, CheckState::Retry | CheckState::Rejected) {
+        return None;
+    }
+    let mut next = AdmissionCheckState { message: String::new(), ..state.clone() };
+    let Some(config) = config else {
+        next.state = CheckState::Pending;
+        "the check is not active".clone_into(&mut next.message);
+        return changed(state, next, now);
+    };
+    if entries.is_empty() {
+        next.state = CheckState::Ready;
+        "the provisioning request is not needed".clone_into(&mut next.message);
+        return changed(state, next, now);
+    }
+    let request = request?;
+    let strategy = config.retry_strategy.clone().unwrap_or_default();
+    match &request.answer {
+        Answer::Failed(message) => fail(&mut next, &strategy, "failure", message),
+        Answer::Expired(message) => fail(&mut next, &strategy, "booking expired", message),
+        Answer::Revoked(message) if active => {
+            next.state = CheckState::Rejected;
+            next.message.clone_from(message);
+        }
+        Answer::Revoked(_) => return None,
+        _ if state.state == CheckState::Ready => return None,
+        Answer::Provisioned(message) => {
+            next.state = CheckState::Ready;
+            next.message.clone_from(message);
+            next.pod_set_updates = updates(config, entries, request);
+        }
+        Answer::Accepted(eta) => {
+            next.state = CheckState::Pending;
+            next.message.clone_from(eta);
+        }
+        Answer::None => next.state = CheckState::Pending,
+    }
+    changed(state, next, now)
+}
+
+fn fail(
+    next: &mut AdmissionCheckState,
+    strategy: &ProvisioningRequestRetryStrategy,
+    why: &str,
+    message: &str,
+) {
+    let attempt = attempt(next);
+    if attempt > strategy.backoff_limit_count.unwrap_or(3) {
+        next.state = CheckState::Rejected;
+        message.clone_into(&mut next.message);
+        return;
+    }
+    let base = backoff::seconds(strategy.backoff_base_seconds.unwrap_or(60));
+    let most = backoff::seconds(strategy.backoff_max_seconds.unwrap_or(1800));
+    let wait = backoff::exponential(base, most, attempt.unsigned_abs());
+    next.state = CheckState::Retry;
+    next.message = format!("Retrying after {why}: {message}");
+    next.requeue_after_seconds = Some(i32::try_from(wait.as_secs()).unwrap_or(i32::MAX));
+}
+
+fn updates(
+    config: &ProvisioningRequestConfigSpec,
+    entries: &[(String, i32)],
+    request: &Request<'_>,
+) -> Vec<PodSetUpdate> {
+    let wanted = config.pod_set_updates.iter().flat_map(|updates| &updates.node_selector);
+    let selector: BTreeMap<String, String> = wanted
+        .filter_map(|entry| {
+            let value = request.details.get(&entry.value_from_provisioning_class_detail)?;
+            Some((entry.key.clone(), value.clone()))
+        })
+        .collect();
+    let update = |(name, _): &(String, i32)| PodSetUpdate {
+        name: name.clone(),
+        annotations: BTreeMap::from([
+            (CONSUMES.to_owned(), request.name.to_owned()),
+            (CLASS.to_owned(), request.class.to_owned()),
+        ]),
+        node_selector: selector.clone(),
+        ..PodSetUpdate::default()
+    };
+    entries.iter().map(update).collect()
+}
+
+/// The new state with the time of its transition; none if it says the same.
+fn changed(
+    old: &AdmissionCheckState,
+    mut new: AdmissionCheckState,
+    now: Timestamp,
+) -> Option<AdmissionCheckState> {
+    if old.state != new.state {
+        new.last_transition_time = stored(now);
+    }
+    (*old != new).then_some(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1beta2::{
+        PodSetMergePolicy, ProvisioningRequestNodeSelector, ProvisioningRequestPodSetUpdates,
+    };
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_000).unwrap()
+    }
+
+    fn pending(retries: Option<i32>) -> AdmissionCheckState {
+        AdmissionCheckState {
+            name: "check".into(),
+            state: CheckState::Pending,
+            last_transition_time: stored(Timestamp::UNIX_EPOCH),
+            message: String::new(),
+            requeue_after_seconds: None,
+            retry_count: retries,
+            pod_set_updates: Vec::new(),
+        }
+    }
+
+    fn judged(retries: Option<i32>, said: &[Said<'_>], admitted: bool) -> Option<AdmissionCheckState> {
+        let config = ProvisioningRequestConfigSpec {
+            provisioning_class_name: "class".into(),
+            pod_set_updates: Some(ProvisioningRequestPodSetUpdates {
+                node_selector: vec![
+                    ProvisioningRequestNodeSelector {
+                        key: "pool".into(),
+                        value_from_provisioning_class_detail: "group".into(),
+                    },
+                    ProvisioningRequestNodeSelector {
+                        key: "zone".into(),
+                        value_from_provisioning_class_detail: "absent".into(),
+                    },
+                ],
+            }),
+            ..ProvisioningRequestConfigSpec::default()
+        };
+        let details = BTreeMap::from([("group".to_owned(), "g7".to_owned())]);
+        let answer = Answer::of(said, admitted);
+        let request = Request { name: "w-check-1", class: "class", answer, details: &details };
+        judge(&pending(retries), Some(&config), &[("main".to_owned(), 2)], Some(&request), true, now())
+    }
+
+    #[test]
+    fn answers_in_their_order() {
+        use CheckState::{Pending, Ready, Rejected, Retry};
+        type Row<'a> = (Option<i32>, &'a [Said<'a>], bool, Option<(CheckState, &'a str)>);
+        let table: &[Row<'_>] = &[
+            (None, &[], false, None),
+            (None, &[("Accepted", true, "")], false, None),
+            (
+                None,
+                &[("Accepted", true, ""), ("Provisioned", false, "in 5 minutes")],
+                false,
+                Some((Pending, "in 5 minutes")),
+            ),
+            (None, &[("Accepted", true, ""), ("Provisioned", true, "ok")], false, Some((Ready, "ok"))),
+            (
+                None,
+                &[("Provisioned", true, "ok"), ("Failed", true, "no room")],
+                false,
+                Some((Retry, "Retrying after failure: no room")),
+            ),
+            (Some(3), &[("Failed", true, "no room")], false, Some((Rejected, "no room"))),
+            (
+                Some(2),
+                &[("Provisioned", true, ""), ("BookingExpired", true, "late")],
+                false,
+                Some((Retry, "Retrying after booking expired: late")),
+            ),
+            (
+                None,
+                &[("Provisioned", true, "ok"), ("BookingExpired", true, "late")],
+                true,
+                Some((Ready, "ok")),
+            ),
+            (
+                None,
+                &[("Provisioned", true, "ok"), ("CapacityRevoked", true, "gone")],
+                true,
+                Some((Rejected, "gone")),
+            ),
+        ];
+        for (retries, said, admitted, want) in table {
+            let found = judged(*retries, said, *admitted);
+            let found = found.as_ref().map(|state| (state.state, state.message.as_str()));
+            assert_eq!(found, *want, "{retries:?} {said:?} {admitted}");
+        }
+    }
+
+    #[test]
+    fn waits_double_and_pods_learn_of_their_room() {
+        for (retries, seconds) in [(None, 60), (Some(1), 120), (Some(2), 240)] {
+            let found = judged(retries, &[("Failed", true, "")], false).unwrap();
+            assert_eq!(found.requeue_after_seconds, Some(seconds));
+            assert_eq!(found.last_transition_time, stored(now()));
+        }
+        let ready = judged(None, &[("Provisioned", true, "")], false).unwrap();
+        let update = ready.pod_set_updates.first().unwrap();
+        assert_eq!(update.name, "main");
+        assert_eq!(update.annotations.get(CONSUMES).map(String::as_str), Some("w-check-1"));
+        assert_eq!(update.node_selector, BTreeMap::from([("pool".to_owned(), "g7".to_owned())]));
+    }
+
+    #[test]
+    fn what_is_not_managed_needs_no_request() {
+        let need = |name: &str, resource: &str| Need {
+            name: name.into(),
+            count: 2,
+            resources: vec![resource.into()],
+            likeness: "same".into(),
+        };
+        let mut config = ProvisioningRequestConfigSpec {
+            managed_resources: vec!["gpu".into()],
+            ..ProvisioningRequestConfigSpec::default()
+        };
+        let needs = [need("a", "cpu"), need("b", "gpu"), need("c", "gpu")];
+        assert_eq!(entries(&config, &needs), [("b".to_owned(), 2), ("c".to_owned(), 2)]);
+        config.pod_set_merge_policy = Some(PodSetMergePolicy::IdenticalPodTemplates);
+        assert_eq!(entries(&config, &needs), [("b".to_owned(), 4)]);
+        assert_eq!(entries(&config, &needs[..1]), []);
+        let ready = judge(&pending(None), Some(&config), &[], None, true, now()).unwrap();
+        assert_eq!(
+            (ready.state, &*ready.message),
+            (CheckState::Ready, "the provisioning request is not needed")
+        );
+        let idle = judge(&pending(None), None, &[], None, true, now()).unwrap();
+        assert_eq!((idle.state, &*idle.message), (CheckState::Pending, "the check is not active"));
+    }
+
+    #[test]
+    fn long_names_end_in_a_digest() {
+        let long = "w".repeat(250);
+        let (one, two) = (request_name(&long, "check", 1), request_name(&long, "check", 2));
+        assert_eq!((one.len(), two.len()), (252, 252));
+        assert_ne!(one, two);
+        assert_eq!(request_name("w", "check", 3), "w-check-3");
+    }
+
+    #[test]
+    fn annotations_go_over_parameters() {
+        let config = ProvisioningRequestConfigSpec {
+            parameters: BTreeMap::from([("a".into(), "1".into()), ("b".into(), "2".into())]),
+            ..ProvisioningRequestConfigSpec::default()
+        };
+        let annotations = BTreeMap::from([
+            (format!("{PARAMETER_PREFIX}b"), "3".to_owned()),
+            ("other".to_owned(), "4".to_owned()),
+        ]);
+        let want = BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "3".to_owned())]);
+        assert_eq!(parameters(&config, &annotations), want);
+    }
+}

@@ -1,0 +1,387 @@
+//! What is to be told at the end, as values: the history, and who stands where.
+
+use super::explained::{Explanation, explain, quantity};
+use super::manifest::{Place, Problem};
+use super::objects::{condition, is_true, key_of, subject, text};
+use super::outcome::{Grant, PodSetGrant};
+use super::timeline::{Entry, Happening, Subject};
+use super::world::Simulation;
+use crate::api::ObjectKey;
+use crate::api::v1beta2::Admission;
+use crate::quota::NodeRef;
+use crate::state::Kind;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Everything that came of a simulation. Lists are in a fixed order: by key, or by place in the queue.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// When and why it ended.
+    pub ending: Ending,
+    /// What happened, oldest first.
+    pub timeline: Vec<Entry>,
+    /// Those that hold quota.
+    pub admitted: Vec<Holder>,
+    /// Those that had to make room, each time.
+    pub preempted: Vec<Preempted>,
+    /// Those that wait, by ClusterQueue in the order of their turns.
+    pub pending: Vec<PendingRow>,
+    /// Those that have ended.
+    pub finished: Vec<Subject>,
+    /// ClusterQueues and Cohorts.
+    pub queues: Vec<QueueRow>,
+    /// Jobs that no queue holds: they run beside everything.
+    pub unqueued: Vec<String>,
+    /// What the controller would warn of, by object.
+    pub warnings: BTreeMap<String, String>,
+    /// Advice on objects that were taken in.
+    pub notes: Vec<String>,
+    /// Objects that were left out because they cannot be used.
+    pub problems: Vec<Problem>,
+    /// Objects of kinds that no decision depends on, by kind.
+    pub ignored: BTreeMap<String, usize>,
+}
+
+/// The end of a simulation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Ending {
+    /// Seconds since the start.
+    pub seconds: f64,
+    /// Whether nothing more is to be expected.
+    pub settled: bool,
+}
+
+/// A Workload that holds quota.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Holder {
+    /// Which.
+    #[serde(flatten)]
+    pub who: Subject,
+    /// `admitted`, `reserved` (it waits for admission checks) or `evicted` (its pods are ending).
+    pub state: &'static str,
+    /// Where it was queued.
+    pub local_queue: String,
+    /// Its priority.
+    pub priority: i64,
+    /// What it holds.
+    #[serde(flatten)]
+    pub grant: Grant,
+    /// When its run ends, in seconds since the start; absent when it never does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<f64>,
+    /// Its conditions by type.
+    pub conditions: BTreeMap<String, ConditionRow>,
+}
+
+/// A condition, but for its time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionRow {
+    /// `True` or `False`.
+    pub status: String,
+    /// Reason.
+    pub reason: String,
+    /// Message.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// One eviction that made room.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preempted {
+    /// Who had to go.
+    #[serde(flatten)]
+    pub who: Subject,
+    /// When, in seconds since the start.
+    pub seconds: f64,
+    /// From which ClusterQueue.
+    pub cluster_queue: String,
+    /// For whom.
+    pub by: String,
+    /// Reason of the condition.
+    pub reason: String,
+    /// What has become of it: `pending`, `admitted`, `evicted` (its pods are still ending), `finished` or `gone`.
+    pub now: &'static str,
+}
+
+/// A Workload that waits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingRow {
+    /// Which.
+    #[serde(flatten)]
+    pub who: Subject,
+    /// Whose quota it waits for.
+    pub cluster_queue: String,
+    /// Where it is queued.
+    pub local_queue: String,
+    /// Its priority.
+    pub priority: i64,
+    /// How many of its ClusterQueue come before it; absent when it has no turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<usize>,
+    /// Since when it waits.
+    pub since: String,
+    /// Why.
+    #[serde(flatten)]
+    pub why: Explanation,
+    /// Its conditions by type.
+    pub conditions: BTreeMap<String, ConditionRow>,
+}
+
+/// A ClusterQueue or Cohort.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueRow {
+    /// `ClusterQueue` or `Cohort`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// The Cohort above it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cohort: String,
+    /// Workloads that wait.
+    pub pending: usize,
+    /// Workloads that hold quota.
+    pub reserving: usize,
+    /// Thousandths of what the cohort could lend that it has borrowed, by weight, of its most borrowed resource.
+    pub weighted_share: i64,
+    /// By flavor and resource.
+    pub usage: Vec<Usage>,
+}
+
+/// Quota and its use, as quantities.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// The flavor.
+    pub flavor: String,
+    /// The resource.
+    pub resource: String,
+    /// What it owns by itself.
+    pub nominal: String,
+    /// What is in use.
+    pub used: String,
+    /// What of that goes beyond what its subtree owns.
+    pub borrowed: String,
+}
+
+impl Simulation {
+    /// What has come of everything so far.
+    pub fn report(&self) -> Report {
+        let workloads: Vec<&Value> = self.server.all(Kind::Workload).collect();
+        let mut problems = self.intake.problems.clone();
+        problems.extend(self.state.unreadable_objects().map(|(key, reason)| Problem {
+            place: Place { file: Arc::from("stored"), line: 0 },
+            subject: key.to_string(),
+            reason: reason.to_owned(),
+        }));
+        problems.sort_by(|a, b| a.place.cmp(&b.place));
+        let over = workloads.iter().filter(|w| is_true(w, "Finished"));
+        let mut report = Report {
+            ending: Ending { seconds: self.elapsed().as_secs_f64(), settled: self.settled },
+            timeline: self.timeline.entries.clone(),
+            finished: over.map(|w| Subject::of(w)).collect(),
+            queues: self.queue_rows(),
+            unqueued: self.unqueued(&workloads),
+            notes: self.intake.notes.clone(),
+            problems,
+            ignored: self.intake.ignored.clone(),
+            ..Report::default()
+        };
+        let holds = |w: &&&Value| is_true(w, "QuotaReserved") && !is_true(w, "Finished");
+        report.admitted = workloads.iter().filter(holds).map(|w| self.holder(w)).collect();
+        report.preempted = self.preempted();
+        report.pending = self.pending(&workloads);
+        for ((kind, key), note) in &self.warnings {
+            let object = if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() };
+            report.warnings.insert(format!("{} {object}", kind.resource().kind), note.clone());
+        }
+        report
+    }
+
+    fn holder(&self, workload: &Value) -> Holder {
+        let admission = workload.pointer("/status/admission").cloned().unwrap_or_default();
+        let admission: Option<Admission> = serde_json::from_value(admission).ok();
+        let empty = || Grant { cluster_queue: String::new(), pod_sets: Vec::new() };
+        let seconds = |at: Timestamp| at.duration_since(self.start).as_secs_f64();
+        Holder {
+            who: Subject::of(workload),
+            state: state_of(workload),
+            local_queue: text(workload, "/spec/queueName").to_owned(),
+            priority: priority(workload),
+            grant: admission.as_ref().map_or_else(empty, grant),
+            ends_at: self.end_of(workload).map(seconds),
+            conditions: conditions(workload),
+        }
+    }
+
+    /// When the run of a Workload, or of its job, ends.
+    fn end_of(&self, workload: &Value) -> Option<Timestamp> {
+        let own = key_of(workload);
+        if let Some(end) = self.runs.end_of(&(Kind::Workload, own.clone())) {
+            return Some(end);
+        }
+        let owner = workload.pointer("/metadata/ownerReferences/0")?;
+        let group = text(owner, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
+        let kind = Kind::find(group, text(owner, "/kind"))?;
+        let key = ObjectKey::new(&own.namespace, text(owner, "/name"));
+        self.runs.end_of(&(kind, key))
+    }
+
+    fn preempted(&self) -> Vec<Preempted> {
+        let entries = self.timeline.entries.iter().filter(|entry| entry.event == Happening::Preempted);
+        entries
+            .map(|entry| {
+                let (namespace, name) = entry.who.workload.split_once('/').unwrap_or_default();
+                let key = ObjectKey::new(namespace, name);
+                Preempted {
+                    who: entry.who.clone(),
+                    seconds: entry.seconds,
+                    cluster_queue: entry.cluster_queue.clone(),
+                    by: entry.by.clone(),
+                    reason: entry.reason.clone(),
+                    now: self.server.get(Kind::Workload, &key).map_or("gone", state_of),
+                }
+            })
+            .collect()
+    }
+
+    fn pending(&self, workloads: &[&Value]) -> Vec<PendingRow> {
+        let engine = self.state.engine();
+        let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
+        let mut places = BTreeMap::new();
+        for queue in &queues {
+            for (ahead, workload) in engine.pending_in_order(queue).into_iter().enumerate() {
+                places.insert(workload.key.clone(), (ahead, workload));
+            }
+        }
+        let mut rows = Vec::new();
+        for object in workloads {
+            if is_true(object, "QuotaReserved") || is_true(object, "Finished") {
+                continue;
+            }
+            let key = key_of(object);
+            let place = places.get(&key);
+            let queue = self.cluster_queue_of(object);
+            let verdict = engine.verdict(&key).map(|verdict| explain(verdict, &queue, engine));
+            let created = text(object, "/metadata/creationTimestamp");
+            rows.push(PendingRow {
+                who: Subject::of(object),
+                cluster_queue: queue,
+                local_queue: text(object, "/spec/queueName").to_owned(),
+                priority: priority(object),
+                ahead: place.map(|(ahead, _)| *ahead),
+                since: place.map_or_else(|| created.to_owned(), |(_, w)| w.queued_since.to_string()),
+                why: why(verdict, told(object)),
+                conditions: conditions(object),
+            });
+        }
+        rows.sort_by(|a, b| (&a.cluster_queue, a.ahead, &a.who).cmp(&(&b.cluster_queue, b.ahead, &b.who)));
+        rows
+    }
+
+    /// The ClusterQueue that a Workload's LocalQueue leads to.
+    fn cluster_queue_of(&self, workload: &Value) -> String {
+        let queue = ObjectKey::new(text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"));
+        let queue = self.server.get(Kind::LocalQueue, &queue);
+        queue.map(|queue| text(queue, "/spec/clusterQueue").to_owned()).unwrap_or_default()
+    }
+
+    fn queue_rows(&self) -> Vec<QueueRow> {
+        let engine = self.state.engine();
+        let row = |(node, parent): (&NodeRef, Option<&NodeRef>)| {
+            let leaf = matches!(node, NodeRef::ClusterQueue(_));
+            let usage = engine.usage(node).into_iter().map(|(pair, of)| Usage {
+                nominal: quantity(&pair.resource, of.limits.nominal),
+                used: quantity(&pair.resource, of.usage),
+                borrowed: quantity(&pair.resource, of.borrowed()),
+                flavor: pair.flavor.to_string(),
+                resource: pair.resource.to_string(),
+            });
+            QueueRow {
+                kind: if leaf { "ClusterQueue" } else { "Cohort" },
+                name: node.as_str().to_owned(),
+                cohort: parent.map(|parent| parent.as_str().to_owned()).unwrap_or_default(),
+                pending: if leaf { engine.pending(node.as_str()).total() } else { 0 },
+                reserving: if leaf { engine.reserving(node.as_str()) } else { 0 },
+                weighted_share: engine.weighted_share(node),
+                usage: usage.collect(),
+            }
+        };
+        let mut rows: Vec<QueueRow> = engine.nodes().map(row).collect();
+        rows.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+        rows
+    }
+
+    /// Jobs without a Workload that have not ended.
+    fn unqueued(&self, workloads: &[&Value]) -> Vec<String> {
+        let mut found = Vec::new();
+        let owners: std::collections::BTreeSet<&str> =
+            workloads.iter().map(|w| text(w, "/metadata/ownerReferences/0/uid")).collect();
+        for kind in Kind::all().into_iter().filter(|kind| matches!(kind, Kind::Job(_))) {
+            let over = |job: &Value| is_true(job, "Complete") || is_true(job, "Failed");
+            let jobs = self.server.all(kind).filter(|job| !over(job));
+            let alone = jobs.filter(|job| !owners.contains(text(job, "/metadata/uid")));
+            found.extend(alone.map(subject));
+        }
+        found
+    }
+}
+
+/// What a Workload has come to.
+fn state_of(workload: &Value) -> &'static str {
+    let holds = |kind: &str| is_true(workload, kind);
+    match (holds("Finished"), holds("QuotaReserved"), holds("Evicted"), holds("Admitted")) {
+        (true, ..) => "finished",
+        (_, false, ..) => "pending",
+        (_, _, true, _) => "evicted",
+        (_, _, _, true) => "admitted",
+        _ => "reserved",
+    }
+}
+
+/// The scheduler's verdict in the condition's words, where the condition gives the same reason: a queue that is closed is
+/// told of in more words by the one than by the other.
+fn why(verdict: Option<Explanation>, told: Explanation) -> Explanation {
+    match verdict {
+        Some(verdict) if verdict.reason == told.reason => Explanation { message: told.message, ..verdict },
+        Some(verdict) => verdict,
+        None => told,
+    }
+}
+
+/// Why a Workload waits, in the condition's words.
+fn told(workload: &Value) -> Explanation {
+    let word = |field: &str| {
+        condition(workload, "QuotaReserved").map(|c| text(c, field).to_owned()).unwrap_or_default()
+    };
+    Explanation { reason: word("/reason"), message: word("/message"), ..Explanation::default() }
+}
+
+fn priority(workload: &Value) -> i64 {
+    workload.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn conditions(workload: &Value) -> BTreeMap<String, ConditionRow> {
+    let list = workload.pointer("/status/conditions").and_then(Value::as_array);
+    let row = |c: &Value| Some((text(c, "/type").to_owned(), ConditionRow::deserialize(c).ok()?));
+    list.into_iter().flatten().filter_map(row).collect()
+}
+
+/// An admission in the report's terms.
+pub(super) fn grant(admission: &Admission) -> Grant {
+    let pod_sets = admission.pod_set_assignments.iter().map(|set| PodSetGrant {
+        name: set.name.clone(),
+        count: set.count,
+        flavors: set.flavors.clone(),
+        resource_usage: set.resource_usage.iter().map(|(r, q)| (r.clone(), q.0.clone())).collect(),
+        topology_assignment: set.topology_assignment.clone(),
+        delayed_topology_request: set.delayed_topology_request,
+    });
+    Grant { cluster_queue: admission.cluster_queue.clone(), pod_sets: pod_sets.collect() }
+}

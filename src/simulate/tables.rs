@@ -1,0 +1,208 @@
+//! The report as tables for people.
+
+use super::report::{Holder, PendingRow, QueueRow, Report};
+use super::timeline::{Entry, Happening};
+use jiff::SignedDuration;
+use std::fmt::Write;
+
+/// Rows of words; the last word of a row may be as long as it likes.
+struct Table {
+    title: &'static str,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(title: &'static str, head: &[&str]) -> Self {
+        Self { title, rows: vec![head.iter().map(|word| (*word).to_owned()).collect()] }
+    }
+
+    /// Appends the table, unless it has no rows but its head.
+    fn print(&self, text: &mut String) {
+        if self.rows.len() < 2 {
+            return;
+        }
+        let mut widths: Vec<usize> = Vec::new();
+        for row in &self.rows {
+            widths.resize(widths.len().max(row.len()), 0);
+            for (width, word) in widths.iter_mut().zip(row) {
+                *width = (*width).max(word.chars().count());
+            }
+        }
+        heading(text, self.title);
+        for row in &self.rows {
+            let mut line = String::new();
+            for (word, width) in row.iter().zip(&widths) {
+                let width = *width;
+                // Writing to a String does not fail.
+                let _ = write!(line, "  {word:<width$}");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+}
+
+fn heading(text: &mut String, title: &str) {
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(title);
+    text.push('\n');
+}
+
+impl Report {
+    /// The report as tables, with at most so many lines of history.
+    pub fn tables(&self, history: usize) -> String {
+        let mut text = String::new();
+        self.print_history(history, &mut text);
+        let rows = |table: Table, rows: Vec<Vec<String>>| {
+            let mut table = table;
+            table.rows.extend(rows);
+            table
+        };
+        let head = ["NAME", "CLUSTERQUEUE", "PRIORITY", "STATE", "ENDS", "PODS"];
+        let admitted = self.admitted.iter().map(holder).collect();
+        rows(Table::new("Admitted", &head), admitted).print(&mut text);
+        let head = ["NAME", "AT", "CLUSTERQUEUE", "NOW", "BY", "REASON"];
+        let preempted = self.preempted.iter().map(|p| {
+            let (at, queue) = (length(p.seconds), p.cluster_queue.clone());
+            vec![p.who.name().to_owned(), at, queue, p.now.to_owned(), p.by.clone(), p.reason.clone()]
+        });
+        rows(Table::new("Preempted", &head), preempted.collect()).print(&mut text);
+        let head = ["NAME", "CLUSTERQUEUE", "PRIORITY", "AHEAD", "REASON", "WHY"];
+        let pending = self.pending.iter().map(pending).collect();
+        rows(Table::new("Pending", &head), pending).print(&mut text);
+        let head = ["NAME", "COHORT", "HOLDING", "PENDING", "SHARE", "USED / NOMINAL (BORROWED)"];
+        rows(Table::new("Queues", &head), self.queues.iter().map(queue).collect()).print(&mut text);
+        self.print_rest(&mut text);
+        text
+    }
+
+    fn print_history(&self, most: usize, text: &mut String) {
+        let mut table = Table::new("Timeline", &["TIME", "EVENT", "NAME", "CLUSTERQUEUE", "WHY"]);
+        table.rows.extend(self.timeline.iter().take(most).map(entry));
+        table.print(text);
+        let left = self.timeline.len().saturating_sub(most);
+        if left > 0 {
+            let _ = writeln!(text, "  … {left} more; --history 0 shows all");
+        }
+    }
+
+    fn print_rest(&self, text: &mut String) {
+        let list = |text: &mut String, title: &str, lines: &[String]| {
+            if !lines.is_empty() {
+                heading(text, title);
+                for line in lines {
+                    let _ = writeln!(text, "  {line}");
+                }
+            }
+        };
+        list(text, "Jobs without a queue: they run beside everything", &self.unqueued);
+        let warnings: Vec<String> =
+            self.warnings.iter().map(|(who, note)| format!("{who}: {note}")).collect();
+        list(text, "Warnings", &warnings);
+        list(text, "Notes", &self.notes);
+        let ignored: Vec<String> =
+            self.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        list(text, "Ignored: no decision depends on them", &ignored);
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let _ = write!(text, "{} ", if self.ending.settled { "Settled" } else { "Stopped" });
+        let _ = writeln!(
+            text,
+            "after {}: {} admitted, {} pending, {} finished, {} preemptions, {} refused.",
+            length(self.ending.seconds),
+            self.admitted.len(),
+            self.pending.len(),
+            self.finished.len(),
+            self.preempted.len(),
+            self.problems.len(),
+        );
+    }
+}
+
+fn entry(entry: &Entry) -> Vec<String> {
+    let by = if entry.by.is_empty() { String::new() } else { format!("for {}", entry.by) };
+    let tells = match entry.event {
+        // The reason says it all.
+        Happening::Preempted => "",
+        _ => &entry.detail,
+    };
+    let parts = [&by, &entry.reason, tells];
+    let words: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    let (at, event) = (length(entry.seconds), entry.event.as_str().to_owned());
+    vec![at, event, entry.who.name().to_owned(), entry.cluster_queue.clone(), words.join(": ")]
+}
+
+fn holder(holder: &Holder) -> Vec<String> {
+    let sets = holder.grant.pod_sets.iter().map(|set| {
+        let usage = set.resource_usage.iter().map(|(resource, amount)| {
+            let flavor = set.flavors.get(resource).map_or("", String::as_str);
+            format!("{amount} {resource} of {flavor}")
+        });
+        let usage: Vec<String> = usage.collect();
+        format!("{} {}: {}", set.count.unwrap_or(0), set.name, usage.join(", "))
+    });
+    let sets: Vec<String> = sets.collect();
+    vec![
+        holder.who.name().to_owned(),
+        holder.grant.cluster_queue.clone(),
+        holder.priority.to_string(),
+        holder.state.to_owned(),
+        holder.ends_at.map_or_else(|| "never".to_owned(), length),
+        sets.join("; "),
+    ]
+}
+
+fn pending(row: &PendingRow) -> Vec<String> {
+    // What happens to be free is no part of the message: it is said beside it.
+    let mut why = row.why.message.clone();
+    let mut free: Vec<String> = row
+        .why
+        .obstacles
+        .iter()
+        .filter(|obstacle| obstacle.kind == "inUse")
+        .map(|o| format!("{} {} of {}", o.have, o.resource, o.flavor))
+        .collect();
+    free.sort();
+    free.dedup();
+    if !free.is_empty() {
+        let _ = write!(why, " (free now: {})", free.join(", "));
+    }
+    if row.why.never_fits {
+        why.push_str(" (never fits)");
+    }
+    vec![
+        row.who.name().to_owned(),
+        row.cluster_queue.clone(),
+        row.priority.to_string(),
+        row.ahead.map_or_else(|| "-".to_owned(), |ahead| ahead.to_string()),
+        row.why.reason.clone(),
+        why,
+    ]
+}
+
+fn queue(row: &QueueRow) -> Vec<String> {
+    let usage = row.usage.iter().map(|of| {
+        let borrowed = if of.borrowed == "0" { String::new() } else { format!(" ({})", of.borrowed) };
+        format!("{} {}: {} / {}{borrowed}", of.flavor, of.resource, of.used, of.nominal)
+    });
+    let usage: Vec<String> = usage.collect();
+    let share =
+        if row.weighted_share == i64::MAX { "∞".to_owned() } else { row.weighted_share.to_string() };
+    let count = |number: usize| if row.kind == "Cohort" { "-".to_owned() } else { number.to_string() };
+    vec![
+        format!("{}/{}", row.kind, row.name),
+        row.cohort.clone(),
+        count(row.reserving),
+        count(row.pending),
+        share,
+        usage.join(", "),
+    ]
+}
+
+/// A time since the start, as `1h 2m 3s`.
+fn length(seconds: f64) -> String {
+    SignedDuration::try_from_secs_f64(seconds).map_or_else(|_| format!("{seconds}s"), |d| format!("{d:#}"))
+}

@@ -1,0 +1,288 @@
+//! A whole cluster in virtual time: jobs that run, end, stop and make room; changes on top; what the report says of it.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sluice::admission::AdmissionSettings;
+use sluice::simulate::{Manifests, Options, Simulation, Until};
+use sluice::state::Settings;
+
+const OURS: &str = "kueue.x-k8s.io/v1beta2";
+
+pub(crate) fn options() -> Options {
+    Options {
+        core: Settings::default(),
+        admission: AdmissionSettings::default(),
+        start: Timestamp::from_second(1_800_000_000).unwrap(),
+        run_for: None,
+    }
+}
+
+pub(crate) fn empty() -> Simulation {
+    Simulation::new(options()).unwrap()
+}
+
+fn manifests(objects: &[Value]) -> Manifests {
+    let mut manifests = Manifests::default();
+    let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
+    manifests.read("test", &text.join("\n---\n"), "team");
+    assert!(manifests.problems.is_empty(), "{:?}", manifests.problems);
+    manifests
+}
+
+/// A ClusterQueue and a LocalQueue of one name.
+fn queue(name: &str, cpu: &str, spec: &Value) -> [Value; 2] {
+    let mut full = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
+        {"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpu}]}]}]});
+    for (field, value) in spec.as_object().unwrap() {
+        full[field] = value.clone();
+    }
+    [
+        json!({"apiVersion": OURS, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": full}),
+        json!({"apiVersion": OURS, "kind": "LocalQueue", "metadata": {"name": name}, "spec": {"clusterQueue": name}}),
+    ]
+}
+
+fn job(name: &str, queue: &str, pods: u32, annotations: &Value) -> Value {
+    json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": queue}, "annotations": annotations},
+        "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}}})
+}
+
+fn with_class(mut job: Value, class: &str) -> Value {
+    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
+    job
+}
+
+fn flavor() -> Value {
+    json!({"apiVersion": OURS, "kind": "ResourceFlavor", "metadata": {"name": "f"}})
+}
+
+fn report(simulation: &Simulation) -> Value {
+    serde_json::to_value(simulation.report()).unwrap()
+}
+
+/// The history in short: `seconds event name`.
+fn history(report: &Value) -> Vec<String> {
+    let entries = report["timeline"].as_array().unwrap();
+    let name =
+        |e: &Value| ["job", "workload", "detail"].iter().find_map(|f| Some(e[*f].as_str()?.to_owned()));
+    entries
+        .iter()
+        .map(|e| format!("{} {} {}", e["seconds"], e["event"].as_str().unwrap(), name(e).unwrap()))
+        .collect()
+}
+
+#[test]
+fn jobs_run_one_after_the_other_in_virtual_time() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "2", &json!({})));
+    objects.push(job("first", "q", 2, &json!({"sluice.dev/run-for": "10m"})));
+    objects.push(job("second", "q", 2, &json!({"sluice.dev/run-for": "90s"})));
+    objects.push(job("late", "q", 1, &json!({"sluice.dev/arrives-after": "1h"})));
+    let run = |until: Until| {
+        let mut simulation = empty();
+        simulation.add(manifests(&objects));
+        simulation.run(until);
+        report(&simulation)
+    };
+    let end = run(Until::Settled);
+    assert_eq!(
+        history(&end),
+        [
+            "0.0 admitted team/first",
+            "0.0 waits team/second",
+            "600.0 finished team/first",
+            "600.0 admitted team/second",
+            "690.0 finished team/second",
+            "3600.0 admitted team/late",
+        ]
+    );
+    assert_eq!(end["ending"], json!({"seconds": 3600.0, "settled": true}));
+    assert_eq!(end["finished"].as_array().unwrap().len(), 2);
+    assert_eq!(end["admitted"][0]["job"], "team/late");
+    assert!(end["admitted"][0].get("endsAt").is_none(), "it never ends: {end}");
+    assert_eq!(end, run(Until::Settled), "the same input gives the same history");
+
+    let early = run(Until::After(SignedDuration::from_secs(605)));
+    assert_eq!(early["ending"], json!({"seconds": 605.0, "settled": false}));
+    assert_eq!(early["admitted"][0]["job"], "team/second");
+    assert_eq!(early["admitted"][0]["endsAt"], 690.0);
+}
+
+#[test]
+fn the_default_run_time_is_for_those_that_have_none() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "1", &json!({})));
+    objects.push(job("own", "q", 1, &json!({"sluice.dev/run-for": "10s"})));
+    // Three pods, one at a time: three times as long.
+    let mut waves = job("waves", "q", 1, &json!({}));
+    waves["spec"]["completions"] = json!(3);
+    objects.push(waves);
+    let mut simulation =
+        Simulation::new(Options { run_for: Some(SignedDuration::from_secs(60)), ..options() }).unwrap();
+    simulation.add(manifests(&objects));
+    simulation.run(Until::Settled);
+    let end = report(&simulation);
+    assert!(history(&end).contains(&"190.0 finished team/waves".to_owned()), "{:?}", history(&end));
+}
+
+#[test]
+fn a_job_that_fails_gives_its_quota_back() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "1", &json!({})));
+    objects.push(job("bad", "q", 1, &json!({"sluice.dev/run-for": "5s", "sluice.dev/exit-code": "1"})));
+    objects.push(job("next", "q", 1, &json!({"sluice.dev/run-for": "5s"})));
+    let mut simulation = empty();
+    simulation.add(manifests(&objects));
+    simulation.run(Until::Settled);
+    let end = report(&simulation);
+    let reasons: Vec<&Value> = end["timeline"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|e| e["event"] == "finished")
+        .map(|e| &e["reason"])
+        .collect();
+    assert_eq!(reasons, ["Failed", "Succeeded"]);
+}
+
+#[test]
+fn victims_take_their_time_and_come_back() {
+    let preempts = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "2", &preempts));
+    objects.push(json!({"apiVersion": OURS, "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9}));
+    objects.push(job(
+        "low",
+        "q",
+        2,
+        &json!({"sluice.dev/run-for": "1m", "sluice.dev/terminate-after": "20s"}),
+    ));
+    let high = with_class(job("high", "q", 2, &json!({"sluice.dev/run-for": "1m"})), "high");
+    let mut simulation = empty();
+    simulation.add(manifests(&objects));
+    simulation.settle();
+    simulation.change("more", manifests(&[high]));
+    simulation.run(Until::After(SignedDuration::from_secs(10)));
+    let soon = report(&simulation);
+    assert_eq!(soon["preempted"][0]["now"], "evicted");
+    assert_eq!(soon["preempted"][0]["by"], "team/high");
+    assert_eq!(soon["preempted"][0]["reason"], "InClusterQueue");
+    assert_eq!(soon["pending"][0]["reason"], "WaitingForPreemptedWorkloads");
+    simulation.run(Until::Settled);
+    let end = report(&simulation);
+    assert_eq!(
+        history(&end),
+        [
+            "0.0 admitted team/low",
+            "0.0 changed more",
+            "0.0 waits team/high",
+            "0.0 preempted team/low",
+            "20.0 released team/low",
+            "20.0 admitted team/high",
+            "20.0 waits team/low",
+            "80.0 finished team/high",
+            "80.0 admitted team/low",
+            "140.0 finished team/low",
+        ]
+    );
+    assert_eq!(end["preempted"][0]["now"], "finished");
+}
+
+#[test]
+fn changes_reach_what_is_there() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "1", &json!({})));
+    objects.push(job("large", "q", 3, &json!({})));
+    let mut simulation = empty();
+    simulation.add(manifests(&objects));
+    simulation.settle();
+    let before = report(&simulation);
+    assert_eq!(before["pending"][0]["reason"], "ExceedsMaxQuota");
+    assert_eq!(before["pending"][0]["neverFits"], true);
+
+    // A quota is raised; fields that the change does not name stay.
+    let mut raised = queue("q", "3", &json!({}))[0].clone();
+    raised["spec"].as_object_mut().unwrap().shift_remove("namespaceSelector");
+    simulation.change("raise", manifests(&[raised]));
+    simulation.settle();
+    assert_eq!(report(&simulation)["admitted"][0]["job"], "team/large");
+
+    // A queue is drained.
+    let drained = json!({"apiVersion": OURS, "kind": "ClusterQueue", "metadata": {"name": "q"},
+        "spec": {"stopPolicy": "HoldAndDrain"}});
+    simulation.change("drain", manifests(&[drained]));
+    simulation.settle();
+    let after = report(&simulation);
+    assert_eq!(after["admitted"], json!([]));
+    assert_eq!(after["pending"][0]["reason"], "Suspended");
+    assert_eq!(after["pending"][0]["clusterQueue"], "q");
+
+    // A job is deleted, and its Workload with it.
+    let mut gone = job("large", "q", 3, &json!({}));
+    gone["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+    simulation.change("delete", manifests(&[gone]));
+    simulation.settle();
+    let end = report(&simulation);
+    assert_eq!((&end["pending"], &end["problems"]), (&json!([]), &json!([])));
+}
+
+#[test]
+fn who_waits_is_told_why_with_numbers() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "4", &json!({"cohortName": "c"})));
+    objects.push(job("holder", "q", 3, &json!({})));
+    let mut simulation = empty();
+    simulation.add(manifests(&objects));
+    simulation.settle();
+    simulation
+        .change("more", manifests(&[job("waits", "q", 2, &json!({})), job("behind", "q", 2, &json!({}))]));
+    simulation.settle();
+    let end = report(&simulation);
+    let row = &end["pending"][0];
+    let obstacle = json!({"kind": "inUse", "podSet": "main", "flavor": "f", "resource": "cpu", "node": "Cohort/c",
+        "need": "2", "have": "1", "limit": "4", "text": row["obstacles"][0]["text"]});
+    assert_eq!(row["obstacles"], json!([obstacle]));
+    assert_eq!(
+        (&row["neverFits"], &row["ahead"], &row["since"]),
+        (&json!(false), &json!(0), &json!("2027-01-15T08:00:00Z"))
+    );
+    assert_eq!(end["pending"][1]["ahead"], 1);
+    // The condition, the history and the table say the same words.
+    assert_eq!(row["message"], row["conditions"]["QuotaReserved"]["message"]);
+    assert_eq!(row["reason"], row["conditions"]["QuotaReserved"]["reason"]);
+    let told = end["timeline"].as_array().unwrap().iter().find(|e| e["job"] == row["job"]).unwrap();
+    assert_eq!(told["detail"], row["message"]);
+    let tables = simulation.report().tables(100);
+    let line = format!("{} (free now: 1 cpu of f)", row["message"].as_str().unwrap());
+    assert!(tables.contains(&line), "{tables}");
+}
+
+#[test]
+fn what_no_queue_holds_is_told_of() {
+    let mut free = job("free", "q", 1, &json!({}));
+    free["metadata"]["labels"] = json!({});
+    let mut simulation = empty();
+    simulation.add(manifests(&[free]));
+    simulation.settle();
+    let end = report(&simulation);
+    assert_eq!(end["unqueued"], json!(["Job team/free"]));
+    assert_eq!(end["timeline"], json!([]));
+}
+
+#[test]
+fn queues_are_told_with_what_they_borrow() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("a", "2", &json!({"cohortName": "c"})));
+    objects.extend(queue("b", "2", &json!({"cohortName": "c"})));
+    objects.push(job("wide", "a", 3, &json!({})));
+    let mut simulation = empty();
+    simulation.add(manifests(&objects));
+    simulation.settle();
+    let end = report(&simulation);
+    let usage = json!([{"flavor": "f", "resource": "cpu", "nominal": "2", "used": "3", "borrowed": "1"}]);
+    assert_eq!(end["queues"][0]["usage"], usage);
+    // One of the four that the cohort could lend.
+    assert_eq!(end["queues"][0]["weightedShare"], 250);
+}

@@ -1,0 +1,179 @@
+//! The command itself: where manifests come from, what is printed, and how it exits.
+
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const QUEUES: &str = r"
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: f}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: q}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - {coveredResources: [cpu], flavors: [{name: f, resources: [{name: cpu, nominalQuota: 1}]}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: q}
+spec: {clusterQueue: q}
+";
+
+fn job(name: &str) -> String {
+    format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}, labels: {{kueue.x-k8s.io/queue-name: q}}}}\nspec:\n  template: {{spec: {{restartPolicy: Never, containers: [{{name: c, image: x, resources: {{requests: {{cpu: 1}}}}}}]}}}}\n"
+    )
+}
+
+/// A folder of its own for a test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulate-{name}"));
+        if path.exists() {
+            std::fs::remove_dir_all(&path).unwrap();
+        }
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    fn path(&self) -> String {
+        self.0.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Exit code, standard output and standard error.
+fn simulate(arguments: &[&str], input: &str) -> (i32, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .arg("simulate")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that does not read its input may be gone already.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn names(report: &str, list: &str) -> Vec<String> {
+    let report: Value = serde_json::from_str(report).unwrap();
+    let rows = report[list].as_array().unwrap().iter();
+    rows.map(|row| row["job"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn files_folders_and_standard_input() {
+    let folder = Folder::new("inputs");
+    let queues = folder.write("queues.yml", QUEUES);
+    folder.write("deep/jobs.json", "{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": []}");
+    folder.write("deep/one.yaml", job("in-folder"));
+    folder.write("notes.txt", "no manifest");
+    let (code, output, told) = simulate(&[&folder.path(), "-", "-o", "json"], &job("in-stdin"));
+    assert_eq!((code, told.as_str()), (0, ""));
+    assert_eq!(names(&output, "admitted"), ["default/in-folder"]);
+    assert_eq!(names(&output, "pending"), ["default/in-stdin"]);
+    let (_, output, _) = simulate(&[&queues, "-", "-o", "json", "-n", "default"], &job("alone"));
+    assert_eq!(names(&output, "admitted"), ["default/alone"]);
+}
+
+#[test]
+fn forms_of_output_say_the_same() {
+    let folder = Folder::new("forms");
+    let queues = folder.write("queues.yaml", QUEUES);
+    let run = |form: &str| simulate(&[&queues, "-", "--run-for", "10m", "-o", form], &job("one"));
+    let (_, json, _) = run("json");
+    let (_, yaml, _) = run("yaml");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), json);
+    assert_eq!(json["ending"]["seconds"], 600.0);
+    let (_, table, _) = run("table");
+    assert!(table.starts_with("Timeline\n  TIME  EVENT     NAME"), "{table}");
+    assert!(table.contains("  10m   finished  default/one"), "{table}");
+    assert!(
+        table.ends_with("Settled after 10m: 0 admitted, 0 pending, 1 finished, 0 preemptions, 0 refused.\n"),
+        "{table}"
+    );
+    let (_, short, _) = simulate(&[&queues, "-", "--run-for", "10m", "--history", "1"], &job("one"));
+    assert!(short.contains("… 1 more"), "{short}");
+}
+
+#[test]
+fn the_exit_code_says_how_it_went() {
+    let folder = Folder::new("codes");
+    let queues = folder.write("queues.yaml", QUEUES);
+    let bad = folder.write("bad.yaml", "kind: Cohort\n---\nkind: [\n");
+    folder.write("binary.yaml", [b'a', b'\n', 0xff, 0xfe]);
+    let two = format!("{}---\n{}", job("one"), job("two"));
+    let table: [(&[&str], &str, i32, &str); 9] = [
+        (&[&queues, "-"], &two, 0, ""),
+        (&[&queues, "-", "--fail-pending"], &two, 4, ""),
+        (&[&queues, "-", "--fail-pending", "--run-for", "1s"], &two, 0, ""),
+        (&[&queues, &bad], "", 3, "bad.yaml:1: Cohort : apiVersion: Required value"),
+        (&[&folder.path(), "--fail-pending"], "", 3, "binary.yaml:2: not UTF-8"),
+        (&["no-such-file"], "", 1, "no-such-file: No such file"),
+        (&[], "", 1, "nothing to simulate"),
+        (&[&queues, "--until", "soon"], "", 2, "must be settled, or a duration"),
+        (&[&queues, "--kubeconfig", "x"], "", 2, "--from-cluster"),
+    ];
+    for (arguments, input, code, words) in table {
+        let (found, _, told) = simulate(arguments, input);
+        assert_eq!(found, code, "{arguments:?}: {told}");
+        assert!(told.contains(words), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn a_change_is_applied_after_settling() {
+    let folder = Folder::new("then");
+    let queues = folder.write("queues.yaml", format!("{QUEUES}---\n{}---\n{}", job("one"), job("two")));
+    let raise = folder.write("raise.yaml", QUEUES.replace("nominalQuota: 1", "nominalQuota: 2"));
+    let three = folder.write("three.yaml", job("three"));
+    let (code, output, told) = simulate(&[&queues, "--then", &raise, "--then", &three, "-o", "json"], "");
+    assert_eq!((code, told.as_str()), (0, ""));
+    assert_eq!(names(&output, "admitted"), ["default/one", "default/two"]);
+    assert_eq!(names(&output, "pending"), ["default/three"]);
+}
+
+#[test]
+fn the_configuration_of_the_manager_counts() {
+    let folder = Folder::new("configuration");
+    let queues = folder.write(
+        "queues.yaml",
+        format!("{QUEUES}---\n{}", job("free").replace("kueue.x-k8s.io/queue-name: q", "a: b")),
+    );
+    let config = folder.write(
+        "config.yaml",
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nmanageJobsWithoutQueueName: true\n",
+    );
+    let (_, output, _) = simulate(&[&queues, "-o", "json"], "");
+    assert!(output.contains("\"unqueued\": [\n    \"Job default/free\"\n  ]"), "{output}");
+    let (code, output, told) = simulate(&[&queues, "-o", "json", "--config", &config], "");
+    assert_eq!(code, 0, "{told}");
+    assert_eq!(names(&output, "pending"), ["default/free"]);
+    let broken = folder.write("broken.yaml", "kind: Other\n");
+    let (code, _, told) = simulate(&[&queues, "--config", &broken], "");
+    assert!(code == 1 && told.contains("configuration"), "{told}");
+}

@@ -1,0 +1,158 @@
+//! Manifests as people write them, good and bad: what can be used goes on, what cannot is told of with its place.
+
+use sluice::simulate::{Manifests, Simulation};
+
+use crate::simulate_cluster::{empty, options};
+
+const FLAVOR: &str = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata:\n  name: f\n";
+
+fn read(text: &str) -> Manifests {
+    let mut manifests = Manifests::default();
+    manifests.read("m.yaml", text, "team");
+    manifests
+}
+
+/// What is refused of a text, as it is printed.
+fn refused(text: &str) -> Vec<String> {
+    let mut simulation = empty();
+    simulation.add(read(text));
+    simulation.report().problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn documents_lists_and_json_are_read() {
+    let text = r#"# two documents and a list
+apiVersion: v1
+kind: Namespace
+metadata: {name: other}
+---
+{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "a"}}
+---
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: b, namespace: other}}
+- {apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}
+---
+apiVersion: batch/v1
+kind: JobList
+items:
+- {apiVersion: batch/v1, kind: Job, metadata: {generateName: j-}}
+"#;
+    let manifests = read(text);
+    let found: Vec<String> = manifests
+        .objects
+        .iter()
+        .map(|m| {
+            let text = |p: &str| m.object.pointer(p).and_then(|v| v.as_str()).unwrap_or("-").to_owned();
+            format!(
+                "{} {} {}/{}",
+                m.place,
+                text("/kind"),
+                text("/metadata/namespace"),
+                text("/metadata/name")
+            )
+        })
+        .collect();
+    let want = [
+        "m.yaml:2 Namespace -/other",
+        "m.yaml:6 LocalQueue team/a",
+        "m.yaml:8 LocalQueue other/b",
+        "m.yaml:14 Job team/-",
+    ];
+    assert_eq!(found, want);
+    assert!(manifests.problems.is_empty(), "{:?}", manifests.problems);
+    assert_eq!(manifests.ignored.into_iter().collect::<Vec<_>>(), [("Deployment.apps".to_owned(), 1)]);
+}
+
+#[test]
+fn bad_documents_are_told_of_with_file_line_path_and_reason() {
+    let table = [
+        ("a: [1\nb: 2\n", "m.yaml:2: not YAML: "),
+        ("\n\n{\"a\": 1,\n \"b\": }\n", "m.yaml:4: not JSON: expected value"),
+        ("- 1\n", "m.yaml:1: must be an object"),
+        ("apiVersion: v1\nmetadata: {name: x}\n", "m.yaml:1: kind: Required value"),
+        (
+            "apiVersion: kueue.x-k8s.io/v1beta1\nkind: Cohort\nmetadata: {name: x}\n",
+            "m.yaml:1: Cohort x: apiVersion: Unsupported value: \"kueue.x-k8s.io/v1beta1\"",
+        ),
+        (
+            "kind: Cohort\nmetadata: {}\napiVersion: kueue.x-k8s.io/v1beta2\n",
+            "m.yaml:2: Cohort : metadata.name: Required value",
+        ),
+        (
+            "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata:\n  name: A_b\n",
+            "m.yaml:4: ResourceFlavor A_b: metadata.name: Invalid value",
+        ),
+        (
+            "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata: {name: x}\nspec:\n  nodeLabels: {}\n  colour: red\n",
+            "m.yaml:6: ResourceFlavor x: spec.colour: Invalid value: unknown field",
+        ),
+        (
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\nspec:\n  completions: 1\n  parallelism: many\n",
+            "m.yaml:6: Job team/x: spec.parallelism: ",
+        ),
+        (
+            "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: x\n  annotations:\n    sluice.dev/arrives-after: soon\n",
+            "m.yaml:6: Job team/x: metadata.annotations[sluice.dev/arrives-after]: Invalid value: \"soon\": must be a duration",
+        ),
+    ];
+    for (text, want) in table {
+        let found = refused(text);
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert!(found[0].starts_with(want), "{text}: {} instead of {want}", found[0]);
+    }
+}
+
+#[test]
+fn a_field_deep_in_a_list_is_found() {
+    let text = "apiVersion: v1
+kind: List
+items:
+- apiVersion: kueue.x-k8s.io/v1beta2
+  kind: Cohort
+  metadata: {name: fine}
+- apiVersion: kueue.x-k8s.io/v1beta2
+  kind: ClusterQueue
+  metadata:
+    name: q
+  spec:
+    namespaceSelector: {}
+    resourceGroups:
+    - coveredResources: [cpu]
+      flavors:
+      - name: f
+        resources:
+        - name: cpu
+          nominalQuota: -4
+";
+    let found = refused(text);
+    let path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota";
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with(&format!("m.yaml:19: ClusterQueue q: {path}: Invalid value")), "{found:?}");
+}
+
+#[test]
+fn what_is_good_goes_on_beside_what_is_bad() {
+    let text = format!("{FLAVOR}---\nkind: [\n---\n{}", FLAVOR.replace("name: f", "name: g"));
+    let mut simulation = Simulation::new(options()).unwrap();
+    simulation.add(read(&text));
+    simulation.settle();
+    let report = simulation.report();
+    assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
+    let again = read(FLAVOR);
+    simulation.change("again", again);
+    assert_eq!(simulation.report().problems.len(), 1);
+}
+
+#[test]
+fn stored_objects_are_taken_as_they_are_or_refused_with_their_place() {
+    let stored = |spec: &str| {
+        format!(
+            "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {{name: x, uid: abc}}\nspec: {spec}\n"
+        )
+    };
+    assert_eq!(refused(&stored("{}")), Vec::<String>::new());
+    let found = refused(&stored("many"));
+    assert!(found[0].starts_with("m.yaml:4: Cohort x: spec: Invalid value"), "{found:?}");
+}

@@ -1,0 +1,314 @@
+//! Laws of placement: usage equals a recount after any history, nothing panics, what is said to fit does fit, and on small
+//! trees what exists is found.
+
+use sluice::api::ObjectKey;
+use sluice::api::v1beta2::PodSetTopologyRequest;
+use sluice::resources::{Amount, Requests};
+use sluice::topology::{
+    Cluster, FlavorSpec, Footprint, HOSTNAME, NodeSpec, Occupancy, Part, Placement, Pods, Rules, View,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const RACKS: u64 = 3;
+const HOSTS: u64 = 4;
+
+/// A generator of numbers that is the same everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+
+    fn amount(&mut self, sides: u64) -> Amount {
+        Amount::new(i64::try_from(self.roll(sides)).unwrap())
+    }
+}
+
+fn requests(pairs: &[(&str, Amount)]) -> Requests {
+    pairs.iter().map(|(name, amount)| (Arc::from(*name), *amount)).collect()
+}
+
+fn node(dice: &mut Dice, host: u64) -> NodeSpec {
+    let labels =
+        [("pool", "a".to_owned()), ("rack", format!("r{}", host / HOSTS)), (HOSTNAME, format!("h{host}"))];
+    let mut allocatable = requests(&[("cpu", dice.amount(9)), ("pods", dice.amount(12))]);
+    if dice.roll(3) > 0 {
+        allocatable.insert(Arc::from("memory"), dice.amount(9));
+    }
+    NodeSpec {
+        labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+        taints: Vec::new(),
+        usable: dice.roll(8) > 0,
+        allocatable,
+    }
+}
+
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::default();
+    cluster.set_topology("topo", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME)])));
+    let node_labels = BTreeMap::from([("pool".to_owned(), "a".to_owned())]);
+    let flavor = |topology: &str| FlavorSpec {
+        node_labels: node_labels.clone(),
+        tolerations: Vec::new(),
+        topology: Arc::from(topology),
+    };
+    cluster.set_flavor("f", Some(flavor("topo")));
+    // A second flavor sees the same hosts, a third one their racks alone.
+    cluster.set_flavor("g", Some(flavor("topo")));
+    cluster.set_topology("racks", Some(Arc::from([Arc::from("rack")])));
+    cluster.set_flavor("r", Some(flavor("racks")));
+    cluster
+}
+
+fn part(flavor: &str, count: i32, each: Requests, request: Option<PodSetTopologyRequest>) -> Part {
+    let pods = Arc::new(Pods { request, requests: each, ..Pods::default() });
+    Part { flavor: Arc::from(flavor), pods, count, group: None, keeps: None }
+}
+
+fn asked(dice: &mut Dice) -> Option<PodSetTopologyRequest> {
+    let rack = Some("rack".to_owned());
+    let base = PodSetTopologyRequest::default();
+    match dice.roll(5) {
+        0 => Some(PodSetTopologyRequest { required: rack, ..base }),
+        1 => Some(PodSetTopologyRequest { preferred: rack, ..base }),
+        2 => Some(PodSetTopologyRequest {
+            preferred: rack.clone(),
+            pod_set_slice_required_topology: rack,
+            pod_set_slice_size: Some(2),
+            ..base
+        }),
+        3 => Some(PodSetTopologyRequest { unconstrained: Some(true), ..base }),
+        _ => None,
+    }
+}
+
+/// What a test knows by itself of nodes and of what stands on them.
+#[derive(Default)]
+struct Model {
+    nodes: BTreeMap<String, NodeSpec>,
+    pods: BTreeMap<u64, (String, Requests)>,
+    held: BTreeMap<u64, (Vec<Occupancy>, Footprint)>,
+}
+
+impl Model {
+    /// What is free on a host, counted from nothing.
+    fn free(&self, host: &str, resource: &str) -> i64 {
+        let of = |requests: &Requests| requests.get(resource).map_or(0, |amount| amount.get());
+        let one = i64::from(resource == "pods");
+        let node = self.nodes.get(host).filter(|node| node.usable);
+        let mut free = node.map_or(0, |node| of(&node.allocatable));
+        free -= self.pods.values().filter(|(on, _)| on == host).map(|(_, r)| of(r) + one).sum::<i64>();
+        for occupancy in self.held.values().flat_map(|(all, _)| all).filter(|o| o.placement.levels.len() == 1)
+        {
+            let here = occupancy.placement.domains.iter().filter(|(values, _)| &*values[0] == host);
+            free -= here.map(|(_, pods)| i64::from(*pods) * (of(&occupancy.each) + one)).sum::<i64>();
+        }
+        free
+    }
+
+    fn takes(&self, placement: &Placement, each: &Requests) -> bool {
+        placement.domains.iter().all(|(values, pods)| {
+            let fits = |resource: &str, amount: i64| {
+                i64::from(*pods) * amount <= self.free(&values[0], resource).max(0)
+            };
+            each.iter().all(|(resource, amount)| fits(resource, amount.get())) && fits("pods", 1)
+        })
+    }
+}
+
+fn step(cluster: &mut Cluster, model: &mut Model, dice: &mut Dice) {
+    let host = dice.roll(RACKS * HOSTS);
+    let name = format!("h{host}");
+    match dice.roll(12) {
+        0 | 1 => {
+            let spec = node(dice, host);
+            model.nodes.insert(name.clone(), spec.clone());
+            cluster.set_node(&name, Some(spec));
+        }
+        2 => {
+            model.nodes.remove(&name);
+            cluster.set_node(&name, None);
+        }
+        3 => {
+            // A heartbeat that changes nothing is no event.
+            let known = model.nodes.get(&name).cloned();
+            assert!(cluster.set_node(&name, known).is_empty());
+        }
+        4 | 5 => {
+            // Pods bound by hand, also to nodes that are gone or full.
+            let id = dice.roll(20);
+            let takes =
+                (dice.roll(3) > 0).then(|| requests(&[("cpu", dice.amount(6)), ("gpu", dice.amount(2))]));
+            match &takes {
+                Some(takes) => drop(model.pods.insert(id, (name.clone(), takes.clone()))),
+                None => drop(model.pods.remove(&id)),
+            }
+            let takes = takes.map(|takes| (Arc::from(name.as_str()), takes));
+            cluster.set_pod(&ObjectKey::new("ns", &id.to_string()), takes);
+        }
+        6 => {
+            if let Some((_, footprint)) = model.held.remove(&dice.roll(16)) {
+                cluster.shift(&footprint, -1, View::Held);
+                cluster.shift(&footprint, -1, View::Planned);
+            }
+        }
+        7 => {
+            // The same again after the flavor or the topology was set anew.
+            cluster.set_topology("topo", None);
+            cluster.set_topology("topo", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME)])));
+        }
+        _ => place(cluster, model, dice),
+    }
+}
+
+fn place(cluster: &mut Cluster, model: &mut Model, dice: &mut Dice) {
+    let id = dice.roll(16);
+    if model.held.contains_key(&id) {
+        return;
+    }
+    let flavor = ["f", "g", "r"][usize::try_from(dice.roll(3)).unwrap()];
+    let mut each = requests(&[("cpu", dice.amount(4))]);
+    if dice.roll(2) == 0 {
+        each.insert(Arc::from("memory"), dice.amount(4));
+    }
+    let count = i32::try_from(1 + dice.roll(6)).unwrap();
+    let rules = Rules { balanced: dice.roll(2) == 0, ..Rules::default() };
+    let part = part(flavor, count, each.clone(), asked(dice));
+    let Ok(placements) = cluster.place_all(std::slice::from_ref(&part), View::Planned, rules) else {
+        return;
+    };
+    let placement = placements[0].clone();
+    if flavor != "r" {
+        assert!(model.takes(&placement, &each), "{placement:?} of {each:?}");
+    }
+    let size = part.pods.request.as_ref().and_then(|r| r.pod_set_slice_size).unwrap_or(1);
+    assert_eq!(placement.pods(), count / size * size);
+    let occupancies = vec![part.occupancy(placement)];
+    let footprint = cluster.footprint(&occupancies);
+    assert!(cluster.can_take(&footprint, View::Planned));
+    cluster.shift(&footprint, 1, View::Held);
+    cluster.shift(&footprint, 1, View::Planned);
+    model.held.insert(id, (occupancies, footprint));
+}
+
+#[test]
+fn usage_equals_a_recount_after_any_history() {
+    let (mut cluster, mut model, mut dice) = (cluster(), Model::default(), Dice(7));
+    for n in 0..1_000_000_u32 {
+        step(&mut cluster, &mut model, &mut dice);
+        if n % 1_000 == 0 {
+            assert!(cluster.equals_recount(model.held.values().map(|(_, footprint)| footprint)), "step {n}");
+        }
+    }
+}
+
+/// Pods of one cpu that fit on each host, by rack.
+type Room = Vec<Vec<i64>>;
+
+fn small(room: &Room) -> Cluster {
+    let mut cluster = cluster();
+    for (rack, hosts) in room.iter().enumerate() {
+        for (host, fits) in hosts.iter().enumerate() {
+            let name = format!("r{rack}h{host}");
+            let labels = [("pool", "a".to_owned()), ("rack", format!("r{rack}")), (HOSTNAME, name.clone())];
+            let spec = NodeSpec {
+                labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+                taints: Vec::new(),
+                usable: true,
+                allocatable: requests(&[("cpu", Amount::new(*fits)), ("pods", Amount::new(99))]),
+            };
+            cluster.set_node(&name, Some(spec));
+        }
+    }
+    cluster
+}
+
+fn one_cpu() -> Requests {
+    requests(&[("cpu", Amount::new(1))])
+}
+
+#[test]
+fn what_exists_is_found_and_nothing_else() {
+    let mut dice = Dice(11);
+    for _ in 0..3_000 {
+        let hosts = |dice: &mut Dice| (0..1 + dice.roll(3)).map(|_| dice.amount(5).get()).collect();
+        let room: Room = (0..1 + dice.roll(3)).map(|_| hosts(&mut dice)).collect();
+        let mut cluster = small(&room);
+        let (count, size) =
+            (i64::try_from(1 + dice.roll(10)).unwrap(), i64::try_from(1 + dice.roll(3)).unwrap());
+        let all: i64 = room.iter().flatten().map(|fits| fits / size).sum();
+        let racks = || room.iter().map(|hosts| hosts.iter().map(|fits| fits / size).sum::<i64>());
+        for (level, exists) in [(None, all >= count), (Some("rack"), racks().any(|fits| fits >= count))] {
+            let request = PodSetTopologyRequest {
+                required: level.map(str::to_owned),
+                preferred: level.is_none().then(|| "rack".to_owned()),
+                pod_set_slice_required_topology: Some(HOSTNAME.to_owned()),
+                pod_set_slice_size: Some(i32::try_from(size).unwrap()),
+                ..PodSetTopologyRequest::default()
+            };
+            let pods = i32::try_from(count * size).unwrap();
+            let part = part("f", pods, one_cpu(), Some(request));
+            let found = cluster.place_all(std::slice::from_ref(&part), View::Planned, Rules::default());
+            assert_eq!(found.is_ok(), exists, "{room:?} {count} slices of {size} in {level:?}: {found:?}");
+            let Some(placement) = found.ok().and_then(|mut all| all.pop()) else { continue };
+            assert_eq!(placement.pods(), pods);
+            assert!(placement.domains.iter().all(|(_, pods)| i64::from(*pods) % size == 0));
+            let mut used: Vec<&str> = placement.domains.iter().map(|(values, _)| &values[0][..2]).collect();
+            used.dedup();
+            if exists && racks().any(|fits| fits >= count) {
+                // One rack is enough: it is the tightest that suffices.
+                let rack: usize = used[0][1..].parse().unwrap();
+                assert_eq!(used.len(), 1, "{room:?} {placement:?}");
+                assert_eq!(racks().nth(rack), racks().filter(|fits| *fits >= count).min());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_leader_has_a_place_beside_its_workers_whenever_there_is_one() {
+    let mut dice = Dice(13);
+    for _ in 0..3_000 {
+        let room: Room = vec![(0..1 + dice.roll(4)).map(|_| dice.amount(6).get()).collect()];
+        let (count, leader) =
+            (i64::try_from(2 + dice.roll(8)).unwrap(), i64::try_from(1 + dice.roll(4)).unwrap());
+        let total: i64 = room[0].iter().sum();
+        let exists = room[0].iter().any(|fits| *fits >= leader && total - leader >= count);
+        let request = || {
+            Some(PodSetTopologyRequest {
+                required: Some("rack".to_owned()),
+                ..PodSetTopologyRequest::default()
+            })
+        };
+        let group = Some(Arc::from("g"));
+        let big = requests(&[("cpu", Amount::new(leader))]);
+        let parts = [
+            Part { group: group.clone(), ..part("f", 1, big, request()) },
+            Part { group, ..part("f", i32::try_from(count).unwrap(), one_cpu(), request()) },
+        ];
+        let found = small(&room).place_all(&parts, View::Planned, Rules::default());
+        assert_eq!(found.is_ok(), exists, "{room:?} {count} beside {leader}: {found:?}");
+        for (placement, pods) in found.unwrap_or_default().iter().zip([1, count]) {
+            assert_eq!(i64::from(placement.pods()), pods);
+        }
+    }
+}
+
+#[test]
+fn a_node_short_of_one_resource_takes_pods_that_do_not_need_it() {
+    let mut cluster = small(&vec![vec![4]]);
+    let hog = requests(&[("memory", Amount::new(9))]);
+    cluster.set_pod(&ObjectKey::new("ns", "by-hand"), Some((Arc::from("r0h0"), hog)));
+    let fits = |cluster: &mut Cluster, each: Requests| {
+        cluster.place_all(&[part("f", 4, each, None)], View::Planned, Rules::default()).is_ok()
+    };
+    assert!(fits(&mut cluster, one_cpu()));
+    assert!(!fits(&mut cluster, requests(&[("memory", Amount::new(1))])));
+    let over = requests(&[("cpu", Amount::new(5))]);
+    cluster.set_pod(&ObjectKey::new("ns", "overcommitted"), Some((Arc::from("r0h0"), over)));
+    assert!(!fits(&mut cluster, one_cpu()));
+    assert!(fits(&mut cluster, Requests::new()));
+}
