@@ -83,6 +83,9 @@ pub(super) fn cycle(cluster: &mut Cluster) -> Result<Vec<(String, String)>, Test
                     books.leaving.retain(|_, preemptor| *preemptor != name);
                 }
             }
+            Outcome::Placed(_) | Outcome::Unplaced(_) | Outcome::NodesFailed(_) => {
+                return Err(TestCaseError::fail(format!("nobody asked for a second pass of {name}")));
+            }
         }
     }
     for (_, victim) in &pairs {
