@@ -10,6 +10,7 @@
 
 mod churn;
 mod conservation;
+mod contention;
 mod failures;
 mod model;
 mod queueing;
