@@ -5,7 +5,7 @@ E2E = $(CARGO) run --quiet --locked --package sluice-e2e --bin sluice-e2e --
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test e2e conformance bench bench-cluster bench-manager lint fmt crds generated deny
+.PHONY: help demo up down test soak e2e conformance bench bench-cluster bench-manager lint fmt crds generated deny
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: ## unit, law and contract tests, then end-to-end tests on a real control p
 	$(CARGO) test --locked --package sluice
 	$(CARGO) test --locked --package sluice-e2e --lib --bins
 	$(CARGO) test --locked --package sluice-e2e --test e2e
+
+soak: ## the laws for a long time; TIMES=N multiplies their cases, PROPTEST_RNG_SEED=N replays a failure
+	SLUICE_SOAK=$(or $(TIMES),100) $(CARGO) test --locked --package sluice --test it laws:: -- --nocapture
 
 e2e: ## the end-to-end tests alone; CASE=WORD runs those whose names contain it
 	$(CARGO) test --locked --package sluice-e2e --test e2e -- $(CASE)

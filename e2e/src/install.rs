@@ -41,21 +41,27 @@ pub async fn install(kubectl: &Kubectl, objects: &Objects, webhook_port: u16) ->
         bail!("config/default holds no CustomResourceDefinition");
     }
     for name in names {
-        eventually(format!("{name} Established"), async || {
-            let crd = objects.need(Kind::CRD, "", name).await?;
-            if holds(&crd, "Established") {
-                Ok(())
-            } else {
-                bail!("its conditions are {}", crd["status"]["conditions"])
-            }
-        })
-        .await?;
+        established(objects, name).await?;
     }
     let late: Vec<Value> = late.into_iter().map(|object| dial_locally(object, webhook_port)).collect();
     apply(kubectl, &late)
 }
 
-fn apply(kubectl: &Kubectl, objects: &[Value]) -> Result<()> {
+/// Waits until a definition is served.
+pub async fn established(objects: &Objects, name: &str) -> Result<()> {
+    eventually(format!("{name} Established"), async || {
+        let crd = objects.need(Kind::CRD, "", name).await?;
+        if holds(&crd, "Established") {
+            Ok(())
+        } else {
+            bail!("its conditions are {}", crd["status"]["conditions"])
+        }
+    })
+    .await
+}
+
+/// Applies objects as whoever sets a cluster up.
+pub fn apply(kubectl: &Kubectl, objects: &[Value]) -> Result<()> {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
     kubectl
         .run_with(&["apply", "--server-side", "--field-manager=install", "-f", "-"], &list.to_string())

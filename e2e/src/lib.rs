@@ -17,6 +17,7 @@ pub mod certs;
 pub mod cluster;
 pub mod conformance;
 pub mod decisions;
+pub mod definitions;
 pub mod demo;
 pub mod install;
 pub mod kubeconfig;

@@ -64,6 +64,12 @@ kinds! {
     FLAVOR = GROUP, "v1beta2", "ResourceFlavor", "resourceflavors";
     /// `AdmissionCheck`.
     ADMISSION_CHECK = GROUP, "v1beta2", "AdmissionCheck", "admissionchecks";
+    /// `ProvisioningRequestConfig`.
+    PROVISIONING_CONFIG = GROUP, "v1beta2", "ProvisioningRequestConfig", "provisioningrequestconfigs";
+    /// `ProvisioningRequest`.
+    PROVISIONING_REQUEST = "autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests";
+    /// `PodTemplate`.
+    POD_TEMPLATE = "", "v1", "PodTemplate", "podtemplates";
     /// `WorkloadPriorityClass`.
     PRIORITY_CLASS = GROUP, "v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses";
 }

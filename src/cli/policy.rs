@@ -38,6 +38,7 @@ pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Set
             admission_gated_by: gate("AdmissionGatedBy"),
             queue_labels_on_pods: gate("AssignQueueLabelsForPods"),
             finish_orphans: gate("FinishOrphanedWorkloads"),
+            clean_requests_on_eviction: gate("CleanupProvisioningRequestsOnEviction"),
             reclaimable_pods: gate("ReclaimablePods"),
             identifier_annotations: gate("WorkloadIdentifierAnnotations"),
         },
@@ -338,7 +339,7 @@ integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
         assert_eq!(core_of("").gates, state::Gates::default());
         let off = core_of(
             "featureGates: {AdmissionGatedBy: false, AssignQueueLabelsForPods: false,
-            FinishOrphanedWorkloads: false, ReclaimablePods: false, WorkloadIdentifierAnnotations: false,
+            FinishOrphanedWorkloads: false, CleanupProvisioningRequestsOnEviction: false, ReclaimablePods: false, WorkloadIdentifierAnnotations: false,
             DisableWaitForPodsReady: true, QuotaCheckStrategy: false}
 resources: {quotaCheckStrategy: IgnoreUndeclared}",
         );
@@ -346,6 +347,7 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
             admission_gated_by: false,
             queue_labels_on_pods: false,
             finish_orphans: false,
+            clean_requests_on_eviction: false,
             reclaimable_pods: false,
             identifier_annotations: false,
         };

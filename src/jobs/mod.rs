@@ -16,6 +16,7 @@ mod workload;
 pub use ancestry::{AncestryError, Link, queued_ancestor};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use shape::{Shape, pod_set_shape};
+pub(crate) use template::template_patch;
 pub use template::{Conflict, TemplateInfo};
 pub use view::{Finished, Gvk, JobStatus, JobView, Owner, PodSetInfo, PodSetView};
 pub use workload::{WorkloadRequest, pod_set_infos, workload_body, workload_name};

@@ -80,7 +80,7 @@ fn add_missing<T: Clone + PartialEq>(to: &mut Vec<T>, from: &[T]) {
 }
 
 /// The merge patch of a pod template that turns `from` into `to`; nothing when they are equal.
-pub(super) fn template_patch(from: &TemplateInfo, to: &TemplateInfo) -> Option<Value> {
+pub(crate) fn template_patch(from: &TemplateInfo, to: &TemplateInfo) -> Option<Value> {
     let mut metadata = Map::new();
     put(&mut metadata, "labels", map_patch(&from.labels, &to.labels));
     put(&mut metadata, "annotations", map_patch(&from.annotations, &to.annotations));

@@ -85,12 +85,17 @@ pub fn needed(
         "clusterqueues/status",
         "localqueues/status",
         "cohorts/status",
+        "admissionchecks/status",
         "resourceflavors",
         "admissionchecks",
         "topologies",
     ];
     rights.extend(patched.map(|resource| cluster(KUEUE, resource, "patch")));
     rights.extend(["create", "patch"].map(|verb| cluster("events.k8s.io", "events", verb)));
+    rights.extend(
+        ["create", "delete"].map(|verb| cluster("autoscaling.x-k8s.io", "provisioningrequests", verb)),
+    );
+    rights.push(cluster("", "podtemplates", "create"));
     if guarded {
         rights.push(cluster("authentication.k8s.io", "tokenreviews", "create"));
         rights.push(cluster("authorization.k8s.io", "subjectaccessreviews", "create"));

@@ -150,9 +150,9 @@ pub async fn follow(
     }
 }
 
-/// Job kinds belong to others: their absence is an empty list.
+/// Job kinds and the autoscaler's belong to others: their absence is an empty list.
 fn may_be_absent(kind: Kind) -> bool {
-    matches!(kind, Kind::Job(_))
+    matches!(kind, Kind::Job(_) | Kind::ProvisioningRequest)
 }
 
 async fn tell_absent(kind: Kind, deltas: &mpsc::Sender<Delta>) -> Result<(), mpsc::error::SendError<Delta>> {

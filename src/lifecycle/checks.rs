@@ -77,6 +77,15 @@ pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
         .collect();
 }
 
+/// Takes over the states of checks of our own.
+pub fn judge(status: &mut WorkloadStatus, judged: &[AdmissionCheckState]) {
+    for check in &mut status.admission_checks {
+        if let Some(new) = judged.iter().find(|new| new.name == check.name) {
+            check.clone_from(new);
+        }
+    }
+}
+
 /// Adds the checks that apply and are not listed yet; others stay until the list is brought in line.
 pub fn add(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
     let listed = status.admission_checks.iter().map(|c| c.name.clone());

@@ -3,7 +3,7 @@
 use super::eviction::Cause;
 use super::pods_ready;
 use crate::api::reason::PendingReason;
-use crate::api::v1beta2::{PodSetRequest, StopPolicy, WorkloadStatus};
+use crate::api::v1beta2::{AdmissionCheckState, PodSetRequest, StopPolicy, WorkloadStatus};
 use crate::scheduler::PreemptionReason;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
@@ -95,6 +95,8 @@ pub struct Facts<'a> {
     pub preemption: Option<(PreemptionReason, String)>,
     /// UID of the slice that has taken over from it.
     pub replaced_by: Option<String>,
+    /// States of checks of our own that are not what they should be.
+    pub provisioned: Vec<AdmissionCheckState>,
     /// Effective requests, to be shown while pending.
     pub requests: Arc<[PodSetRequest]>,
 }

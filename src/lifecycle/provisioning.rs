@@ -90,10 +90,14 @@ pub fn request_name(workload: &str, check: &str, attempt: i32) -> String {
     if whole.len() <= NAME_LIMIT {
         return whole;
     }
-    let digest: String = Sha256::digest(whole.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     let head: String = whole.chars().take(NAME_LIMIT).collect();
-    let tail: String = digest.chars().take(5).collect();
+    let tail: String = digest(whole.as_bytes()).chars().take(5).collect();
     format!("{head}-{tail}")
+}
+
+/// SHA-256 in hexadecimal digits.
+pub fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// Name of the pod template of a pod set in a request.
@@ -296,7 +300,8 @@ mod tests {
     #[test]
     fn answers_in_their_order() {
         use CheckState::{Pending, Ready, Rejected, Retry};
-        let table: &[(Option<i32>, &[Said<'_>], bool, Option<(CheckState, &str)>)] = &[
+        type Row<'a> = (Option<i32>, &'a [Said<'a>], bool, Option<(CheckState, &'a str)>);
+        let table: &[Row<'_>] = &[
             (None, &[], false, None),
             (None, &[("Accepted", true, "")], false, None),
             (

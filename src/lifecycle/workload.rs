@@ -197,6 +197,10 @@ impl Draft<'_> {
         }
         if let Some(state) = self.status.requeue_state.as_mut().filter(|_| at.is_some() && waits.is_none()) {
             state.requeue_at = None;
+            // An empty object is nothing that an apply could say.
+            if state.count.is_none() {
+                self.status.requeue_state = None;
+            }
         }
         if !conditions::is_false(&self.status, ConditionType::Requeued) {
             return;
@@ -252,6 +256,7 @@ impl Draft<'_> {
             return;
         }
         checks::sync(&mut self.status, &facts.checks, self.now);
+        checks::judge(&mut self.status, &facts.provisioned);
         if self.demanded_by_checks() || self.stopped_by_queues(facts) {
             return;
         }

@@ -1,7 +1,8 @@
 //! The pending workloads of one ClusterQueue, in classes of workloads that are judged alike.
 //!
 //! Within a class only the first workload is ever judged; what is found for it holds for all. A class leaves the set of
-//! heads while it is parked. In a StrictFIFO queue the first head of all classes, parked or not, is the only one.
+//! heads while it is parked. In a StrictFIFO queue the first head of all classes, parked or not, is the only one, beside those
+//! for whom room is kept.
 
 use super::{OrderKey, Verdict, Workload};
 use crate::api::ObjectKey;
@@ -133,6 +134,8 @@ pub(super) struct Pending {
     pub(super) classes: BTreeMap<ClassId, Class>,
     /// First members of the classes that are not parked.
     active: BTreeSet<(Rank, OrderKey, ClassId)>,
+    /// Classes of workloads for which room is kept.
+    alone: BTreeSet<ClassId>,
     /// First members of all classes that can block a StrictFIFO queue.
     all: BTreeSet<(Rank, OrderKey, ClassId)>,
     /// Ranks of LocalQueues where past usage counts.
@@ -163,9 +166,10 @@ impl Pending {
         let class = match self.strategy {
             QueueingStrategy::BestEffortFIFO => &self.active.first()?.2,
             QueueingStrategy::StrictFIFO => {
-                let first = &self.all.first()?.2;
-                self.classes.get(first).filter(|class| class.parked.is_none())?;
-                first
+                // Room that is kept is nobody else's: waiting for those ahead would be waiting for itself.
+                let active = |id: &&ClassId| self.classes.get(id).is_some_and(|class| class.parked.is_none());
+                let first = || self.all.first().map(|(_, _, id)| id).filter(active);
+                self.alone.iter().find(active).or_else(first)?
             }
         };
         self.head_of(*class)
@@ -195,6 +199,9 @@ impl Pending {
         let class = self.classes.entry(id).or_insert_with(|| {
             self.by_key.insert(key.clone(), id);
             self.alike.entry(key.likeness()).or_default().insert(id);
+            if key.alone.is_some() {
+                self.alone.insert(id);
+            }
             Class { key, members: BTreeMap::new(), parked: None, verdict: None, cursor: None }
         });
         class.members.insert(order, workload);
@@ -213,6 +220,7 @@ impl Pending {
         if class.members.is_empty() {
             let class = self.classes.remove(&place.class)?;
             self.by_key.remove(&class.key);
+            self.alone.remove(&place.class);
             let likeness = class.key.likeness();
             if let Some(all) = self.alike.get_mut(&likeness) {
                 all.remove(&place.class);

@@ -91,6 +91,13 @@ struct Choice {
     needs: Vec<(PairId, i128, Grade)>,
 }
 
+impl Choice {
+    /// The worst of its parts. The grade by which flavors are compared may be another's: one that borrows more.
+    fn mode(&self) -> Mode {
+        self.needs.iter().map(|(_, _, grade)| grade.mode).min().unwrap_or(Mode::Fit)
+    }
+}
+
 struct Search<'a, 'f> {
     field: &'a mut Field<'f>,
     question: Question<'a>,
@@ -244,7 +251,7 @@ impl<'a, 'f> Search<'a, 'f> {
 
     /// Makes a choice part of the assignment.
     fn take(&mut self, best: &Choice, wanted: &[Wanted]) {
-        self.found.mode = self.found.mode.min(best.grade.mode);
+        self.found.mode = self.found.mode.min(best.mode());
         for ((pair, _, grade), (_, amount)) in best.needs.iter().zip(wanted) {
             self.found.borrows = self.found.borrows.max(grade.level);
             add(&mut self.found.usage, *pair, amount.wide());
@@ -297,7 +304,7 @@ impl<'a, 'f> Search<'a, 'f> {
         needs: Vec<(PairId, i128)>,
         blockers: Vec<Blocker>,
     ) {
-        let fits = best.is_some_and(|best| best.grade.mode == Mode::Fit);
+        let fits = best.is_some_and(|best| best.mode() == Mode::Fit);
         let flavors = &group.flavors;
         let pairs = || flavors.iter().flat_map(|f| wanted.iter().filter_map(|(at, _)| f.pair(*at)));
         if fits {

@@ -148,7 +148,7 @@ impl Engine {
 
     fn process_fit(&mut self, entry: &Entry, plan: Plan, turn: &mut Turn) -> Outcome {
         let root = self.root_of(entry);
-        let short = self.lacking(entry, &plan.judgement.usage, &[], Layer::Planned);
+        let short = self.short_in_plan(entry, &plan.judgement.usage, &[], turn);
         if short.is_empty() {
             match self.migration(entry) {
                 Some(Ok(sibling)) => return self.preempt(entry, plan, &[sibling], turn),
@@ -252,7 +252,7 @@ impl Engine {
         if entry.workload.gated {
             return self.park_gated(entry, plan);
         }
-        let short = self.lacking(entry, &plan.judgement.usage, &targets, Layer::Planned);
+        let short = self.short_in_plan(entry, &plan.judgement.usage, &targets, turn);
         if !short.is_empty() {
             return self.pass_over(entry, plan, short, turn);
         }
@@ -287,6 +287,10 @@ impl Engine {
     /// Decides that the targets must go, and keeps what they free.
     fn preempt(&mut self, entry: &Entry, plan: Plan, targets: &[Target], turn: &mut Turn) -> Outcome {
         turn.victims.extend(targets.iter().map(|target| target.key().clone()));
+        let root = self.root_of(entry);
+        for target in targets {
+            self.taken.insert(root, entry.key(), target.key());
+        }
         let migrates = targets.iter().any(|target| target.reason == PreemptionReason::FlavorMigration);
         let what = if migrates { "migration" } else { "preemption" };
         let text = format!("Pending the {what} of {} workload(s)", targets.len());
@@ -299,6 +303,23 @@ impl Engine {
         let verdict = self.keep_room(entry, &plan.judgement.usage, verdict, victims, turn.now);
         let victims = targets.iter().filter_map(|target| self.preemption_of(target.key()));
         Outcome::Preempting(verdict, victims.map(|preemption| preemption.victim).collect())
+    }
+
+    /// What of the usage the plan has no room for. Claims of blocked heads do not count against one for whom room is kept:
+    /// it came first, and would try again for ever.
+    fn short_in_plan(
+        &mut self,
+        entry: &Entry,
+        usage: &Usage,
+        targets: &[Target],
+        turn: &Turn,
+    ) -> BTreeSet<PairId> {
+        let claims: &[(NodeId, Usage)] =
+            if self.earmarks.contains_key(entry.key()) { &turn.reserved } else { &[] };
+        self.shift(claims, -1, Layer::Planned);
+        let short = self.lacking(entry, usage, targets, Layer::Planned);
+        self.shift(claims, 1, Layer::Planned);
+        short
     }
 
     /// What of the usage the queue could not take, with targets gone and without what it has itself already.

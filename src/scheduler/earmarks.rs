@@ -9,7 +9,8 @@ use super::decision::{PreemptionReason, Victim};
 use super::engine::{Engine, negated};
 use crate::api::ObjectKey;
 use crate::queue::{Parked, Verdict, Waits};
-use crate::quota::{Layer, NodeId, Usage};
+use crate::quota::{FlavorResource, Layer, NodeId, PairId, Usage};
+use crate::resources::Amount;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,11 +68,21 @@ impl Engine {
             let leaves =
                 self.holders.get(victim).is_some_and(|holder| holder.leaves_for.as_ref() == Some(key));
             if let Some(holder) = leaves.then(|| self.holders.set_leaving(victim, None)).flatten() {
+                self.taken.remove(key, victim);
                 self.hold(holder.node, &holder.usage, &[Layer::Planned]);
             }
         }
         self.pending.rejoin(key);
         Some(earmark)
+    }
+
+    /// Nothing is kept for those who wait in a queue that admits nothing.
+    pub(super) fn cancel_earmarks_of(&mut self, queue: &str) {
+        let of = |key: &&ObjectKey| self.pending.workload(key).is_some_and(|w| *w.cluster_queue == *queue);
+        let keys: Vec<ObjectKey> = self.earmarks.keys().filter(of).cloned().collect();
+        for key in keys {
+            self.cancel_earmark(&key);
+        }
     }
 
     /// Lets go of earmarks that are too old; those workloads are judged anew.
@@ -87,6 +98,17 @@ impl Engine {
     /// When the next earmark is too old.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.earmarks.values().filter_map(|earmark| earmark.since.checked_add(PATIENCE).ok()).min()
+    }
+
+    /// Room that is kept: for which workload, of which ClusterQueue, and how much.
+    pub fn kept(&self) -> impl Iterator<Item = (&ObjectKey, Arc<str>, BTreeMap<FlavorResource, Amount>)> {
+        let named = |(pair, amount): &(PairId, i128)| {
+            Some((self.tree.pair_name(*pair)?.clone(), Amount::from_wide(*amount)))
+        };
+        self.earmarks.iter().map(move |(key, earmark)| {
+            let queue = self.tree.name(earmark.node).map(|name| Arc::from(name.as_str()));
+            (key, queue.unwrap_or_default(), earmark.usage.iter().filter_map(named).collect())
+        })
     }
 
     /// For whom and why a workload that holds quota must go.

@@ -5,6 +5,7 @@ use super::config::{Charge, ClusterQueue, Cohort, EngineSettings, Flavor, Inacti
 use super::earmarks::Earmark;
 use super::ledger::{Holder, Holders};
 use super::matching::selects;
+use super::taken::Taken;
 use super::usage_order::UsageOrder;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
@@ -30,6 +31,8 @@ pub struct Engine {
     pub(super) inactive: BTreeSet<NodeId>,
     /// Room that is kept, by the workload that it is kept for.
     pub(super) earmarks: BTreeMap<ObjectKey, Earmark>,
+    /// Who was evicted for whom since the tree last changed from outside.
+    pub(super) taken: Taken,
     /// Past usage of LocalQueues.
     pub(super) order: UsageOrder,
     /// Number of cycles so far.
@@ -125,6 +128,7 @@ impl Engine {
 
     /// Opens or closes queues as their configuration and their place in the tree say, and wakes what waits in them.
     fn reopen(&mut self, queues: BTreeSet<Arc<str>>) {
+        self.taken.clear();
         for queue in queues {
             self.close_or_open(&queue);
             self.pending.config_changed(&queue, None);
@@ -147,6 +151,9 @@ impl Engine {
             (Some(_), Some(inactive)) => Some(inactive.verdict(queue)),
             (None, _) => Some(missing(queue)).filter(|_| self.pending.counts(queue).total() > 0),
         };
+        if verdict.is_some() {
+            self.cancel_earmarks_of(queue);
+        }
         set(&mut self.closed, queue, verdict);
         for local in self.order.of_queue(queue) {
             self.rank(&local, queue);
@@ -165,6 +172,9 @@ impl Engine {
             return;
         }
         let known = self.pending.workload(&workload.key);
+        if known.is_some_and(|known| *known != workload) {
+            self.taken.forget(&workload.key);
+        }
         if self.earmarks.contains_key(&workload.key) {
             if known == Some(&workload) {
                 return;
@@ -182,6 +192,11 @@ impl Engine {
 
     /// The workload is not pending any more.
     pub fn forget(&mut self, key: &ObjectKey) {
+        self.taken.forget(key);
+        self.take_from_queue(key);
+    }
+
+    fn take_from_queue(&mut self, key: &ObjectKey) {
         self.cancel_earmark(key);
         let Some(queue) = self.pending.workload(key).map(|w| Arc::clone(&w.cluster_queue)) else {
             return;
@@ -194,7 +209,7 @@ impl Engine {
 
     /// The workload holds this and nothing else, and is not pending.
     pub fn charge(&mut self, key: &ObjectKey, charge: Charge) {
-        self.forget(key);
+        self.take_from_queue(key);
         let node = self.tree.leaf_or_new(&charge.cluster_queue);
         let mut usage = Usage::new();
         for (pair, amount) in &charge.usage {
@@ -212,6 +227,9 @@ impl Engine {
         let layers = layers(leaves_for.as_ref());
         self.hold(node, &usage, layers);
         if let Some(old) = old {
+            if leaves_for.is_none() {
+                self.has_left(&old);
+            }
             self.give_back(&old);
         }
         self.holders.insert(Holder { key: key.clone(), charge, node, usage, leaves_for });
@@ -220,7 +238,18 @@ impl Engine {
     /// The workload holds nothing any more.
     pub fn release(&mut self, key: &ObjectKey) {
         if let Some(old) = self.holders.remove(key) {
+            if old.leaves_for.is_none() && !old.charge.evicted {
+                self.taken.forget_tree(self.tree.root(old.node));
+            }
+            self.has_left(&old);
             self.give_back(&old);
+        }
+    }
+
+    /// A victim that has let go is none any more, whatever it holds later.
+    fn has_left(&mut self, holder: &Holder) {
+        if let Some(earmark) = holder.leaves_for.as_ref().and_then(|by| self.earmarks.get_mut(by)) {
+            earmark.victims.remove(&holder.key);
         }
     }
 

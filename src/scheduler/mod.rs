@@ -7,7 +7,7 @@
 //! Invariants: judging has no side effects, charging happens once all have agreed (I5); the same state gives the same
 //! decisions (I10); a cycle judges each head once, and nothing that one head does ends the turn of another; every pending
 //! workload has a verdict (I25).
-//! Preemption gets its own folder here, with one file per rule; until then a workload that would need it waits for quota.
+//! The choice of victims has its own folder, with one file for each set of rules.
 
 mod assign;
 mod compiled;
@@ -23,6 +23,7 @@ mod matching;
 mod nominate;
 mod preemption;
 mod report;
+mod taken;
 mod usage_order;
 mod usage_share;
 mod variants;

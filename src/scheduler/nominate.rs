@@ -109,12 +109,14 @@ impl Engine {
             self.tree.plan(*node, usage, -1);
         }
         let queue = self.queues.get(name)?;
+        let root = self.tree.root(queue.node);
         let mut field = Field {
             settings: &self.settings,
             tree: &mut self.tree,
             holders: &self.holders,
             inactive: &self.inactive,
             order: &self.order,
+            barred: self.taken.victims(root, &workload.key),
         };
         let question = Question {
             workload,

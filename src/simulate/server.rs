@@ -46,6 +46,11 @@ impl Server {
         self.objects.keys()
     }
 
+    /// Number of objects.
+    pub(super) fn count(&self) -> usize {
+        self.objects.len()
+    }
+
     /// What a fresh start lists.
     pub fn list(&self) -> Vec<Delta> {
         let mut deltas = Vec::new();
@@ -58,7 +63,11 @@ impl Server {
     }
 
     /// A new object; none if there is one of that name.
-    pub fn create(&mut self, kind: Kind, mut object: Value, now: Timestamp) -> Option<Value> {
+    pub fn create(&mut self, kind: Kind, object: Value, now: Timestamp) -> Option<Value> {
+        self.make(kind, object, now, true)
+    }
+
+    fn make(&mut self, kind: Kind, mut object: Value, now: Timestamp, told: bool) -> Option<Value> {
         let resource = kind.resource();
         let key = key_of(&object);
         if self.objects.contains_key(&(kind, key.clone())) {
@@ -70,7 +79,8 @@ impl Server {
         set(&mut object, &["metadata", "uid"], json!(format!("uid-{:08}", self.uids)));
         set(&mut object, &["metadata", "creationTimestamp"], json!(stored(now)));
         set(&mut object, &["metadata", "generation"], json!(1));
-        Some(self.store(kind, key, object, true))
+        self.store(kind, key.clone(), object, told);
+        self.get(kind, &key).cloned()
     }
 
     /// Takes in an object as another server stored it: whatever identity it has is kept.
@@ -91,7 +101,7 @@ impl Server {
         self.store(kind, key_of(&object), object, true);
     }
 
-    fn store(&mut self, kind: Kind, key: ObjectKey, mut object: Value, told: bool) -> Value {
+    fn store(&mut self, kind: Kind, key: ObjectKey, mut object: Value, told: bool) {
         self.version = self.version.saturating_add(1);
         set(&mut object, &["metadata", "resourceVersion"], json!(self.version.to_string()));
         if is_deleting(&object) && finalizers(&object) == 0 {
@@ -102,9 +112,8 @@ impl Server {
             if told {
                 self.watch.push_back(Delta::Applied { kind, object: object.clone() });
             }
-            self.objects.insert((kind, key), object.clone());
+            self.objects.insert((kind, key), object);
         }
-        object
     }
 
     /// A change by somebody else.
@@ -140,15 +149,13 @@ impl Server {
     }
 
     /// Carries out a write of the core.
-    pub fn write(&mut self, write: Write, now: Timestamp) -> WriteOutcome {
+    pub fn write(&mut self, mut write: Write, now: Timestamp) -> WriteOutcome {
         if write.verb == Verb::Create {
-            let made = self.create(write.kind, write.body, now);
-            if made.is_some() && !self.echo {
-                self.watch.pop_back();
-            }
+            let made = self.make(write.kind, write.body, now, self.echo);
             return made.map_or(WriteOutcome::Conflict, WriteOutcome::Done);
         }
-        let Some(object) = self.get(write.kind, &write.key) else {
+        let id = (write.kind, write.key.clone());
+        let Some(object) = self.objects.get_mut(&id) else {
             return WriteOutcome::NotFound;
         };
         let precondition = match write.verb {
@@ -157,6 +164,23 @@ impl Server {
         };
         if precondition != object.pointer("/metadata/resourceVersion") {
             return WriteOutcome::Conflict;
+        }
+        if write.verb == Verb::Apply
+            && let Some(path) = emptied(object, &write.body)
+        {
+            let message = format!("status.{path}: Invalid value: \"null\": must be of type object");
+            return WriteOutcome::Rejected { code: 422, message };
+        }
+        // The most frequent write by far.
+        if (write.verb, write.subresource) == (Verb::Apply, Some("status")) {
+            let status = write.body.get_mut("status").map(Value::take).unwrap_or_default();
+            if object.get("status") == Some(&status) {
+                return WriteOutcome::Done(object.clone());
+            }
+            let mut new = object.take();
+            set(&mut new, &["status"], status);
+            self.store(write.kind, write.key, new, self.echo);
+            return self.objects.get(&id).cloned().map_or(WriteOutcome::NotFound, WriteOutcome::Done);
         }
         let mut new = object.clone();
         change(&mut new, &write, now);
@@ -169,7 +193,8 @@ impl Server {
         if new == *object {
             return WriteOutcome::Done(new);
         }
-        WriteOutcome::Done(self.store(write.kind, write.key, new, self.echo))
+        self.store(write.kind, write.key, new.clone(), self.echo);
+        WriteOutcome::Done(self.objects.get(&id).cloned().unwrap_or(new))
     }
 }
 
@@ -183,6 +208,15 @@ fn change(object: &mut Value, write: &Write, now: Timestamp) {
         Verb::Merge => merge(object, &write.body),
         Verb::Create => {}
     }
+}
+
+/// A field of the status of which an apply leaves nothing but an empty object: the server makes it null, and then refuses.
+fn emptied(object: &Value, body: &Value) -> Option<String> {
+    let status = body.get("status")?.as_object()?;
+    let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+    let stood =
+        |name: &str| object.get("status").and_then(|status| status.get(name)).is_some_and(|v| !empty(v));
+    status.iter().find(|(name, value)| empty(value) && stood(name)).map(|(name, _)| name.clone())
 }
 
 fn is_deleting(object: &Value) -> bool {

@@ -118,17 +118,17 @@ impl Timeline {
     }
 
     /// Takes note of a change of a Workload.
-    pub(super) fn observe(&mut self, old: &Value, new: &Value, elapsed: SignedDuration) {
-        let Some((event, told_by)) = happening(old, new) else {
+    pub(super) fn observe(&mut self, old: &Stand, new: &Value, elapsed: SignedDuration) {
+        let Some((event, told_by)) = happening(old, &Stand::of(new)) else {
             return;
         };
         let granted = matches!(event, Happening::Admitted | Happening::Reserved);
-        let queue = [new, old].iter().find_map(|w| w.pointer("/status/admission/clusterQueue")?.as_str());
+        let now_in = text(new, "/status/admission/clusterQueue");
         self.entries.push(Entry {
             seconds: elapsed.as_secs_f64(),
             event,
             who: Subject::of(new),
-            cluster_queue: queue.unwrap_or_default().to_owned(),
+            cluster_queue: if now_in.is_empty() { old.cluster_queue.clone() } else { now_in.to_owned() },
             by: if event == Happening::Preempted { self.preemptor(new) } else { String::new() },
             reason: if granted { String::new() } else { said(new, told_by, "/reason").to_owned() },
             detail: if granted { flavors(new) } else { said(new, told_by, "/message").to_owned() },
@@ -157,27 +157,50 @@ impl Timeline {
     }
 }
 
+/// What of a Workload's status the history depends on.
+#[derive(Debug, Default)]
+pub(super) struct Stand {
+    finished: bool,
+    evicted: bool,
+    preempted: bool,
+    admitted: bool,
+    reserved: bool,
+    cluster_queue: String,
+    /// Reason and message of what keeps quota from it.
+    why: (String, String),
+}
+
+impl Stand {
+    pub(super) fn of(workload: &Value) -> Self {
+        let word = |field: &str| said(workload, "QuotaReserved", field).to_owned();
+        let reserved = is_true(workload, "QuotaReserved");
+        Self {
+            finished: is_true(workload, "Finished"),
+            evicted: is_true(workload, "Evicted"),
+            preempted: is_true(workload, "Preempted"),
+            admitted: is_true(workload, "Admitted"),
+            reserved,
+            cluster_queue: text(workload, "/status/admission/clusterQueue").to_owned(),
+            why: if reserved { <_>::default() } else { (word("/reason"), word("/message")) },
+        }
+    }
+}
+
 /// What a change of a Workload's status means, and the condition that tells of it.
-fn happening(old: &Value, new: &Value) -> Option<(Happening, &'static str)> {
-    let turned = |kind: &str| is_true(new, kind) && !is_true(old, kind);
-    let reserved = |w: &Value| is_true(w, "QuotaReserved");
-    let why = |w: &Value| {
-        let word = |field: &str| said(w, "QuotaReserved", field).to_owned();
-        (word("/reason"), word("/message"))
-    };
-    if turned("Finished") {
+fn happening(old: &Stand, new: &Stand) -> Option<(Happening, &'static str)> {
+    if new.finished && !old.finished {
         Some((Happening::Finished, "Finished"))
-    } else if turned("Evicted") && turned("Preempted") {
+    } else if new.evicted && !old.evicted && new.preempted && !old.preempted {
         Some((Happening::Preempted, "Preempted"))
-    } else if turned("Evicted") {
+    } else if new.evicted && !old.evicted {
         Some((Happening::Evicted, "Evicted"))
-    } else if turned("Admitted") {
+    } else if new.admitted && !old.admitted {
         Some((Happening::Admitted, "Admitted"))
-    } else if turned("QuotaReserved") {
+    } else if new.reserved && !old.reserved {
         Some((Happening::Reserved, "QuotaReserved"))
-    } else if reserved(old) && !reserved(new) {
+    } else if old.reserved && !new.reserved {
         Some((Happening::Released, "QuotaReserved"))
-    } else if !reserved(new) && why(old) != why(new) {
+    } else if !new.reserved && old.why != new.why {
         Some((Happening::Waits, "QuotaReserved"))
     } else {
         None

@@ -9,7 +9,7 @@ use super::manifest::{Manifest, Manifests, Problem};
 use super::objects::key_of;
 use super::runs::{Runs, Turn, carry_out};
 use super::server::Server;
-use super::timeline::Timeline;
+use super::timeline::{Stand, Timeline};
 use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::state::{Delta, Effect, Kind, Settings, State, WriteOutcome, WriteResult};
@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Rounds of decisions at one moment after which something goes in circles.
-const ROUNDS: u32 = 10_000;
+const ROUNDS: usize = 10_000;
 /// Timers that fire one after the other without any consequence, after which nothing is expected any more.
 const IDLE: u32 = 64;
 /// Least step of time.
@@ -86,9 +86,7 @@ impl Simulation {
             inbox: VecDeque::new(),
             consequences: 0,
         };
-        for delta in simulation.server.list() {
-            simulation.feed(delta);
-        }
+        simulation.feed(simulation.server.list());
         Ok(simulation)
     }
 
@@ -109,7 +107,7 @@ impl Simulation {
     fn begin(&mut self) {
         if !self.state.leading() {
             self.deliver();
-            self.feed(Delta::Leading(true));
+            self.feed(vec![Delta::Leading(true)]);
             self.begin_runs();
         }
         self.moment();
@@ -179,27 +177,47 @@ impl Simulation {
             if self.state.next_due().is_none_or(|due| due > self.now) {
                 return;
             }
-            self.feed(Delta::Tick);
+            self.feed(vec![Delta::Tick]);
         }
-        let id = (Kind::Namespace, ObjectKey::cluster(""));
-        self.warnings.insert(id, format!("decisions at {:?} do not come to an end", self.elapsed()));
+        self.give_up();
     }
 
     /// Hands the core everything that it has not seen yet.
     pub(super) fn deliver(&mut self) {
         self.inbox.append(&mut self.server.watch);
-        while let Some(delta) = self.inbox.pop_front() {
-            self.feed(delta);
+        let objects = self.server.count();
+        for _ in 0..objects.saturating_mul(64).saturating_add(ROUNDS) {
+            if self.inbox.is_empty() {
+                return;
+            }
+            let batch = self.batch();
+            self.feed(batch);
         }
+        self.give_up();
     }
 
-    fn feed(&mut self, delta: Delta) {
-        match &delta {
-            Delta::Applied { kind, object } => self.watch_run(*kind, object),
-            Delta::Deleted { kind, key, .. } => self.runs.forget(&(*kind, key.clone())),
-            _ => {}
+    /// Something goes in circles: it is told of, and time goes on.
+    fn give_up(&mut self) {
+        let id = (Kind::Namespace, ObjectKey::cluster("simulation"));
+        self.warnings.insert(id, format!("what follows at {:#} does not come to an end", self.elapsed()));
+    }
+
+    /// What is decided on together: everything up to the next job, of which the core wants to see the whole object.
+    fn batch(&mut self) -> Vec<Delta> {
+        let of_job = |delta: &Delta| matches!(delta, Delta::Applied { kind: Kind::Job(_), .. });
+        let end = self.inbox.iter().position(of_job).map_or(self.inbox.len(), |at| at.saturating_add(1));
+        self.inbox.drain(..end).collect()
+    }
+
+    fn feed(&mut self, deltas: Vec<Delta>) {
+        for delta in &deltas {
+            match delta {
+                Delta::Applied { kind, object } => self.watch_run(*kind, object),
+                Delta::Deleted { kind, key, .. } => self.runs.forget(&(*kind, key.clone())),
+                _ => {}
+            }
         }
-        for effect in self.state.apply(delta, self.now) {
+        for effect in self.state.apply_all(deltas, self.now) {
             self.carry_out(effect);
         }
         self.inbox.append(&mut self.server.watch);
@@ -209,7 +227,7 @@ impl Simulation {
         match effect {
             Effect::Write(write) => {
                 let (id, kind, key) = (write.id, write.kind, write.key.clone());
-                let old = self.server.get(kind, &key).filter(|_| kind == Kind::Workload).cloned();
+                let old = self.server.get(kind, &key).filter(|_| kind == Kind::Workload).map(Stand::of);
                 let outcome = self.server.write(write, self.now);
                 if let WriteOutcome::Done(object) = &outcome {
                     if matches!(kind, Kind::Workload | Kind::Job(_)) {
@@ -219,6 +237,11 @@ impl Simulation {
                     if let Some(old) = old {
                         self.timeline.observe(&old, object, self.elapsed());
                     }
+                }
+                // The core learns of what it overlooked before it learns that it did.
+                if let WriteOutcome::Conflict = &outcome {
+                    let object = self.server.get(kind, &key).cloned();
+                    self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
                 }
                 self.inbox.push_back(Delta::Written(WriteResult { id, kind, key, outcome }));
             }
@@ -252,7 +275,7 @@ impl Simulation {
 
     fn turn(&mut self, kind: Kind, key: &ObjectKey, turn: Turn) {
         let (now, elapsed) = (self.now, self.elapsed());
-        let before = self.server.get(kind, key).filter(|_| kind == Kind::Workload).cloned();
+        let before = self.server.get(kind, key).filter(|_| kind == Kind::Workload).map(Stand::of);
         self.server.edit(kind, key, |object| carry_out(turn, kind, object, now));
         self.consequences = self.consequences.saturating_add(1);
         if let (Some(old), Some(new)) = (before, self.server.get(kind, key)) {

@@ -63,6 +63,9 @@ impl Kind {
             Self::ClusterQueue,
             Self::LocalQueue,
             Self::Workload,
+            Self::ProvisioningRequestConfig,
+            Self::ProvisioningRequest,
+            Self::PodTemplate,
         ];
         all.extend((0..KINDS.len()).map(Self::Job));
         all
@@ -83,6 +86,13 @@ impl Kind {
             Self::ClusterQueue => ours("ClusterQueue", "clusterqueues", false),
             Self::LocalQueue => ours("LocalQueue", "localqueues", true),
             Self::Workload => ours("Workload", "workloads", true),
+            Self::ProvisioningRequestConfig => {
+                ours("ProvisioningRequestConfig", "provisioningrequestconfigs", false)
+            }
+            Self::ProvisioningRequest => {
+                builtin("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", true)
+            }
+            Self::PodTemplate => builtin("", "PodTemplate", "podtemplates", true),
             Self::Job(index) => KINDS.get(index).map_or(builtin("", "", "", true), |kind| {
                 let gvk = kind.gvk();
                 Resource {

@@ -37,7 +37,12 @@ impl State {
     }
 
     /// Everything around it that its life cycle depends on.
-    pub(super) fn facts<'a>(&'a self, key: &ObjectKey, record: &'a WorkloadRecord) -> Facts<'a> {
+    pub(super) fn facts<'a>(
+        &'a self,
+        key: &ObjectKey,
+        record: &'a WorkloadRecord,
+        now: Timestamp,
+    ) -> Facts<'a> {
         let local = record.queue_name.as_deref().unwrap_or_default();
         let cluster = self.cluster_queue_name(record).unwrap_or_default();
         let queue = self.cluster_queues.get(cluster);
@@ -52,6 +57,7 @@ impl State {
             verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
             preemption: self.preemption(key),
             replaced_by: self.replaced_by(key, record),
+            provisioned: self.provisioned(record, now),
             requests: Arc::clone(&record.effective.shown),
         }
     }

@@ -15,7 +15,7 @@ use crate::jobs::{JobView, KINDS};
 use crate::lifecycle::conditions;
 use crate::resources::limit_range::LimitRangeSummary;
 use crate::scheduler::{Cohort, Flavor};
-use k8s_openapi::api::core::v1::{LimitRange, Namespace};
+use k8s_openapi::api::core::v1::{LimitRange, Namespace, PodTemplate};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -71,6 +71,7 @@ impl State {
             Kind::ResourceFlavor => &self.flavors.get(&key.name)?.meta,
             Kind::AdmissionCheck => &self.checks.get(&key.name)?.meta,
             Kind::Topology => self.topologies.get(&key.name)?,
+            Kind::ProvisioningRequest => return self.provisioning.known(key),
             Kind::Job(index) => {
                 let job = self.jobs.get(&(index, key.clone()))?;
                 return Some((&job.uid, &job.resource_version));
@@ -131,6 +132,12 @@ impl State {
             Kind::ClusterQueue => self.take_cluster_queue(read(object)?),
             Kind::LocalQueue => self.take_local_queue(read(object)?),
             Kind::Workload => self.take_workload(key, object)?,
+            Kind::ProvisioningRequestConfig => {
+                let config = read::<v1beta2::ProvisioningRequestConfig>(object)?;
+                self.take_provisioning_config(name, config.spec);
+            }
+            Kind::ProvisioningRequest => self.take_provisioning_request(key, object)?,
+            Kind::PodTemplate => self.take_pod_template(key, &read::<PodTemplate>(object)?.metadata),
             Kind::Job(index) => {
                 let decoder = KINDS.get(index).ok_or("unknown job kind")?;
                 let before = self.jobs.get(&(index, key.clone())).map(AsRef::as_ref);
@@ -287,6 +294,9 @@ impl State {
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         if let Some(queue) = record.local_queue().filter(|_| !finished) {
             self.workloads_by_queue.entry(queue).or_default().insert(key.clone());
+        }
+        if !record.status.admission_checks.is_empty() {
+            self.raw_workload = Some((key.clone(), object.clone()));
         }
         let owner = record.owner.clone();
         self.workloads.insert(key.clone(), Arc::new(record));

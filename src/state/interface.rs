@@ -68,6 +68,12 @@ pub enum Kind {
     LocalQueue,
     /// Workload.
     Workload,
+    /// ProvisioningRequestConfig.
+    ProvisioningRequestConfig,
+    /// autoscaling.x-k8s.io/v1 ProvisioningRequest.
+    ProvisioningRequest,
+    /// v1 PodTemplate.
+    PodTemplate,
     /// A job kind, by its index in `jobs::KINDS`.
     Job(usize),
 }

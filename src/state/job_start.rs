@@ -3,7 +3,8 @@
 use super::State;
 use super::records::WorkloadRecord;
 use crate::api::names;
-use crate::jobs::{JobError, JobPatch, JobView, KINDS, PodSetInfo, TemplateInfo};
+use crate::jobs::{JobError, JobPatch, JobView, KINDS, PodSetInfo, TemplateInfo, template_patch};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Longest name that fits a label value as a DNS label.
@@ -16,14 +17,22 @@ impl State {
         record: &WorkloadRecord,
         view: &JobView,
     ) -> Result<Vec<JobPatch>, JobError> {
-        let Some(admission) = &record.status.admission else {
-            return Ok(Vec::new());
-        };
         let Some((index, _)) = self.job_by_uid.get(&view.uid) else {
             return Ok(Vec::new());
         };
         let Some(kind) = KINDS.get(*index) else {
             return Ok(Vec::new());
+        };
+        match self.granted_infos(record)? {
+            Some(infos) => kind.run_patch(view, &infos),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// What admission adds to each pod set; none without one, or while a flavor of it is gone.
+    pub(super) fn granted_infos(&self, record: &WorkloadRecord) -> Result<Option<Vec<PodSetInfo>>, JobError> {
+        let Some(admission) = &record.status.admission else {
+            return Ok(None);
         };
         let mut infos = Vec::new();
         for assignment in &admission.pod_set_assignments {
@@ -47,7 +56,7 @@ impl State {
             for name in flavors {
                 // A flavor that is gone is waited for: its finalizer makes that rare.
                 let Some(flavor) = self.flavors.get(name.as_str()) else {
-                    return Ok(Vec::new());
+                    return Ok(None);
                 };
                 template.merge(&TemplateInfo {
                     node_selector: flavor.object.spec.node_labels.clone(),
@@ -70,7 +79,18 @@ impl State {
             let name = Arc::from(assignment.name.as_str());
             infos.push(PodSetInfo { name, count, template: Arc::new(template) });
         }
-        kind.run_patch(view, &infos)
+        Ok(Some(infos))
+    }
+}
+
+/// Adds to a raw pod template what admission adds to its pods.
+pub(super) fn pod_set_template(template: &mut Value, info: &TemplateInfo) {
+    let Ok(own) = TemplateInfo::read(Some(&*template)) else { return };
+    let mut wanted = own.clone();
+    if wanted.merge(info).is_ok()
+        && let Some(patch) = template_patch(&own, &wanted)
+    {
+        json_patch::merge(template, &patch);
     }
 }
 

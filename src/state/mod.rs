@@ -15,6 +15,7 @@ mod interface;
 mod job_start;
 mod job_step;
 mod outlook;
+mod provisioning;
 mod queue_status;
 mod queues;
 mod records;
@@ -99,6 +100,7 @@ pub struct State {
     topologies: BTreeMap<Arc<str>, records::Meta>,
     flavors: BTreeMap<Arc<str>, FlavorRecord>,
     checks: BTreeMap<Arc<str>, CheckRecord>,
+    provisioning: provisioning::Provisioning,
     cohorts: BTreeMap<Arc<str>, CohortRecord>,
     cluster_queues: BTreeMap<Arc<str>, ClusterQueueRecord>,
     local_queues: BTreeMap<ObjectKey, LocalQueueRecord>,
@@ -120,6 +122,8 @@ pub struct State {
     assumed: BTreeMap<ObjectKey, Assumed>,
     /// Raw jobs of the delta at hand: a Workload is made from the object itself.
     raw_job: Option<((usize, ObjectKey), Value)>,
+    /// Raw Workload of the delta at hand: pod templates are made from the object itself.
+    raw_workload: Option<(ObjectKey, Value)>,
     dirty: BTreeSet<Item>,
     timers: Timers<Item>,
     writes: Writes,
@@ -153,6 +157,7 @@ impl State {
             topologies: BTreeMap::new(),
             flavors: BTreeMap::new(),
             checks: BTreeMap::new(),
+            provisioning: provisioning::Provisioning::default(),
             cohorts: BTreeMap::new(),
             cluster_queues: BTreeMap::new(),
             local_queues: BTreeMap::new(),
@@ -167,6 +172,7 @@ impl State {
             tallies: tallies::Tallies::default(),
             assumed: BTreeMap::new(),
             raw_job: None,
+            raw_workload: None,
             dirty: BTreeSet::new(),
             timers: Timers::default(),
             writes: Writes::default(),
@@ -181,6 +187,21 @@ impl State {
 
     /// Takes in one delta and says what to do. Total: bad input ends in an event on the object that it came with.
     pub fn apply(&mut self, delta: Delta, now: Timestamp) -> Vec<Effect> {
+        self.apply_all([delta], now)
+    }
+
+    /// The same with several deltas that are decided on together. Of jobs that are new, all but the last are asked for again.
+    pub fn apply_all(&mut self, deltas: impl IntoIterator<Item = Delta>, now: Timestamp) -> Vec<Effect> {
+        for delta in deltas {
+            self.take_in(delta, now);
+        }
+        self.settle(now);
+        self.raw_job = None;
+        self.raw_workload = None;
+        std::mem::take(&mut self.effects)
+    }
+
+    fn take_in(&mut self, delta: Delta, now: Timestamp) {
         match delta {
             Delta::Applied { kind, object } => self.ingest(kind, &object),
             Delta::Deleted { kind, key, uid } => self.bury(kind, &key, Some(&uid)),
@@ -192,9 +213,6 @@ impl State {
             Delta::Leading(leading) => self.lead(leading),
             Delta::Tick => {}
         }
-        self.settle(now);
-        self.raw_job = None;
-        std::mem::take(&mut self.effects)
     }
 
     /// When `Tick` is wanted at the latest.
@@ -283,6 +301,9 @@ impl State {
             Kind::ClusterQueue => names(self.cluster_queues.keys().cloned().collect()),
             Kind::LocalQueue => self.local_queues.keys().cloned().collect(),
             Kind::Workload => self.workloads.keys().cloned().collect(),
+            Kind::ProvisioningRequestConfig | Kind::ProvisioningRequest | Kind::PodTemplate => {
+                self.provisioning.keys(kind)
+            }
             Kind::Job(index) => {
                 self.jobs.keys().filter(|(i, _)| *i == index).map(|(_, key)| key.clone()).collect()
             }

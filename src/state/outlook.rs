@@ -33,7 +33,7 @@ impl State {
     /// Workloads that count as pending without a place in the queue.
     pub(crate) fn waiting(&self, now: Timestamp) -> impl Iterator<Item = (&str, &ObjectKey)> {
         self.workloads.iter().filter_map(move |(key, record)| {
-            let facts = self.facts(key, record);
+            let facts = self.facts(key, record, now);
             let place = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now).place;
             let waits = place == workload::Place::Waiting && self.engine.workload(key).is_none();
             self.cluster_queue_name(record).filter(|_| waits).map(|queue| (queue, key))
@@ -87,7 +87,7 @@ impl State {
         let queue = self.cluster_queues.get(&assignment.cluster_queue);
         let admission = admission_of(assignment);
         let names = queue.map(|q| checks::applicable(&q.object.spec, Some(&admission))).unwrap_or_default();
-        let facts = self.facts(&record.meta.key, record);
+        let facts = self.facts(&record.meta.key, record, now);
         let mut status = workload::resumed(&self.subject(record), &facts, now);
         let generation = record.meta.generation;
         reservation::reserve(&mut status, admission, generation, now);

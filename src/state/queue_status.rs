@@ -283,7 +283,8 @@ fn usage_list(
     list
 }
 
-fn set_active(
+/// Sets the condition `Active`.
+pub(super) fn set_active(
     list: &mut Vec<Condition>,
     holds: bool,
     reason: &str,

@@ -5,9 +5,10 @@ use super::decode::groups_of;
 use super::interface::{Kind, Verb};
 use super::records::{ClusterQueueRecord, Meta};
 use super::workload_step::without_finalizer;
-use crate::api::names;
 use crate::api::v1beta2::{AdmissionMode, ClusterQueuePreemption, FairSharing, ReclaimPolicy, StopPolicy};
+use crate::api::{ObjectKey, names};
 use crate::scheduler::{ClusterQueue, Inactive};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -131,7 +132,7 @@ impl State {
         self.send_finalizer(Kind::ResourceFlavor, name, body);
     }
 
-    pub(super) fn step_check(&mut self, name: &Arc<str>) {
+    pub(super) fn step_check(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(record) = self.checks.get(name) else {
             return;
         };
@@ -140,6 +141,13 @@ impl State {
             strategy.is_some_and(|s| s.admission_checks.iter().any(|c| *c.name == **name))
         });
         let body = finalizer_patch(&record.meta, used);
+        if body.is_none()
+            && let Some(status) = self.provisioning_check_status(name, now)
+        {
+            let key = ObjectKey::cluster(name);
+            self.send_plain(Kind::AdmissionCheck, &key, Verb::Merge, Some("status"), status, Vec::new());
+            return;
+        }
         self.send_finalizer(Kind::AdmissionCheck, name, body);
     }
 

@@ -7,11 +7,13 @@ use crate::api::v1beta2::{
 };
 use crate::api::{ObjectKey, names};
 use crate::jobs::{PodSetInfo, PodSetView, Shape, TemplateInfo, pod_set_infos, pod_set_shape};
+use crate::lifecycle::provisioning::PARAMETER_PREFIX;
 use crate::scheduler::{self, Variant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Identity and version that every write needs.
@@ -107,6 +109,8 @@ pub(super) struct WorkloadRecord {
     pub(super) preemption_gates: Vec<String>,
     /// What it is one of several alternatives of.
     pub(super) variant: Option<Arc<Variant>>,
+    /// Annotations that are handed on to ProvisioningRequests.
+    pub(super) parameters: BTreeMap<String, String>,
     /// The slice that it takes over from.
     pub(super) replaces: Option<Box<ObjectKey>>,
     pub(super) status: Box<WorkloadStatus>,
@@ -168,6 +172,7 @@ impl WorkloadRecord {
             originals: templates.share_infos(pod_set_infos(&raw).map_err(|e| e.to_string())?),
             preemption_gates: spec.preemption_gates.into_iter().map(|gate| gate.name).collect(),
             variant,
+            parameters: parameters_of(&annotations),
             replaces,
             status: Box::new(workload.status),
             effective: Effective::default(),
@@ -198,6 +203,7 @@ impl WorkloadRecord {
             gated: gated_by.is_some(),
             gated_by,
             variant: variant_of(&metadata),
+            parameters: parameters_of(&annotations),
             replaces: replaced_by(&metadata),
             status: Box::new(status),
             ..self.clone()
@@ -217,6 +223,16 @@ impl WorkloadRecord {
     pub(super) fn local_queue(&self) -> Option<ObjectKey> {
         Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
     }
+}
+
+/// Annotations that are handed on to ProvisioningRequests.
+fn parameters_of(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let ours = |name: &&String| name.starts_with(PARAMETER_PREFIX);
+    annotations
+        .iter()
+        .filter(|(name, _)| ours(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 /// What the annotations say that the Workload is a variant of.

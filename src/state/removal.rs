@@ -70,6 +70,9 @@ impl State {
             Kind::ClusterQueue => self.remove_cluster_queue(name),
             Kind::LocalQueue => self.remove_local_queue(key),
             Kind::Workload => self.remove_workload(key),
+            Kind::ProvisioningRequestConfig => self.remove_provisioning_config(name),
+            Kind::ProvisioningRequest => self.remove_provisioning_request(key),
+            Kind::PodTemplate => self.remove_pod_template(key),
             Kind::Job(index) => self.remove_job(index, key),
         }
         self.writes.succeed(kind, key);

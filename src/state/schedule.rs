@@ -77,7 +77,7 @@ impl State {
             self.follow_penalty(key, admitted, false, now);
             return Place::Out;
         }
-        let facts = self.facts(key, record);
+        let facts = self.facts(key, record, now);
         let place = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now).place;
         let placed = if place == Place::Queued { self.queued(key) } else { None };
         if self.assumed.get(key).is_some_and(|a| placed.is_some() && a.uid == record.meta.uid) {
@@ -164,7 +164,7 @@ impl State {
             Item::Job(kind, key) => self.step_job(*kind, key, now),
             Item::ClusterQueue(name) => self.step_cluster_queue(name),
             Item::Flavor(name) => self.step_flavor(name),
-            Item::Check(name) => self.step_check(name),
+            Item::Check(name) => self.step_check(name, now),
             Item::Topology(name) => self.step_topology(name),
             Item::LocalQueue(_) | Item::Cohort(_) => {}
         }

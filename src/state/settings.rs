@@ -87,6 +87,8 @@ pub struct Gates {
     pub queue_labels_on_pods: bool,
     /// `FinishOrphanedWorkloads`: a Workload that lost its owner is finished.
     pub finish_orphans: bool,
+    /// `CleanupProvisioningRequestsOnEviction`: ProvisioningRequests of an evicted Workload go at once.
+    pub clean_requests_on_eviction: bool,
     /// `ReclaimablePods`: pods that will not run again give their quota back.
     pub reclaimable_pods: bool,
     /// `WorkloadIdentifierAnnotations`: an annotation may name the prebuilt Workload, not a label alone.
@@ -99,6 +101,7 @@ impl Default for Gates {
             admission_gated_by: true,
             queue_labels_on_pods: true,
             finish_orphans: true,
+            clean_requests_on_eviction: true,
             reclaimable_pods: true,
             identifier_annotations: true,
         }

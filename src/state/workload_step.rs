@@ -27,7 +27,7 @@ impl State {
             self.send_plain(Kind::Workload, key, Verb::Merge, None, body, Vec::new());
             return;
         }
-        let facts = self.facts(key, record);
+        let facts = self.facts(key, record, now);
         let plan = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now);
         if let Some(due) = plan.due {
             self.timers.wake(Item::Workload(key.clone()), due);
@@ -36,7 +36,7 @@ impl State {
         let explains = plan.notices.iter().any(|n| matches!(n, Notice::Pending(..)));
         let version = &record.meta.resource_version;
         let (verb, subresource, body) = match plan.step {
-            Step::Rest => return,
+            Step::Rest => return self.step_provisioning(key, now),
             Step::Status(status) => (Verb::Apply, Some("status"), status_body(record, &status)),
             Step::Deactivate => (
                 Verb::Merge,
@@ -143,7 +143,14 @@ impl State {
             }
             WriteOutcome::NotFound => {
                 self.undo(*kind, key, &pending);
-                self.bury(*kind, key, None);
+                if matches!(kind, Kind::ProvisioningRequest | Kind::PodTemplate)
+                    && self.known(*kind, key).is_none()
+                {
+                    // What was to be made has no place: its definition is missing, or the namespace is going.
+                    self.writes.fail(*kind, key, now);
+                } else {
+                    self.bury(*kind, key, None);
+                }
             }
             WriteOutcome::Rejected { code, message } => {
                 self.writes.fail(*kind, key, now);

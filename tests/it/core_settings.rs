@@ -191,6 +191,7 @@ fn a_child_of_an_external_owner_has_no_workload_of_its_own() {
 #[test]
 fn gates_turn_features_off() {
     let off = Gates {
+        clean_requests_on_eviction: false,
         admission_gated_by: false,
         finish_orphans: false,
         reclaimable_pods: false,

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const QUEUES: &str = r#"
+const QUEUES: &str = r"
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
 metadata: {name: f}
@@ -22,7 +22,7 @@ apiVersion: kueue.x-k8s.io/v1beta2
 kind: LocalQueue
 metadata: {name: q}
 spec: {clusterQueue: q}
-"#;
+";
 
 fn job(name: &str) -> String {
     format!(

@@ -26,7 +26,9 @@ mod life;
 mod load;
 mod order;
 mod partial;
+mod predict;
 mod preemption;
+mod provisioning;
 mod quiet;
 mod unreadable;
 
@@ -72,6 +74,7 @@ fn shared() -> Vec<(&'static str, Shared)> {
         preemption::victims_that_end_at_different_times,
         preemption::lent_quota_is_reclaimed,
         partial::a_job_shrinks_to_what_is_free,
+        provisioning::room_is_asked_for_and_answered,
         bad_items::bad_items_stop_no_good_one,
         bad_items::a_missing_queue_appears,
         edits::edits_of_a_pending_job,
@@ -83,6 +86,7 @@ fn shared() -> Vec<(&'static str, Shared)> {
         holds::hold_and_drain_a_local_queue,
         holds::quota_lowered_under_usage,
         crashes::a_second_writer_loses_no_condition,
+        predict::twelve_jobs_are_foretold,
         unreadable::pod_templates_have_the_servers_schema,
         unreadable::large_objects_hold_nobody_up,
         unreadable::a_workload_too_large_to_store_is_told_of,

@@ -77,7 +77,7 @@ static GATES: &[Gate] = &[
     gate("AdmissionFairSharing", true, Switch),
     gate("AdmissionGatedBy", true, Switch),
     gate("AssignQueueLabelsForPods", true, Switch),
-    gate("CleanupProvisioningRequestsOnEviction", true, Absent),
+    gate("CleanupProvisioningRequestsOnEviction", true, Switch),
     gate("ConcurrentAdmission", false, Absent),
     gate("CustomMetricLabels", false, Absent),
     gate("DeferRayServiceFinalizationForRedisCleanup", true, Absent),

@@ -46,24 +46,6 @@ fn refused_with_path_and_reason() {
             "waitForPodsReady: {requeuingStrategy: {backoffBaseSeconds: -1}}",
             "backoffBaseSeconds: must not be negative",
         ),
-        (
-            "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}",
-            "fairSharing.preemptionStrategies: must be LessThanOrEqualToFinalShare",
-        ),
-        ("fairSharing: {}", "fairSharing.preemptionStrategies: must be set"),
-        ("fairSharing: {preemptionStrategies: [Fairest]}", "fairSharing.preemptionStrategies: must be"),
-        (
-            "admissionFairSharing: {usageHalfLifeTime: -1s}",
-            "admissionFairSharing.usageHalfLifeTime: must not be negative",
-        ),
-        (
-            "admissionFairSharing: {usageSamplingInterval: 0s}",
-            "admissionFairSharing.usageSamplingInterval: must be greater than 0",
-        ),
-        (
-            "admissionFairSharing: {resourceWeights: {cpu: -1}}",
-            "admissionFairSharing.resourceWeights.cpu: must be a number",
-        ),
         ("resources: {deviceClassMappings: [{name: a}]}", "resources.deviceClassMappings: the feature"),
         (
             "resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a]}",
@@ -124,8 +106,39 @@ fn refused_with_path_and_reason() {
         ),
     ];
     for (body, reason) in table {
-        let error = parse(&file(body)).expect_err(body);
-        assert!(error.to_string().contains(reason), "{body}: {error}");
+        refused(body, reason);
+    }
+}
+
+fn refused(body: &str, reason: &str) {
+    let error = parse(&file(body)).expect_err(body);
+    assert!(error.to_string().contains(reason), "{body}: {error}");
+}
+
+#[test]
+fn fair_sharing_is_refused_with_path_and_reason() {
+    let table = [
+        (
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}",
+            "fairSharing.preemptionStrategies: must be LessThanOrEqualToFinalShare",
+        ),
+        ("fairSharing: {}", "fairSharing.preemptionStrategies: must be set"),
+        ("fairSharing: {preemptionStrategies: [Fairest]}", "fairSharing.preemptionStrategies: must be"),
+        (
+            "admissionFairSharing: {usageHalfLifeTime: -1s}",
+            "admissionFairSharing.usageHalfLifeTime: must not be negative",
+        ),
+        (
+            "admissionFairSharing: {usageSamplingInterval: 0s}",
+            "admissionFairSharing.usageSamplingInterval: must be greater than 0",
+        ),
+        (
+            "admissionFairSharing: {resourceWeights: {cpu: -1}}",
+            "admissionFairSharing.resourceWeights.cpu: must be a number",
+        ),
+    ];
+    for (body, reason) in table {
+        refused(body, reason);
     }
 }
 

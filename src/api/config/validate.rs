@@ -250,12 +250,12 @@ fn retention(configuration: &Configuration, problems: &mut Problems) {
 /// The strategies must be named, in an order in which each can come into play.
 fn fair_sharing(configuration: &Configuration, problems: &mut Problems) {
     const PATH: &str = "fairSharing.preemptionStrategies";
+    const FINAL: &str = "LessThanOrEqualToFinalShare";
+    const INITIAL: &str = "LessThanInitialShare";
     if let Some(section) = &configuration.fair_sharing {
         let names: Vec<&str> = section.preemption_strategies.iter().map(String::as_str).collect();
         match names.as_slice() {
-            ["LessThanOrEqualToFinalShare"]
-            | ["LessThanInitialShare"]
-            | ["LessThanOrEqualToFinalShare", "LessThanInitialShare"] => {}
+            [FINAL | INITIAL] | [FINAL, INITIAL] => {}
             [] => problems.error(PATH, "must be set"),
             _ => problems.error(
                 PATH,

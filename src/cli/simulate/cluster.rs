@@ -45,14 +45,13 @@ async fn fetch(caller: &Caller, kinds: &[Kind]) -> anyhow::Result<Found> {
         let resource = kind.resource();
         match list(caller, &resource, PAGE).await {
             Ok(objects) => found.objects.extend(objects.into_iter().map(|object| (kind, object))),
-            Err(CallError::Status { code, message, .. }) => {
-                let reason = if code == NOT_FOUND { "the server does not know the kind" } else { &message };
-                found.problems.push(Problem {
-                    place: Place { file: Arc::from("cluster"), line: 0 },
-                    subject: resource.plural.to_owned(),
-                    reason: format!("left out: {reason}"),
-                });
-            }
+            // A kind that is not installed has no objects; without queues there is nothing to simulate.
+            Err(CallError::Status { code: NOT_FOUND, .. }) if kind != Kind::ClusterQueue => {}
+            Err(CallError::Status { message, .. }) => found.problems.push(Problem {
+                place: Place { file: Arc::from("cluster"), line: 0 },
+                subject: resource.plural.to_owned(),
+                reason: format!("left out: {message}"),
+            }),
             Err(error) => return Err(error).with_context(|| resource.plural),
         }
     }

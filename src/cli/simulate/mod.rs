@@ -7,6 +7,7 @@ mod cluster;
 mod inputs;
 
 use std::io::{BufRead, BufWriter, Write};
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -154,7 +155,8 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
         admission: policy::admission(&configuration, &own),
         core,
     };
-    let mut simulation = Simulation::new(options).map_err(anyhow::Error::msg)?;
+    // The process ends soon: taking thousands of objects apart before is for nothing.
+    let mut simulation = ManuallyDrop::new(Simulation::new(options).map_err(anyhow::Error::msg)?);
     if let Some(found) = found {
         found.problems.into_iter().for_each(|problem| simulation.miss(problem));
         // Workloads after the jobs that own them.

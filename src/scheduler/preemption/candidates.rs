@@ -49,7 +49,12 @@ impl Field<'_> {
             return Vec::new();
         }
         let uses = |holder: &Holder| holder.usage.iter().any(|(pair, _)| preemptor.short.contains(pair));
-        let free = |holder: &&Arc<Holder>| holder.leaves_for.is_none() && uses(holder) && allowed(holder);
+        let barred = |holder: &Holder| {
+            !holder.charge.evicted && self.barred.is_some_and(|barred| barred.contains(&holder.key))
+        };
+        let free = |holder: &&Arc<Holder>| {
+            holder.leaves_for.is_none() && uses(holder) && allowed(holder) && !barred(holder)
+        };
         self.holders.of(queue).filter(free).cloned().collect()
     }
 

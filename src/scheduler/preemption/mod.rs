@@ -27,6 +27,8 @@ pub(super) struct Field<'a> {
     /// ClusterQueues whose workloads nobody may take.
     pub(super) inactive: &'a BTreeSet<NodeId>,
     pub(super) order: &'a UsageOrder,
+    /// Those who were evicted for the same workload before.
+    pub(super) barred: Option<&'a BTreeSet<ObjectKey>>,
 }
 
 /// A workload that needs room.

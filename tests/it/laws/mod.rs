@@ -9,11 +9,15 @@
 )]
 
 mod churn;
+mod cluster;
 mod conservation;
 mod contention;
 mod failures;
+mod histories;
 mod model;
+mod plain;
 mod queueing;
 mod scenarios;
 mod strict;
+mod turns;
 mod world;

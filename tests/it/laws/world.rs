@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
-use proptest::test_runner::Config;
+use proptest::test_runner::{Config, RngSeed};
 use sluice::api::ObjectKey;
 use sluice::quota::{FlavorQuotas, Limits, ResourceGroup};
 use sluice::resources::Amount;
@@ -12,6 +12,7 @@ use sluice::scheduler::{
     Workload,
 };
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 pub(super) const FLAVORS: [&str; 2] = ["red", "blue"];
@@ -19,8 +20,20 @@ pub(super) const RESOURCES: [&str; 2] = ["cpu", "gpu"];
 pub(super) const QUEUES: [&str; 4] = ["q0", "q1", "q2", "q3"];
 pub(super) const COHORTS: [&str; 7] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6"];
 
+/// So many cases, times `SLUICE_SOAK`. The seed is printed when a law fails; `PROPTEST_RNG_SEED` replays it.
+#[expect(clippy::disallowed_methods, reason = "says how long to try, and which case again")]
 pub(super) fn config(cases: u32) -> Config {
-    Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() }
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let times = number("SLUICE_SOAK").unwrap_or(1);
+    let seed = number("PROPTEST_RNG_SEED").unwrap_or_else(|| RandomState::new().hash_one(cases));
+    println!("replay with PROPTEST_RNG_SEED={seed} and SLUICE_SOAK={times}");
+    Config {
+        cases: cases.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX)),
+        failure_persistence: None,
+        max_shrink_iters: 2000,
+        rng_seed: RngSeed::Fixed(seed),
+        ..Config::default()
+    }
 }
 
 pub(super) fn limits(nominal: i64, borrowing: Option<i64>, lending: Option<i64>) -> Limits {

@@ -3,4 +3,5 @@
 mod echoes;
 mod laws;
 mod preemption;
+mod provisioning;
 mod world;

@@ -96,7 +96,7 @@ fn fair() -> Settings {
 #[test]
 fn no_pair_preempts_twice() {
     let mut all = 0;
-    for settings in [Settings::default()] {
+    for settings in [Settings::default(), fair()] {
         for seed in seeds(200..220) {
             let mut world = contended(seed, &settings);
             world.endless = true;

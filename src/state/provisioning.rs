@@ -1,0 +1,457 @@
+//! ProvisioningRequests of Workloads: made when quota is reserved, judged by what the autoscaler answers, taken away when
+//! they serve no longer.
+//!
+//! Invariants: the current attempt of a check has at most one request, owned by the Workload; its pod templates are owned
+//! by the request; every delete carries the version that it was decided on.
+
+use super::interface::{Effect, Kind, Verb};
+use super::job_start::pod_set_template;
+use super::queue_status::set_active;
+use super::records::{Meta, OwnerRecord, WorkloadRecord};
+use super::workload_step::delete_options;
+use super::writes::{Purpose, Request};
+use super::{Item, State};
+use crate::api::ObjectKey;
+use crate::api::names;
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::{
+    AdmissionCheckState, CheckState, PodSetMergePolicy, ProvisioningRequestConfigSpec,
+};
+use crate::lifecycle::provisioning::{self, Answer, Need};
+use crate::lifecycle::{conditions, reservation};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A ProvisioningRequest, as far as it counts.
+#[derive(Clone, Debug)]
+struct RequestRecord {
+    meta: Meta,
+    owner: Option<(Arc<str>, ObjectKey)>,
+    spec: RequestSpec,
+    status: RequestStatus,
+}
+
+#[derive(Deserialize)]
+struct RequestObject {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: RequestSpec,
+    #[serde(default)]
+    status: RequestStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RequestSpec {
+    provisioning_class_name: String,
+    parameters: BTreeMap<String, String>,
+    pod_sets: Vec<RequestPodSet>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RequestPodSet {
+    pod_template_ref: TemplateReference,
+    count: i32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct TemplateReference {
+    name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RequestStatus {
+    conditions: Vec<Condition>,
+    provisioning_class_details: BTreeMap<String, String>,
+}
+
+/// Everything around ProvisioningRequests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Provisioning {
+    configs: BTreeMap<Arc<str>, ProvisioningRequestConfigSpec>,
+    requests: BTreeMap<ObjectKey, RequestRecord>,
+    /// Requests by the UID of the Workload that owns them.
+    by_workload: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// Owners of pod templates.
+    templates: BTreeMap<ObjectKey, Arc<str>>,
+}
+
+/// A check of this controller on a Workload, with what its current attempt asks for.
+struct Asked<'a> {
+    state: &'a AdmissionCheckState,
+    config: Option<&'a ProvisioningRequestConfigSpec>,
+    name: String,
+    entries: Vec<(String, i32)>,
+}
+
+impl Provisioning {
+    /// UID and version that are known of a request.
+    pub(super) fn known(&self, key: &ObjectKey) -> Option<(&str, &str)> {
+        let meta = &self.requests.get(key)?.meta;
+        Some((&meta.uid, &meta.resource_version))
+    }
+
+    /// Keys of a kind.
+    pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
+        match kind {
+            Kind::ProvisioningRequest => self.requests.keys().cloned().collect(),
+            Kind::PodTemplate => self.templates.keys().cloned().collect(),
+            _ => self.configs.keys().map(|name| ObjectKey::cluster(name)).collect(),
+        }
+    }
+}
+
+impl State {
+    pub(super) fn take_provisioning_config(&mut self, name: &Arc<str>, spec: ProvisioningRequestConfigSpec) {
+        if self.provisioning.configs.insert(Arc::clone(name), spec.clone()) != Some(spec) {
+            self.provisioning_config_changed();
+        }
+    }
+
+    pub(super) fn remove_provisioning_config(&mut self, name: &str) {
+        if self.provisioning.configs.remove(name).is_some() {
+            self.provisioning_config_changed();
+        }
+    }
+
+    fn provisioning_config_changed(&mut self) {
+        self.dirty.extend(self.checks.keys().cloned().map(Item::Check));
+        let holding = self.workloads.iter().filter(|(_, record)| reservation::holds_quota(&record.status));
+        self.dirty.extend(holding.map(|(key, _)| Item::Workload(key.clone())).collect::<Vec<_>>());
+    }
+
+    pub(super) fn take_provisioning_request(
+        &mut self,
+        key: &ObjectKey,
+        object: &Value,
+    ) -> Result<(), String> {
+        let read = RequestObject::deserialize(object).map_err(|error| error.to_string())?;
+        let owner = OwnerRecord::of(&read.metadata).filter(|owner| owner.kind == "Workload");
+        let owner = owner.map(|owner| (owner.uid, ObjectKey::new(&key.namespace, &owner.name)));
+        self.remove_provisioning_request(key);
+        if let Some((uid, _)) = &owner {
+            self.provisioning.by_workload.entry(uid.clone()).or_default().insert(key.clone());
+        }
+        let meta = Meta::of(&read.metadata);
+        let record = RequestRecord { meta, owner, spec: read.spec, status: read.status };
+        self.provisioning.requests.insert(key.clone(), record);
+        self.owner_of_request_changed(key);
+        Ok(())
+    }
+
+    pub(super) fn remove_provisioning_request(&mut self, key: &ObjectKey) {
+        self.owner_of_request_changed(key);
+        let record = self.provisioning.requests.remove(key);
+        if let Some((uid, _)) = record.and_then(|record| record.owner) {
+            super::ingest::take_from(&mut self.provisioning.by_workload, &uid, key);
+        }
+    }
+
+    fn owner_of_request_changed(&mut self, key: &ObjectKey) {
+        let owner = self.provisioning.requests.get(key).and_then(|record| record.owner.clone());
+        if let Some((_, workload)) = owner {
+            self.dirty.insert(Item::Workload(workload));
+        }
+    }
+
+    pub(super) fn take_pod_template(&mut self, key: &ObjectKey, metadata: &ObjectMeta) {
+        let owner = OwnerRecord::of(metadata).filter(|owner| owner.kind == "ProvisioningRequest");
+        match owner {
+            Some(owner) => drop(self.provisioning.templates.insert(key.clone(), owner.uid)),
+            None => self.remove_pod_template(key),
+        }
+    }
+
+    pub(super) fn remove_pod_template(&mut self, key: &ObjectKey) {
+        self.provisioning.templates.remove(key);
+    }
+
+    /// Whether a check is of this controller.
+    fn is_provisioning(&self, check: &str) -> bool {
+        self.checks
+            .get(check)
+            .is_some_and(|check| check.object.spec.controller_name == provisioning::CONTROLLER)
+    }
+
+    /// The configuration that a check of this controller refers to, if it exists.
+    fn provisioning_config(&self, check: &str) -> Option<&ProvisioningRequestConfigSpec> {
+        let spec = &self.checks.get(check)?.object.spec;
+        let parameters =
+            spec.parameters.as_ref().filter(|reference| reference.kind == "ProvisioningRequestConfig");
+        self.provisioning.configs.get(parameters?.name.as_str())
+    }
+
+    /// The status of a check of this controller as a merge patch; none if it stands or the check is another's.
+    pub(super) fn provisioning_check_status(&self, name: &str, now: Timestamp) -> Option<Value> {
+        let record = self.checks.get(name).filter(|record| !record.meta.deleting)?;
+        if !self.is_provisioning(name) {
+            return None;
+        }
+        let config = self.provisioning_config(name);
+        let (reason, message) = match config {
+            Some(_) => ("Active", "The admission check is active"),
+            None => {
+                ("BadParametersRef", "The admission check refers to no ProvisioningRequestConfig that exists")
+            }
+        };
+        let mut conditions = record.object.status.conditions.clone();
+        set_active(&mut conditions, config.is_some(), reason, message, record.meta.generation, now);
+        (conditions != record.object.status.conditions).then(|| {
+            json!({
+                "metadata": {"resourceVersion": record.meta.resource_version},
+                "status": {"conditions": conditions},
+            })
+        })
+    }
+
+    /// Checks of this controller on a Workload that holds quota and is not on its way out.
+    fn asked<'a>(&'a self, record: &'a WorkloadRecord) -> Vec<Asked<'a>> {
+        let holds = reservation::holds_quota(&record.status)
+            && !conditions::is_true(&record.status, ConditionType::Evicted);
+        if !holds || record.status.admission_checks.is_empty() {
+            return Vec::new();
+        }
+        let ask = |state: &'a AdmissionCheckState| {
+            let config = self.provisioning_config(&state.name);
+            let policy = config.and_then(|config| config.pod_set_merge_policy);
+            let needs = needs(record, policy);
+            let entries = config.map(|config| provisioning::entries(config, &needs)).unwrap_or_default();
+            let attempt = provisioning::attempt(state);
+            let name = provisioning::request_name(&record.meta.key.name, &state.name, attempt);
+            Asked { state, config, name, entries }
+        };
+        let checks = record.status.admission_checks.iter();
+        checks.filter(|state| self.is_provisioning(&state.name)).map(ask).collect()
+    }
+
+    /// States of the checks of this controller that are not what they should be by the answers so far.
+    pub(super) fn provisioned(&self, record: &WorkloadRecord, now: Timestamp) -> Vec<AdmissionCheckState> {
+        let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
+        let judge = |asked: Asked<'_>| {
+            let request = self.request_of(record, &asked);
+            let seen = request.map(|request| provisioning::Request {
+                name: &asked.name,
+                class: &request.spec.provisioning_class_name,
+                answer: request.answer(admitted),
+                details: &request.status.provisioning_class_details,
+            });
+            let Asked { state, config, entries, .. } = &asked;
+            provisioning::judge(state, *config, entries, seen.as_ref(), record.active, now)
+        };
+        self.asked(record).into_iter().filter_map(judge).collect()
+    }
+
+    /// The request of the current attempt, as long as it asks for what is needed.
+    fn request_of(&self, record: &WorkloadRecord, asked: &Asked<'_>) -> Option<&RequestRecord> {
+        let key =
+            ObjectKey { namespace: record.meta.key.namespace.clone(), name: Arc::from(asked.name.as_str()) };
+        let request = self.provisioning.requests.get(&key)?;
+        let ours = request.owner.as_ref().is_some_and(|(uid, _)| *uid == record.meta.uid);
+        let fits = asked.state.state == CheckState::Ready || request.asks_for(record, asked);
+        Some(request).filter(|_| ours && fits)
+    }
+
+    /// Sends the next write around the requests of a Workload: what is not needed goes, what is needed is made.
+    pub(super) fn step_provisioning(&mut self, key: &ObjectKey, now: Timestamp) {
+        let Some(record) = self.workloads.get(key).cloned() else { return };
+        let asked = self.asked(&record);
+        let owned = self.provisioning.by_workload.get(&record.meta.uid);
+        if asked.is_empty() && owned.is_none() {
+            return;
+        }
+        let evicted = conditions::is_true(&record.status, ConditionType::Evicted);
+        let kept = evicted && !self.settings.gates.clean_requests_on_eviction;
+        let wanted: BTreeSet<ObjectKey> = asked
+            .iter()
+            .filter(|asked| !asked.entries.is_empty())
+            .filter_map(|asked| Some(self.request_of(&record, asked)?.meta.key.clone()))
+            .collect();
+        let stale: Vec<Meta> = owned
+            .into_iter()
+            .flatten()
+            .filter(|request| !kept && !wanted.contains(*request))
+            .filter_map(|request| Some(self.provisioning.requests.get(request)?.meta.clone()))
+            .filter(|meta| !meta.deleting)
+            .collect();
+        let mut writes: Vec<(Kind, ObjectKey, Verb, Value)> = stale
+            .into_iter()
+            .map(|meta| (Kind::ProvisioningRequest, meta.key.clone(), Verb::Delete, delete_options(&meta)))
+            .collect();
+        let mut lacking = false;
+        for asked in asked.iter().filter(|asked| asked.state.state == CheckState::Pending) {
+            let Some(config) = asked.config.filter(|_| !asked.entries.is_empty()) else { continue };
+            match self.request_of(&record, asked) {
+                None => writes.push(request_of(&record, asked, config)),
+                Some(request) => {
+                    let templates = asked.entries.iter().map(|(set, _)| (set, request.template(set)));
+                    let missing: Vec<(String, ObjectKey)> = templates
+                        .filter(|(_, template)| !self.provisioning.templates.contains_key(template))
+                        .map(|(set, template)| (set.clone(), template))
+                        .collect();
+                    lacking |= !missing.is_empty() && self.raw_workload(key).is_none();
+                    for (set, template) in missing {
+                        let body = self.template_body(&record, request, &set, &template);
+                        writes.extend(body.map(|body| (Kind::PodTemplate, template, Verb::Create, body)));
+                    }
+                }
+            }
+        }
+        if lacking {
+            self.effects.push(Effect::Refetch { kind: Kind::Workload, key: key.clone() });
+        }
+        for (kind, target, verb, body) in writes {
+            self.send_for_workload(key, kind, target, verb, body, now);
+        }
+    }
+
+    fn send_for_workload(
+        &mut self,
+        workload: &ObjectKey,
+        kind: Kind,
+        key: ObjectKey,
+        verb: Verb,
+        body: Value,
+        now: Timestamp,
+    ) {
+        let item = Item::Workload(workload.clone());
+        if self.writes.may_write(kind, &key, now) {
+            let (purpose, on_behalf_of) = (Purpose::Plain, Some(item));
+            let tell = Vec::new();
+            self.send(Request { kind, key, verb, subresource: None, body, purpose, tell, on_behalf_of });
+        } else if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
+            self.timers.wake(item, until);
+        }
+    }
+
+    /// The Workload as it came with the delta at hand.
+    fn raw_workload(&self, key: &ObjectKey) -> Option<&Value> {
+        self.raw_workload.as_ref().filter(|(known, _)| known == key).map(|(_, object)| object)
+    }
+
+    /// The pod template of an entry: that of the Workload with what its flavors add.
+    fn template_body(
+        &self,
+        record: &WorkloadRecord,
+        request: &RequestRecord,
+        pod_set: &str,
+        key: &ObjectKey,
+    ) -> Option<Value> {
+        let raw = self.raw_workload(&record.meta.key)?;
+        let sets = raw.pointer("/spec/podSets").and_then(Value::as_array)?;
+        let set = sets.iter().find(|set| set.get("name").and_then(Value::as_str) == Some(pod_set))?;
+        let mut template = set.get("template").cloned()?;
+        let infos = self.granted_infos(record).ok()??;
+        let info = infos.iter().find(|info| *info.name == *pod_set)?;
+        pod_set_template(&mut template, &info.template);
+        Some(json!({
+            "apiVersion": "v1",
+            "kind": "PodTemplate",
+            "metadata": {
+                "name": key.name,
+                "namespace": key.namespace,
+                "labels": {names::MANAGED_LABEL: "true"},
+                "ownerReferences": [{
+                    "apiVersion": Kind::ProvisioningRequest.resource().api_version(),
+                    "kind": "ProvisioningRequest",
+                    "name": request.meta.key.name,
+                    "uid": request.meta.uid,
+                    "controller": true,
+                }],
+            },
+            "template": template,
+        }))
+    }
+}
+
+impl RequestRecord {
+    fn answer(&self, admitted: bool) -> Answer {
+        let conditions = &self.status.conditions;
+        let said: Vec<_> =
+            conditions.iter().map(|c| (c.type_.as_str(), c.status == "True", c.message.as_str())).collect();
+        Answer::of(&said, admitted)
+    }
+
+    fn template(&self, pod_set: &str) -> ObjectKey {
+        let name = provisioning::template_name(&self.meta.key.name, pod_set);
+        ObjectKey { namespace: self.meta.key.namespace.clone(), name: Arc::from(name) }
+    }
+
+    /// Whether the request is the one that would be made now.
+    fn asks_for(&self, record: &WorkloadRecord, asked: &Asked<'_>) -> bool {
+        let Some(config) = asked.config else { return false };
+        let entry = |(set, count): &(String, i32)| RequestPodSet {
+            pod_template_ref: TemplateReference { name: provisioning::template_name(&asked.name, set) },
+            count: *count,
+        };
+        let entries: Vec<RequestPodSet> = asked.entries.iter().map(entry).collect();
+        !self.meta.deleting
+            && self.spec.provisioning_class_name == config.provisioning_class_name
+            && self.spec.parameters == provisioning::parameters(config, &record.parameters)
+            && self.spec.pod_sets == entries
+    }
+}
+
+/// What the pod sets of a Workload ask for with the counts that were granted.
+fn needs(record: &WorkloadRecord, policy: Option<PodSetMergePolicy>) -> Vec<Need> {
+    let granted = |name: &str| {
+        let admission = record.status.admission.as_ref()?;
+        admission.pod_set_assignments.iter().find(|set| set.name == name)?.count
+    };
+    let need = |set: &super::records::PodSetRecord| {
+        let containers = set.spec.containers.iter().chain(set.spec.init_containers.iter().flatten());
+        let asked = containers.filter_map(|c| c.resources.as_ref()?.requests.as_ref());
+        let resources: BTreeSet<&String> = asked.flat_map(BTreeMap::keys).collect();
+        Need {
+            name: set.name.to_string(),
+            count: granted(&set.name).unwrap_or(set.count),
+            resources: resources.into_iter().cloned().collect(),
+            likeness: match policy {
+                None => String::new(),
+                Some(PodSetMergePolicy::IdenticalPodTemplates) => format!("{:?}", set.shape),
+                Some(PodSetMergePolicy::IdenticalWorkloadSchedulingRequirements) => {
+                    provisioning::digest(&serde_json::to_vec(&*set.spec).unwrap_or_default())
+                }
+            },
+        }
+    };
+    record.pod_sets.iter().map(need).collect()
+}
+
+fn request_of(
+    record: &WorkloadRecord,
+    asked: &Asked<'_>,
+    config: &ProvisioningRequestConfigSpec,
+) -> (Kind, ObjectKey, Verb, Value) {
+    let key =
+        ObjectKey { namespace: record.meta.key.namespace.clone(), name: Arc::from(asked.name.as_str()) };
+    let entry = |(set, count): &(String, i32)| json!({"podTemplateRef": {"name": provisioning::template_name(&asked.name, set)}, "count": count});
+    let body = json!({
+        "apiVersion": Kind::ProvisioningRequest.resource().api_version(),
+        "kind": "ProvisioningRequest",
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": {names::MANAGED_LABEL: "true"},
+            "ownerReferences": [{
+                "apiVersion": Kind::Workload.resource().api_version(),
+                "kind": "Workload",
+                "name": record.meta.key.name,
+                "uid": record.meta.uid,
+                "controller": true,
+            }],
+        },
+        "spec": {
+            "provisioningClassName": config.provisioning_class_name,
+            "parameters": provisioning::parameters(config, &record.parameters),
+            "podSets": asked.entries.iter().map(entry).collect::<Vec<_>>(),
+        },
+    });
+    (Kind::ProvisioningRequest, key, Verb::Create, body)
+}

@@ -1,0 +1,199 @@
+//! Long histories of everything that happens to a cluster: I1, I2, I3, I7, I8, I10, I11, I18, I19, I20, I25.
+
+use super::cluster::{Cluster, Event, event, pair, settings, start};
+use super::plain::{PAIRS, node_of};
+use super::turns::cycle;
+use super::world::{COHORTS, QUEUES, config, key};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use sluice::resources::Amount;
+use sluice::scheduler::{EngineSettings, FairStrategy, NodeRef, Outcome};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+fn name_of(node: usize) -> NodeRef {
+    match COHORTS.get(node) {
+        Some(name) => NodeRef::Cohort(Arc::from(*name)),
+        None => NodeRef::ClusterQueue(Arc::from(QUEUES[node - COHORTS.len()])),
+    }
+}
+
+/// I1 at every node.
+fn same_usage(cluster: &Cluster) -> TestCaseResult {
+    let sums = cluster.plain.figures(cluster.held.values().map(|(queue, usage)| (*queue, usage)));
+    for node in 0..COHORTS.len() + QUEUES.len() {
+        let found = cluster.engine.usage(&name_of(node));
+        for at in 0..PAIRS {
+            let found = found.get(&pair(at)).map_or(0, |figures| figures.usage.wide());
+            prop_assert_eq!(found, sums.usage[node][at], "I1: usage of node {}", node);
+        }
+    }
+    for queue in (0..QUEUES.len()).filter(|queue| cluster.specs.contains_key(queue)) {
+        for at in 0..PAIRS {
+            let free = cluster.plain.available(&sums, node_of(queue), at).max(0);
+            prop_assert_eq!(
+                cluster.engine.available(QUEUES[queue], &pair(at)),
+                Amount::from_wide(free),
+                "I1: free to {}",
+                queue
+            );
+        }
+    }
+    Ok(())
+}
+
+/// I7: everyone waits or holds quota, in one place.
+fn one_place(cluster: &Cluster) -> TestCaseResult {
+    let waiting = cluster.waiting();
+    for name in &waiting {
+        prop_assert!(cluster.engine.workload(&key(name)).is_some(), "I7: {} is lost", name);
+        prop_assert!(cluster.engine.charge_of(&key(name)).is_none(), "I7: {} holds quota", name);
+    }
+    for name in cluster.held.keys() {
+        prop_assert!(cluster.engine.workload(&key(name)).is_none(), "I7: {} waits", name);
+        prop_assert!(cluster.engine.charge_of(&key(name)).is_some(), "I7: {} holds nothing", name);
+    }
+    let counted: usize = QUEUES.iter().map(|queue| cluster.engine.pending(queue).total()).sum();
+    prop_assert_eq!(counted, waiting.len());
+    Ok(())
+}
+
+fn play(cluster: &mut Cluster, events: &[Event]) -> TestCaseResult {
+    for event in events {
+        cluster.happen(event);
+        if matches!(event, Event::Cycle) {
+            cycle(cluster)?;
+        }
+        one_place(cluster)?;
+        same_usage(cluster)?;
+    }
+    Ok(())
+}
+
+/// Nothing happens any more but cycles, and victims that end one after the other: each pair is evicted at most once (I20),
+/// and it comes to rest.
+fn rest(cluster: &mut Cluster, ends: &[usize]) -> TestCaseResult {
+    let mut pairs: BTreeSet<(String, String)> = BTreeSet::new();
+    for round in 0..400 {
+        let mut turns = 0;
+        while cluster.engine.has_work() {
+            let going: BTreeSet<String> = cluster.evicted().collect();
+            for pair in cycle(cluster)? {
+                if going.contains(&pair.1) {
+                    continue;
+                }
+                prop_assert!(!pairs.contains(&pair), "I20: {:?} for the second time", pair);
+                pairs.insert(pair);
+            }
+            turns += 1;
+            prop_assert!(turns < 300, "I11: cycles without end");
+        }
+        if cluster.evicted().next().is_none() {
+            return at_rest(cluster);
+        }
+        cluster.happen(&Event::End(ends[round % ends.len()]));
+    }
+    Err(TestCaseError::fail("I20: evictions without end"))
+}
+
+fn at_rest(cluster: &mut Cluster) -> TestCaseResult {
+    prop_assert_eq!(cluster.engine.cycle(cluster.now), Vec::new(), "I11: at rest nothing is decided");
+    prop_assert_eq!(cluster.kept(), std::collections::BTreeMap::new(), "I19: kept though everyone has gone");
+    for name in cluster.waiting() {
+        let open =
+            cluster.specs.contains_key(&super::cluster::queue_at(&cluster.wanted[&name].cluster_queue));
+        let judged = cluster.engine.verdict(&key(&name)).is_some();
+        let strict = cluster.is_behind_a_strict_head(&name);
+        prop_assert!(judged || !open || strict, "I25: {} waits without a word", name);
+    }
+    same_usage(cluster)?;
+    nobody_overlooked(cluster)
+}
+
+/// I8: each of those that wait is put into an engine that has seen nothing but the present state, beside the first of every
+/// StrictFIFO queue: nobody is admitted.
+fn nobody_overlooked(cluster: &Cluster) -> TestCaseResult {
+    let strict = |queue: &usize| cluster.specs.get(queue).is_some_and(|spec| spec.rules.strict);
+    let firsts: Vec<_> = (0..QUEUES.len())
+        .filter(strict)
+        .filter_map(|queue| {
+            cluster.engine.pending_in_order(QUEUES[queue]).first().map(|first| (*first).clone())
+        })
+        .collect();
+    for name in cluster.waiting() {
+        let waiting = &cluster.wanted[&name];
+        let queue = super::cluster::queue_at(&waiting.cluster_queue);
+        if !cluster.specs.contains_key(&queue) || (strict(&queue) && !firsts.contains(waiting)) {
+            continue;
+        }
+        let mut fresh = cluster.afresh();
+        for one in firsts.iter().chain([waiting]) {
+            fresh.engine.enqueue(one.clone());
+        }
+        for _ in 0..30 {
+            if !fresh.engine.has_work() {
+                break;
+            }
+            for decision in fresh.engine.cycle(fresh.now) {
+                let taken = matches!(decision.outcome, Outcome::Admitted(_));
+                let told = cluster.engine.verdict(&key(&name)).map(ToString::to_string);
+                prop_assert!(
+                    !taken,
+                    "I8: {name} waits ({told:?}, parked {}), but {} is admitted at once beside {:?}",
+                    cluster.engine.is_parked(&key(&name)),
+                    decision.key,
+                    cluster.held
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fair() -> impl Strategy<Value = EngineSettings> {
+    let (last, first) = (FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare);
+    prop::sample::select(vec![vec![], vec![last], vec![first], vec![last, first]])
+        .prop_map(|strategies| settings(Some(strategies)))
+}
+
+fn events(config: u32) -> impl Strategy<Value = Vec<Event>> {
+    prop::collection::vec(event(config), 20..120)
+}
+
+fn ends() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(0..14_usize, 1..6)
+}
+
+fn whole(settings: EngineSettings, start: &[Event], events: &[Event], ends: &[usize]) -> TestCaseResult {
+    let mut cluster = Cluster::new(settings);
+    play(&mut cluster, start)?;
+    play(&mut cluster, events)?;
+    rest(&mut cluster, ends)
+}
+
+proptest! {
+    #![proptest_config(config(500))]
+
+    #[test]
+    fn all_laws_hold_in_classic_histories(start in start(), events in events(1), ends in ends()) {
+        whole(settings(None), &start, &events, &ends)?;
+    }
+
+    #[test]
+    fn all_laws_hold_in_fair_histories(settings in fair(), start in start(), events in events(1), ends in ends()) {
+        whole(settings, &start, &events, &ends)?;
+    }
+
+    #[test]
+    fn i10_the_same_history_gives_the_same_decisions(settings in fair(), classic: bool, start in start(), events in events(2)) {
+        let settings = if classic { super::cluster::settings(None) } else { settings };
+        let mut twins = [Cluster::new(settings.clone()), Cluster::new(settings)];
+        for event in start.iter().chain(&events) {
+            let [one, other] = twins.each_mut().map(|cluster| {
+                cluster.happen(event);
+                if matches!(event, Event::Cycle) { cluster.plain_cycle() } else { Vec::new() }
+            });
+            prop_assert_eq!(one, other);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The quota rules a third time, over plain arrays: fast enough to be asked after every step of a long history.
+//!
+//! Nodes are numbered, cohorts first; every parent has a smaller number, so that one walk backwards sums a tree up.
+
+use super::world::{COHORTS, QUEUES};
+
+/// Flavor times two plus resource.
+pub(super) const PAIRS: usize = 4;
+
+/// An amount of each flavor and resource.
+pub(super) type Amounts = [i128; PAIRS];
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Quota {
+    pub(super) nominal: i128,
+    pub(super) borrowing: Option<i128>,
+    pub(super) lending: Option<i128>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Node {
+    pub(super) parent: Option<usize>,
+    pub(super) quotas: [Quota; PAIRS],
+}
+
+/// The configuration of the tree.
+#[derive(Clone, Debug)]
+pub(super) struct Plain {
+    pub(super) nodes: Vec<Node>,
+}
+
+/// Sums of all nodes.
+pub(super) struct Figures {
+    pub(super) subtree: Vec<Amounts>,
+    pub(super) local: Vec<Amounts>,
+    pub(super) usage: Vec<Amounts>,
+}
+
+/// Number of a queue among the nodes.
+pub(super) const fn node_of(queue: usize) -> usize {
+    COHORTS.len() + queue
+}
+
+impl Plain {
+    pub(super) fn new() -> Self {
+        Self { nodes: vec![Node::default(); COHORTS.len() + QUEUES.len()] }
+    }
+
+    /// Everything that follows from what queues hold.
+    pub(super) fn figures<'a>(&self, held: impl Iterator<Item = (usize, &'a Amounts)>) -> Figures {
+        let zero = vec![[0; PAIRS]; self.nodes.len()];
+        let mut sums = Figures { subtree: zero.clone(), local: zero.clone(), usage: zero };
+        for (queue, amounts) in held {
+            for (sum, amount) in sums.usage[node_of(queue)].iter_mut().zip(amounts) {
+                *sum += amount;
+            }
+        }
+        for (at, node) in self.nodes.iter().enumerate().rev() {
+            for (pair, quota) in node.quotas.iter().enumerate() {
+                sums.subtree[at][pair] += quota.nominal;
+                let subtree = sums.subtree[at][pair];
+                let local = quota.lending.map_or(0, |lending| (subtree - lending).max(0));
+                sums.local[at][pair] = local;
+                if let Some(up) = node.parent {
+                    sums.subtree[up][pair] += subtree - local;
+                    sums.usage[up][pair] += (sums.usage[at][pair] - local).max(0);
+                }
+            }
+        }
+        sums
+    }
+
+    pub(super) fn available(&self, sums: &Figures, at: usize, pair: usize) -> i128 {
+        let (subtree, local, usage) = (sums.subtree[at][pair], sums.local[at][pair], sums.usage[at][pair]);
+        let Some(up) = self.nodes[at].parent else {
+            return subtree - usage;
+        };
+        let above = self.available(sums, up, pair);
+        let limit = self.nodes[at].quotas[pair].borrowing;
+        let own = limit.map(|limit| subtree - local - (usage - local).max(0) + limit);
+        (local - usage).max(0) + own.map_or(above, |own| own.min(above))
+    }
+
+    /// Whether a queue can take so much more.
+    pub(super) fn fits(&self, sums: &Figures, queue: usize, wanted: &Amounts) -> bool {
+        let at = node_of(queue);
+        (0..PAIRS).all(|pair| wanted[pair] == 0 || wanted[pair] <= self.available(sums, at, pair).max(0))
+    }
+
+    /// The same without going beyond what the queue owns.
+    pub(super) fn fits_own(&self, sums: &Figures, queue: usize, wanted: &Amounts) -> bool {
+        let at = node_of(queue);
+        let own =
+            |pair: usize| wanted[pair] == 0 || sums.usage[at][pair] + wanted[pair] <= sums.subtree[at][pair];
+        self.fits(sums, queue, wanted) && (0..PAIRS).all(own)
+    }
+
+    /// The way from a queue to its root.
+    pub(super) fn path(&self, queue: usize) -> Vec<usize> {
+        std::iter::successors(Some(node_of(queue)), |at| self.nodes[*at].parent).collect()
+    }
+}

@@ -1,0 +1,153 @@
+//! Workloads that ask a cluster autoscaler for room, which a double plays as the tests say.
+
+use super::laws::{cluster, job};
+use super::world::{World, condition};
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::state::{Kind, Settings};
+
+/// The cluster of the laws, with a check on queue `a` that asks for room.
+fn asking(seed: u64, managed: &[&str]) -> World {
+    let mut world = cluster(seed, &Settings::default());
+    let spec = json!({
+        "provisioningClassName": "check-capacity",
+        "parameters": {"a": "1"},
+        "managedResources": managed,
+        "retryStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 2, "backoffMaxSeconds": 4},
+        "podSetUpdates": {"nodeSelector": [{"key": "group", "valueFromProvisioningClassDetail": "group"}]},
+    });
+    world.create(Kind::ProvisioningRequestConfig, json!({"metadata": {"name": "config"}, "spec": spec}));
+    let spec = json!({
+        "controllerName": "kueue.x-k8s.io/provisioning-request",
+        "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "config"},
+    });
+    world.create(Kind::AdmissionCheck, json!({"metadata": {"name": "room"}, "spec": spec}));
+    world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("a"), |queue| {
+        queue["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "room"}]});
+    });
+    world
+}
+
+fn turns(world: &mut World, until: impl Fn(&World) -> bool) {
+    for _ in 0..6_000 {
+        if until(world) {
+            return;
+        }
+        world.step();
+    }
+    let all: Vec<&Value> = world.server.all(Kind::Workload).map(|w| &w["status"]).collect();
+    panic!("it does not come to it: {all:#?}");
+}
+
+fn request(world: &World) -> Option<Value> {
+    world.server.all(Kind::ProvisioningRequest).next().cloned()
+}
+
+/// The autoscaler answers.
+fn answer(world: &mut World, kind: &str, message: &str) {
+    let request = request(world).unwrap();
+    let key = sluice::simulate::server::key_of(&request);
+    let stamp = world.stamp();
+    world.server.edit(Kind::ProvisioningRequest, &key, |request| {
+        request["status"] = json!({
+            "provisioningClassDetails": {"group": "g7"},
+            "conditions": [{"type": kind, "status": "True", "reason": kind, "message": message,
+                "lastTransitionTime": stamp}],
+        });
+    });
+}
+
+fn workload(world: &World) -> Value {
+    world.server.all(Kind::Workload).next().cloned().unwrap_or_default()
+}
+
+fn check_state(world: &World) -> Option<String> {
+    let found = workload(world);
+    found.pointer("/status/admissionChecks/0/state").and_then(Value::as_str).map(str::to_owned)
+}
+
+#[test]
+fn a_job_starts_where_room_was_made() {
+    for seed in 0..5 {
+        let mut world = asking(seed, &[]);
+        let mut asked = job("j", "a", 1);
+        asked["metadata"]["annotations"] = json!({"provreq.kueue.x-k8s.io/b": "2"});
+        world.create(Kind::Job(0), asked);
+        turns(&mut world, |world| world.server.all(Kind::PodTemplate).count() == 1);
+        let made = request(&world).unwrap();
+        assert_eq!(made["spec"]["parameters"], json!({"a": "1", "b": "2"}), "{made}");
+        let template = world.server.all(Kind::PodTemplate).next().unwrap();
+        assert_eq!(made["spec"]["podSets"][0]["podTemplateRef"]["name"], template["metadata"]["name"]);
+        assert_eq!(template["template"]["spec"]["nodeSelector"], json!({"pool": "f"}));
+        assert_eq!(template["template"]["spec"]["containers"][0]["image"], "x");
+        assert_eq!(condition(&workload(&world), "Admitted"), Some("False"));
+        answer(&mut world, "Provisioned", "there is room");
+        turns(&mut world, |world| condition(&workload(world), "Admitted") == Some("True"));
+        turns(&mut world, |world| world.server.all(Kind::Job(0)).any(|job| job["spec"]["suspend"] == false));
+        let started = world.server.all(Kind::Job(0)).next().unwrap();
+        let pods = &started["spec"]["template"];
+        assert_eq!(pods["spec"]["nodeSelector"], json!({"pool": "f", "group": "g7"}));
+        let consumes = &pods["metadata"]["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"];
+        assert_eq!(*consumes, made["metadata"]["name"]);
+        assert!(world.settle(20_000), "seed {seed}");
+        assert_eq!(world.server.all(Kind::ProvisioningRequest).count(), 0, "seed {seed}: a request is left");
+    }
+}
+
+/// The first attempt fails and is repeated after its wait, the second ends the workload for good.
+#[test]
+fn failures_are_repeated_as_often_as_configured() {
+    let mut world = asking(3, &[]);
+    world.create(Kind::Job(0), job("j", "a", 1));
+    turns(&mut world, |world| request(world).is_some());
+    let first = request(&world).unwrap()["metadata"]["name"].clone();
+    answer(&mut world, "Failed", "no room");
+    turns(&mut world, |world| condition(&workload(world), "Evicted") == Some("True"));
+    let failed = world.now;
+    turns(&mut world, |world| request(world).is_some_and(|request| request["metadata"]["name"] != first));
+    assert!(world.now.duration_since(failed).as_secs() >= 1, "the wait was not kept");
+    let again = workload(&world);
+    assert_eq!(again.pointer("/status/admissionChecks/0/retryCount"), Some(&json!(1)), "{again}");
+    answer(&mut world, "Failed", "no room again");
+    turns(&mut world, |world| workload(world)["spec"]["active"] == false);
+    assert!(world.events.iter().any(|(_, reason)| reason == "AdmissionCheckRejected"), "{:?}", world.events);
+}
+
+#[test]
+fn what_is_not_managed_starts_without_asking() {
+    let mut world = asking(4, &["example.com/gpu"]);
+    world.create(Kind::Job(0), job("j", "a", 1));
+    assert!(world.settle(20_000));
+    assert_eq!(world.server.all(Kind::ProvisioningRequest).count(), 0);
+    assert_eq!(check_state(&world).as_deref(), Some("Ready"));
+}
+
+/// Room that is taken away again stops a Workload that runs.
+#[test]
+fn revoked_room_stops_the_workload() {
+    let mut world = asking(5, &[]);
+    world.endless = true;
+    world.create(Kind::Job(0), job("j", "a", 1));
+    turns(&mut world, |world| request(world).is_some());
+    answer(&mut world, "Provisioned", "there is room");
+    turns(&mut world, |world| condition(&workload(world), "Admitted") == Some("True"));
+    answer(&mut world, "CapacityRevoked", "the room is gone");
+    turns(&mut world, |world| workload(world)["spec"]["active"] == false);
+    turns(&mut world, |world| condition(&workload(world), "QuotaReserved") == Some("False"));
+}
+
+/// A check without its configuration keeps the queue closed, and opens it when the configuration comes.
+#[test]
+fn a_check_without_configuration_is_not_active() {
+    let mut world = asking(6, &[]);
+    world.server.delete(Kind::ProvisioningRequestConfig, &ObjectKey::cluster("config"), world.now);
+    let active = |world: &World| {
+        let check =
+            world.server.get(Kind::AdmissionCheck, &ObjectKey::cluster("room")).cloned().unwrap_or_default();
+        condition(&check, "Active").map(str::to_owned)
+    };
+    turns(&mut world, |world| active(world).as_deref() == Some("False"));
+    let spec = json!({"provisioningClassName": "check-capacity"});
+    world.create(Kind::ProvisioningRequestConfig, json!({"metadata": {"name": "config"}, "spec": spec}));
+    turns(&mut world, |world| active(world).as_deref() == Some("True"));
+}
