@@ -161,7 +161,7 @@ pub struct WorkloadStatus {
     /// State of the admission checks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub admission_checks: Vec<AdmissionCheckState>,
-    /// Effective requests while pending.
+    /// Effective requests while pending: alike for all Workloads of one template.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schemars(with = "Vec<PodSetRequest>")]
     pub resource_requests: Arc<[PodSetRequest]>,
