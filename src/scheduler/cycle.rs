@@ -135,8 +135,14 @@ impl Engine {
 
     /// What was kept for a workload no longer serves it: it is judged again without.
     fn give_up(&mut self, entry: &Entry, turn: &mut Turn) -> Outcome {
+        let root = self.root_of(entry);
+        if turn.moved.contains(&root) {
+            // It was judged before that: two who give up for each other in turn would never come to an end.
+            self.pending.keep(&entry.queue, entry.class, None);
+            return skipped("The workload no longer fits after processing another workload");
+        }
         self.cancel_earmark(entry.key());
-        turn.moved.insert(self.root_of(entry));
+        turn.moved.insert(root);
         skipped("What was kept for the workload no longer serves it")
     }
 
