@@ -30,6 +30,8 @@ struct Turn {
     moved: BTreeSet<NodeId>,
     /// Trees with claims of blocked heads.
     claims: BTreeMap<NodeId, BTreeSet<Arc<str>>>,
+    /// Trees where more is free in the plan than at the start of this cycle.
+    eased: BTreeSet<NodeId>,
     /// Those who must go since this cycle.
     victims: BTreeSet<ObjectKey>,
 }
@@ -135,8 +137,15 @@ impl Engine {
 
     /// What was kept for a workload no longer serves it: it is judged again without.
     fn give_up(&mut self, entry: &Entry, turn: &mut Turn) -> Outcome {
+        let root = self.root_of(entry);
+        if turn.moved.contains(&root) {
+            // It was judged before that: two who give up for each other in turn would never come to an end.
+            self.pending.keep(&entry.queue, entry.class, None);
+            return skipped("The workload no longer fits after processing another workload");
+        }
         self.cancel_earmark(entry.key());
-        turn.moved.insert(self.root_of(entry));
+        turn.moved.insert(root);
+        turn.eased.insert(root);
         skipped("What was kept for the workload no longer serves it")
     }
 
@@ -224,7 +233,9 @@ impl Engine {
         turn: &mut Turn,
     ) -> Outcome {
         let overlaps = targets.iter().any(|target| turn.victims.contains(target.key()));
-        if overlaps && self.settings.gates.recompute_on_overlap {
+        // What others of this cycle have freed may make some of the targets needless.
+        let eased = turn.eased.contains(&self.root_of(entry));
+        if eased || (overlaps && self.settings.gates.recompute_on_overlap) {
             let picks = std::mem::take(&mut plan.judgement.picks);
             let again = self.judge(&entry.queue, &entry.workload, None, Some(&picks));
             let Some((judged, victims)) = again else {

@@ -7,6 +7,7 @@ use super::outcome::{Grant, PodSetGrant};
 use super::timeline::{Entry, Happening, Subject};
 use super::world::Simulation;
 use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
 use crate::api::v1beta2::Admission;
 use crate::quota::NodeRef;
 use crate::state::Kind;
@@ -355,11 +356,13 @@ fn why(verdict: Option<Explanation>, told: Explanation) -> Explanation {
     }
 }
 
-/// Why a Workload waits, in the condition's words.
+/// Why a Workload waits, in the condition's words; without a condition nobody has judged it yet.
 fn told(workload: &Value) -> Explanation {
-    let word = |field: &str| {
-        condition(workload, "QuotaReserved").map(|c| text(c, field).to_owned()).unwrap_or_default()
+    let Some(condition) = condition(workload, "QuotaReserved") else {
+        let reason = PendingReason::PendingEvaluation.as_str().to_owned();
+        return Explanation { reason, ..Explanation::default() };
     };
+    let word = |field: &str| text(condition, field).to_owned();
     Explanation { reason: word("/reason"), message: word("/message"), ..Explanation::default() }
 }
 

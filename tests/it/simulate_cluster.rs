@@ -260,6 +260,25 @@ fn who_waits_is_told_why_with_numbers() {
 }
 
 #[test]
+fn who_was_not_looked_at_says_so() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "2", &json!({"queueingStrategy": "StrictFIFO"})));
+    objects.push(job("holder", "q", 1, &json!({})));
+    let mut simulation = empty();
+    simulation.add(manifests(&objects));
+    for (name, pods) in [("large", 2), ("small", 1)] {
+        simulation.settle();
+        simulation.change(name, manifests(&[job(name, "q", pods, &json!({}))]));
+    }
+    simulation.settle();
+    let end = report(&simulation);
+    let told = |at: usize| (end["pending"][at]["job"].clone(), end["pending"][at]["reason"].clone());
+    assert_eq!(told(0), (json!("team/large"), json!("WaitingForQuota")));
+    assert_eq!(told(1), (json!("team/small"), json!("PendingEvaluation")));
+    assert_eq!(end["pending"][1]["ahead"], 1);
+}
+
+#[test]
 fn what_no_queue_holds_is_told_of() {
     let mut free = job("free", "q", 1, &json!({}));
     free["metadata"]["labels"] = json!({});

@@ -48,7 +48,9 @@ impl Field<'_> {
         if self.inactive.contains(&queue) {
             return Vec::new();
         }
-        let uses = |holder: &Holder| holder.usage.iter().any(|(pair, _)| preemptor.short.contains(pair));
+        let uses = |holder: &Holder| {
+            holder.usage.iter().any(|(pair, amount)| *amount > 0 && preemptor.short.contains(pair))
+        };
         let barred = |holder: &Holder| {
             !holder.charge.evicted && self.barred.is_some_and(|barred| barred.contains(&holder.key))
         };

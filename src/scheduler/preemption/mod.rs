@@ -93,7 +93,8 @@ impl Field<'_> {
     /// Whether the usage fits the plan of the preemptor's queue.
     fn fits(&self, preemptor: &Preemptor, borrowing: bool) -> bool {
         let node = preemptor.queue.node;
-        preemptor.usage.iter().all(|(pair, amount)| {
+        // Where nothing is asked for, it does not matter who is beyond what.
+        preemptor.usage.iter().filter(|(_, amount)| *amount > 0).all(|(pair, amount)| {
             let own = borrowing || !self.tree.borrows_with(node, *pair, *amount, Layer::Planned);
             own && *amount <= self.tree.available(node, *pair, Layer::Planned).max(0)
         })
