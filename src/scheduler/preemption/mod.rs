@@ -29,6 +29,15 @@ pub(super) struct Field<'a> {
     pub(super) order: &'a UsageOrder,
     /// Those who were evicted for the same workload before.
     pub(super) barred: Option<&'a BTreeSet<ObjectKey>>,
+    /// What was found before. The plan is the same at every question, and who asks as well.
+    pub(super) known: Vec<Known>,
+}
+
+/// A choice that was made: for which usage, short of what, and who must go.
+pub(super) struct Known {
+    usage: Usage,
+    short: Vec<PairId>,
+    targets: Vec<Target>,
 }
 
 /// A workload that needs room.
@@ -59,7 +68,15 @@ impl Target {
 impl Field<'_> {
     /// Victims with whom gone the preemptor fits; none if there is no such choice.
     pub(super) fn targets(&mut self, preemptor: &Preemptor) -> Vec<Target> {
-        if self.settings.fair_sharing.is_some() { self.fair(preemptor) } else { self.classic(preemptor) }
+        let same = |known: &&Known| known.usage == *preemptor.usage && known.short == preemptor.short;
+        if let Some(known) = self.known.iter().find(same) {
+            return known.targets.clone();
+        }
+        let fair = self.settings.fair_sharing.is_some();
+        let targets = if fair { self.fair(preemptor) } else { self.classic(preemptor) };
+        let (usage, short) = (preemptor.usage.clone(), preemptor.short.to_vec());
+        self.known.push(Known { usage, short, targets: targets.clone() });
+        targets
     }
 
     /// Whether a ClusterQueue may evict at all, so that a look for victims is worth while.
