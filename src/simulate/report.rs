@@ -54,6 +54,8 @@ pub struct Ending {
     pub seconds: f64,
     /// Whether nothing more is to be expected.
     pub settled: bool,
+    /// Whether it was given up: nothing but evictions that repeat themselves was to be expected.
+    pub endless: bool,
 }
 
 /// A Workload that holds quota.
@@ -184,7 +186,11 @@ impl Simulation {
         problems.sort_by(|a, b| a.place.cmp(&b.place));
         let over = workloads.iter().filter(|w| is_true(w, "Finished"));
         let mut report = Report {
-            ending: Ending { seconds: self.elapsed().as_secs_f64(), settled: self.settled },
+            ending: Ending {
+                seconds: self.elapsed().as_secs_f64(),
+                settled: self.settled,
+                endless: self.endless,
+            },
             timeline: self.timeline.entries.clone(),
             finished: over.map(|w| Subject::of(w)).collect(),
             queues: self.queue_rows(),
