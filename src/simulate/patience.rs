@@ -33,7 +33,7 @@ impl Patience {
             match entry.event {
                 Happening::Finished => self.renew(),
                 Happening::Evicted | Happening::Preempted => {
-                    self.evictions = self.evictions.saturating_add(1)
+                    self.evictions = self.evictions.saturating_add(1);
                 }
                 _ => {}
             }
