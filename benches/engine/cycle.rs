@@ -21,12 +21,16 @@ pub(crate) fn cycle(c: &mut Criterion) {
         b.iter_custom(|times| {
             let mut spent = std::time::Duration::ZERO;
             for _ in 0..times {
-                heads.iter().for_each(|head| engine.enqueue(head.clone()));
+                for head in &heads {
+                    engine.enqueue(head.clone());
+                }
                 let start = std::time::Instant::now();
                 let decisions = one(&mut engine);
                 spent += start.elapsed();
                 assert_eq!(decisions, heads.len(), "one decision for each head");
-                heads.iter().for_each(|head| engine.forget(&head.key));
+                for head in &heads {
+                    engine.forget(&head.key);
+                }
                 engine.take_explained(usize::MAX);
             }
             spent

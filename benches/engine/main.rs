@@ -1,6 +1,8 @@
 //! Figures of the engine: memory of a pending workload, one cycle of a busy cluster, one event and the time from an event
 //! to its decision at growing numbers of pending workloads, and the search for victims.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
 mod cycle;
 mod event;
 mod memory;

@@ -273,16 +273,12 @@ impl Tournament {
 
     /// The queue and the cohort of the largest shares below a cohort. Nodes that do not borrow are not looked at again, but
     /// for the preemptor's side; nor are queues without candidates.
-    fn largest(
-        &mut self,
-        field: &Field,
-        cohort: NodeId,
-    ) -> (Option<(NodeId, Share)>, Option<(NodeId, Share)>) {
+    fn largest(&mut self, field: &Field, cohort: NodeId) -> (Option<Standing>, Option<Standing>) {
         let side = |node| Side { node, is_queue: is_queue(field, node), standing: None };
         let sides = self.sides.entry(cohort);
         let sides = sides.or_insert_with(|| field.tree.children(cohort).map(side).collect());
         let mut queue: Option<(NodeId, Share, usize)> = None;
-        let mut inner: Option<(NodeId, Share)> = None;
+        let mut inner: Option<Standing> = None;
         sides.retain_mut(|side| {
             let node = side.node;
             let first = || self.candidates.get(&node)?.front().map(|placed| placed.place);
@@ -308,6 +304,9 @@ impl Tournament {
         (queue.map(|(node, share, _)| (node, share)), inner)
     }
 }
+
+/// A node with its share.
+type Standing = (NodeId, Share);
 
 /// Whether a share is larger, or equal and preferred.
 fn exceeds(share: Share, other: Share, preferred: impl FnOnce() -> bool) -> bool {
