@@ -76,6 +76,8 @@ impl Manager {
             .arg("--config")
             .arg(file("yaml"))
             .args(&settings.flags)
+            // As the shipped Deployment has it.
+            .env("MALLOC_ARENA_MAX", "1")
             .current_dir(plane.folder());
         let process = Process::start("sluice", &mut command, &file("log"), &plane.guard)?;
         Ok(Self { process, settings, health, metrics })

@@ -112,8 +112,11 @@ pub async fn follow(
     loop {
         match stream.try_next().await {
             Ok(Some(event)) => {
-                failures = 0;
-                health.absent.store(false, Ordering::Release);
+                // Init is told before the server is asked: it is no answer.
+                if !matches!(event, Event::Init) {
+                    failures = 0;
+                    health.absent.store(false, Ordering::Release);
+                }
                 let synced = matches!(event, Event::InitDone);
                 if deltas.send(delta(kind, resource, event)).await.is_err() {
                     return;

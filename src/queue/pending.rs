@@ -95,6 +95,15 @@ impl Class {
     fn first(&self) -> Option<&OrderKey> {
         self.members.keys().next()
     }
+
+    fn is_active(&self) -> bool {
+        self.parked.is_none()
+    }
+
+    /// Whether it can block a StrictFIFO queue.
+    fn blocks(&self) -> bool {
+        self.parked.as_ref().is_none_or(|parked| !parked.aside)
+    }
 }
 
 /// How many workloads wait.
@@ -110,6 +119,17 @@ impl PendingCounts {
     /// All of them.
     pub const fn total(self) -> usize {
         self.active.saturating_add(self.inadmissible)
+    }
+
+    /// So many are active from now on, or not any more.
+    const fn turn(&mut self, number: usize, active: bool) {
+        let (from, to) = if active {
+            (&mut self.inadmissible, &mut self.active)
+        } else {
+            (&mut self.active, &mut self.inadmissible)
+        };
+        *from = from.saturating_sub(number);
+        *to = to.saturating_add(number);
     }
 }
 
@@ -237,16 +257,39 @@ impl Pending {
         None
     }
 
-    /// Applies a change to a class with the indexes kept in step.
+    /// Changes what is known of a class, not its members, with the indexes kept in step as far as they are concerned.
     pub(super) fn update<T>(&mut self, id: ClassId, change: impl FnOnce(&mut Class) -> T) -> Option<T> {
-        self.unlist(id);
-        let answer = self.classes.get_mut(&id).map(change);
-        self.list(id);
-        answer
+        let class = self.classes.get_mut(&id)?;
+        let before = (class.is_active(), class.blocks());
+        let answer = change(class);
+        let after = (class.is_active(), class.blocks());
+        if before == after {
+            return Some(answer);
+        }
+        let (first, number) = (class.first().cloned()?, class.members.len());
+        let name = (Arc::clone(&class.key.namespace), Arc::clone(&class.key.local_queue));
+        let entry = (self.ranks.get(&name).copied().unwrap_or_default(), first, id);
+        if before.0 != after.0 {
+            let local = self.local.entry(name).or_default();
+            self.counts.turn(number, after.0);
+            local.turn(number, after.0);
+        }
+        for (was, is, index) in [(before.1, after.1, &mut self.all), (before.0, after.0, &mut self.active)] {
+            match (was, is) {
+                (false, true) => index.insert(entry.clone()),
+                (true, false) => index.remove(&entry),
+                _ => false,
+            };
+        }
+        Some(answer)
     }
 
     /// Active classes of which whatever is found for one holds as well; none in a StrictFIFO queue, where they wait anyway.
     pub(super) fn like(&self, id: ClassId) -> Vec<ClassId> {
+        // As many likenesses as classes: every class is the only one of its kind.
+        if self.alike.len() == self.classes.len() {
+            return Vec::new();
+        }
         let best_effort = self.strategy == QueueingStrategy::BestEffortFIFO;
         let class = self.classes.get(&id).filter(|_| best_effort);
         let all = class.and_then(|class| self.alike.get(&class.key.likeness())).into_iter().flatten();
@@ -294,10 +337,10 @@ impl Pending {
             return;
         };
         let rank = self.rank(&class.key);
-        if class.parked.as_ref().is_none_or(|parked| !parked.aside) {
+        if class.blocks() {
             self.all.insert((rank, first.clone(), id));
         }
-        if class.parked.is_none() {
+        if class.is_active() {
             self.active.insert((rank, first, id));
         }
         self.count(id, usize::saturating_add);

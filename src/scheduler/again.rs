@@ -137,6 +137,7 @@ impl Engine {
             order: &self.order,
             topology: &mut self.topology,
             barred: self.taken.victims(root, &again.workload.key),
+            known: Vec::new(),
         };
         let targets = field.targets(&Preemptor {
             queue,

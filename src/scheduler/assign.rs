@@ -181,10 +181,10 @@ impl<'a, 'f> Search<'a, 'f> {
 
     fn names(&self, pick: &Pick) -> Arc<str> {
         let sets = pick.members.iter().filter_map(|at| self.question.pod_sets.get(*at));
-        match &*sets.map(|set| &set.name).collect::<Vec<_>>() {
-            [one] => Arc::clone(one),
-            names => Arc::from(names.iter().map(|name| &***name).collect::<Vec<_>>().join(", ")),
+        if let (Some(first), [_]) = (sets.clone().next(), &*pick.members) {
+            return Arc::clone(&first.name);
         }
+        Arc::from(sets.map(|set| &*set.name).collect::<Vec<_>>().join(", "))
     }
 
     /// The best flavor of a resource group; it takes part in the assignment from here on.

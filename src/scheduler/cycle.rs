@@ -51,6 +51,8 @@ pub(super) struct Turn {
     moved: BTreeSet<NodeId>,
     /// Trees with claims of blocked heads.
     claims: BTreeMap<NodeId, BTreeSet<Arc<str>>>,
+    /// Trees where more is free in the plan than at the start of this cycle.
+    eased: BTreeSet<NodeId>,
     /// Those who must go since this cycle.
     pub(super) victims: BTreeSet<ObjectKey>,
     /// Those that were given places in a second pass, with what they hold then and what of it is new.
@@ -163,14 +165,21 @@ impl Engine {
 
     /// What was kept for a workload no longer serves it: it is judged again without.
     fn give_up(&mut self, entry: &Entry, turn: &mut Turn) -> Outcome {
+        let root = self.root_of(entry);
+        if turn.moved.contains(&root) {
+            // It was judged before that: two who give up for each other in turn would never come to an end.
+            self.pending.keep(&entry.queue, entry.class, None);
+            return skipped("The workload no longer fits after processing another workload");
+        }
         self.cancel_earmark(entry.key());
-        turn.moved.insert(self.root_of(entry));
+        turn.moved.insert(root);
+        turn.eased.insert(root);
         skipped("What was kept for the workload no longer serves it")
     }
 
     fn process_fit(&mut self, entry: &Entry, plan: Plan, turn: &mut Turn) -> Outcome {
         let root = self.root_of(entry);
-        let short = self.lacking(entry, &plan, &[], Layer::Planned);
+        let short = self.short_in_plan(entry, &plan, &[], turn);
         if short.only_places() && self.settings.gates.recompute_topology {
             return self.process_again(entry, plan, turn);
         }
@@ -261,7 +270,9 @@ impl Engine {
         turn: &mut Turn,
     ) -> Outcome {
         let overlaps = targets.iter().any(|target| turn.victims.contains(target.key()));
-        if overlaps && self.settings.gates.recompute_on_overlap {
+        // What others of this cycle have freed may make some of the targets needless.
+        let eased = turn.eased.contains(&self.root_of(entry));
+        if eased || (overlaps && self.settings.gates.recompute_on_overlap) {
             let picks = std::mem::take(&mut plan.judgement.picks);
             let again = self.judge(&entry.queue, &entry.workload, None, Some(&picks));
             let Some((judged, victims)) = again else {
@@ -283,7 +294,7 @@ impl Engine {
         if entry.workload.gated {
             return self.park_gated(entry, plan);
         }
-        let short = self.lacking(entry, &plan, &targets, Layer::Planned);
+        let short = self.short_in_plan(entry, &plan, &targets, turn);
         if short.only_places() && self.settings.gates.recompute_topology && !again {
             return self.process_again(entry, plan, turn);
         }
@@ -357,6 +368,20 @@ impl Engine {
         let verdict = self.keep_room(entry, plan, verdict, victims, turn.now);
         let victims = targets.iter().filter_map(|target| self.preemption_of(target.key()));
         Outcome::Preempting(verdict, victims.map(|preemption| preemption.victim).collect())
+    }
+
+    /// What of a plan there is no room for. Claims of blocked heads do not count against one for whom room is kept: it came
+    /// first, and would try again for ever.
+    fn short_in_plan(&mut self, entry: &Entry, plan: &Plan, targets: &[Target], turn: &Turn) -> Lacking {
+        let claims: &[Portion] = if self.earmarks.contains_key(entry.key()) { &turn.reserved } else { &[] };
+        for claim in claims {
+            self.shift(claim, -1, Layer::Planned);
+        }
+        let short = self.lacking(entry, plan, targets, Layer::Planned);
+        for claim in claims {
+            self.shift(claim, 1, Layer::Planned);
+        }
+        short
     }
 
     /// What of a plan could not be had, with targets gone and without what the workload has itself already.

@@ -84,6 +84,15 @@ impl Engine {
         Some(earmark)
     }
 
+    /// Nothing is kept for those who wait in a queue that admits nothing.
+    pub(super) fn cancel_earmarks_of(&mut self, queue: &str) {
+        let of = |key: &&ObjectKey| self.pending.workload(key).is_some_and(|w| *w.cluster_queue == *queue);
+        let keys: Vec<ObjectKey> = self.earmarks.keys().filter(of).cloned().collect();
+        for key in keys {
+            self.cancel_earmark(&key);
+        }
+    }
+
     /// Lets go of earmarks that are too old; those workloads are judged anew.
     pub fn expire_earmarks(&mut self, now: Timestamp) {
         let old = |earmark: &Earmark| now.duration_since(earmark.since) >= PATIENCE;

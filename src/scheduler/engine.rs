@@ -157,6 +157,9 @@ impl Engine {
             (Some(_), Some(inactive)) => Some(inactive.verdict(queue)),
             (None, _) => Some(missing(queue)).filter(|_| self.pending.counts(queue).total() > 0),
         };
+        if verdict.is_some() {
+            self.cancel_earmarks_of(queue);
+        }
         set(&mut self.closed, queue, verdict);
         for local in self.order.of_queue(queue) {
             self.rank(&local, queue);

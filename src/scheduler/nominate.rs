@@ -120,6 +120,7 @@ impl Engine {
             order: &self.order,
             topology: &mut self.topology,
             barred: self.taken.victims(root, &workload.key),
+            known: Vec::new(),
         };
         let question = Question {
             workload,
@@ -148,7 +149,7 @@ pub(super) fn found(plan: Plan, targets: Vec<Target>, topology: &mut Cluster) ->
             let Judgement { usage, borrows, reason, blockers, waits, cursor, stand, .. } = plan.judgement;
             let stand = Arc::new(topology.footprint(&stand.occupancies()));
             let claim = mode.needs_room().then_some(Claim { usage, borrows, stand });
-            let verdict = Verdict { reason, blockers, text: Arc::from("") };
+            let verdict = Verdict { reason, blockers, text: Arc::default() };
             Found::Short(Box::new(Short { verdict, waits, claim, aside: false, cursor }))
         }
     }
@@ -157,17 +158,14 @@ pub(super) fn found(plan: Plan, targets: Vec<Target>, topology: &mut Cluster) ->
 /// Judges the whole workload, and if that is not to be had, as many pods of it as are.
 fn judge_with_partial(field: &mut Field, question: &Question) -> (Plan, Vec<Target>) {
     let (mut full, targets) = judge_once(field, question);
-    let fewer: Vec<i32> = question
-        .pod_sets
-        .iter()
-        .map(|set| set.min_count.map_or(0, |least| set.count.saturating_sub(least).max(0)))
-        .collect();
-    let total: i32 = fewer.iter().fold(0, |sum, less| sum.saturating_add(*less));
+    let fewer = |set: &PodSet| set.min_count.map_or(0, |least| set.count.saturating_sub(least).max(0));
+    let total: i32 = question.pod_sets.iter().fold(0, |sum, set| sum.saturating_add(fewer(set)));
     let pod_sets = Arc::clone(&question.workload.pod_sets);
     let enough = full.mode == Mode::Fit || !targets.is_empty() || total == 0;
     if enough || !field.settings.gates.partial_admission {
         return (Plan { judgement: full, pod_sets }, targets);
     }
+    let fewer: Vec<i32> = question.pod_sets.iter().map(fewer).collect();
     // Where fewer pods could be admitted, what the whole asks for is not what it waits for.
     full.waits.freed.extend(full.waits.needs.keys().copied());
     let (mut low, mut high, mut best) = (0, total.saturating_add(1), None);

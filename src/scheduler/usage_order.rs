@@ -127,6 +127,13 @@ impl UsageOrder {
         Some(key)
     }
 
+    /// The time from which what is in use counts, unless there is one.
+    pub(super) fn begin(&mut self, local: &ObjectKey, now: Timestamp) {
+        if let Some(local) = self.locals.get_mut(local) {
+            local.config.sampled_at.get_or_insert(now);
+        }
+    }
+
     /// Takes a sample of what is in use.
     pub(super) fn sample(
         &mut self,

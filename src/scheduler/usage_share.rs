@@ -44,6 +44,11 @@ impl Engine {
         self.order.owing(workload)
     }
 
+    /// From now on what a LocalQueue uses counts, unless that has begun already.
+    pub fn begin_sampling(&mut self, key: &ObjectKey, now: Timestamp) {
+        self.order.begin(key, now);
+    }
+
     /// Takes a sample of what a LocalQueue uses.
     pub fn sample_usage(
         &mut self,

@@ -12,6 +12,7 @@ mod locate;
 mod manifest;
 mod objects;
 mod outcome;
+mod patience;
 mod replay;
 mod report;
 mod runs;

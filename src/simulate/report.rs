@@ -7,6 +7,7 @@ use super::outcome::{Grant, PodSetGrant};
 use super::timeline::{Entry, Happening, Subject};
 use super::world::Simulation;
 use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
 use crate::api::v1beta2::Admission;
 use crate::quota::NodeRef;
 use crate::state::Kind;
@@ -53,6 +54,8 @@ pub struct Ending {
     pub seconds: f64,
     /// Whether nothing more is to be expected.
     pub settled: bool,
+    /// Whether it was given up: nothing but evictions that repeat themselves was to be expected.
+    pub endless: bool,
 }
 
 /// A Workload that holds quota.
@@ -183,7 +186,11 @@ impl Simulation {
         problems.sort_by(|a, b| a.place.cmp(&b.place));
         let over = workloads.iter().filter(|w| is_true(w, "Finished"));
         let mut report = Report {
-            ending: Ending { seconds: self.elapsed().as_secs_f64(), settled: self.settled },
+            ending: Ending {
+                seconds: self.elapsed().as_secs_f64(),
+                settled: self.settled,
+                endless: self.endless,
+            },
             timeline: self.timeline.entries.clone(),
             finished: over.map(|w| Subject::of(w)).collect(),
             queues: self.queue_rows(),
@@ -355,11 +362,13 @@ fn why(verdict: Option<Explanation>, told: Explanation) -> Explanation {
     }
 }
 
-/// Why a Workload waits, in the condition's words.
+/// Why a Workload waits, in the condition's words; without a condition nobody has judged it yet.
 fn told(workload: &Value) -> Explanation {
-    let word = |field: &str| {
-        condition(workload, "QuotaReserved").map(|c| text(c, field).to_owned()).unwrap_or_default()
+    let Some(condition) = condition(workload, "QuotaReserved") else {
+        let reason = PendingReason::PendingEvaluation.as_str().to_owned();
+        return Explanation { reason, ..Explanation::default() };
     };
+    let word = |field: &str| text(condition, field).to_owned();
     Explanation { reason: word("/reason"), message: word("/message"), ..Explanation::default() }
 }
 

@@ -1,8 +1,9 @@
 //! The other side of admission: jobs that run, end in virtual time, and stop when they are told to.
 //!
-//! Pods are ready at once. How long they run says the annotation `sluice.dev/run-for` of the pod template or of the object,
-//! or else the default; without either they never end. `sluice.dev/exit-code` other than 0 makes a job fail, and
-//! `sluice.dev/terminate-after` says how long pods take to go.
+//! Pods are ready at once, or after `sluice.dev/ready-after`. How long they run says the annotation `sluice.dev/run-for` of
+//! the pod template or of the object, or else the default; without either they never end. `sluice.dev/exit-code` other than 0
+//! makes a job fail, and `sluice.dev/terminate-after` says how long pods take to go. Whoever made a Workload without a job
+//! tells of its pods in its status, as the core does for jobs.
 
 use super::objects::{condition, has_owner, is_true, key_of, set, set_condition, text};
 use crate::api::ObjectKey;
@@ -15,15 +16,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const RUN_FOR: &str = "sluice.dev/run-for";
 const EXIT_CODE: &str = "sluice.dev/exit-code";
+const READY_AFTER: &str = "sluice.dev/ready-after";
 const TERMINATE_AFTER: &str = "sluice.dev/terminate-after";
+
+const PODS_READY: &str = "PodsReady";
 
 type Id = (Kind, ObjectKey);
 
 /// What happens to a job next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
     /// Its pods start.
     Start,
+    /// Its pods are ready.
+    Ready,
     /// Its pods are gone.
     Stop,
     /// It has run long enough.
@@ -35,8 +41,8 @@ pub(super) enum Turn {
 pub(super) struct Runs {
     /// How long those run that do not say it themselves.
     default: Option<SignedDuration>,
-    due: BTreeSet<(Timestamp, Id)>,
-    turns: BTreeMap<Id, (Timestamp, Turn)>,
+    due: BTreeSet<(Timestamp, Turn, Id)>,
+    turns: BTreeMap<Id, BTreeMap<Turn, Timestamp>>,
 }
 
 impl Runs {
@@ -49,10 +55,7 @@ impl Runs {
         let id = (kind, key_of(object));
         match kind {
             Kind::Job(_) => self.observe_job(id, object, now),
-            Kind::Workload => {
-                self.observe_workload(id, object, now);
-                None
-            }
+            Kind::Workload => self.observe_workload(id, object, now),
             _ => None,
         }
     }
@@ -69,40 +72,71 @@ impl Runs {
                     self.forget(&id);
                     return Some(Turn::Stop);
                 }
-                if self.turns.get(&id).is_none_or(|(_, turn)| *turn != Turn::Stop) {
+                if self.due_at(&id, Turn::Stop).is_none() {
+                    self.forget(&id);
                     self.schedule(id, now.checked_add(wait).unwrap_or(Timestamp::MAX), Turn::Stop);
                 }
             }
             (true, false) => self.forget(&id),
             (false, false) => {
+                self.forget(&id);
                 self.schedule_end(id, job, now, now);
                 return Some(Turn::Start);
             }
             (false, true) => {
-                if self.turns.get(&id).is_none_or(|(_, turn)| *turn != Turn::End) {
-                    let since = text(job, "/status/startTime").parse().unwrap_or(now);
-                    self.schedule_end(id, job, since, now);
+                let since = text(job, "/status/startTime").parse().unwrap_or(now);
+                if self.due_at(&id, Turn::End).is_none() {
+                    self.forget(&id);
+                    self.schedule_end(id.clone(), job, since, now);
                 }
+                let ready = job.pointer("/status/ready").and_then(Value::as_i64).unwrap_or(0);
+                return self.get_ready(id, job, ready >= parallelism(job), since, now);
             }
         }
         None
     }
 
     /// A Workload that no job stands behind runs itself.
-    fn observe_workload(&mut self, id: Id, workload: &Value, now: Timestamp) {
+    fn observe_workload(&mut self, id: Id, workload: &Value, now: Timestamp) -> Option<Turn> {
         let runs =
             is_true(workload, "Admitted") && !is_true(workload, "Evicted") && !is_true(workload, "Finished");
         if has_owner(workload) || !runs {
             self.forget(&id);
-        } else if !self.turns.contains_key(&id) {
-            let since = condition(workload, "Admitted").map(|c| text(c, "/lastTransitionTime"));
-            let since = since.and_then(|text| text.parse().ok()).filter(|since| *since != stored(now).0);
-            self.schedule_end(id, workload, since.unwrap_or(now), now);
+            return None;
         }
+        let since = condition(workload, "Admitted").map(|c| text(c, "/lastTransitionTime"));
+        let since = since.and_then(|text| text.parse().ok()).filter(|since| *since != stored(now).0);
+        let since = since.unwrap_or(now);
+        if self.due_at(&id, Turn::End).is_none() {
+            self.schedule_end(id.clone(), workload, since, now);
+        }
+        // Without the condition nobody asks whether they are.
+        let ready = condition(workload, PODS_READY).is_none() || is_true(workload, PODS_READY);
+        self.get_ready(id, workload, ready, since, now)
+    }
+
+    /// Pods that run are ready now or later.
+    fn get_ready(
+        &mut self,
+        id: Id,
+        object: &Value,
+        ready: bool,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Option<Turn> {
+        if ready || self.due_at(&id, Turn::Ready).is_some() {
+            return None;
+        }
+        let wait = annotated(object, READY_AFTER).unwrap_or(SignedDuration::ZERO);
+        let at = since.checked_add(wait).unwrap_or(Timestamp::MAX);
+        if at <= now {
+            return Some(Turn::Ready);
+        }
+        self.schedule(id, at, Turn::Ready);
+        None
     }
 
     fn schedule_end(&mut self, id: Id, object: &Value, since: Timestamp, now: Timestamp) {
-        self.forget(&id);
         if let Some(each) = annotated(object, RUN_FOR).or(self.default) {
             let whole = each.checked_mul(waves(object)).unwrap_or(SignedDuration::MAX);
             self.schedule(id, since.checked_add(whole).unwrap_or(Timestamp::MAX).max(now), Turn::End);
@@ -110,46 +144,51 @@ impl Runs {
     }
 
     fn schedule(&mut self, id: Id, at: Timestamp, turn: Turn) {
-        self.forget(&id);
-        self.due.insert((at, id.clone()));
-        self.turns.insert(id, (at, turn));
+        self.due.insert((at, turn, id.clone()));
+        self.turns.entry(id).or_default().insert(turn, at);
+    }
+
+    fn due_at(&self, id: &Id, turn: Turn) -> Option<Timestamp> {
+        self.turns.get(id)?.get(&turn).copied()
     }
 
     /// Nothing happens to the object any more.
     pub(super) fn forget(&mut self, id: &Id) {
-        if let Some((at, _)) = self.turns.remove(id) {
-            self.due.remove(&(at, id.clone()));
+        for (turn, at) in self.turns.remove(id).into_iter().flatten() {
+            self.due.remove(&(at, turn, id.clone()));
         }
     }
 
     /// The next turn.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        self.due.first().map(|(at, _)| *at)
+        self.due.first().map(|(at, ..)| *at)
     }
 
     /// Whether somebody is on the way out, and until when.
     pub(super) fn next_stop(&self) -> Option<Timestamp> {
-        let stops =
-            self.due.iter().filter(|(_, id)| self.turns.get(id).is_some_and(|(_, t)| *t == Turn::Stop));
-        stops.map(|(at, _)| *at).next()
+        self.due.iter().find(|(_, turn, _)| *turn == Turn::Stop).map(|(at, ..)| *at)
     }
 
     /// When the run of an object ends.
     pub(super) fn end_of(&self, id: &Id) -> Option<Timestamp> {
-        self.turns.get(id).filter(|(_, turn)| *turn == Turn::End).map(|(at, _)| *at)
+        self.due_at(id, Turn::End)
     }
 
     /// Turns whose time has come.
     pub(super) fn take(&mut self, now: Timestamp) -> Vec<(Id, Turn)> {
         let mut taken = Vec::new();
-        while let Some((at, id)) = self.due.pop_first() {
+        while let Some((at, turn, id)) = self.due.pop_first() {
             if at > now {
-                self.due.insert((at, id));
+                self.due.insert((at, turn, id));
                 break;
             }
-            if let Some((_, turn)) = self.turns.remove(&id) {
-                taken.push((id, turn));
+            if let Some(turns) = self.turns.get_mut(&id) {
+                turns.remove(&turn);
+                if turns.is_empty() {
+                    self.turns.remove(&id);
+                }
             }
+            taken.push((id, turn));
         }
         taken
     }
@@ -160,14 +199,23 @@ pub(super) fn carry_out(turn: Turn, kind: Kind, object: &mut Value, now: Timesta
     let time = json!(stored(now));
     let pods = parallelism(object);
     match (kind, turn) {
+        (Kind::Workload, Turn::Ready) => {
+            let (reason, message) = match condition(object, PODS_READY).map(|c| text(c, "/reason")) {
+                Some("WaitForRecovery") => ("Recovered", "All pods are ready again"),
+                _ => ("Started", "All pods reached readiness and the workload is running"),
+            };
+            set_condition(object, PODS_READY, reason, message, now);
+        }
         (Kind::Workload, _) => {
             set_condition(object, "Finished", "Succeeded", "Job finished successfully", now);
         }
         (_, Turn::Start) => {
+            let late = annotated(object, READY_AFTER).is_some_and(|wait| !wait.is_zero());
             set(object, &["status", "active"], json!(pods));
-            set(object, &["status", "ready"], json!(pods));
+            set(object, &["status", "ready"], json!(if late { 0 } else { pods }));
             set(object, &["status", "startTime"], time);
         }
+        (_, Turn::Ready) => set(object, &["status", "ready"], json!(pods)),
         (_, Turn::Stop) => {
             set(object, &["status", "active"], json!(0));
             set(object, &["status", "ready"], json!(0));

@@ -108,7 +108,12 @@ impl Report {
         if !text.is_empty() {
             text.push('\n');
         }
-        let _ = write!(text, "{} ", if self.ending.settled { "Settled" } else { "Stopped" });
+        let how = match (self.ending.settled, self.ending.endless) {
+            (true, _) => "Settled",
+            (_, true) => "Given up",
+            _ => "Stopped",
+        };
+        let _ = write!(text, "{how} ");
         let _ = writeln!(
             text,
             "after {}: {} admitted, {} pending, {} finished, {} preemptions, {} refused.",

@@ -7,6 +7,7 @@
 use super::intake::Intake;
 use super::manifest::{Manifest, Manifests, Problem};
 use super::objects::key_of;
+use super::patience::Patience;
 use super::runs::{Runs, Turn, carry_out};
 use super::server::Server;
 use super::timeline::{Stand, Timeline};
@@ -42,7 +43,7 @@ pub struct Options {
 /// When a simulation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// When nothing happens any more.
+    /// When nothing happens any more, or nothing but evictions that repeat themselves.
     Settled,
     /// After so long at the latest.
     After(SignedDuration),
@@ -63,6 +64,9 @@ pub struct Simulation {
     pub(super) warnings: BTreeMap<(Kind, ObjectKey), String>,
     /// Whether it ended because nothing was to be expected any more.
     pub(super) settled: bool,
+    /// Whether it was given up because it would never end.
+    pub(super) endless: bool,
+    patience: Patience,
     inbox: VecDeque<Delta>,
     /// Writes on jobs and Workloads so far.
     consequences: u64,
@@ -83,6 +87,8 @@ impl Simulation {
             arrivals: BTreeMap::new(),
             warnings: BTreeMap::new(),
             settled: false,
+            endless: false,
+            patience: Patience::default(),
             inbox: VecDeque::new(),
             consequences: 0,
         };
@@ -100,6 +106,9 @@ impl Simulation {
         self.begin();
         while let Some(at) = self.runs.next_stop() {
             self.advance(at);
+            if !self.patience.lasts(&self.timeline.entries, self.server.count()) {
+                return;
+            }
         }
     }
 
@@ -127,6 +136,7 @@ impl Simulation {
     /// Lets time pass.
     pub fn run(&mut self, until: Until) {
         self.begin();
+        (self.settled, self.endless) = (false, false);
         let end = match until {
             Until::Settled => None,
             Until::After(length) => self.start.checked_add(length).ok(),
@@ -151,6 +161,11 @@ impl Simulation {
                 idle += 1;
             } else {
                 (idle, rest) = (0, self.now);
+                let lasts = self.patience.lasts(&self.timeline.entries, self.server.count());
+                if until == Until::Settled && !lasts {
+                    self.endless = true;
+                    return;
+                }
             }
         }
     }
@@ -163,6 +178,7 @@ impl Simulation {
             self.turn(kind, &key, turn);
         }
         while let Some(entry) = self.arrivals.first_entry().filter(|entry| *entry.key() <= self.now) {
+            self.patience.renew();
             for manifest in entry.remove() {
                 self.admit(manifest);
             }
@@ -291,6 +307,7 @@ impl Simulation {
     /// Applies a change on top of what is there.
     pub fn change(&mut self, what: &str, manifests: Manifests) {
         self.timeline.note_change(what, self.elapsed());
+        self.patience.renew();
         self.add(manifests);
     }
 }

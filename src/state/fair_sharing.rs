@@ -49,7 +49,8 @@ impl State {
             return;
         }
         let last = self.engine.past_usage(key).and_then(|queue| queue.sampled_at);
-        let due = last.map_or(now, |last| backoff::after(last, interval));
+        self.engine.begin_sampling(key, now);
+        let due = backoff::after(last.unwrap_or(now), interval);
         if due > now {
             self.timers.wake(Item::LocalQueue(key.clone()), due);
             return;
@@ -84,7 +85,7 @@ impl State {
             known.consumed.iter().filter_map(|(name, used)| Some((name.to_string(), text(*used)?)));
         let consumed: BTreeMap<String, Text> = consumed.collect();
         let told = old.and_then(|old| old.admission_fair_sharing_status.as_ref());
-        if told.is_some_and(|told| told.consumed_resources == consumed) {
+        if told.map_or(consumed.is_empty(), |told| told.consumed_resources == consumed) {
             return old.cloned();
         }
         Some(LocalQueueFairSharingStatus {

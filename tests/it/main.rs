@@ -24,6 +24,7 @@ mod shell_certificates;
 mod shell_executor;
 mod shell_lease;
 mod shell_server;
+mod shell_watch;
 mod sim;
 mod simulate_cluster;
 mod simulate_command;

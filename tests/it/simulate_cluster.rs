@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::admission::AdmissionSettings;
+use sluice::lifecycle::pods_ready::Limits;
 use sluice::simulate::{Manifests, Options, Simulation, Until};
 use sluice::state::Settings;
 
@@ -98,14 +99,14 @@ fn jobs_run_one_after_the_other_in_virtual_time() {
             "3600.0 admitted team/late",
         ]
     );
-    assert_eq!(end["ending"], json!({"seconds": 3600.0, "settled": true}));
+    assert_eq!(end["ending"], json!({"seconds": 3600.0, "settled": true, "endless": false}));
     assert_eq!(end["finished"].as_array().unwrap().len(), 2);
     assert_eq!(end["admitted"][0]["job"], "team/late");
     assert!(end["admitted"][0].get("endsAt").is_none(), "it never ends: {end}");
     assert_eq!(end, run(Until::Settled), "the same input gives the same history");
 
     let early = run(Until::After(SignedDuration::from_secs(605)));
-    assert_eq!(early["ending"], json!({"seconds": 605.0, "settled": false}));
+    assert_eq!(early["ending"], json!({"seconds": 605.0, "settled": false, "endless": false}));
     assert_eq!(early["admitted"][0]["job"], "team/second");
     assert_eq!(early["admitted"][0]["endsAt"], 690.0);
 }
@@ -260,6 +261,25 @@ fn who_waits_is_told_why_with_numbers() {
 }
 
 #[test]
+fn who_was_not_looked_at_says_so() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "2", &json!({"queueingStrategy": "StrictFIFO"})));
+    objects.push(job("holder", "q", 1, &json!({})));
+    let mut simulation = empty();
+    simulation.add(manifests(&objects));
+    for (name, pods) in [("large", 2), ("small", 1)] {
+        simulation.settle();
+        simulation.change(name, manifests(&[job(name, "q", pods, &json!({}))]));
+    }
+    simulation.settle();
+    let end = report(&simulation);
+    let told = |at: usize| (end["pending"][at]["job"].clone(), end["pending"][at]["reason"].clone());
+    assert_eq!(told(0), (json!("team/large"), json!("WaitingForQuota")));
+    assert_eq!(told(1), (json!("team/small"), json!("PendingEvaluation")));
+    assert_eq!(end["pending"][1]["ahead"], 1);
+}
+
+#[test]
 fn what_no_queue_holds_is_told_of() {
     let mut free = job("free", "q", 1, &json!({}));
     free["metadata"]["labels"] = json!({});
@@ -285,4 +305,83 @@ fn queues_are_told_with_what_they_borrow() {
     assert_eq!(end["queues"][0]["usage"], usage);
     // One of the four that the cohort could lend.
     assert_eq!(end["queues"][0]["weightedShare"], 250);
+}
+
+/// A Workload that no job stands behind.
+fn bare(name: &str, queue: &str, annotations: &Value) -> Value {
+    json!({"apiVersion": OURS, "kind": "Workload", "metadata": {"name": name, "annotations": annotations},
+        "spec": {"queueName": queue, "podSets": [{"name": "main", "count": 1, "template": {"spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}}]}})
+}
+
+fn with_pods_ready_timeout() -> Options {
+    let mut options = options();
+    options.core.lifecycle.pods_ready = Some(Limits {
+        timeout: SignedDuration::from_mins(30),
+        recovery: None,
+        requeues: None,
+        backoff_base: SignedDuration::from_secs(60),
+        backoff_max: SignedDuration::from_hours(1),
+    });
+    options
+}
+
+#[test]
+fn pods_of_a_bare_workload_are_ready() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "1", &json!({})));
+    objects.push(bare("long", "q", &json!({"sluice.dev/run-for": "2h"})));
+    let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
+    simulation.add(manifests(&objects));
+    simulation.run(Until::After(SignedDuration::from_mins(1)));
+    let ready = &report(&simulation)["admitted"][0]["conditions"]["PodsReady"];
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("Started")));
+    simulation.run(Until::After(SignedDuration::from_hours(10)));
+    assert_eq!(history(&report(&simulation)), ["0.0 admitted team/long", "7200.0 finished team/long"]);
+}
+
+#[test]
+fn pods_take_their_time_to_be_ready() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "2", &json!({})));
+    let slow = json!({"sluice.dev/run-for": "2h", "sluice.dev/ready-after": "10m"});
+    objects.push(job("one", "q", 1, &slow));
+    objects.push(bare("two", "q", &slow));
+    let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
+    simulation.add(manifests(&objects));
+    let mut ready = |minutes: i64| {
+        simulation.run(Until::After(SignedDuration::from_mins(minutes)));
+        let rows = report(&simulation)["admitted"].as_array().unwrap().clone();
+        let said = |row: &Value| (row["conditions"]["PodsReady"]["status"].clone(), row["endsAt"].clone());
+        rows.iter().map(said).collect::<Vec<_>>()
+    };
+    let row = |status: &str| (json!(status), json!(7200.0));
+    assert_eq!(ready(9), [row("False"), row("False")]);
+    assert_eq!(ready(11), [row("True"), row("True")]);
+    assert_eq!(ready(121), []);
+}
+
+#[test]
+fn what_is_evicted_for_ever_is_given_up() {
+    for endless in [job, |name: &str, queue: &str, _, annotations: &Value| bare(name, queue, annotations)] {
+        let mut objects = vec![flavor()];
+        objects.extend(queue("q", "1", &json!({})));
+        objects.push(endless("endless", "q", 1, &json!({"sluice.dev/ready-after": "1h"})));
+        let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
+        simulation.add(manifests(&objects));
+        simulation.run(Until::Settled);
+        let end = report(&simulation);
+        assert_eq!((&end["ending"]["settled"], &end["ending"]["endless"]), (&json!(false), &json!(true)));
+        let evictions = history(&end).iter().filter(|entry| entry.contains("evicted")).count();
+        assert!((100..200).contains(&evictions), "{evictions}");
+        let tables = simulation.report().tables(10);
+        assert!(tables.contains("\nGiven up after "), "{tables}");
+        // Who asks for a time gets it.
+        let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
+        simulation.add(manifests(&objects));
+        simulation.run(Until::After(SignedDuration::from_hours(24 * 60)));
+        let end = report(&simulation);
+        assert_eq!(end["ending"], json!({"seconds": 5_184_000.0, "settled": false, "endless": false}));
+    }
 }

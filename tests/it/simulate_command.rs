@@ -158,6 +158,18 @@ fn a_change_is_applied_after_settling() {
 }
 
 #[test]
+fn what_never_ends_has_an_exit_code_of_its_own() {
+    let folder = Folder::new("endless");
+    let queues = folder.write("queues.yaml", QUEUES);
+    let endless = job("one").replace("labels:", "annotations: {sluice.dev/ready-after: 5h}, labels:");
+    let (code, _, told) = simulate(&[&queues, "-", "--history", "1"], &endless);
+    assert_eq!(code, 5, "{told}");
+    assert!(told.starts_with("sluice: nothing but evictions"), "{told}");
+    let (code, _, told) = simulate(&[&queues, "-", "--until", "100h"], &endless);
+    assert_eq!((code, told.as_str()), (0, ""));
+}
+
+#[test]
 fn the_configuration_of_the_manager_counts() {
     let folder = Folder::new("configuration");
     let queues = folder.write(

@@ -8,7 +8,7 @@ use crate::manager::Manager;
 use crate::objects::{Job, Kind, cluster_queue, cohort, holds, local_queue};
 use crate::plane::Plane;
 use crate::process::Usage;
-use crate::wait::within;
+use crate::wait::{eventually, within};
 use anyhow::{Context as _, Result, ensure};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
@@ -106,6 +106,12 @@ async fn alone(cluster: &Cluster, jobs: usize) -> Result<()> {
     cluster.manager().map(Manager::kill)?;
     // Nobody answers webhooks now, and what they cost is Sluice's, not the server's.
     take_webhooks(&cluster.objects).await?;
+    eventually("the server calls them no more", async || {
+        let name = format!("probe-{}", jiff::Timestamp::now().as_millisecond());
+        let body = json!({"metadata": {"namespace": NAMESPACE, "name": name}, "spec": template["spec"]});
+        Ok(cluster.objects.create(Kind::WORKLOAD, &body).await.map(drop)?)
+    })
+    .await?;
     let before = Usage::of(server)?;
     let begun = Instant::now();
     stream::iter(0..jobs)

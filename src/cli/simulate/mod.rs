@@ -24,6 +24,8 @@ use crate::simulate::{Manifests, Options, Report, Scenario, Simulation, Until, r
 const LEFT_OUT: u8 = 3;
 /// Somebody waits, and must not.
 const PENDING: u8 = 4;
+/// What happens would never end.
+const ENDLESS: u8 = 5;
 /// The time at the start when nothing else says one: with it, the same files give the same output.
 const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
@@ -31,9 +33,10 @@ const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 done; 1 nothing could be simulated; 2 wrong command line; 3 done, but objects were \
-left out (standard error says which and why); 4 done, but somebody is pending (--fail-pending).\n\
-Annotations of objects: sluice.dev/run-for: 10m, sluice.dev/exit-code: \"1\", sluice.dev/terminate-after: 30s, \
-sluice.dev/arrives-after: 1h."
+left out (standard error says which and why); 4 done, but somebody is pending (--fail-pending); 5 given up, because \
+nothing but evictions was to be expected (without --until DURATION).\n\
+Annotations of objects: sluice.dev/run-for: 10m, sluice.dev/exit-code: \"1\", sluice.dev/ready-after: 1m, \
+sluice.dev/terminate-after: 30s, sluice.dev/arrives-after: 1h."
 )]
 pub(super) struct SimulateArgs {
     /// Manifests in YAML or JSON: files, folders, or - for standard input.
@@ -115,7 +118,12 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     for problem in &report.problems {
         super::say(problem);
     }
-    Ok(if !report.problems.is_empty() {
+    if report.ending.endless {
+        super::say(&"nothing but evictions is to be expected: --until DURATION says how long to go on");
+    }
+    Ok(if report.ending.endless {
+        ExitCode::from(ENDLESS)
+    } else if !report.problems.is_empty() {
         ExitCode::from(LEFT_OUT)
     } else if args.fail_pending && !report.pending.is_empty() {
         ExitCode::from(PENDING)

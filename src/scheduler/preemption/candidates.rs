@@ -4,7 +4,7 @@ use super::{Field, Preemptor};
 use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
 use crate::quota::NodeId;
 use crate::scheduler::ledger::Holder;
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -48,7 +48,9 @@ impl Field<'_> {
         if self.inactive.contains(&queue) {
             return Vec::new();
         }
-        let uses = |holder: &Holder| holder.usage.iter().any(|(pair, _)| preemptor.short.contains(pair));
+        let uses = |holder: &Holder| {
+            holder.usage.iter().any(|(pair, amount)| *amount > 0 && preemptor.short.contains(pair))
+        };
         let barred = |holder: &Holder| {
             !holder.charge.evicted && self.barred.is_some_and(|barred| barred.contains(&holder.key))
         };
@@ -61,7 +63,12 @@ impl Field<'_> {
     /// Sorts candidates: those on their way out first, then other queues, then the least important and the newest. Where
     /// past usage counts, those of one queue go by it: the LocalQueue that used most comes first.
     pub(super) fn sort<T>(&self, candidates: &mut Vec<T>, own: NodeId, holder: impl Fn(&T) -> &Holder) {
-        candidates.sort_by(|a, b| compare(holder(a), holder(b), own));
+        sort(candidates, own, &holder);
+        self.sort_by_past_usage(candidates, holder);
+    }
+
+    /// Sorts those of one queue by what their LocalQueues used, where that counts.
+    pub(super) fn sort_by_past_usage<T>(&self, candidates: &mut Vec<T>, holder: impl Fn(&T) -> &Holder) {
         let Some(settings) = &self.settings.admission_fair_sharing else {
             return;
         };
@@ -90,14 +97,18 @@ impl Field<'_> {
     }
 }
 
-/// The order of candidates without regard to past usage.
-pub(super) fn compare(a: &Holder, b: &Holder, own: NodeId) -> Ordering {
+/// Sorts candidates without regard to past usage. What decides mostly is looked up once for each and kept beside it.
+pub(super) fn sort<T>(candidates: &mut Vec<T>, own: NodeId, holder: impl Fn(&T) -> &Holder) {
     let key = |holder: &Holder| {
         let charge = &holder.charge;
         // One that is not confirmed yet counts as the newest.
         let newest = charge.reserved_at.map_or((0, Reverse(None)), |at| (1, Reverse(Some(at))));
         (!charge.evicted, holder.node == own, charge.priority, newest)
     };
-    let (x, y) = (key(a), key(b));
-    x.cmp(&y).then_with(|| (&a.charge.uid, &a.key).cmp(&(&b.charge.uid, &b.key)))
+    let mut keyed: Vec<_> = candidates.drain(..).map(|one| (key(holder(&one)), one)).collect();
+    keyed.sort_by(|(x, a), (y, b)| {
+        let (a, b) = (holder(a), holder(b));
+        x.cmp(y).then_with(|| (&a.charge.uid, &a.key).cmp(&(&b.charge.uid, &b.key)))
+    });
+    candidates.extend(keyed.into_iter().map(|(_, one)| one));
 }

@@ -1,6 +1,6 @@
 //! Preemption under fair sharing: from the queue with the largest share, as long as shares become fairer.
 
-use super::candidates::compare;
+use super::candidates::sort;
 use super::{Field, Preemptor, Target};
 use crate::api::v1beta2::ReclaimPolicy;
 use crate::quota::{NodeId, NodeRef, Share};
@@ -11,14 +11,33 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Candidates by queue, and the nodes that need not be looked at any more.
+/// A candidate with its place in the order of all, past usage apart.
+struct Placed {
+    place: usize,
+    holder: Arc<Holder>,
+}
+
+/// A node below a cohort that is still worth a look.
+struct Side {
+    node: NodeId,
+    is_queue: bool,
+    /// Its share and the place of its first candidate, until it or one below loses somebody.
+    standing: Option<(Share, Option<usize>)>,
+}
+
+/// Candidates by queue, and the nodes that still have to be looked at.
 struct Tournament {
     own: NodeId,
     root: NodeId,
     /// The preemptor's queue and all above it.
     path: BTreeSet<NodeId>,
-    candidates: BTreeMap<NodeId, VecDeque<Arc<Holder>>>,
-    pruned: BTreeSet<NodeId>,
+    candidates: BTreeMap<NodeId, VecDeque<Placed>>,
+    /// What is left below the cohorts that were looked at.
+    sides: BTreeMap<NodeId, Vec<Side>>,
+    /// Queues that lost a candidate since the last look.
+    stale: Vec<NodeId>,
+    /// Whether nothing is left below the root.
+    over: bool,
 }
 
 impl Field<'_> {
@@ -29,7 +48,10 @@ impl Field<'_> {
             return Vec::new();
         }
         let node = preemptor.queue.node;
-        self.sort(&mut candidates, node, |holder| holder);
+        sort(&mut candidates, node, |holder| holder);
+        let placed = candidates.into_iter().enumerate().map(|(place, holder)| Placed { place, holder });
+        let mut candidates: Vec<Placed> = placed.collect();
+        self.sort_by_past_usage(&mut candidates, |placed| &placed.holder);
         self.tree.plan(node, preemptor.usage, 1);
         let found = self.search(preemptor, candidates);
         let targets = found.map(|targets| self.fill_back(targets, |field| field.fits_without(preemptor)));
@@ -59,7 +81,7 @@ impl Field<'_> {
     }
 
     /// Both strategies in turn. What was taken out stays out if the search ends well, and is back otherwise.
-    fn search(&mut self, preemptor: &Preemptor, candidates: Vec<Arc<Holder>>) -> Option<Vec<Target>> {
+    fn search(&mut self, preemptor: &Preemptor, candidates: Vec<Placed>) -> Option<Vec<Target>> {
         let both = [FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
         let configured = self.settings.fair_sharing.as_deref().unwrap_or_default();
         let strategies = if configured.is_empty() { &both } else { configured };
@@ -78,10 +100,10 @@ impl Field<'_> {
     fn first_strategy(
         &mut self,
         preemptor: &Preemptor,
-        candidates: Vec<Arc<Holder>>,
+        candidates: Vec<Placed>,
         strategy: FairStrategy,
         targets: &mut Vec<Target>,
-        again: &mut Vec<Arc<Holder>>,
+        again: &mut Vec<Placed>,
     ) -> bool {
         let own = preemptor.queue.node;
         let within = self.settings.gates.preempt_within_nominal && self.within_nominal(own, preemptor.short);
@@ -93,7 +115,7 @@ impl Field<'_> {
                 (false, false) => None,
             };
             let chosen = match unconditional {
-                Some(reason) => tournament.pop(queue).map(|holder| Target { holder, reason }),
+                Some(reason) => tournament.pop(queue).map(|placed| Target { holder: placed.holder, reason }),
                 None => self.fairer(&mut tournament, queue, strategy, again),
             };
             let Some(target) = chosen else { continue };
@@ -112,16 +134,16 @@ impl Field<'_> {
         tournament: &mut Tournament,
         queue: NodeId,
         strategy: FairStrategy,
-        again: &mut Vec<Arc<Holder>>,
+        again: &mut Vec<Placed>,
     ) -> Option<Target> {
         let (mine, theirs) = self.sides(tournament, queue);
         let share = self.tree.share(mine);
         let hopeless = share.is_infinite() && !self.tree.share(theirs).is_infinite();
-        while let Some(holder) = tournament.pop(queue) {
-            if !hopeless && self.passes(share, theirs, &holder, strategy) {
-                return Some(Target { holder, reason: PreemptionReason::InCohortFairSharing });
+        while let Some(placed) = tournament.pop(queue) {
+            if !hopeless && self.passes(share, theirs, &placed.holder, strategy) {
+                return Some(Target { holder: placed.holder, reason: PreemptionReason::InCohortFairSharing });
             }
-            again.push(holder);
+            again.push(placed);
         }
         None
     }
@@ -142,7 +164,7 @@ impl Field<'_> {
     fn second_strategy(
         &mut self,
         preemptor: &Preemptor,
-        again: Vec<Arc<Holder>>,
+        again: Vec<Placed>,
         targets: &mut Vec<Target>,
     ) -> bool {
         let mut tournament = Tournament::new(self, preemptor.queue.node, again);
@@ -151,7 +173,7 @@ impl Field<'_> {
             let larger = self.tree.share(mine).compare(&self.tree.share(theirs)) == Ordering::Less;
             let chosen = tournament.pop(queue).filter(|_| larger);
             tournament.drop_queue(queue);
-            let Some(holder) = chosen else { continue };
+            let Some(Placed { holder, .. }) = chosen else { continue };
             self.take_out(&holder);
             targets.push(Target { holder, reason: PreemptionReason::InCohortFairSharing });
             if self.fits_without(preemptor) {
@@ -175,46 +197,42 @@ impl Field<'_> {
         }
         (mine, theirs)
     }
-
-    fn uses_beyond(&self, node: NodeId) -> bool {
-        self.tree.share(node).borrows
-    }
 }
 
 impl Tournament {
-    fn new(field: &Field, own: NodeId, holders: Vec<Arc<Holder>>) -> Self {
+    fn new(field: &Field, own: NodeId, all: Vec<Placed>) -> Self {
         let path = std::iter::successors(Some(own), |node| field.tree.parent(*node)).collect();
-        let mut candidates: BTreeMap<NodeId, VecDeque<Arc<Holder>>> = BTreeMap::new();
-        for holder in holders {
-            candidates.entry(holder.node).or_default().push_back(holder);
+        let mut candidates: BTreeMap<NodeId, VecDeque<Placed>> = BTreeMap::new();
+        for placed in all {
+            candidates.entry(placed.holder.node).or_default().push_back(placed);
         }
-        Self { own, root: field.tree.root(own), path, candidates, pruned: BTreeSet::new() }
+        let root = field.tree.root(own);
+        Self { own, root, path, candidates, sides: BTreeMap::new(), stale: Vec::new(), over: false }
     }
 
-    fn pop(&mut self, queue: NodeId) -> Option<Arc<Holder>> {
+    /// Takes the first candidate of a queue. Whether it goes or stays, the queue is looked at anew.
+    fn pop(&mut self, queue: NodeId) -> Option<Placed> {
+        self.stale.push(queue);
         self.candidates.get_mut(&queue)?.pop_front()
     }
 
-    fn first(&self, queue: NodeId) -> Option<&Arc<Holder>> {
-        self.candidates.get(&queue)?.front()
-    }
-
     fn drop_queue(&mut self, queue: NodeId) {
+        self.stale.push(queue);
         self.candidates.remove(&queue);
     }
 
     /// The queue to take from next, from the root down along the largest shares.
     fn next(&mut self, field: &Field) -> Option<NodeId> {
         if self.root == self.own {
-            return self.first(self.own).map(|_| self.own);
+            let left = self.candidates.get(&self.own).is_some_and(|candidates| !candidates.is_empty());
+            return left.then_some(self.own);
         }
+        self.refresh(field);
         let mut at = self.root;
-        while !self.pruned.contains(&self.root) {
-            let queue = self.largest_queue(field, at);
-            let cohort = self.largest_cohort(field, at);
-            match (queue, cohort) {
+        while !self.over {
+            match self.largest(field, at) {
                 (None, None) => {
-                    self.pruned.insert(at);
+                    self.prune(field, at);
                     at = self.root;
                 }
                 (Some((queue, share)), Some((cohort, larger))) => {
@@ -230,59 +248,72 @@ impl Tournament {
         None
     }
 
-    fn largest_queue(&mut self, field: &Field, cohort: NodeId) -> Option<(NodeId, Share)> {
-        let mut largest: Option<(NodeId, Share)> = None;
-        for queue in field.tree.children(cohort) {
-            if self.pruned.contains(&queue) || !is_queue(field, queue) {
-                continue;
+    /// Forgets what is not true any more: losses of a queue are felt up to the root.
+    fn refresh(&mut self, field: &Field) {
+        self.stale.dedup();
+        for queue in self.stale.drain(..) {
+            let mut at = queue;
+            while let Some(above) = field.tree.parent(at) {
+                let sides = self.sides.get_mut(&above);
+                if let Some(side) = sides.and_then(|sides| sides.iter_mut().find(|side| side.node == at)) {
+                    side.standing = None;
+                }
+                at = above;
             }
-            let done = self.first(queue).is_none();
-            if done || (queue != self.own && !field.uses_beyond(queue)) {
-                self.pruned.insert(queue);
-                continue;
-            }
-            let share = field.tree.share(queue);
-            let better = largest.is_none_or(|(other, most)| {
-                share.compare(&most).then_with(|| self.before(other, queue)) == Ordering::Greater
-            });
-            if better {
-                largest = Some((queue, share));
-            }
-        }
-        largest
-    }
-
-    /// Order of two queues by their first candidates; greater means that the second goes first.
-    fn before(&self, a: NodeId, b: NodeId) -> Ordering {
-        match (self.first(a), self.first(b)) {
-            (Some(x), Some(y)) => compare(x, y, self.own),
-            _ => Ordering::Equal,
         }
     }
 
-    fn largest_cohort(&mut self, field: &Field, cohort: NodeId) -> Option<(NodeId, Share)> {
-        let mut largest: Option<(NodeId, Share)> = None;
-        for child in field.tree.children(cohort) {
-            if self.pruned.contains(&child) || is_queue(field, child) {
-                continue;
-            }
-            if !self.path.contains(&child) && !field.uses_beyond(child) {
-                self.pruned.insert(child);
-                continue;
-            }
-            let share = field.tree.share(child);
-            // Among equals the last by name, so that the order in which objects appeared does not matter.
-            let later = |other: NodeId| field.tree.name(child) > field.tree.name(other);
-            let better = largest.is_none_or(|(other, most)| match share.compare(&most) {
-                Ordering::Greater => true,
-                Ordering::Equal => later(other),
-                Ordering::Less => false,
-            });
-            if better {
-                largest = Some((child, share));
-            }
+    /// A cohort with nothing left is not looked at again.
+    fn prune(&mut self, field: &Field, cohort: NodeId) {
+        self.over |= cohort == self.root;
+        if let Some(sides) = field.tree.parent(cohort).and_then(|above| self.sides.get_mut(&above)) {
+            sides.retain(|side| side.node != cohort);
         }
-        largest
+    }
+
+    /// The queue and the cohort of the largest shares below a cohort. Nodes that do not borrow are not looked at again, but
+    /// for the preemptor's side; nor are queues without candidates.
+    fn largest(&mut self, field: &Field, cohort: NodeId) -> (Option<Standing>, Option<Standing>) {
+        let side = |node| Side { node, is_queue: is_queue(field, node), standing: None };
+        let sides = self.sides.entry(cohort);
+        let sides = sides.or_insert_with(|| field.tree.children(cohort).map(side).collect());
+        let mut queue: Option<(NodeId, Share, usize)> = None;
+        let mut inner: Option<Standing> = None;
+        sides.retain_mut(|side| {
+            let node = side.node;
+            let first = || self.candidates.get(&node)?.front().map(|placed| placed.place);
+            let (share, first) = *side.standing.get_or_insert_with(|| (field.tree.share(node), first()));
+            if !share.borrows && !self.path.contains(&node) {
+                return false;
+            }
+            if !side.is_queue {
+                // Among equals the last by name, so that the order in which objects appeared does not matter.
+                let later = |other| field.tree.name(node) > field.tree.name(other);
+                if inner.is_none_or(|(other, most)| exceeds(share, most, || later(other))) {
+                    inner = Some((node, share));
+                }
+                return true;
+            }
+            let Some(place) = first else { return false };
+            // Among equals the one whose first candidate comes first.
+            if queue.is_none_or(|(_, most, other)| exceeds(share, most, || place < other)) {
+                queue = Some((node, share, place));
+            }
+            true
+        });
+        (queue.map(|(node, share, _)| (node, share)), inner)
+    }
+}
+
+/// A node with its share.
+type Standing = (NodeId, Share);
+
+/// Whether a share is larger, or equal and preferred.
+fn exceeds(share: Share, other: Share, preferred: impl FnOnce() -> bool) -> bool {
+    match share.compare(&other) {
+        Ordering::Greater => true,
+        Ordering::Equal => preferred(),
+        Ordering::Less => false,
     }
 }
 

@@ -31,6 +31,15 @@ pub(super) struct Field<'a> {
     pub(super) topology: &'a mut Cluster,
     /// Those who were evicted for the same workload before.
     pub(super) barred: Option<&'a BTreeSet<ObjectKey>>,
+    /// What was found before. The plan is the same at every question, and who asks as well.
+    pub(super) known: Vec<Known>,
+}
+
+/// A choice that was made: for which usage, short of what, and who must go.
+pub(super) struct Known {
+    usage: Usage,
+    short: Vec<PairId>,
+    targets: Vec<Target>,
 }
 
 /// A workload that needs room.
@@ -63,7 +72,18 @@ impl Target {
 impl Field<'_> {
     /// Victims with whom gone the preemptor fits; none if there is no such choice.
     pub(super) fn targets(&mut self, preemptor: &Preemptor) -> Vec<Target> {
-        if self.settings.fair_sharing.is_some() { self.fair(preemptor) } else { self.classic(preemptor) }
+        let same = |known: &&Known| known.usage == *preemptor.usage && known.short == preemptor.short;
+        let plain = preemptor.parts.is_empty();
+        if let Some(known) = self.known.iter().find(same).filter(|_| plain) {
+            return known.targets.clone();
+        }
+        let fair = self.settings.fair_sharing.is_some();
+        let targets = if fair { self.fair(preemptor) } else { self.classic(preemptor) };
+        let (usage, short) = (preemptor.usage.clone(), preemptor.short.to_vec());
+        if plain {
+            self.known.push(Known { usage, short, targets: targets.clone() });
+        }
+        targets
     }
 
     /// Whether a ClusterQueue may evict at all, so that a look for victims is worth while.
@@ -80,7 +100,8 @@ impl Field<'_> {
     /// Whether the usage fits the plan of the preemptor's queue, and the pods the nodes.
     fn fits(&mut self, preemptor: &Preemptor, borrowing: bool) -> bool {
         let node = preemptor.queue.node;
-        let quota = preemptor.usage.iter().all(|(pair, amount)| {
+        // Where nothing is asked for, it does not matter who is beyond what.
+        let quota = preemptor.usage.iter().filter(|(_, amount)| *amount > 0).all(|(pair, amount)| {
             let own = borrowing || !self.tree.borrows_with(node, *pair, *amount, Layer::Planned);
             own && *amount <= self.tree.available(node, *pair, Layer::Planned).max(0)
         });

@@ -11,6 +11,7 @@
 mod churn;
 mod cluster;
 mod conservation;
+mod contention;
 mod failures;
 mod histories;
 mod model;

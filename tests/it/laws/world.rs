@@ -25,7 +25,9 @@ pub(super) const COHORTS: [&str; 7] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6"]
 pub(super) fn config(cases: u32) -> Config {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let times = number("SLUICE_SOAK").unwrap_or(1);
-    let seed = number("PROPTEST_RNG_SEED").unwrap_or_else(|| RandomState::new().hash_one(cases));
+    // The same tree gets the same answer; only long runs look elsewhere each time.
+    let random = || if number("SLUICE_SOAK").is_some() { RandomState::new().hash_one(cases) } else { 1 };
+    let seed = number("PROPTEST_RNG_SEED").unwrap_or_else(random);
     println!("replay with PROPTEST_RNG_SEED={seed} and SLUICE_SOAK={times}");
     Config {
         cases: cases.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX)),

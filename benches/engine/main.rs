@@ -1,0 +1,22 @@
+//! Figures of the engine: memory of a pending workload, one cycle of a busy cluster, one event and the time from an event
+//! to its decision at growing numbers of pending workloads, and the search for victims.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+mod cycle;
+mod event;
+mod memory;
+mod preemption;
+mod world;
+
+use criterion::{criterion_group, criterion_main};
+
+criterion_group!(
+    benches,
+    memory::memory,
+    cycle::cycle,
+    event::event,
+    event::decision,
+    preemption::preemption
+);
+criterion_main!(benches);

@@ -1,0 +1,80 @@
+//! The search for victims. The preemptor's gate is closed, so that the search is all that happens and nobody has to go.
+
+use super::world::{charge, empty, groups};
+use criterion::Criterion;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use sluice::api::ObjectKey;
+use sluice::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy};
+use sluice::resources::Amount;
+use sluice::scheduler::{ClusterQueue, Engine, EngineSettings, Outcome, PodSet, Workload};
+use std::sync::Arc;
+
+/// Queues of one cohort, each with so many holders of one cpu; `owned` is what each of them owns, and the first, which
+/// is to take quota back, owns `first`.
+fn crowd(settings: EngineSettings, queues: usize, holders: usize, owned: i64, first: i64) -> Engine {
+    let mut engine = empty(settings);
+    for n in 0..queues {
+        let queue = ClusterQueue {
+            cohort: Some(Arc::from("c")),
+            groups: groups(&["spot"], &["cpu"], if n == 0 { first } else { owned }),
+            namespace_selector: Some(LabelSelector::default()),
+            preemption: ClusterQueuePreemption {
+                reclaim_within_cohort: Some(ReclaimPolicy::Any),
+                within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
+                ..ClusterQueuePreemption::default()
+            },
+            ..ClusterQueue::default()
+        };
+        engine.set_cluster_queue(&format!("q{n}"), Some(queue));
+    }
+    for n in 0..queues * holders {
+        // The first queue holds something only where it is alone.
+        let queue = if queues == 1 { 0 } else { 1 + n % (queues - 1) };
+        engine.charge(&ObjectKey::new("ns", &format!("h{n}")), charge(&format!("q{queue}"), &["cpu"], n));
+    }
+    engine
+}
+
+fn preemptor(cpu: i64) -> Workload {
+    let requests = [(Arc::from("cpu"), Amount::new(cpu))].into_iter().collect();
+    let pods = PodSet { name: Arc::from("main"), count: 1, requests, ..PodSet::default() };
+    Workload {
+        key: ObjectKey::new("ns", "preemptor"),
+        uid: Arc::from("preemptor"),
+        cluster_queue: Arc::from("q0"),
+        local_queue: Arc::from("lq"),
+        priority: 100,
+        pod_sets: vec![pods].into(),
+        gated: true,
+        ..Workload::default()
+    }
+}
+
+pub(crate) fn preemption(c: &mut Criterion) {
+    let fair = || EngineSettings { fair_sharing: Some(Vec::new()), ..EngineSettings::default() };
+    let classic = EngineSettings::default;
+    let cases: [(&str, Engine, i64); 6] = [
+        ("classic, own queue, 1000 candidates, 1 must go", crowd(classic(), 1, 1_000, 1_000, 1_000), 1),
+        ("classic, own queue, 1000 candidates, 500 must go", crowd(classic(), 1, 1_000, 1_000, 1_000), 500),
+        ("classic, 10 queues, 1000 candidates, 500 must go", crowd(classic(), 10, 100, 0, 1_000), 500),
+        ("fair, 100 queues of 10 candidates, 1 must go", crowd(fair(), 100, 10, 0, 1_000), 1),
+        ("fair, 100 queues of 10 candidates, 100 must go", crowd(fair(), 100, 10, 0, 1_000), 100),
+        ("fair, 100 queues of 10 candidates, 500 must go", crowd(fair(), 100, 10, 0, 1_000), 500),
+    ];
+    let mut group = c.benchmark_group("search");
+    group.sample_size(20);
+    for (name, mut engine, cpu) in cases {
+        let preemptor = preemptor(cpu);
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                engine.enqueue(preemptor.clone());
+                let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
+                let gated = decisions.first().is_some_and(|d| matches!(d.outcome, Outcome::Gated(_)));
+                assert!(gated, "victims were found");
+                engine.forget(&preemptor.key);
+            });
+        });
+    }
+    group.finish();
+}

@@ -1,0 +1,38 @@
+//! Watches against a scripted API server.
+
+use crate::shell_executor::client;
+use serde_json::json;
+use sluice::kube::watch::{WatchBoard, WatchSettings, follow};
+use sluice::state::Kind;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The watcher says that a list begins before it has asked for it: that is no answer, so the pauses grow, and the absence
+/// is told once.
+#[tokio::test]
+async fn a_kind_that_is_not_served_stays_absent_while_it_is_asked_for() {
+    let kind = Kind::ProvisioningRequest;
+    let board = WatchBoard::new(&[kind]);
+    let absent = Arc::new(Mutex::new(Vec::new()));
+    let (health, log) = (board.clone(), Arc::clone(&absent));
+    let (client, _) = client(move |_, _| {
+        log.lock().unwrap().extend(health.iter().map(|(_, health)| health.absent()));
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no",
+            "reason": "NotFound", "code": 404});
+        (404, status)
+    });
+    let settings = WatchSettings { backoff: Duration::from_millis(1), ..WatchSettings::default() };
+    let (deltas, mut received) = mpsc::channel(64);
+    let listen = async {
+        while absent.lock().unwrap().len() < 5 {
+            received.recv().await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = follow(client, kind, settings, board, deltas) => panic!("it ended"),
+        () = listen => {}
+    }
+    let seen: Vec<bool> = absent.lock().unwrap().iter().copied().take(5).collect();
+    assert_eq!(seen, [false, true, true, true, true], "whether it was absent when it was asked for");
+}
