@@ -75,7 +75,7 @@ pub struct Simulation {
 impl Simulation {
     /// An empty cluster, in which nothing is decided yet.
     pub fn new(options: Options) -> Result<Self, String> {
-        let core = Settings { queue_status_interval: QUEUE_STATUS, ..options.core };
+        let core = Settings { queue_status_interval: QUEUE_STATUS, told_per_second: None, ..options.core };
         let mut simulation = Self {
             state: State::new(core),
             server: Server::new(false),

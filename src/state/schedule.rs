@@ -50,7 +50,7 @@ impl State {
             return;
         }
         self.run_cycles(&mut items, now);
-        self.explain(&mut items);
+        self.explain(&mut items, now);
         for item in &items {
             self.step(item, now);
         }
@@ -144,11 +144,14 @@ impl State {
     }
 
     /// Takes up Workloads that wait for a reason that they were not told yet, a few at a time.
-    fn explain(&mut self, items: &mut BTreeSet<Item>) {
-        let room = EXPLANATIONS.saturating_sub(self.writes.explanations());
+    fn explain(&mut self, items: &mut BTreeSet<Item>, now: Timestamp) {
+        let room = EXPLANATIONS.saturating_sub(self.writes.explanations()).min(self.allowance.room(now));
         if room > 0 {
             items.extend(self.engine.take_explained(room).into_iter().map(Item::Workload));
         }
+        // A write that ends brings the next ones; an allowance that comes back has to be waited for.
+        let spent = self.engine.has_news() && self.allowance.room(now) == 0;
+        self.news_due = spent.then(|| self.allowance.next(now));
     }
 
     fn step(&mut self, item: &Item, now: Timestamp) {

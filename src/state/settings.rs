@@ -34,6 +34,8 @@ pub struct Settings {
     pub shown_local_queues: Option<LabelSelector>,
     /// Features that can be turned off.
     pub gates: Gates,
+    /// Writes a second that tell and decide nothing: status of queues, and why Workloads wait. No limit when absent.
+    pub told_per_second: Option<u32>,
     /// Least time between two status writes of one queue.
     pub queue_status_interval: SignedDuration,
 }
@@ -52,6 +54,7 @@ impl Default for Settings {
             external_kinds: BTreeSet::new(),
             shown_local_queues: None,
             gates: Gates::default(),
+            told_per_second: Some(30),
             queue_status_interval: SignedDuration::from_secs(1),
         }
     }
