@@ -36,6 +36,8 @@ pub struct Settings {
     pub gates: Gates,
     /// Least time between two status writes of one queue.
     pub queue_status_interval: SignedDuration,
+    /// Least time between two comparisons of the ledger with all objects.
+    pub audit_interval: SignedDuration,
 }
 
 impl Default for Settings {
@@ -53,6 +55,7 @@ impl Default for Settings {
             shown_local_queues: None,
             gates: Gates::default(),
             queue_status_interval: SignedDuration::from_secs(1),
+            audit_interval: SignedDuration::from_secs(60),
         }
     }
 }
