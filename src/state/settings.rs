@@ -38,6 +38,8 @@ pub struct Settings {
     pub told_per_second: Option<u32>,
     /// Least time between two status writes of one queue.
     pub queue_status_interval: SignedDuration,
+    /// Least time between two comparisons of the ledger with all objects.
+    pub audit_interval: SignedDuration,
 }
 
 impl Default for Settings {
@@ -56,6 +58,7 @@ impl Default for Settings {
             gates: Gates::default(),
             told_per_second: Some(30),
             queue_status_interval: SignedDuration::from_secs(1),
+            audit_interval: SignedDuration::from_secs(60),
         }
     }
 }
