@@ -206,12 +206,7 @@ impl Engine {
         };
         let known = self.earmarks.get(entry.key()).filter(|known| known.node == node);
         if let Some(known) = known.filter(|known| known.usage == *usage && victims.is_empty()) {
-            let waits = Waits {
-                tree: Some(self.tree.root(node)),
-                any: usage.iter().map(|(pair, _)| *pair).collect(),
-                ..Waits::default()
-            };
-            let parked = Parked { aside: false, claim: None, waits };
+            let parked = self.until_free(node, usage);
             let verdict = Arc::clone(&known.verdict);
             self.pending.park(&entry.queue, entry.class, &verdict, parked);
             return verdict;

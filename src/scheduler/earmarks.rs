@@ -51,13 +51,17 @@ impl Engine {
         self.tree.hold(earmark.node, &earmark.usage, &[Layer::Planned]);
         let queue = self.pending.workload(key).map(|workload| Arc::clone(&workload.cluster_queue));
         if let (Some(queue), Some(class)) = (queue, self.pending.single_out(key)) {
-            let any = earmark.usage.iter().map(|(pair, _)| *pair).collect();
-            let tree = Some(self.tree.root(earmark.node));
-            let waits = Waits { tree, any, ..Waits::default() };
-            let verdict = Arc::clone(&earmark.verdict);
-            self.pending.park(&queue, class, &verdict, Parked { aside: false, claim: None, waits });
+            let parked = self.until_free(earmark.node, &earmark.usage);
+            self.pending.park(&queue, class, &earmark.verdict, parked);
         }
         self.earmarks.insert(key.clone(), earmark);
+    }
+
+    /// How one waits for whom room is kept: for what is freed of it.
+    pub(super) fn until_free(&self, node: NodeId, usage: &Usage) -> Parked {
+        let any = usage.iter().map(|(pair, _)| *pair).collect();
+        let waits = Waits { tree: Some(self.tree.root(node)), any, ..Waits::default() };
+        Parked { aside: false, claim: None, waits }
     }
 
     /// Gives up what is kept for a workload. Victims that still hold their quota are in the plan again.

@@ -32,7 +32,6 @@ impl State {
         if let Some(due) = plan.due {
             self.timers.wake(Item::Workload(key.clone()), due);
         }
-        let tell: Vec<Effect> = plan.notices.iter().flat_map(|n| self.tell(record, n, now)).collect();
         let explains = plan.notices.iter().any(|n| matches!(n, Notice::Pending(..)));
         if explains
             && let Step::Status(status) = &plan.step
@@ -45,6 +44,7 @@ impl State {
             }
             self.allowance.spend(now);
         }
+        let tell: Vec<Effect> = plan.notices.iter().flat_map(|n| self.tell(record, n, now)).collect();
         let version = &record.meta.resource_version;
         let (verb, subresource, body) = match plan.step {
             Step::Rest => return self.step_provisioning(key, now),
