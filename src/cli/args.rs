@@ -72,9 +72,9 @@ pub(super) struct ManagerArgs {
     /// Writes at a time.
     #[arg(long, default_value_t = 16)]
     pub(super) write_concurrency: usize,
-    /// Status writes of queues per second.
-    #[arg(long, default_value_t = 30.0)]
-    pub(super) queue_status_writes_per_second: f64,
+    /// Writes per second that tell and decide nothing: status of queues, and why Workloads wait.
+    #[arg(long, default_value_t = 30)]
+    pub(super) queue_status_writes_per_second: u32,
     /// Events per second.
     #[arg(long, default_value_t = 50.0)]
     pub(super) events_per_second: f64,

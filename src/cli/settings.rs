@@ -102,7 +102,10 @@ fn identity() -> String {
 
 impl Settings {
     pub(super) fn core(&self) -> state::Settings {
-        policy::core(&self.configuration, &self.namespace)
+        state::Settings {
+            told_per_second: Some(self.args.queue_status_writes_per_second),
+            ..policy::core(&self.configuration, &self.namespace)
+        }
     }
 
     pub(super) fn admission(&self) -> AdmissionSettings {
@@ -142,7 +145,7 @@ impl Settings {
     pub(super) fn executor(&self) -> ExecutorSettings {
         ExecutorSettings {
             concurrency: self.args.write_concurrency,
-            background_rate: self.args.queue_status_writes_per_second,
+            background_rate: f64::from(self.args.queue_status_writes_per_second),
             ..ExecutorSettings::default()
         }
     }

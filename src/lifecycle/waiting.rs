@@ -7,6 +7,7 @@ use super::facts::{Facts, Notice, Owner, Place, QueueFact};
 use super::workload::Draft;
 use super::{conditions, reservation};
 use crate::api::reason::{ConditionType, PendingReason};
+use crate::api::v1beta2::WorkloadStatus;
 use std::sync::Arc;
 
 /// Reasons that hold only as long as what they name stands in the way.
@@ -18,6 +19,18 @@ const OBSTACLES: [PendingReason; 4] = [
 ];
 /// What is said when an obstacle is gone and the scheduler has not judged yet.
 const EVALUATION: &str = "The workload is waiting to be evaluated";
+
+/// Whether nothing is new but the words for why it waits.
+pub fn only_explains(old: &WorkloadStatus, new: &WorkloadStatus) -> bool {
+    let words = [ConditionType::QuotaReserved, ConditionType::Admitted];
+    let rest = |status: &WorkloadStatus| {
+        let mut status = status.clone();
+        status.conditions.retain(|condition| words.iter().all(|kind| kind.as_str() != condition.type_));
+        status.resource_requests = Arc::default();
+        status
+    };
+    words.iter().all(|kind| !conditions::is_true(old, *kind)) && rest(old) == rest(new)
+}
 
 impl Draft<'_> {
     /// Says why a workload without a reservation waits, and where.

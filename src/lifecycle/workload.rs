@@ -14,6 +14,7 @@ use crate::scheduler::PreemptionReason;
 use jiff::{SignedDuration, Timestamp};
 
 pub use super::facts::{Facts, JobFacts, Notice, Owner, Place, Plan, QueueFact, Settings, Step, Subject};
+pub use super::waiting::only_explains;
 
 /// A status under way to the next one.
 pub(super) struct Draft<'a> {

@@ -286,6 +286,11 @@ impl Queues {
         self.by_name.get(&place.queue)?.classes.get(&place.class)?.verdict.as_ref()
     }
 
+    /// Whether there are workloads whose message changed without being judged themselves.
+    pub fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
     /// Up to `limit` workloads whose message changed without being judged themselves.
     pub fn take_news(&mut self, limit: usize) -> Vec<ObjectKey> {
         let mut keys = Vec::new();

@@ -240,13 +240,7 @@ impl Engine {
         let known = self.earmarks.get(entry.key()).filter(|known| known.node == node);
         let same = |known: &&Earmark| known.usage == *usage && known.stand == stand && victims.is_empty();
         if let Some(known) = known.filter(same) {
-            let waits = Waits {
-                tree: Some(self.tree.root(node)),
-                any: usage.iter().map(|(pair, _)| *pair).collect(),
-                places: self.topology.flavors_of(&stand),
-                ..Waits::default()
-            };
-            let parked = Parked { aside: false, claim: None, waits };
+            let parked = self.until_free(node, usage, &stand);
             let verdict = Arc::clone(&known.verdict);
             self.pending.park(&entry.queue, entry.class, &verdict, parked);
             return verdict;

@@ -56,14 +56,18 @@ impl Engine {
         self.topology.shift(&earmark.stand, 1, View::Planned);
         let queue = self.pending.workload(key).map(|workload| Arc::clone(&workload.cluster_queue));
         if let (Some(queue), Some(class)) = (queue, self.pending.single_out(key)) {
-            let any = earmark.usage.iter().map(|(pair, _)| *pair).collect();
-            let tree = Some(self.tree.root(earmark.node));
-            let places = self.topology.flavors_of(&earmark.stand);
-            let waits = Waits { tree, any, places, ..Waits::default() };
-            let verdict = Arc::clone(&earmark.verdict);
-            self.pending.park(&queue, class, &verdict, Parked { aside: false, claim: None, waits });
+            let parked = self.until_free(earmark.node, &earmark.usage, &earmark.stand);
+            self.pending.park(&queue, class, &earmark.verdict, parked);
         }
         self.earmarks.insert(key.clone(), earmark);
+    }
+
+    /// How one waits for whom room is kept: for what is freed of it.
+    pub(super) fn until_free(&self, node: NodeId, usage: &Usage, stand: &Footprint) -> Parked {
+        let any = usage.iter().map(|(pair, _)| *pair).collect();
+        let places = self.topology.flavors_of(stand);
+        let waits = Waits { tree: Some(self.tree.root(node)), any, places, ..Waits::default() };
+        Parked { aside: false, claim: None, waits }
     }
 
     /// Gives up what is kept for a workload. Victims that still hold their quota are in the plan again.

@@ -22,6 +22,11 @@ impl Engine {
         self.pending.take_news(limit)
     }
 
+    /// Whether there are such workloads.
+    pub fn has_news(&self) -> bool {
+        self.pending.has_news()
+    }
+
     /// The pending workload.
     pub fn workload(&self, key: &ObjectKey) -> Option<&Workload> {
         self.pending.workload(key)

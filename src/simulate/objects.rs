@@ -10,9 +10,18 @@ pub fn key_of(object: &Value) -> ObjectKey {
     ObjectKey::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
 
+/// The value at a pointer whose names need no escapes: unlike `Value::pointer`, it makes no strings on the way.
+pub(super) fn at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+    pointer.split('/').skip(1).try_fold(object, |value, name| match value {
+        Value::Object(fields) => fields.get(name),
+        Value::Array(list) => list.get(name.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
 /// The text at a pointer, or an empty one.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    at(object, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Kind and name for messages.
@@ -28,12 +37,12 @@ pub(super) fn subject(object: &Value) -> String {
 
 /// Whether a job stands behind a Workload.
 pub(super) fn has_owner(workload: &Value) -> bool {
-    workload.pointer("/metadata/ownerReferences/0").is_some()
+    at(workload, "/metadata/ownerReferences/0").is_some()
 }
 
 /// The condition of a type.
 pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    let list = object.pointer("/status/conditions")?.as_array()?;
+    let list = at(object, "/status/conditions")?.as_array()?;
     list.iter().find(|c| text(c, "/type") == kind)
 }
 

@@ -5,7 +5,7 @@
 //! makes a job fail, and `sluice.dev/terminate-after` says how long pods take to go. Whoever made a Workload without a job
 //! tells of its pods in its status, as the core does for jobs.
 
-use super::objects::{condition, has_owner, is_true, key_of, set, set_condition, text};
+use super::objects::{at, condition, has_owner, is_true, key_of, set, set_condition, text};
 use crate::api::ObjectKey;
 use crate::api::config::Duration;
 use crate::lifecycle::conditions::stored;
@@ -61,8 +61,8 @@ impl Runs {
     }
 
     fn observe_job(&mut self, id: Id, job: &Value, now: Timestamp) -> Option<Turn> {
-        let active = job.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0) > 0;
-        let suspended = job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false);
+        let active = at(job, "/status/active").and_then(Value::as_i64).unwrap_or(0) > 0;
+        let suspended = at(job, "/spec/suspend").and_then(Value::as_bool).unwrap_or(false);
         let over = is_true(job, "Complete") || is_true(job, "Failed");
         match (suspended, active) {
             _ if over => self.forget(&id),
@@ -89,7 +89,7 @@ impl Runs {
                     self.forget(&id);
                     self.schedule_end(id.clone(), job, since, now);
                 }
-                let ready = job.pointer("/status/ready").and_then(Value::as_i64).unwrap_or(0);
+                let ready = at(job, "/status/ready").and_then(Value::as_i64).unwrap_or(0);
                 return self.get_ready(id, job, ready >= parallelism(job), since, now);
             }
         }
@@ -225,7 +225,7 @@ pub(super) fn carry_out(turn: Turn, kind: Kind, object: &mut Value, now: Timesta
         }
         (_, Turn::End) => {
             let failed = annotation(object, EXIT_CODE).is_some_and(|code| code != "0");
-            let all = object.pointer("/spec/completions").and_then(Value::as_i64).unwrap_or(pods);
+            let all = at(object, "/spec/completions").and_then(Value::as_i64).unwrap_or(pods);
             set(object, &["status", "active"], json!(0));
             set(object, &["status", "ready"], json!(0));
             set(object, &["status", if failed { "failed" } else { "succeeded" }], json!(all));
@@ -246,7 +246,7 @@ fn parallelism(job: &Value) -> i64 {
 
 /// How often the pods of a job run one after the other.
 fn waves(object: &Value) -> i32 {
-    let all = object.pointer("/spec/completions").and_then(Value::as_i64).unwrap_or(1);
+    let all = at(object, "/spec/completions").and_then(Value::as_i64).unwrap_or(1);
     let pods = parallelism(object);
     i32::try_from(all.saturating_add(pods).saturating_sub(1) / pods).unwrap_or(i32::MAX).max(1)
 }

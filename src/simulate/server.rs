@@ -5,7 +5,7 @@
 //! last finalizer. `tests/it/sim` drives the core against it, and the end-to-end tests against the real one.
 
 pub use super::objects::key_of;
-use super::objects::{merge, set, text};
+use super::objects::{at, merge, set, text};
 use crate::api::ObjectKey;
 use crate::lifecycle::conditions::stored;
 use crate::state::{Delta, Kind, Verb, Write, WriteOutcome};
@@ -94,7 +94,7 @@ impl Server {
                 set(&mut object, &["metadata", field], value);
             }
         }
-        let stored = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        let stored = at(&object, "/metadata/resourceVersion").and_then(Value::as_str);
         if let Some(version) = stored.and_then(|text| text.parse().ok()) {
             self.version = self.version.max(version);
         }
@@ -133,15 +133,28 @@ impl Server {
         self.store(kind, key.clone(), object, true);
     }
 
+    /// A change of nothing but the status by somebody else.
+    pub(super) fn edit_status(&mut self, kind: Kind, key: &ObjectKey, change: impl FnOnce(&mut Value)) {
+        let Some(object) = self.objects.get_mut(&(kind, key.clone())) else {
+            return;
+        };
+        let before = object.get("status").cloned();
+        change(object);
+        if object.get("status") != before.as_ref() {
+            let object = object.take();
+            self.store(kind, key.clone(), object, true);
+        }
+    }
+
     /// A deletion by somebody else; owned Workloads of a job follow it, as the garbage collector has it.
     pub fn delete(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
         let Some(mut object) = self.get(kind, key).cloned() else {
             return;
         };
-        let uid = object.pointer("/metadata/uid").cloned();
+        let uid = at(&object, "/metadata/uid").cloned();
         set(&mut object, &["metadata", "deletionTimestamp"], json!(stored(now)));
         self.store(kind, key.clone(), object, true);
-        let owned = |w: &&Value| w.pointer("/metadata/ownerReferences/0/uid") == uid.as_ref();
+        let owned = |w: &&Value| at(w, "/metadata/ownerReferences/0/uid") == uid.as_ref();
         let owned: Vec<ObjectKey> = self.all(Kind::Workload).filter(owned).map(key_of).collect();
         for key in owned.iter().filter(|owned| (kind, *owned) != (Kind::Workload, key)) {
             self.delete(Kind::Workload, key, now);
@@ -159,10 +172,10 @@ impl Server {
             return WriteOutcome::NotFound;
         };
         let precondition = match write.verb {
-            Verb::Delete => write.body.pointer("/preconditions/resourceVersion"),
-            _ => write.body.pointer("/metadata/resourceVersion"),
+            Verb::Delete => at(&write.body, "/preconditions/resourceVersion"),
+            _ => at(&write.body, "/metadata/resourceVersion"),
         };
-        if precondition != object.pointer("/metadata/resourceVersion") {
+        if precondition != at(object, "/metadata/resourceVersion") {
             return WriteOutcome::Conflict;
         }
         if write.verb == Verb::Apply
@@ -220,14 +233,14 @@ fn emptied(object: &Value, body: &Value) -> Option<String> {
 }
 
 fn is_deleting(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some()
+    at(object, "/metadata/deletionTimestamp").is_some()
 }
 
 fn finalizers(object: &Value) -> usize {
-    object.pointer("/metadata/finalizers").and_then(Value::as_array).map_or(0, Vec::len)
+    at(object, "/metadata/finalizers").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
 fn next_generation(object: &Value) -> Value {
-    let generation = object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+    let generation = at(object, "/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
     json!(generation.saturating_add(1))
 }

@@ -24,8 +24,8 @@ const ROUNDS: usize = 10_000;
 const IDLE: u32 = 64;
 /// Least step of time.
 const STEP: SignedDuration = SignedDuration::from_millis(1);
-/// Nobody watches the status of queues here: the report asks the scheduler.
-const QUEUE_STATUS: SignedDuration = SignedDuration::from_hours(24);
+/// Nobody watches the status of queues here, nor metrics: the report asks the scheduler.
+const UNWATCHED: SignedDuration = SignedDuration::from_hours(24);
 
 /// How a simulation runs.
 #[derive(Clone, Debug)]
@@ -75,7 +75,12 @@ pub struct Simulation {
 impl Simulation {
     /// An empty cluster, in which nothing is decided yet.
     pub fn new(options: Options) -> Result<Self, String> {
-        let core = Settings { queue_status_interval: QUEUE_STATUS, ..options.core };
+        let core = Settings {
+            queue_status_interval: UNWATCHED,
+            told_per_second: None,
+            audit_interval: SignedDuration::MAX,
+            ..options.core
+        };
         let mut simulation = Self {
             state: State::new(core),
             server: Server::new(false),
@@ -292,7 +297,7 @@ impl Simulation {
     fn turn(&mut self, kind: Kind, key: &ObjectKey, turn: Turn) {
         let (now, elapsed) = (self.now, self.elapsed());
         let before = self.server.get(kind, key).filter(|_| kind == Kind::Workload).map(Stand::of);
-        self.server.edit(kind, key, |object| carry_out(turn, kind, object, now));
+        self.server.edit_status(kind, key, |object| carry_out(turn, kind, object, now));
         self.consequences = self.consequences.saturating_add(1);
         if let (Some(old), Some(new)) = (before, self.server.get(kind, key)) {
             self.timeline.observe(&old, new, elapsed);

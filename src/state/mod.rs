@@ -6,6 +6,7 @@
 //! - an object that cannot be read, and a write that fails, concern that object alone (I23);
 //! - before all lists are complete nothing is decided, and without leadership nothing is written (I16, I17).
 
+mod allowance;
 mod assumed;
 mod decode;
 mod facts;
@@ -129,6 +130,9 @@ pub struct State {
     dirty: BTreeSet<Item>,
     timers: Timers<Item>,
     writes: Writes,
+    allowance: allowance::Allowance,
+    /// When Workloads may be told again what they were not told yet.
+    news_due: Option<Timestamp>,
     queue_clock: queue_status::Clock,
     published: Published,
     effects: Vec<Effect>,
@@ -142,6 +146,7 @@ pub struct State {
 impl State {
     /// An empty state.
     pub fn new(settings: Settings) -> Self {
+        let told_per_second = settings.told_per_second;
         Self {
             engine: Engine::new(settings.engine.clone()),
             kinds: settings.kinds(),
@@ -178,6 +183,8 @@ impl State {
             dirty: BTreeSet::new(),
             timers: Timers::default(),
             writes: Writes::default(),
+            allowance: allowance::Allowance::new(told_per_second),
+            news_due: None,
             queue_clock: queue_status::Clock::default(),
             published: Published::default(),
             effects: Vec::new(),
@@ -223,7 +230,7 @@ impl State {
             return None;
         }
         let expiry = self.engine.next_expiry();
-        self.timers.next().into_iter().chain(expiry).min()
+        self.timers.next().into_iter().chain(expiry).chain(self.news_due).min()
     }
 
     /// Whether the first lists of all kinds are complete.

@@ -288,7 +288,7 @@ impl State {
         for asked in asked.iter().filter(|asked| asked.state.state == CheckState::Pending) {
             let Some(config) = asked.config.filter(|_| !asked.entries.is_empty()) else { continue };
             match self.request_of(&record, asked) {
-                None => writes.push(request_of(&record, asked, config)),
+                None => writes.push(request_write(&record, asked, config)),
                 Some(request) => {
                     let templates = asked.entries.iter().map(|(set, _)| (set, request.template(set)));
                     let missing: Vec<(String, ObjectKey)> = templates
@@ -353,18 +353,7 @@ impl State {
         Some(json!({
             "apiVersion": "v1",
             "kind": "PodTemplate",
-            "metadata": {
-                "name": key.name,
-                "namespace": key.namespace,
-                "labels": {names::MANAGED_LABEL: "true"},
-                "ownerReferences": [{
-                    "apiVersion": Kind::ProvisioningRequest.resource().api_version(),
-                    "kind": "ProvisioningRequest",
-                    "name": request.meta.key.name,
-                    "uid": request.meta.uid,
-                    "controller": true,
-                }],
-            },
+            "metadata": owned_by(Kind::ProvisioningRequest, &request.meta, key),
             "template": template,
         }))
     }
@@ -424,7 +413,25 @@ fn needs(record: &WorkloadRecord, policy: Option<PodSetMergePolicy>) -> Vec<Need
     record.pod_sets.iter().map(need).collect()
 }
 
-fn request_of(
+/// Metadata of an object that is made for another and goes with it.
+fn owned_by(kind: Kind, owner: &Meta, key: &ObjectKey) -> Value {
+    let resource = kind.resource();
+    json!({
+        "name": key.name,
+        "namespace": key.namespace,
+        "labels": {names::MANAGED_LABEL: "true"},
+        "ownerReferences": [{
+            "apiVersion": resource.api_version(),
+            "kind": resource.kind,
+            "name": owner.key.name,
+            "uid": owner.uid,
+            "controller": true,
+        }],
+    })
+}
+
+/// The write that makes the request of an attempt.
+fn request_write(
     record: &WorkloadRecord,
     asked: &Asked<'_>,
     config: &ProvisioningRequestConfigSpec,
@@ -435,18 +442,7 @@ fn request_of(
     let body = json!({
         "apiVersion": Kind::ProvisioningRequest.resource().api_version(),
         "kind": "ProvisioningRequest",
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            "labels": {names::MANAGED_LABEL: "true"},
-            "ownerReferences": [{
-                "apiVersion": Kind::Workload.resource().api_version(),
-                "kind": "Workload",
-                "name": record.meta.key.name,
-                "uid": record.meta.uid,
-                "controller": true,
-            }],
-        },
+        "metadata": owned_by(Kind::Workload, &record.meta, &key),
         "spec": {
             "provisioningClassName": config.provisioning_class_name,
             "parameters": provisioning::parameters(config, &record.parameters),

@@ -110,6 +110,7 @@ impl State {
                 continue;
             }
             self.queue_clock.written.insert(item, now);
+            self.allowance.spend(now);
             let body = json!({"metadata": {"resourceVersion": version}, "status": status});
             let purpose = Purpose::QueueStatus;
             let request = Request {

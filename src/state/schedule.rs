@@ -50,7 +50,7 @@ impl State {
             return;
         }
         self.run_cycles(&mut items, now);
-        self.explain(&mut items);
+        self.explain(&mut items, now);
         for item in &items {
             self.step(item, now);
         }
@@ -137,8 +137,10 @@ impl State {
                     }
                     Outcome::Pending(_) | Outcome::Gated(_) => {}
                     // Nobody is handed to a second pass here yet.
-                    Outcome::Placed(_) | Outcome::Unplaced(_) | Outcome::NodesFailed(_) => continue,
-                    Outcome::Skipped(_) => continue,
+                    Outcome::Placed(_)
+                    | Outcome::Unplaced(_)
+                    | Outcome::NodesFailed(_)
+                    | Outcome::Skipped(_) => continue,
                 }
                 items.insert(Item::Workload(key));
             }
@@ -146,11 +148,14 @@ impl State {
     }
 
     /// Takes up Workloads that wait for a reason that they were not told yet, a few at a time.
-    fn explain(&mut self, items: &mut BTreeSet<Item>) {
-        let room = EXPLANATIONS.saturating_sub(self.writes.explanations());
+    fn explain(&mut self, items: &mut BTreeSet<Item>, now: Timestamp) {
+        let room = EXPLANATIONS.saturating_sub(self.writes.explanations()).min(self.allowance.room(now));
         if room > 0 {
             items.extend(self.engine.take_explained(room).into_iter().map(Item::Workload));
         }
+        // A write that ends brings the next ones; an allowance that comes back has to be waited for.
+        let spent = self.engine.has_news() && self.allowance.room(now) == 0;
+        self.news_due = spent.then(|| self.allowance.next(now));
     }
 
     fn step(&mut self, item: &Item, now: Timestamp) {

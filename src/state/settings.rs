@@ -34,8 +34,12 @@ pub struct Settings {
     pub shown_local_queues: Option<LabelSelector>,
     /// Features that can be turned off.
     pub gates: Gates,
+    /// Writes a second that tell and decide nothing: status of queues, and why Workloads wait. No limit when absent.
+    pub told_per_second: Option<u32>,
     /// Least time between two status writes of one queue.
     pub queue_status_interval: SignedDuration,
+    /// Least time between two comparisons of the ledger with all objects.
+    pub audit_interval: SignedDuration,
 }
 
 impl Default for Settings {
@@ -52,7 +56,9 @@ impl Default for Settings {
             external_kinds: BTreeSet::new(),
             shown_local_queues: None,
             gates: Gates::default(),
+            told_per_second: Some(30),
             queue_status_interval: SignedDuration::from_secs(1),
+            audit_interval: SignedDuration::from_secs(60),
         }
     }
 }

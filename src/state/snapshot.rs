@@ -19,8 +19,6 @@ use std::sync::Arc;
 
 /// Least time between two renewals of the tables of queues.
 const RENEWAL: SignedDuration = SignedDuration::from_millis(250);
-/// Time between two comparisons of the ledger with the objects.
-const AUDIT: SignedDuration = SignedDuration::from_secs(60);
 /// Stands for the queue of an object whose queue is known to its own controller alone.
 const QUEUED: &str = "external";
 
@@ -206,7 +204,9 @@ impl State {
             self.published.renewed = Some(now);
             self.published.current.queues = Arc::new(self.queue_view());
         }
-        if synced && self.published.audited.is_none_or(|t| now.duration_since(t) >= AUDIT) {
+        if synced
+            && self.published.audited.is_none_or(|t| now.duration_since(t) >= self.settings.audit_interval)
+        {
             self.published.audited = Some(now);
             self.published.current.ledger_drift = self.ledger_drift();
         }

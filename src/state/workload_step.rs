@@ -32,8 +32,19 @@ impl State {
         if let Some(due) = plan.due {
             self.timers.wake(Item::Workload(key.clone()), due);
         }
-        let tell: Vec<Effect> = plan.notices.iter().flat_map(|n| self.tell(record, n, now)).collect();
         let explains = plan.notices.iter().any(|n| matches!(n, Notice::Pending(..)));
+        if explains
+            && let Step::Status(status) = &plan.step
+            && workload::only_explains(&record.status, status)
+        {
+            if self.allowance.free_at(now) > now {
+                let turn = self.allowance.turn(now);
+                self.timers.wake(Item::Workload(key.clone()), turn);
+                return;
+            }
+            self.allowance.spend(now);
+        }
+        let tell: Vec<Effect> = plan.notices.iter().flat_map(|n| self.tell(record, n, now)).collect();
         let version = &record.meta.resource_version;
         let (verb, subresource, body) = match plan.step {
             Step::Rest => return self.step_provisioning(key, now),

@@ -234,8 +234,8 @@ fn one_cpu() -> Requests {
 fn what_exists_is_found_and_nothing_else() {
     let mut dice = Dice(11);
     for _ in 0..3_000 {
-        let hosts = |dice: &mut Dice| (0..1 + dice.roll(3)).map(|_| dice.amount(5).get()).collect();
-        let room: Room = (0..1 + dice.roll(3)).map(|_| hosts(&mut dice)).collect();
+        let hosts = |dice: &mut Dice| (0..=dice.roll(3)).map(|_| dice.amount(5).get()).collect();
+        let room: Room = (0..=dice.roll(3)).map(|_| hosts(&mut dice)).collect();
         let mut cluster = small(&room);
         let (count, size) =
             (i64::try_from(1 + dice.roll(10)).unwrap(), i64::try_from(1 + dice.roll(3)).unwrap());
@@ -272,7 +272,7 @@ fn what_exists_is_found_and_nothing_else() {
 fn a_leader_has_a_place_beside_its_workers_whenever_there_is_one() {
     let mut dice = Dice(13);
     for _ in 0..3_000 {
-        let room: Room = vec![(0..1 + dice.roll(4)).map(|_| dice.amount(6).get()).collect()];
+        let room: Room = vec![(0..=dice.roll(4)).map(|_| dice.amount(6).get()).collect()];
         let (count, leader) =
             (i64::try_from(2 + dice.roll(8)).unwrap(), i64::try_from(1 + dice.roll(4)).unwrap());
         let total: i64 = room[0].iter().sum();

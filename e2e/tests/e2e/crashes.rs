@@ -27,7 +27,7 @@ type Moment = fn(job: &Value, workload: &Value) -> bool;
 pub(crate) async fn killed_at_every_step(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     let moments: [(&str, Moment); 4] = [
-        ("before-workload", |_, workload| workload.is_null()),
+        ("submitted", |_, _| true),
         ("workload-made", |_, workload| workload.is_object()),
         ("quota-reserved", |_, workload| holds(workload, "QuotaReserved")),
         ("started", |job, _| job["spec"]["suspend"] == json!(false)),

@@ -9,15 +9,21 @@ use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, text};
 use sluice_e2e::wait::eventually;
 
-pub(crate) async fn higher_priority_first(_: &Cluster, ground: &Ground) -> Result<()> {
+/// A queue that a Job has filled, and three classes, the lowest first.
+async fn full_queue(ground: &Ground) -> Result<[String; 3]> {
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    let (low, mid, high) = (
+    let classes = [
         ground.priority("low", 1).await?,
         ground.priority("mid", 10).await?,
         ground.priority("high", 100).await?,
-    );
+    ];
     ground.submit(ground.job("holder", "main", "1")).await?;
     ground.runs("holder").await?;
+    Ok(classes)
+}
+
+pub(crate) async fn higher_priority_first(_: &Cluster, ground: &Ground) -> Result<()> {
+    let [low, mid, high] = full_queue(ground).await?;
     for (name, class) in [("low", low), ("high", high), ("mid", mid)] {
         ground.submit(ground.job(name, "main", "1").priority(&class)).await?;
         ground.waits(name, "WaitingForQuota").await?;
@@ -35,14 +41,7 @@ pub(crate) async fn higher_priority_first(_: &Cluster, ground: &Ground) -> Resul
 
 /// A Job's priority class may change while it waits: it moves forward in the line.
 pub(crate) async fn priority_raised_while_pending(_: &Cluster, ground: &Ground) -> Result<()> {
-    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    let (low, mid, high) = (
-        ground.priority("low", 1).await?,
-        ground.priority("mid", 10).await?,
-        ground.priority("high", 100).await?,
-    );
-    ground.submit(ground.job("holder", "main", "1")).await?;
-    ground.runs("holder").await?;
+    let [low, mid, high] = full_queue(ground).await?;
     ground.submit(ground.job("front", "main", "1").priority(&mid)).await?;
     ground.waits("front", "WaitingForQuota").await?;
     ground.submit(ground.job("raised", "main", "1").priority(&low)).await?;

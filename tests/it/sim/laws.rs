@@ -218,6 +218,36 @@ fn few_writes_per_job() {
     assert!(world.events.len() <= 12, "{:#?}", world.events);
 }
 
+/// Why somebody waits is told within the allowance, to everybody in time; a start never waits for it.
+#[test]
+fn what_is_told_waits_its_turn() {
+    let settings = Settings { told_per_second: Some(2), ..Settings::default() };
+    let mut world = cluster(9, &settings);
+    world.endless = true;
+    for n in 0..40 {
+        world.create(Kind::Job(0), job(&format!("j{n}"), "a", 4));
+    }
+    let begun = world.now;
+    let told = |world: &World| {
+        world.server.all(Kind::Workload).filter(|w| condition(w, "QuotaReserved") == Some("False")).count()
+    };
+    let runs = |world: &World| pods(world) == 4;
+    while !runs(&world) {
+        world.step();
+        assert!(world.now.duration_since(begun).as_secs() < 30, "the start waits");
+    }
+    for _ in 0..40_000 {
+        let seconds = usize::try_from(world.now.duration_since(begun).as_secs()).unwrap();
+        // A second's worth at once, and one that had its turn already.
+        assert!(told(&world) <= 2 * seconds + 5, "{} were told within {seconds} s", told(&world));
+        if told(&world) == 39 {
+            return;
+        }
+        world.step();
+    }
+    panic!("only {} of 39 were ever told", told(&world));
+}
+
 /// A Job that should have got the default queue, but was made while no webhook answered, runs on and is told so once.
 #[test]
 fn a_job_that_no_webhook_saw_runs_on() {
