@@ -159,6 +159,9 @@ impl State {
     }
 
     fn step(&mut self, item: &Item, now: Timestamp) {
+        if let Item::Pods(workload) = item {
+            return self.step_pods(workload, now);
+        }
         let (kind, key) = item.object();
         if !self.writes.may_write(kind, &key, now) {
             if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
@@ -173,7 +176,7 @@ impl State {
             Item::Flavor(name) => self.step_flavor(name),
             Item::Check(name) => self.step_check(name, now),
             Item::Topology(name) => self.step_topology(name),
-            Item::LocalQueue(_) | Item::Cohort(_) => {}
+            Item::LocalQueue(_) | Item::Cohort(_) | Item::Pods(_) => {}
         }
     }
 
@@ -204,7 +207,7 @@ impl Item {
             Self::Check(name) => (Kind::AdmissionCheck, ObjectKey::cluster(name)),
             Self::Topology(name) => (Kind::Topology, ObjectKey::cluster(name)),
             Self::Job(kind, key) => (Kind::Job(*kind), key.clone()),
-            Self::Workload(key) => (Kind::Workload, key.clone()),
+            Self::Workload(key) | Self::Pods(key) => (Kind::Workload, key.clone()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Kind;
 use crate::jobs::KINDS;
-use crate::lifecycle::workload;
+use crate::lifecycle::{node_failure, workload};
 use crate::resources::transform::Transform;
 use crate::scheduler::EngineSettings;
 use jiff::SignedDuration;
@@ -68,6 +68,9 @@ impl Settings {
     pub fn kinds(&self) -> Vec<Kind> {
         let followed = |kind: &Kind| match kind {
             Kind::Job(index) => KINDS.get(*index).is_some_and(|kind| self.serves(kind.framework())),
+            // Followed whether a flavor has a topology or not: one that comes later must find all that stands on its nodes,
+            // and what a pod is kept as is small.
+            Kind::Node | Kind::Pod => self.engine.gates.topology,
             _ => true,
         };
         Kind::all().into_iter().filter(followed).collect()
@@ -99,6 +102,8 @@ pub struct Gates {
     pub reclaimable_pods: bool,
     /// `WorkloadIdentifierAnnotations`: an annotation may name the prebuilt Workload, not a label alone.
     pub identifier_annotations: bool,
+    /// `TASFailedNodeReplacement`, and when a node counts as failed.
+    pub node_failures: Option<node_failure::Rules>,
 }
 
 impl Default for Gates {
@@ -110,6 +115,7 @@ impl Default for Gates {
             clean_requests_on_eviction: true,
             reclaimable_pods: true,
             identifier_annotations: true,
+            node_failures: Some(node_failure::Rules::default()),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Seeded simulation of the core against a double of the API server. A failing seed is printed and replays.
 
+mod bad_topology;
 mod echoes;
 mod laws;
 mod preemption;
 mod provisioning;
+mod topology;
 mod world;
