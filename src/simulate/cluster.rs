@@ -3,6 +3,7 @@
 use crate::api::ObjectKey;
 use crate::api::v1beta2::Topology;
 use crate::scheduler::Engine;
+use crate::state::State;
 use crate::topology::{NodeSpec, foreign_pod};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::de::DeserializeOwned;
@@ -29,6 +30,11 @@ pub(super) fn feed(engine: &mut Engine, objects: &[Value]) {
             _ => {}
         }
     }
+}
+
+/// The same for a core that a test drives.
+pub fn place(state: &mut State, objects: &[Value]) {
+    feed(state.engine_mut(), objects);
 }
 
 fn read<T: DeserializeOwned>(object: &Value) -> Option<T> {

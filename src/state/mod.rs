@@ -16,6 +16,7 @@ mod interface;
 mod job_start;
 mod job_step;
 mod outlook;
+mod passes;
 mod provisioning;
 mod queue_status;
 mod queues;
@@ -123,6 +124,8 @@ pub struct State {
     configured: BTreeMap<Arc<str>, scheduler::ClusterQueue>,
     tallies: tallies::Tallies,
     assumed: BTreeMap<ObjectKey, Assumed>,
+    /// Second passes that are due or under way.
+    passes: passes::Passes,
     /// Raw jobs of the delta at hand: a Workload is made from the object itself.
     raw_job: Option<((usize, ObjectKey), Value)>,
     /// Raw Workload of the delta at hand: pod templates are made from the object itself.
@@ -178,6 +181,7 @@ impl State {
             configured: BTreeMap::new(),
             tallies: tallies::Tallies::default(),
             assumed: BTreeMap::new(),
+            passes: passes::Passes::default(),
             raw_job: None,
             raw_workload: None,
             dirty: BTreeSet::new(),
@@ -256,6 +260,7 @@ impl State {
             self.engine.release(&key);
             self.dirty.insert(Item::Workload(key));
         }
+        self.dirty.extend(self.passes.clear().into_iter().map(Item::Workload));
         if leading {
             self.dirty.extend(self.everything());
         }

@@ -2,6 +2,7 @@
 
 mod echoes;
 mod laws;
+mod passes;
 mod preemption;
 mod provisioning;
 mod world;
