@@ -1,6 +1,6 @@
 //! The effect executor: writes what the core decided.
 //!
-//! Invariants: one call per object at a time; nothing is sent while this replica may not act (checked right before
+//! Invariants: one call per object at a time, but for one that overtakes; nothing is sent while this replica may not act (checked right before
 //! each call); nothing is sent twice, the core decides again on what is fed back; background writes share one budget,
 //! oldest first, and only the latest of an object is sent: one that a newer replaced gets no answer. Before a conflict
 //! is told, the newest object is.

@@ -1,4 +1,4 @@
-//! Order of the executor's tasks: one per object at a time, foreground first, background within a budget.
+//! Order of the executor's tasks: one per object at a time unless it overtakes, foreground first, background within a budget.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -92,7 +92,8 @@ impl WriteQueue {
     pub fn next(&mut self, now: Duration) -> Next {
         while let Some(task) = self.foreground.pop_front() {
             let target = task.target();
-            if self.busy.insert(target.clone()) {
+            let overtakes = matches!(&task, Task::Write(write) if write.overtakes);
+            if self.busy.insert(target.clone()) || overtakes {
                 return Next::Start(task);
             }
             self.held.entry(target).or_default().push_back(task);
@@ -137,6 +138,7 @@ mod tests {
             subresource: None,
             body: serde_json::Value::Null,
             background,
+            overtakes: false,
         })
     }
 
@@ -161,6 +163,18 @@ mod tests {
         assert_eq!(id(queue.next(Duration::ZERO)), Some(2));
         queue.finished(&target);
         assert_eq!(id(queue.next(Duration::ZERO)), Some(4));
+    }
+
+    #[test]
+    fn one_that_overtakes_does_not_wait() {
+        let mut queue = WriteQueue::new(30.0, Duration::ZERO);
+        queue.push(write(1, "a", false));
+        let Task::Write(end) = write(2, "a", false) else { panic!("a write") };
+        queue.push(Task::Write(Write { overtakes: true, ..end }));
+        queue.push(write(3, "a", false));
+        assert_eq!(id(queue.next(Duration::ZERO)), Some(1));
+        assert_eq!(id(queue.next(Duration::ZERO)), Some(2));
+        assert_eq!(queue.next(Duration::ZERO), Next::Idle);
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Simulation {
             }
             Ok(object) => {
                 self.need_namespace(&object);
-                self.server.create(kind, object, self.now);
+                self.server.make(kind, object, self.now, true);
             }
             Err(reason) => self.refuse(&manifest, reason),
         }
@@ -155,7 +155,7 @@ impl Simulation {
         let name = text(object, "/metadata/namespace");
         if !name.is_empty() && self.server.get(Kind::Namespace, &ObjectKey::cluster(name)).is_none() {
             let namespace = json!({"metadata": {"name": name, "labels": {NAMESPACE_LABEL: name}}});
-            self.server.create(Kind::Namespace, namespace, self.now);
+            self.server.make(Kind::Namespace, namespace, self.now, true);
         }
     }
 

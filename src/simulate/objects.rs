@@ -13,10 +13,20 @@ pub fn key_of(object: &Value) -> ObjectKey {
 /// The value at a pointer whose names need no escapes: unlike `Value::pointer`, it makes no strings on the way.
 pub(super) fn at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
     pointer.split('/').skip(1).try_fold(object, |value, name| match value {
-        Value::Object(fields) => fields.get(name),
+        Value::Object(_) => field(value, name),
         Value::Array(list) => list.get(name.parse::<usize>().ok()?),
         _ => None,
     })
+}
+
+/// A field of an object. Objects have few fields: to look at each costs less than to hash the name.
+pub(super) fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    object.as_object()?.iter().find_map(|(known, value)| (known == name).then_some(value))
+}
+
+/// The text of a field, or an empty one.
+pub(super) fn word<'a>(object: &'a Value, name: &str) -> &'a str {
+    field(object, name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The text at a pointer, or an empty one.
@@ -40,15 +50,47 @@ pub(super) fn has_owner(workload: &Value) -> bool {
     at(workload, "/metadata/ownerReferences/0").is_some()
 }
 
+/// The conditions of an object.
+pub(super) fn conditions(object: &Value) -> &[Value] {
+    at(object, "/status/conditions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
 /// The condition of a type.
 pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    let list = at(object, "/status/conditions")?.as_array()?;
-    list.iter().find(|c| text(c, "/type") == kind)
+    conditions(object).iter().find(|c| word(c, "type") == kind)
+}
+
+/// Which of the conditions that its standing follows from hold for a Workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags {
+    pub(super) finished: bool,
+    pub(super) evicted: bool,
+    pub(super) preempted: bool,
+    pub(super) admitted: bool,
+    pub(super) reserved: bool,
+}
+
+impl Flags {
+    pub(super) fn of(workload: &Value) -> Self {
+        let mut flags = Self::default();
+        for condition in conditions(workload).iter().filter(|c| word(c, "status") == "True") {
+            let flag = match word(condition, "type") {
+                "Finished" => &mut flags.finished,
+                "Evicted" => &mut flags.evicted,
+                "Preempted" => &mut flags.preempted,
+                "Admitted" => &mut flags.admitted,
+                "QuotaReserved" => &mut flags.reserved,
+                _ => continue,
+            };
+            *flag = true;
+        }
+        flags
+    }
 }
 
 /// Whether the condition of a type stands at True.
 pub(super) fn is_true(object: &Value, kind: &str) -> bool {
-    condition(object, kind).is_some_and(|c| text(c, "/status") == "True")
+    condition(object, kind).is_some_and(|c| word(c, "status") == "True")
 }
 
 /// Sets a condition to True.
@@ -57,7 +99,7 @@ pub(super) fn set_condition(object: &mut Value, kind: &str, reason: &str, messag
         "lastTransitionTime": stored(now)});
     match object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
         Some(list) => {
-            list.retain(|c| text(c, "/type") != kind);
+            list.retain(|c| word(c, "type") != kind);
             list.push(new);
         }
         None => set(object, &["status", "conditions"], json!([new])),

@@ -2,7 +2,7 @@
 
 use super::explained::{Explanation, explain, quantity};
 use super::manifest::{Place, Problem};
-use super::objects::{condition, is_true, key_of, subject, text};
+use super::objects::{Flags, condition, is_true, key_of, subject, text};
 use super::outcome::{Grant, PodSetGrant};
 use super::timeline::{Entry, Happening, Subject};
 use super::world::Simulation;
@@ -184,7 +184,11 @@ impl Simulation {
             reason: reason.to_owned(),
         }));
         problems.sort_by(|a, b| a.place.cmp(&b.place));
-        let over = workloads.iter().filter(|w| is_true(w, "Finished"));
+        let states: Vec<&str> = workloads.iter().map(|workload| state_of(workload)).collect();
+        let those = |wanted: fn(&str) -> bool| {
+            let all = workloads.iter().zip(&states);
+            all.filter(move |(_, state)| wanted(state)).map(|(workload, _)| *workload)
+        };
         let mut report = Report {
             ending: Ending {
                 seconds: self.elapsed().as_secs_f64(),
@@ -192,7 +196,7 @@ impl Simulation {
                 endless: self.endless,
             },
             timeline: self.timeline.entries.clone(),
-            finished: over.map(|w| Subject::of(w)).collect(),
+            finished: those(|state| state == "finished").map(Subject::of).collect(),
             queues: self.queue_rows(),
             unqueued: self.unqueued(&workloads),
             notes: self.intake.notes.clone(),
@@ -200,10 +204,10 @@ impl Simulation {
             ignored: self.intake.ignored.clone(),
             ..Report::default()
         };
-        let holds = |w: &&&Value| is_true(w, "QuotaReserved") && !is_true(w, "Finished");
-        report.admitted = workloads.iter().filter(holds).map(|w| self.holder(w)).collect();
+        let holds = |state: &str| !matches!(state, "finished" | "pending");
+        report.admitted = those(holds).map(|w| self.holder(w)).collect();
         report.preempted = self.preempted();
-        report.pending = self.pending(&workloads);
+        report.pending = self.pending(those(|state| state == "pending"));
         for ((kind, key), note) in &self.warnings {
             let object = if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() };
             report.warnings.insert(format!("{} {object}", kind.resource().kind), note.clone());
@@ -258,7 +262,7 @@ impl Simulation {
             .collect()
     }
 
-    fn pending(&self, workloads: &[&Value]) -> Vec<PendingRow> {
+    fn pending<'a>(&self, workloads: impl Iterator<Item = &'a Value>) -> Vec<PendingRow> {
         let engine = self.state.engine();
         let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
         let mut places = BTreeMap::new();
@@ -269,9 +273,6 @@ impl Simulation {
         }
         let mut rows = Vec::new();
         for object in workloads {
-            if is_true(object, "QuotaReserved") || is_true(object, "Finished") {
-                continue;
-            }
             let key = key_of(object);
             let place = places.get(&key);
             let queue = self.cluster_queue_of(object);
@@ -342,12 +343,11 @@ impl Simulation {
 
 /// What a Workload has come to.
 fn state_of(workload: &Value) -> &'static str {
-    let holds = |kind: &str| is_true(workload, kind);
-    match (holds("Finished"), holds("QuotaReserved"), holds("Evicted"), holds("Admitted")) {
-        (true, ..) => "finished",
-        (_, false, ..) => "pending",
-        (_, _, true, _) => "evicted",
-        (_, _, _, true) => "admitted",
+    match Flags::of(workload) {
+        Flags { finished: true, .. } => "finished",
+        Flags { reserved: false, .. } => "pending",
+        Flags { evicted: true, .. } => "evicted",
+        Flags { admitted: true, .. } => "admitted",
         _ => "reserved",
     }
 }

@@ -5,7 +5,7 @@
 //! makes a job fail, and `sluice.dev/terminate-after` says how long pods take to go. Whoever made a Workload without a job
 //! tells of its pods in its status, as the core does for jobs.
 
-use super::objects::{at, condition, has_owner, is_true, key_of, set, set_condition, text};
+use super::objects::{Flags, at, condition, field, has_owner, is_true, set, set_condition, text, word};
 use crate::api::ObjectKey;
 use crate::api::config::Duration;
 use crate::lifecycle::conditions::stored;
@@ -51,9 +51,8 @@ impl Runs {
     }
 
     /// Takes note of an object as it is now; a turn that is due at once is the answer.
-    pub(super) fn observe(&mut self, kind: Kind, object: &Value, now: Timestamp) -> Option<Turn> {
-        let id = (kind, key_of(object));
-        match kind {
+    pub(super) fn observe(&mut self, id: Id, object: &Value, now: Timestamp) -> Option<Turn> {
+        match id.0 {
             Kind::Job(_) => self.observe_job(id, object, now),
             Kind::Workload => self.observe_workload(id, object, now),
             _ => None,
@@ -98,20 +97,20 @@ impl Runs {
 
     /// A Workload that no job stands behind runs itself.
     fn observe_workload(&mut self, id: Id, workload: &Value, now: Timestamp) -> Option<Turn> {
-        let runs =
-            is_true(workload, "Admitted") && !is_true(workload, "Evicted") && !is_true(workload, "Finished");
+        let flags = Flags::of(workload);
+        let runs = flags.admitted && !flags.evicted && !flags.finished;
         if has_owner(workload) || !runs {
             self.forget(&id);
             return None;
         }
-        let since = condition(workload, "Admitted").map(|c| text(c, "/lastTransitionTime"));
+        let since = condition(workload, "Admitted").map(|c| word(c, "lastTransitionTime"));
         let since = since.and_then(|text| text.parse().ok()).filter(|since| *since != stored(now).0);
         let since = since.unwrap_or(now);
         if self.due_at(&id, Turn::End).is_none() {
             self.schedule_end(id.clone(), workload, since, now);
         }
         // Without the condition nobody asks whether they are.
-        let ready = condition(workload, PODS_READY).is_none() || is_true(workload, PODS_READY);
+        let ready = condition(workload, PODS_READY).is_none_or(|c| word(c, "status") == "True");
         self.get_ready(id, workload, ready, since, now)
     }
 
@@ -200,7 +199,7 @@ pub(super) fn carry_out(turn: Turn, kind: Kind, object: &mut Value, now: Timesta
     let pods = parallelism(object);
     match (kind, turn) {
         (Kind::Workload, Turn::Ready) => {
-            let (reason, message) = match condition(object, PODS_READY).map(|c| text(c, "/reason")) {
+            let (reason, message) = match condition(object, PODS_READY).map(|c| word(c, "reason")) {
                 Some("WaitForRecovery") => ("Recovered", "All pods are ready again"),
                 _ => ("Started", "All pods reached readiness and the workload is running"),
             };
@@ -239,7 +238,7 @@ pub(super) fn carry_out(turn: Turn, kind: Kind, object: &mut Value, now: Timesta
 }
 
 fn parallelism(job: &Value) -> i64 {
-    let number = |pointer: &str| job.pointer(pointer).and_then(Value::as_i64);
+    let number = |pointer: &str| at(job, pointer).and_then(Value::as_i64);
     let pods = number("/spec/parallelism").unwrap_or(1);
     number("/spec/completions").map_or(pods, |all| all.min(pods)).max(1)
 }
@@ -258,7 +257,7 @@ fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
         "/spec/podSets/0/template/metadata/annotations",
         "/metadata/annotations",
     ];
-    places.iter().find_map(|place| object.pointer(place)?.get(name)?.as_str())
+    places.iter().find_map(|place| field(at(object, place)?, name)?.as_str())
 }
 
 fn annotated(object: &Value, name: &str) -> Option<SignedDuration> {

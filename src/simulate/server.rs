@@ -5,7 +5,7 @@
 //! last finalizer. `tests/it/sim` drives the core against it, and the end-to-end tests against the real one.
 
 pub use super::objects::key_of;
-use super::objects::{at, merge, set, text};
+use super::objects::{at, field, merge, set, text};
 use crate::api::ObjectKey;
 use crate::lifecycle::conditions::stored;
 use crate::state::{Delta, Kind, Verb, Write, WriteOutcome};
@@ -25,7 +25,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// An empty server; with `echo` the core sees its own writes in the watch as well, beside their results.
+    /// An empty server; with `echo` the core sees its own writes in the watch as well, beside their results. Without it
+    /// answers to writes of a Workload's status leave the spec out, which no such write changes.
     pub fn new(echo: bool) -> Self {
         Self { echo, ..Self::default() }
     }
@@ -46,6 +47,16 @@ impl Server {
         self.objects.keys()
     }
 
+    /// Keys of all objects of a kind.
+    pub(super) fn keys_of(&self, kind: Kind) -> Vec<ObjectKey> {
+        let start = (kind, ObjectKey::cluster(""));
+        self.objects
+            .range(start..)
+            .take_while(|((k, _), _)| *k == kind)
+            .map(|((_, key), _)| key.clone())
+            .collect()
+    }
+
     /// Number of objects.
     pub(super) fn count(&self) -> usize {
         self.objects.len()
@@ -64,10 +75,18 @@ impl Server {
 
     /// A new object; none if there is one of that name.
     pub fn create(&mut self, kind: Kind, object: Value, now: Timestamp) -> Option<Value> {
-        self.make(kind, object, now, true)
+        let key = self.make(kind, object, now, true)?;
+        self.get(kind, &key).cloned()
     }
 
-    fn make(&mut self, kind: Kind, mut object: Value, now: Timestamp, told: bool) -> Option<Value> {
+    /// A new object, of which the watch tells or not; its key, unless there is one of that name.
+    pub(super) fn make(
+        &mut self,
+        kind: Kind,
+        mut object: Value,
+        now: Timestamp,
+        told: bool,
+    ) -> Option<ObjectKey> {
         let resource = kind.resource();
         let key = key_of(&object);
         if self.objects.contains_key(&(kind, key.clone())) {
@@ -79,8 +98,8 @@ impl Server {
         set(&mut object, &["metadata", "uid"], json!(format!("uid-{:08}", self.uids)));
         set(&mut object, &["metadata", "creationTimestamp"], json!(stored(now)));
         set(&mut object, &["metadata", "generation"], json!(1));
-        self.store(kind, key.clone(), object, told);
-        self.get(kind, &key).cloned()
+        self.store(kind, key.clone(), object, Told::whole(told));
+        Some(key)
     }
 
     /// Takes in an object as another server stored it: whatever identity it has is kept.
@@ -98,10 +117,10 @@ impl Server {
         if let Some(version) = stored.and_then(|text| text.parse().ok()) {
             self.version = self.version.max(version);
         }
-        self.store(kind, key_of(&object), object, true);
+        self.store(kind, key_of(&object), object, Told::Whole);
     }
 
-    fn store(&mut self, kind: Kind, key: ObjectKey, mut object: Value, told: bool) {
+    fn store(&mut self, kind: Kind, key: ObjectKey, mut object: Value, told: Told) {
         self.version = self.version.saturating_add(1);
         set(&mut object, &["metadata", "resourceVersion"], json!(self.version.to_string()));
         if is_deleting(&object) && finalizers(&object) == 0 {
@@ -109,9 +128,12 @@ impl Server {
             self.objects.remove(&(kind, key.clone()));
             self.watch.push_back(Delta::Deleted { kind, key, uid });
         } else {
-            if told {
-                self.watch.push_back(Delta::Applied { kind, object: object.clone() });
-            }
+            let delta = match told {
+                Told::Nothing => None,
+                Told::Whole => Some(object.clone()),
+                Told::Brief => Some(brief(&object)),
+            };
+            self.watch.extend(delta.map(|object| Delta::Applied { kind, object }));
             self.objects.insert((kind, key), object);
         }
     }
@@ -130,20 +152,25 @@ impl Server {
             let generation = next_generation(before);
             set(&mut object, &["metadata", "generation"], generation);
         }
-        self.store(kind, key.clone(), object, true);
+        self.store(kind, key.clone(), object, Told::Whole);
     }
 
-    /// A change of nothing but the status by somebody else.
-    pub(super) fn edit_status(&mut self, kind: Kind, key: &ObjectKey, change: impl FnOnce(&mut Value)) {
+    /// A change of the status, and of nothing else, by somebody else. The watch tells of a Workload that is known without
+    /// its spec.
+    pub(super) fn edit_status(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        known: bool,
+        change: impl FnOnce(&mut Value),
+    ) {
         let Some(object) = self.objects.get_mut(&(kind, key.clone())) else {
             return;
         };
-        let before = object.get("status").cloned();
-        change(object);
-        if object.get("status") != before.as_ref() {
-            let object = object.take();
-            self.store(kind, key.clone(), object, true);
-        }
+        let mut object = object.take();
+        change(&mut object);
+        let told = if known && may_be_brief(kind, &object) { Told::Brief } else { Told::Whole };
+        self.store(kind, key.clone(), object, told);
     }
 
     /// A deletion by somebody else; owned Workloads of a job follow it, as the garbage collector has it.
@@ -153,7 +180,7 @@ impl Server {
         };
         let uid = at(&object, "/metadata/uid").cloned();
         set(&mut object, &["metadata", "deletionTimestamp"], json!(stored(now)));
-        self.store(kind, key.clone(), object, true);
+        self.store(kind, key.clone(), object, Told::Whole);
         let owned = |w: &&Value| at(w, "/metadata/ownerReferences/0/uid") == uid.as_ref();
         let owned: Vec<ObjectKey> = self.all(Kind::Workload).filter(owned).map(key_of).collect();
         for key in owned.iter().filter(|owned| (kind, *owned) != (Kind::Workload, key)) {
@@ -165,6 +192,7 @@ impl Server {
     pub fn write(&mut self, mut write: Write, now: Timestamp) -> WriteOutcome {
         if write.verb == Verb::Create {
             let made = self.make(write.kind, write.body, now, self.echo);
+            let made = made.and_then(|key| self.get(write.kind, &key).cloned());
             return made.map_or(WriteOutcome::Conflict, WriteOutcome::Done);
         }
         let id = (write.kind, write.key.clone());
@@ -192,8 +220,10 @@ impl Server {
             }
             let mut new = object.take();
             set(&mut new, &["status"], status);
-            self.store(write.kind, write.key, new, self.echo);
-            return self.objects.get(&id).cloned().map_or(WriteOutcome::NotFound, WriteOutcome::Done);
+            self.store(write.kind, write.key, new, Told::whole(self.echo));
+            let leaves_out = |object: &Value| !self.echo && may_be_brief(write.kind, object);
+            let answer = |object: &Value| if leaves_out(object) { brief(object) } else { object.clone() };
+            return self.objects.get(&id).map(answer).map_or(WriteOutcome::NotFound, WriteOutcome::Done);
         }
         let mut new = object.clone();
         change(&mut new, &write, now);
@@ -206,9 +236,36 @@ impl Server {
         if new == *object {
             return WriteOutcome::Done(new);
         }
-        self.store(write.kind, write.key, new.clone(), self.echo);
+        self.store(write.kind, write.key, new.clone(), Told::whole(self.echo));
         WriteOutcome::Done(self.objects.get(&id).cloned().unwrap_or(new))
     }
+}
+
+/// What the watch tells of a change.
+#[derive(Clone, Copy)]
+enum Told {
+    Nothing,
+    Whole,
+    /// Metadata and status.
+    Brief,
+}
+
+impl Told {
+    const fn whole(told: bool) -> Self {
+        if told { Self::Whole } else { Self::Nothing }
+    }
+}
+
+/// Whether whoever knows an object needs no more than metadata and status of a version with the same generation: pod
+/// templates are copied for admission checks.
+fn may_be_brief(kind: Kind, object: &Value) -> bool {
+    kind == Kind::Workload && at(object, "/status/admissionChecks").is_none()
+}
+
+/// Metadata and status of an object.
+fn brief(object: &Value) -> Value {
+    let part = |name: &str| (name.to_owned(), field(object, name).cloned().unwrap_or_default());
+    Value::Object(["metadata", "status"].map(part).into_iter().collect())
 }
 
 fn change(object: &mut Value, write: &Write, now: Timestamp) {

@@ -1,6 +1,6 @@
 //! What happened to whom and when, read off the Workloads' statuses as they change.
 
-use super::objects::{condition, has_owner, is_true, key_of, text};
+use super::objects::{Flags, condition, has_owner, key_of, text, word};
 use crate::api::ObjectKey;
 use jiff::SignedDuration;
 use serde::Serialize;
@@ -130,8 +130,8 @@ impl Timeline {
             who: Subject::of(new),
             cluster_queue: if now_in.is_empty() { old.cluster_queue.clone() } else { now_in.to_owned() },
             by: if event == Happening::Preempted { self.preemptor(new) } else { String::new() },
-            reason: if granted { String::new() } else { said(new, told_by, "/reason").to_owned() },
-            detail: if granted { flavors(new) } else { said(new, told_by, "/message").to_owned() },
+            reason: if granted { String::new() } else { said(new, told_by, "reason").to_owned() },
+            detail: if granted { flavors(new) } else { said(new, told_by, "message").to_owned() },
         });
     }
 
@@ -150,7 +150,7 @@ impl Timeline {
 
     /// For whom a Workload has to make room: the condition names the UID.
     pub(super) fn preemptor(&self, workload: &Value) -> String {
-        let message = said(workload, "Preempted", "/message");
+        let message = said(workload, "Preempted", "message");
         let uid = message.split_once("(UID: ").and_then(|(_, rest)| rest.split(',').next());
         let uid = uid.unwrap_or_default();
         self.names.get(uid).map_or(uid, String::as_str).to_owned()
@@ -160,11 +160,7 @@ impl Timeline {
 /// What of a Workload's status the history depends on.
 #[derive(Debug, Default)]
 pub(super) struct Stand {
-    finished: bool,
-    evicted: bool,
-    preempted: bool,
-    admitted: bool,
-    reserved: bool,
+    flags: Flags,
     cluster_queue: String,
     /// Reason and message of what keeps quota from it.
     why: (String, String),
@@ -173,21 +169,18 @@ pub(super) struct Stand {
 impl Stand {
     pub(super) fn of(workload: &Value) -> Self {
         let word = |field: &str| said(workload, "QuotaReserved", field).to_owned();
-        let reserved = is_true(workload, "QuotaReserved");
+        let flags = Flags::of(workload);
         Self {
-            finished: is_true(workload, "Finished"),
-            evicted: is_true(workload, "Evicted"),
-            preempted: is_true(workload, "Preempted"),
-            admitted: is_true(workload, "Admitted"),
-            reserved,
+            flags,
             cluster_queue: text(workload, "/status/admission/clusterQueue").to_owned(),
-            why: if reserved { <_>::default() } else { (word("/reason"), word("/message")) },
+            why: if flags.reserved { <_>::default() } else { (word("reason"), word("message")) },
         }
     }
 }
 
 /// What a change of a Workload's status means, and the condition that tells of it.
-fn happening(old: &Stand, new: &Stand) -> Option<(Happening, &'static str)> {
+fn happening(before: &Stand, after: &Stand) -> Option<(Happening, &'static str)> {
+    let (old, new) = (before.flags, after.flags);
     if new.finished && !old.finished {
         Some((Happening::Finished, "Finished"))
     } else if new.evicted && !old.evicted && new.preempted && !old.preempted {
@@ -200,7 +193,7 @@ fn happening(old: &Stand, new: &Stand) -> Option<(Happening, &'static str)> {
         Some((Happening::Reserved, "QuotaReserved"))
     } else if old.reserved && !new.reserved {
         Some((Happening::Released, "QuotaReserved"))
-    } else if !new.reserved && old.why != new.why {
+    } else if !new.reserved && before.why != after.why {
         Some((Happening::Waits, "QuotaReserved"))
     } else {
         None
@@ -209,7 +202,7 @@ fn happening(old: &Stand, new: &Stand) -> Option<(Happening, &'static str)> {
 
 /// A word of a condition.
 fn said<'a>(workload: &'a Value, kind: &str, field: &str) -> &'a str {
-    condition(workload, kind).map(|c| text(c, field)).unwrap_or_default()
+    condition(workload, kind).map(|c| word(c, field)).unwrap_or_default()
 }
 
 /// The flavors of a grant: `2 pods on cpu=spot memory=spot`, pod sets that are alike as one.

@@ -15,7 +15,6 @@ use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::state::{Delta, Effect, Kind, Settings, State, WriteOutcome, WriteResult};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Rounds of decisions at one moment after which something goes in circles.
@@ -129,11 +128,9 @@ impl Simulation {
 
     /// Everybody who is there already runs, or stops, from now on.
     fn begin_runs(&mut self) {
-        let runs = |kind: &Kind| matches!(kind, Kind::Workload | Kind::Job(_));
-        for kind in Kind::all().into_iter().filter(runs) {
-            let objects: Vec<Value> = self.server.all(kind).cloned().collect();
-            for object in objects {
-                self.watch_run(kind, &object);
+        for kind in Kind::all().into_iter().filter(|kind| is_played(*kind)) {
+            for key in self.server.keys_of(kind) {
+                self.watch_run(kind, &key);
             }
         }
     }
@@ -233,7 +230,7 @@ impl Simulation {
     fn feed(&mut self, deltas: Vec<Delta>) {
         for delta in &deltas {
             match delta {
-                Delta::Applied { kind, object } => self.watch_run(*kind, object),
+                Delta::Applied { kind, object } if is_played(*kind) => self.watch_run(*kind, &key_of(object)),
                 Delta::Deleted { kind, key, .. } => self.runs.forget(&(*kind, key.clone())),
                 _ => {}
             }
@@ -251,9 +248,9 @@ impl Simulation {
                 let old = self.server.get(kind, &key).filter(|_| kind == Kind::Workload).map(Stand::of);
                 let outcome = self.server.write(write, self.now);
                 if let WriteOutcome::Done(object) = &outcome {
-                    if matches!(kind, Kind::Workload | Kind::Job(_)) {
+                    if is_played(kind) {
                         self.consequences = self.consequences.saturating_add(1);
-                        self.watch_run(kind, object);
+                        self.watch_run(kind, &key);
                     }
                     if let Some(old) = old {
                         self.timeline.observe(&old, object, self.elapsed());
@@ -280,7 +277,10 @@ impl Simulation {
     }
 
     /// The job side sees an object that is new or has changed.
-    fn watch_run(&mut self, kind: Kind, object: &Value) {
+    fn watch_run(&mut self, kind: Kind, key: &ObjectKey) {
+        let Some(object) = self.server.get(kind, key) else {
+            return;
+        };
         if kind == Kind::Workload {
             self.timeline.meet(object);
         }
@@ -288,16 +288,17 @@ impl Simulation {
         if !self.state.leading() {
             return;
         }
-        if let Some(turn) = self.runs.observe(kind, object, self.now) {
-            let key = key_of(object);
-            self.turn(kind, &key, turn);
+        if let Some(turn) = self.runs.observe((kind, key.clone()), object, self.now) {
+            self.turn(kind, key, turn);
         }
     }
 
     fn turn(&mut self, kind: Kind, key: &ObjectKey, turn: Turn) {
         let (now, elapsed) = (self.now, self.elapsed());
         let before = self.server.get(kind, key).filter(|_| kind == Kind::Workload).map(Stand::of);
-        self.server.edit_status(kind, key, |object| carry_out(turn, kind, object, now));
+        // The core knows the rest of a Workload that holds quota.
+        let known = kind == Kind::Workload && self.state.engine().charge_of(key).is_some();
+        self.server.edit_status(kind, key, known, |object| carry_out(turn, kind, object, now));
         self.consequences = self.consequences.saturating_add(1);
         if let (Some(old), Some(new)) = (before, self.server.get(kind, key)) {
             self.timeline.observe(&old, new, elapsed);
@@ -315,4 +316,9 @@ impl Simulation {
         self.patience.renew();
         self.add(manifests);
     }
+}
+
+/// Whether the job side plays objects of the kind.
+const fn is_played(kind: Kind) -> bool {
+    matches!(kind, Kind::Workload | Kind::Job(_))
 }

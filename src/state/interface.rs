@@ -115,7 +115,7 @@ pub enum Effect {
     Observe(Observation),
 }
 
-/// One write. The core has at most one under way for each object.
+/// One write. The core has at most one under way for each object, but for one that is overtaken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// Number of the write, never used twice by one process.
@@ -132,6 +132,8 @@ pub struct Write {
     pub body: Value,
     /// Status of queues: sent within a shared budget, the latest of an object wins.
     pub background: bool,
+    /// It does not wait for a write of the same object that is under way: both carry the same version.
+    pub overtakes: bool,
 }
 
 /// How a write is sent.

@@ -17,6 +17,7 @@ mod job_start;
 mod job_step;
 mod nodes;
 mod outlook;
+mod passes;
 mod pods;
 mod provisioning;
 mod queue_status;
@@ -130,6 +131,8 @@ pub struct State {
     configured: BTreeMap<Arc<str>, scheduler::ClusterQueue>,
     tallies: tallies::Tallies,
     assumed: BTreeMap<ObjectKey, Assumed>,
+    /// Second passes that are due or under way.
+    passes: passes::Passes,
     /// Raw jobs of the delta at hand: a Workload is made from the object itself.
     raw_job: Option<((usize, ObjectKey), Value)>,
     /// Raw Workload of the delta at hand: pod templates are made from the object itself.
@@ -187,6 +190,7 @@ impl State {
             configured: BTreeMap::new(),
             tallies: tallies::Tallies::default(),
             assumed: BTreeMap::new(),
+            passes: passes::Passes::default(),
             raw_job: None,
             raw_workload: None,
             dirty: BTreeSet::new(),
@@ -265,6 +269,7 @@ impl State {
             self.engine.release(&key);
             self.dirty.insert(Item::Workload(key));
         }
+        self.dirty.extend(self.passes.clear().into_iter().map(Item::Workload));
         if leading {
             self.dirty.extend(self.everything());
         }

@@ -85,12 +85,7 @@ impl State {
             }
             Outcome::Placed(assignment) => placed(record, assignment, now),
             Outcome::Unplaced(_) => return all,
-            Outcome::NodesFailed(message) => {
-                let mut status = (*record.status).clone();
-                let cause = eviction::Cause::plain(eviction::NODE_FAILURES, &**message);
-                eviction::evict(&mut status, &cause, record.meta.generation, now);
-                status
-            }
+            Outcome::NodesFailed(message) => nodes_failed(record, message, now),
         };
         all.insert(0, (decision.key.clone(), own));
         all
@@ -172,12 +167,20 @@ fn cycle_alone(mut status: WorkloadStatus, record: &WorkloadRecord) -> WorkloadS
 }
 
 /// The status of one that holds its reservation and was given places for its pods.
-fn placed(record: &WorkloadRecord, assignment: &Assignment, now: Timestamp) -> WorkloadStatus {
+pub(super) fn placed(record: &WorkloadRecord, assignment: &Assignment, now: Timestamp) -> WorkloadStatus {
     let mut status = (*record.status).clone();
     status.admission = status.admission.as_ref().map(|known| second_pass::rewritten(known, assignment));
     status.unhealthy_nodes.clear();
     reservation::sync_admitted(&mut status, record.meta.generation, now);
     reservation::confirm(&mut status, record.meta.generation, now);
+    status
+}
+
+/// The status of one that must go because nodes have failed.
+pub(super) fn nodes_failed(record: &WorkloadRecord, message: &str, now: Timestamp) -> WorkloadStatus {
+    let mut status = (*record.status).clone();
+    let cause = eviction::Cause::plain(eviction::NODE_FAILURES, message);
+    eviction::evict(&mut status, &cause, record.meta.generation, now);
     status
 }
 

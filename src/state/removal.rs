@@ -104,6 +104,9 @@ impl State {
         self.touch_queues_of(key);
         self.unindex_workload(key);
         let record = self.workloads.remove(key);
+        if let Some(record) = &record {
+            self.passes.forget(key, &record.meta.uid);
+        }
         self.assumed.remove(key);
         self.engine.release(key);
         self.engine.forget(key);

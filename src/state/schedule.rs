@@ -4,6 +4,7 @@
 
 use super::assumed::Assumed;
 use super::interface::{Effect, Kind, Observation};
+use super::passes::Found;
 use super::records::WorkloadRecord;
 use super::{Item, State};
 use crate::api::ObjectKey;
@@ -73,10 +74,13 @@ impl State {
         if let Some(charge) = self.charge(record) {
             let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
             self.assumed.remove(key);
+            let charge = self.with_places(key, charge);
             self.engine.charge(key, charge);
             self.follow_penalty(key, admitted, false, now);
+            self.look_for_pass(key, now);
             return Place::Out;
         }
+        self.passes.forget(key, &record.meta.uid);
         let facts = self.facts(key, record, now);
         let place = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now).place;
         let placed = if place == Place::Queued { self.queued(key) } else { None };
@@ -120,6 +124,7 @@ impl State {
         if self.engine.next_expiry().is_some_and(|time| time <= now) {
             self.engine.expire_earmarks(now);
         }
+        let mut passing = self.hand_over_passes(now);
         while self.engine.has_work() {
             let decisions = self.engine.cycle(now);
             if decisions.is_empty() {
@@ -128,22 +133,32 @@ impl State {
             let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
             self.effects.push(Effect::Observe(Observation::Attempt { admitted }));
             for Decision { key, uid, outcome } in decisions {
+                let again = passing.remove(&key);
                 match outcome {
                     Outcome::Admitted(assignment) => {
                         self.assumed.insert(key.clone(), Assumed { uid, assignment });
                     }
-                    Outcome::Preempting(_, victims) => {
+                    Outcome::Preempting(verdict, victims) => {
                         items.extend(victims.into_iter().map(|victim| Item::Workload(victim.key)));
+                        if again {
+                            self.pass_again(&key, Some(&verdict.to_string()), now);
+                        }
                     }
                     Outcome::Pending(_) | Outcome::Gated(_) => {}
-                    // Nobody is handed to a second pass here yet.
-                    Outcome::Placed(_)
-                    | Outcome::Unplaced(_)
-                    | Outcome::NodesFailed(_)
-                    | Outcome::Skipped(_) => continue,
+                    Outcome::Placed(assignment) => self.take_found(&key, &uid, Found::Places(assignment)),
+                    Outcome::NodesFailed(why) => self.take_found(&key, &uid, Found::NoNodes(why)),
+                    Outcome::Unplaced(why) => {
+                        self.pass_again(&key, Some(&why.to_string()), now);
+                        continue;
+                    }
+                    Outcome::Skipped(_) => continue,
                 }
                 items.insert(Item::Workload(key));
             }
+        }
+        // They could not be judged as they stand in the scheduler now.
+        for key in passing {
+            self.pass_again(&key, None, now);
         }
     }
 
@@ -163,7 +178,8 @@ impl State {
             return self.step_pods(workload, now);
         }
         let (kind, key) = item.object();
-        if !self.writes.may_write(kind, &key, now) {
+        let overtakes = matches!(item, Item::Workload(key) if self.overtake_pass(key, now));
+        if !overtakes && !self.writes.may_write(kind, &key, now) {
             if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
                 self.timers.wake(item.clone(), until);
             }

@@ -45,6 +45,16 @@ impl State {
     }
 }
 
+/// Whether the object says that it needs a pass and may have one.
+pub(super) fn wants(record: &WorkloadRecord) -> bool {
+    let status = &record.status;
+    let admission = status.admission.as_ref();
+    let cause =
+        |admission: &Admission| !status.unhealthy_nodes.is_empty() || checks::awaits_topology(admission);
+    admission
+        .is_some_and(|admission| cause(admission) && may_be_taken(record) && needs_pass(status, admission))
+}
+
 /// Whether the workload holds its reservation and nothing ends it.
 fn may_be_taken(record: &WorkloadRecord) -> bool {
     let status = &record.status;

@@ -85,29 +85,34 @@ impl Tallies {
         if self.entries.get(key) == entry.as_ref() {
             return Vec::new();
         }
-        let mut touched = Vec::new();
-        if let Some(old) = self.entries.remove(key) {
-            self.add(&old, false);
-            touched.extend([Item::ClusterQueue(old.cluster_queue), Item::LocalQueue(old.local_queue)]);
+        let old = match entry {
+            Some(new) => self.entries.insert(key.clone(), new),
+            None => self.entries.remove(key),
+        };
+        let Self { cluster, local, entries, nothing } = self;
+        for (entry, add) in old.iter().map(|old| (old, false)).chain(entries.get(key).map(|new| (new, true)))
+        {
+            count_in(cluster, &entry.cluster_queue, entry, add, nothing);
+            count_in(local, &entry.local_queue, entry, add, nothing);
         }
-        if let Some(new) = entry {
-            self.add(&new, true);
-            self.entries.insert(key.clone(), new);
-        }
-        touched
+        let touched =
+            old.map(|old| [Item::ClusterQueue(old.cluster_queue), Item::LocalQueue(old.local_queue)]);
+        touched.into_iter().flatten().collect()
     }
+}
 
-    fn add(&mut self, entry: &Entry, add: bool) {
-        let tally = self.cluster.entry(entry.cluster_queue.clone()).or_default();
-        tally.add(entry, add);
-        if *tally == self.nothing {
-            self.cluster.remove(&entry.cluster_queue);
-        }
-        let tally = self.local.entry(entry.local_queue.clone()).or_default();
-        tally.add(entry, add);
-        if *tally == self.nothing {
-            self.local.remove(&entry.local_queue);
-        }
+/// Counts an entry for a queue; one that nothing counts for is not kept.
+fn count_in<Q: Ord + Clone>(
+    tallies: &mut BTreeMap<Q, Tally>,
+    queue: &Q,
+    entry: &Entry,
+    add: bool,
+    nothing: &Tally,
+) {
+    let tally = tallies.entry(queue.clone()).or_default();
+    tally.add(entry, add);
+    if tally == nothing {
+        tallies.remove(queue);
     }
 }
 

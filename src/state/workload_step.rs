@@ -27,6 +27,12 @@ impl State {
             self.send_plain(Kind::Workload, key, Verb::Merge, None, body, Vec::new());
             return;
         }
+        if self.send_pass(key, now) {
+            return;
+        }
+        let Some(record) = self.workloads.get(key) else {
+            return;
+        };
         let facts = self.facts(key, record, now);
         let plan = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now);
         if let Some(due) = plan.due {
@@ -142,6 +148,9 @@ impl State {
         match outcome {
             WriteOutcome::Done(object) => {
                 self.writes.succeed(*kind, key);
+                if pending.purpose == Purpose::Pass {
+                    self.drop_pass(key);
+                }
                 if object.pointer("/metadata/name").is_some() {
                     self.ingest(*kind, object);
                 }
@@ -199,6 +208,9 @@ impl State {
         if pending.purpose == Purpose::Admit && self.assumed.remove(key).is_some() && !self.holds_quota(key) {
             self.engine.release(key);
             self.engine.drop_penalty(key);
+        }
+        if pending.purpose == Purpose::Pass {
+            self.drop_pass(key);
         }
         self.mark(kind, key);
     }
@@ -265,7 +277,7 @@ impl State {
 }
 
 /// The status as our field manager applies it: the conditions that it owns, and the version that it was decided on.
-fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> Value {
+pub(super) fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> Value {
     let mut status = status.clone();
     status.conditions.retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
     json!({

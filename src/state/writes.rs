@@ -6,7 +6,7 @@ use crate::api::ObjectKey;
 use crate::lifecycle::backoff;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// First and longest wait after a write that failed for another reason than a conflict.
 const FIRST_WAIT: SignedDuration = SignedDuration::from_millis(500);
@@ -17,6 +17,8 @@ const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(60);
 pub(super) enum Purpose {
     /// A reservation.
     Admit,
+    /// What a second pass has found.
+    Pass,
     /// Why a Workload waits.
     Explain,
     /// Status of a queue.
@@ -57,6 +59,8 @@ pub(super) struct Writes {
     explanations: usize,
     pending: BTreeMap<(Kind, ObjectKey), Pending>,
     failures: BTreeMap<(Kind, ObjectKey), (u32, Timestamp)>,
+    /// Workloads whose next write does not wait for the one before.
+    overtaking: BTreeSet<ObjectKey>,
 }
 
 impl Writes {
@@ -69,6 +73,18 @@ impl Writes {
     /// Whether a write of the object is under way.
     pub(super) fn is_pending(&self, kind: Kind, key: &ObjectKey) -> bool {
         self.pending.contains_key(&(kind, key.clone()))
+    }
+
+    /// Whether what a second pass has found for a Workload is being written.
+    pub(super) fn is_pass(&self, key: &ObjectKey) -> bool {
+        let pending = self.pending.get(&(Kind::Workload, key.clone()));
+        pending.is_some_and(|pending| pending.purpose == Purpose::Pass)
+    }
+
+    /// Gives up the write of a Workload that is under way: its result does not count, and the next does not wait for it.
+    pub(super) fn overtake(&mut self, key: &ObjectKey) {
+        self.pending.remove(&(Kind::Workload, key.clone()));
+        self.overtaking.insert(key.clone());
     }
 
     /// Explanations under way.
@@ -88,6 +104,7 @@ impl Writes {
         if purpose == Purpose::Explain {
             self.explanations = self.explanations.saturating_add(1);
         }
+        let overtakes = kind == Kind::Workload && self.overtaking.remove(&key);
         let promised = body.get("status").filter(|_| !tell.is_empty()).cloned();
         let pending = Pending { id: self.last_id, purpose, tell, promised, on_behalf_of };
         self.pending.insert((kind, key.clone()), pending);
@@ -99,6 +116,7 @@ impl Writes {
             subresource,
             body,
             background: purpose == Purpose::QueueStatus,
+            overtakes,
         }
     }
 
@@ -140,5 +158,6 @@ impl Writes {
         self.pending.clear();
         self.explanations = 0;
         self.failures.clear();
+        self.overtaking.clear();
     }
 }

@@ -59,6 +59,7 @@ fn write(id: u64, verb: Verb, subresource: Option<&'static str>) -> Write {
         subresource,
         body,
         background: false,
+        overtakes: false,
     }
 }
 

@@ -3,6 +3,7 @@
 mod bad_topology;
 mod echoes;
 mod laws;
+mod passes;
 mod preemption;
 mod provisioning;
 mod topology;
