@@ -62,6 +62,8 @@ kinds! {
     COHORT = GROUP, "v1beta2", "Cohort", "cohorts";
     /// `ResourceFlavor`.
     FLAVOR = GROUP, "v1beta2", "ResourceFlavor", "resourceflavors";
+    /// Topology.
+    TOPOLOGY = GROUP, "v1beta2", "Topology", "topologies";
     /// `AdmissionCheck`.
     ADMISSION_CHECK = GROUP, "v1beta2", "AdmissionCheck", "admissionchecks";
     /// `ProvisioningRequestConfig`.
