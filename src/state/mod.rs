@@ -15,11 +15,13 @@ mod ingest;
 mod interface;
 mod job_start;
 mod job_step;
+pub mod moments;
 mod outlook;
 mod passes;
 mod provisioning;
 mod queue_status;
 mod queues;
+mod readiness;
 mod records;
 mod removal;
 mod schedule;
@@ -32,6 +34,8 @@ mod telling;
 mod timers;
 mod tombstones;
 mod topology;
+#[cfg(feature = "moments")]
+mod unguarded;
 mod workload_step;
 mod writes;
 
@@ -126,6 +130,8 @@ pub struct State {
     assumed: BTreeMap<ObjectKey, Assumed>,
     /// Second passes that are due or under way.
     passes: passes::Passes,
+    #[cfg(feature = "moments")]
+    captured: unguarded::Captured,
     /// Raw jobs of the delta at hand: a Workload is made from the object itself.
     raw_job: Option<((usize, ObjectKey), Value)>,
     /// Raw Workload of the delta at hand: pod templates are made from the object itself.
@@ -133,6 +139,8 @@ pub struct State {
     dirty: BTreeSet<Item>,
     timers: Timers<Item>,
     writes: Writes,
+    /// Those admitted whose pods are not ready, where admissions wait for them.
+    unready: BTreeSet<ObjectKey>,
     allowance: allowance::Allowance,
     /// When Workloads may be told again what they were not told yet.
     news_due: Option<Timestamp>,
@@ -182,11 +190,14 @@ impl State {
             tallies: tallies::Tallies::default(),
             assumed: BTreeMap::new(),
             passes: passes::Passes::default(),
+            #[cfg(feature = "moments")]
+            captured: unguarded::Captured::default(),
             raw_job: None,
             raw_workload: None,
             dirty: BTreeSet::new(),
             timers: Timers::default(),
             writes: Writes::default(),
+            unready: BTreeSet::new(),
             allowance: allowance::Allowance::new(told_per_second),
             news_due: None,
             queue_clock: queue_status::Clock::default(),

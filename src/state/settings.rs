@@ -1,6 +1,7 @@
 //! Settings of the core, made from the configuration once at start.
 
 use super::Kind;
+use super::moments::Moments;
 use crate::jobs::KINDS;
 use crate::lifecycle::workload;
 use crate::resources::transform::Transform;
@@ -40,6 +41,8 @@ pub struct Settings {
     pub queue_status_interval: SignedDuration,
     /// Least time between two comparisons of the ledger with all objects.
     pub audit_interval: SignedDuration,
+    /// Where second passes halt, in test builds.
+    pub moments: Moments,
 }
 
 impl Default for Settings {
@@ -59,6 +62,7 @@ impl Default for Settings {
             told_per_second: Some(30),
             queue_status_interval: SignedDuration::from_secs(1),
             audit_interval: SignedDuration::from_secs(60),
+            moments: Moments::default(),
         }
     }
 }

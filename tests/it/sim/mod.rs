@@ -5,4 +5,5 @@ mod laws;
 mod passes;
 mod preemption;
 mod provisioning;
+mod readiness;
 mod world;
