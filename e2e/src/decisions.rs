@@ -7,7 +7,7 @@ use std::path::Path;
 use tokio::process::Command;
 
 /// The suites that are judged.
-pub const SUITES: [&str; 11] = [
+pub const SUITES: [&str; 16] = [
     "schedule",
     "fair-sharing",
     "preemption",
@@ -19,6 +19,11 @@ pub const SUITES: [&str; 11] = [
     "generated-fair",
     "generated-flavor",
     "generated-afs",
+    "tas",
+    "tas-preemption",
+    "tas-placement",
+    "generated-tas",
+    "generated-second-pass",
 ];
 
 /// Runs the checker: decisions and conditions must all be as recorded or listed as a deviation, of the queues 98 %.

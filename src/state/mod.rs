@@ -16,8 +16,10 @@ mod interface;
 mod job_start;
 mod job_step;
 pub mod moments;
+mod nodes;
 mod outlook;
 mod passes;
+mod pods;
 mod provisioning;
 mod queue_status;
 mod queues;
@@ -34,6 +36,7 @@ mod telling;
 mod timers;
 mod tombstones;
 mod topology;
+mod ungating;
 #[cfg(feature = "moments")]
 mod unguarded;
 mod workload_step;
@@ -83,6 +86,8 @@ pub(crate) enum Item {
     Job(usize, ObjectKey),
     /// A Workload.
     Workload(ObjectKey),
+    /// The pods of a Workload with a topology.
+    Pods(ObjectKey),
 }
 
 /// The core.
@@ -109,6 +114,8 @@ pub struct State {
     flavors: BTreeMap<Arc<str>, FlavorRecord>,
     checks: BTreeMap<Arc<str>, CheckRecord>,
     provisioning: provisioning::Provisioning,
+    nodes: nodes::Nodes,
+    pods: pods::Pods,
     cohorts: BTreeMap<Arc<str>, CohortRecord>,
     cluster_queues: BTreeMap<Arc<str>, ClusterQueueRecord>,
     local_queues: BTreeMap<ObjectKey, LocalQueueRecord>,
@@ -176,6 +183,8 @@ impl State {
             flavors: BTreeMap::new(),
             checks: BTreeMap::new(),
             provisioning: provisioning::Provisioning::default(),
+            nodes: nodes::Nodes::default(),
+            pods: pods::Pods::default(),
             cohorts: BTreeMap::new(),
             cluster_queues: BTreeMap::new(),
             local_queues: BTreeMap::new(),
@@ -286,6 +295,7 @@ impl State {
         let topologies = self.topologies.keys().cloned().map(Item::Topology);
         let jobs = self.jobs.keys().cloned().map(|(kind, key)| Item::Job(kind, key));
         let workloads = self.workloads.keys().cloned().map(Item::Workload);
+        let pods = self.pods.workloads().cloned().map(Item::Pods);
         cluster_queues
             .chain(cohorts)
             .chain(local_queues)
@@ -294,6 +304,7 @@ impl State {
             .chain(topologies)
             .chain(jobs)
             .chain(workloads)
+            .chain(pods)
             .collect()
     }
 
@@ -329,6 +340,8 @@ impl State {
             Kind::ProvisioningRequestConfig | Kind::ProvisioningRequest | Kind::PodTemplate => {
                 self.provisioning.keys(kind)
             }
+            Kind::Node => names(self.nodes.names().cloned().collect()),
+            Kind::Pod => self.pods.keys().cloned().collect(),
             Kind::Job(index) => {
                 self.jobs.keys().filter(|(i, _)| *i == index).map(|(_, key)| key.clone()).collect()
             }

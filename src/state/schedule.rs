@@ -186,6 +186,9 @@ impl State {
     }
 
     fn step(&mut self, item: &Item, now: Timestamp) {
+        if let Item::Pods(workload) = item {
+            return self.step_pods(workload, now);
+        }
         let (kind, key) = item.object();
         let overtakes = matches!(item, Item::Workload(key) if self.overtake_pass(key, now));
         if !overtakes && !self.writes.may_write(kind, &key, now) {
@@ -201,7 +204,7 @@ impl State {
             Item::Flavor(name) => self.step_flavor(name),
             Item::Check(name) => self.step_check(name, now),
             Item::Topology(name) => self.step_topology(name),
-            Item::LocalQueue(_) | Item::Cohort(_) => {}
+            Item::LocalQueue(_) | Item::Cohort(_) | Item::Pods(_) => {}
         }
     }
 
@@ -232,7 +235,7 @@ impl Item {
             Self::Check(name) => (Kind::AdmissionCheck, ObjectKey::cluster(name)),
             Self::Topology(name) => (Kind::Topology, ObjectKey::cluster(name)),
             Self::Job(kind, key) => (Kind::Job(*kind), key.clone()),
-            Self::Workload(key) => (Kind::Workload, key.clone()),
+            Self::Workload(key) | Self::Pods(key) => (Kind::Workload, key.clone()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::Kind;
 use super::moments::Moments;
 use crate::jobs::KINDS;
-use crate::lifecycle::workload;
+use crate::lifecycle::{node_failure, workload};
 use crate::resources::transform::Transform;
 use crate::scheduler::EngineSettings;
 use jiff::SignedDuration;
@@ -72,6 +72,9 @@ impl Settings {
     pub fn kinds(&self) -> Vec<Kind> {
         let followed = |kind: &Kind| match kind {
             Kind::Job(index) => KINDS.get(*index).is_some_and(|kind| self.serves(kind.framework())),
+            // Followed whether a flavor has a topology or not: one that comes later must find all that stands on its nodes,
+            // and what a pod is kept as is small.
+            Kind::Node | Kind::Pod => self.engine.gates.topology,
             _ => true,
         };
         Kind::all().into_iter().filter(followed).collect()
@@ -103,6 +106,8 @@ pub struct Gates {
     pub reclaimable_pods: bool,
     /// `WorkloadIdentifierAnnotations`: an annotation may name the prebuilt Workload, not a label alone.
     pub identifier_annotations: bool,
+    /// `TASFailedNodeReplacement`, and when a node counts as failed.
+    pub node_failures: Option<node_failure::Rules>,
 }
 
 impl Default for Gates {
@@ -114,6 +119,7 @@ impl Default for Gates {
             clean_requests_on_eviction: true,
             reclaimable_pods: true,
             identifier_annotations: true,
+            node_failures: Some(node_failure::Rules::default()),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! in use the most slices at least. The smallest set that suffices then gets that many slices each, and the rest in order.
 
 use super::choose::{Choice, Share};
-use super::counts::Count;
+use super::counts::{Count, Counts};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -40,7 +40,9 @@ pub(super) fn run(choice: &mut Choice, pods: i64) -> Option<Vec<Share>> {
         })?;
     let mut domains = best.bearers;
     if bearing > level {
-        let outer = fewest(choice, level, by_evenness(choice, level, best.domains), need)?;
+        let mut counts = choice.counts.clone();
+        let narrowed = narrow(choice, &mut counts, bearing, &domains);
+        let outer = fewest(&narrowed, level, by_evenness(&narrowed, level, best.domains), need)?;
         domains.retain(|domain| outer.iter().any(|above| children(choice, level, *above).contains(domain)));
     }
     let chosen = fewest(choice, bearing, domains, need)?;
@@ -81,13 +83,26 @@ fn candidate(
     let enough = |domain: &usize| units(choice, bearing, *domain) >= threshold;
     let bearers: Vec<usize> = all.into_iter().filter(enough).collect();
     let filling = fill(choice, bearing, &bearers, need)?.domains;
-    let domains = if bearing == level {
-        bearers.clone()
-    } else {
-        let used = |domain: &usize| children(choice, level, *domain).any(|child| bearers.contains(&child));
-        domains.into_iter().filter(used).collect()
-    };
-    (threshold > 0).then_some(Candidate { threshold, filling, domains, bearers })
+    if threshold <= 0 {
+        return None;
+    }
+    if bearing == level {
+        return Some(Candidate { threshold, filling, domains: bearers.clone(), bearers });
+    }
+    let used =
+        |domain: &usize| children(choice, level, *domain).any(|child| bearers.binary_search(&child).is_ok());
+    let domains: Vec<usize> = domains.into_iter().filter(used).collect();
+    let mut counts = choice.counts.clone();
+    let narrowed = narrow(choice, &mut counts, bearing, &bearers);
+    let filling = fill(&narrowed, level, &domains, need)?.domains;
+    Some(Candidate { threshold, filling, domains, bearers })
+}
+
+/// The choice with no other domains of a level than these, which are in order.
+fn narrow<'a>(choice: &Choice<'a>, counts: &'a mut Counts, level: usize, domains: &[usize]) -> Choice<'a> {
+    let dropped = (0..choice.shape.width(level)).filter(|domain| domains.binary_search(domain).is_err());
+    counts.leave_out(choice.shape, level, dropped, choice.terms, choice.has_leader);
+    Choice { shape: choice.shape, counts, terms: choice.terms, has_leader: choice.has_leader }
 }
 
 fn count(choice: &Choice, level: usize, domain: usize) -> Count {

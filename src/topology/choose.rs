@@ -7,6 +7,7 @@ use super::counts::{Count, Counts};
 use super::terms::{Mode, Terms};
 use super::tree::Shape;
 use std::cmp::Reverse;
+use std::ops::Range;
 
 /// Units that a domain is given, and whether the leader goes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +59,18 @@ impl Choice<'_> {
         }
     }
 
-    /// The one domain that suffices and is the best of those that do.
-    fn alone(&self, level: usize, domains: impl Iterator<Item = usize>, need: i64) -> Option<usize> {
+    /// The one domain that suffices and is the best of those that do. By best fit none is taken while the one that comes
+    /// first does not suffice, unless it must be one: pods rather go to several domains that they prefer.
+    fn alone(&self, level: usize, domains: Range<usize>, need: i64) -> Option<usize> {
         let count = |domain: &usize| self.counts.get(level, *domain);
+        let first = domains
+            .clone()
+            .map(|domain| count(&domain))
+            .max_by_key(|count| (self.has_leader && count.leader, count.score, count.slices_with_leader));
+        let strict = self.terms.best_fit && self.terms.mode != Mode::Required;
+        if strict && first.is_some_and(|count| count.slices_with_leader < need) {
+            return None;
+        }
         let suffices = |domain: &usize| {
             let count = count(domain);
             (count.leader || !self.has_leader) && count.slices_with_leader >= need

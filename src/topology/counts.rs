@@ -41,6 +41,35 @@ impl Counts {
         }
     }
 
+    /// Leaves out domains of a level, and from what their parents could take.
+    pub(super) fn leave_out(
+        &mut self,
+        shape: &Shape,
+        level: usize,
+        domains: impl Iterator<Item = usize>,
+        terms: &Terms,
+        has_leader: bool,
+    ) {
+        for domain in domains {
+            self.set(level, domain, Count::default());
+        }
+        for above in (0..level).rev() {
+            self.add_up(shape, above, terms, has_leader);
+        }
+    }
+
+    /// Counts a level from the one below.
+    fn add_up(&mut self, shape: &Shape, level: usize, terms: &Terms, has_leader: bool) {
+        let unit = terms.units.get(level + 1).copied().unwrap_or(1);
+        for at in 0..shape.width(level) {
+            let Some(domain) = shape.domain(level, at) else { continue };
+            let children = self.levels.get(level + 1).and_then(|all| all.get(domain.children.clone()));
+            let mut count = sum(children.unwrap_or_default(), unit, has_leader);
+            finish(&mut count, level, terms);
+            self.set(level, at, count);
+        }
+    }
+
     /// Makes the domains of a level count in units of so many pods.
     pub(super) fn in_units(&mut self, level: usize, domains: Range<usize>, unit: i64) {
         for count in
@@ -141,14 +170,7 @@ impl Cluster {
             counts.set(lowest, leaf, count);
         }
         for level in (0..lowest).rev() {
-            let unit = terms.units.get(level + 1).copied().unwrap_or(1);
-            for at in 0..shape.width(level) {
-                let Some(domain) = shape.domain(level, at) else { continue };
-                let children = counts.levels.get(level + 1).and_then(|all| all.get(domain.children.clone()));
-                let mut count = sum(children.unwrap_or_default(), unit, ask.has_leader);
-                finish(&mut count, level, terms);
-                counts.set(level, at, count);
-            }
+            counts.add_up(shape, level, terms, ask.has_leader);
         }
     }
 }

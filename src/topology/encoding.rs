@@ -81,6 +81,10 @@ pub fn decode(assignment: &TopologyAssignment) -> Option<Placement> {
     let levels: Path = assignment.levels.iter().map(|level| Arc::from(level.as_str())).collect();
     let mut domains = Vec::new();
     for slice in &assignment.slices {
+        // Several domains differ somewhere; a number without values behind it must not make any.
+        if slice.domain_count > 1 && slice.values_per_level.iter().all(|values| values.individual.is_none()) {
+            return None;
+        }
         for at in 0..usize::try_from(slice.domain_count).ok()? {
             let values = slice.values_per_level.iter().map(|values| value(values, at));
             let values = values.collect::<Option<Vec<Arc<str>>>>()?;
@@ -150,10 +154,12 @@ mod tests {
 
     #[test]
     fn a_form_that_contradicts_itself_is_none() {
-        let mut encoded = encode(&placement(&[(&["r1", "a"], 1), (&["r2", "b"], 2)]));
-        encoded.slices[0].domain_count = 3;
-        assert_eq!(decode(&encoded), None);
-        encoded.slices[0].domain_count = -1;
-        assert_eq!(decode(&encoded), None);
+        let known = encode(&placement(&[(&["r1", "n1"], 1), (&["r2", "n2"], 2)]));
+        let one = encode(&placement(&[(&["r1", "n1"], 1)]));
+        for (encoded, count) in [(&known, 3), (&known, i32::MAX), (&known, -1), (&one, 2), (&one, i32::MAX)] {
+            let mut wrong = encoded.clone();
+            wrong.slices[0].domain_count = count;
+            assert_eq!(decode(&wrong), None, "{count} domains");
+        }
     }
 }

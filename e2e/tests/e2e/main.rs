@@ -32,6 +32,7 @@ mod predict;
 mod preemption;
 mod provisioning;
 mod quiet;
+mod topology;
 mod unreadable;
 
 use anyhow::{Result, bail};
@@ -77,6 +78,9 @@ fn shared() -> Vec<(&'static str, Shared)> {
         preemption::lent_quota_is_reclaimed,
         partial::a_job_shrinks_to_what_is_free,
         provisioning::room_is_asked_for_and_answered,
+        topology::pods_land_where_they_were_placed,
+        topology::a_pod_larger_than_its_node_spoils_that_node_alone,
+        topology::a_node_that_goes_is_told,
         bad_items::bad_items_stop_no_good_one,
         bad_items::a_missing_queue_appears,
         edits::edits_of_a_pending_job,
