@@ -1,5 +1,5 @@
 //! Figures of the whole core: memory of a pending Workload with its Job, and one event of a Workload at growing numbers
-//! of pending ones.
+//! of pending ones; memory of nodes and pods, and a heartbeat.
 
 #![allow(clippy::indexing_slicing, reason = "JSON objects that are put together here")]
 
@@ -166,5 +166,73 @@ fn memory(_: &mut Criterion) {
     drop(core);
 }
 
-criterion_group!(benches, memory, event);
+/// A node with the labels that clouds put on them.
+fn node(n: usize, beat: usize) -> Value {
+    let mut labels = json!({"kubernetes.io/hostname": format!("node-{n}"), "rack": format!("r{}", n / 64),
+        "block": format!("b{}", n / 640), "pool": "t"});
+    for label in 0..20 {
+        labels[format!("cloud.example.com/property-of-the-machine-{label}")] =
+            json!(format!("value-{label}"));
+    }
+    json!({
+        "metadata": {"name": format!("node-{n}"), "labels": labels},
+        "status": {
+            "allocatable": {"cpu": "96", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z",
+                "lastHeartbeatTime": format!("2026-11-21T10:{:02}:00Z", beat % 60)}]},
+    })
+}
+
+/// A pod on a node: of nobody, or with `of` of a Workload.
+fn pod(n: usize, nodes: usize, of: Option<&str>) -> Value {
+    let mut pod = json!({
+        "metadata": {"name": format!("some-pod-of-somebody-{n}"), "namespace": "ns", "labels": {"app": "serve"}},
+        "spec": {"nodeName": format!("node-{}", n % nodes), "containers": [
+            {"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]},
+        "status": {"phase": "Running"},
+    });
+    if let Some(workload) = of {
+        pod["metadata"]["annotations"] = json!({"kueue.x-k8s.io/workload": workload});
+        pod["metadata"]["labels"] = json!({"kueue.x-k8s.io/podset": "main", "batch.kubernetes.io/job-completion-index": n.to_string()});
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": format!("node-{}", n % nodes)});
+    }
+    pod
+}
+
+/// Prints what 4,000 nodes and 40,000 pods cost, and times a heartbeat that says nothing new.
+fn nodes(c: &mut Criterion) {
+    let (nodes, pods) = (4_000, 40_000);
+    for (whose, of) in [("of others", None), ("of workloads", Some("job-train-0a1b2"))] {
+        let mut core = Core::new(false);
+        let levels =
+            json!([{"nodeLabel": "block"}, {"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]);
+        core.put(Kind::Topology, json!({"metadata": {"name": "t"}, "spec": {"levels": levels}}));
+        let spec = json!({"nodeLabels": {"pool": "t"}, "topologyName": "t"});
+        core.put(Kind::ResourceFlavor, json!({"metadata": {"name": "t"}, "spec": spec}));
+        let before = resident();
+        for n in 0..nodes {
+            core.put(Kind::Node, node(n, 0));
+        }
+        let with_nodes = resident();
+        for n in 0..pods {
+            core.put(Kind::Pod, pod(n, nodes, of));
+        }
+        let all = resident();
+        let each = |from: usize, to: usize, number: usize| to.saturating_sub(from) / number;
+        eprintln!("memory, {nodes} nodes: {} bytes each", each(before, with_nodes, nodes));
+        eprintln!("memory, {pods} pods {whose}: {} bytes each", each(with_nodes, all, pods));
+        eprintln!("memory, {nodes} nodes and {pods} pods {whose}: {} MB resident in all", all >> 20);
+        if of.is_none() {
+            let mut beat = 0;
+            c.bench_function("state/heartbeat of a node that changes nothing, decoding included", |b| {
+                b.iter(|| {
+                    beat += 1;
+                    core.put(Kind::Node, node(7, beat))
+                });
+            });
+        }
+    }
+}
+
+criterion_group!(benches, memory, nodes, event);
 criterion_main!(benches);

@@ -42,6 +42,10 @@ pub const PROVISIONING_REQUEST_PREFIX: &str = "provreq.kueue.x-k8s.io/";
 
 /// Finalizer on ClusterQueues, ResourceFlavors, AdmissionChecks, Topologies and Workloads.
 pub const RESOURCE_IN_USE_FINALIZER: &str = "kueue.x-k8s.io/resource-in-use";
+/// Annotation on pod templates: only capacity matters for where the pods go.
+pub const UNCONSTRAINED_TOPOLOGY_ANNOTATION: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
+/// Annotation on pods: what their index begins with.
+pub const POD_INDEX_OFFSET_ANNOTATION: &str = "kueue.x-k8s.io/pod-index-offset";
 /// Scheduling gate of pods whose topology is not assigned yet.
 pub const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
 /// Scheduling gate of pods that wait for admission.

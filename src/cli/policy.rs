@@ -11,11 +11,12 @@ use crate::api::config::{
 };
 use crate::api::validation::Gates;
 use crate::jobs;
-use crate::lifecycle::{backoff, pods_ready, workload};
+use crate::lifecycle::{backoff, node_failure, pods_ready, workload};
 use crate::resources::Quantity;
 use crate::resources::transform::{Strategy, Transform, Transformation};
 use crate::scheduler::{AdmissionFairSharing, EngineGates, EngineSettings, FairStrategy, Undeclared};
 use crate::state;
+use crate::topology;
 use crate::view::metrics::Families;
 
 /// What the core decides by.
@@ -41,6 +42,11 @@ pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Set
             clean_requests_on_eviction: gate("CleanupProvisioningRequestsOnEviction"),
             reclaimable_pods: gate("ReclaimablePods"),
             identifier_annotations: gate("WorkloadIdentifierAnnotations"),
+            node_failures: gate("TASFailedNodeReplacement").then(|| node_failure::Rules {
+                after_pods: gate("TASReplaceNodeOnPodTermination"),
+                on_taints: gate("TASReplaceNodeOnNodeTaints"),
+                over_time: gate("TASReplaceNodeDueToNotReadyOverFixedTime"),
+            }),
         },
         ..state::Settings::default()
     }
@@ -73,6 +79,7 @@ fn engine(configuration: &Configuration) -> EngineSettings {
                 .map(|(resource, weight)| (Arc::from(resource.as_str()), *weight))
                 .collect(),
         }),
+        one_at_a_time: configuration.wait_for_pods_ready.block_admission && !gate("DisableWaitForPodsReady"),
         gates: EngineGates {
             partial_admission: gate("PartialAdmission"),
             flavor_fungibility: gate("FlavorFungibility"),
@@ -81,6 +88,14 @@ fn engine(configuration: &Configuration) -> EngineSettings {
             preempt_within_nominal: gate("FairSharingPreemptWithinNominal"),
             prioritize_non_borrowing: gate("FairSharingPrioritizeNonBorrowing"),
             recompute_on_overlap: gate("RecomputeAssignmentUponPreemptionTargetsOverlap"),
+            topology: gate("TopologyAwareScheduling"),
+            fail_fast: gate("TASFailedNodeReplacementFailFast"),
+            recompute_topology: gate("TASRecomputeAssignmentWithinSchedulingCycle"),
+            placement: topology::Rules {
+                mixed_profile: gate("TASProfileMixed"),
+                balanced: gate("TASBalancedPlacement"),
+                affinity: gate("TASRespectNodeAffinityPreferred"),
+            },
             ..EngineGates::default()
         },
     }
@@ -340,7 +355,8 @@ integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
         let off = core_of(
             "featureGates: {AdmissionGatedBy: false, AssignQueueLabelsForPods: false,
             FinishOrphanedWorkloads: false, CleanupProvisioningRequestsOnEviction: false, ReclaimablePods: false, WorkloadIdentifierAnnotations: false,
-            DisableWaitForPodsReady: true, QuotaCheckStrategy: false}
+            DisableWaitForPodsReady: true, QuotaCheckStrategy: false,
+            TopologyAwareScheduling: false, TASFailedNodeReplacement: false, TASBalancedPlacement: true}
 resources: {quotaCheckStrategy: IgnoreUndeclared}",
         );
         let gates = state::Gates {
@@ -350,9 +366,12 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
             clean_requests_on_eviction: false,
             reclaimable_pods: false,
             identifier_annotations: false,
+            node_failures: None,
         };
         assert_eq!(off.gates, gates);
         assert_eq!((off.lifecycle.pods_ready, off.engine.undeclared), (None, Undeclared::Refuse));
+        assert_eq!((off.engine.gates.topology, off.engine.gates.placement.balanced), (false, true));
+        assert_eq!(core_of("").engine.gates, EngineGates::default());
     }
 
     #[test]

@@ -104,6 +104,8 @@ impl Settings {
     pub(super) fn core(&self) -> state::Settings {
         state::Settings {
             told_per_second: Some(self.args.queue_status_writes_per_second),
+            #[cfg(feature = "moments")]
+            moments: super::moments::script(),
             ..policy::core(&self.configuration, &self.namespace)
         }
     }

@@ -77,6 +77,9 @@ pub fn needed(
             // For an owner reference that holds up the deletion of the owner.
             rights.push(cluster(group, &format!("{plural}/finalizers"), "update"));
         }
+        if *kind == Kind::Pod {
+            rights.extend(["pods", "pods/status"].map(|resource| cluster("", resource, "patch")));
+        }
     }
     rights.extend(["create", "patch", "delete"].map(|verb| cluster(KUEUE, "workloads", verb)));
     let patched = [

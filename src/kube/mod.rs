@@ -14,4 +14,5 @@ pub mod lease;
 pub mod list;
 pub mod pki;
 pub mod queue;
+mod slim;
 pub mod watch;

@@ -93,7 +93,7 @@ impl WriteQueue {
         while let Some(task) = self.foreground.pop_front() {
             let target = task.target();
             let overtakes = matches!(&task, Task::Write(write) if write.overtakes);
-            if self.busy.insert(target.clone()) || overtakes {
+            if overtakes || self.busy.insert(target.clone()) {
                 return Next::Start(task);
             }
             self.held.entry(target).or_default().push_back(task);

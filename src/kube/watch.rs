@@ -5,6 +5,7 @@
 //! their managed fields and the last-applied annotation before anyone sees them.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,12 +15,16 @@ use ::kube::core::{ApiResource, GroupVersionKind};
 use ::kube::runtime::watcher::{self, Event, watcher};
 use ::kube::{Api, Client};
 use futures::{StreamExt, TryStreamExt};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::slim::{NodeShape, PodShape, Shape, Slim};
 use crate::api::ObjectKey;
 use crate::state::{Delta, Kind, Resource};
 
+/// Pods that have ended take nothing of their nodes and never come back.
+const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// How watches run.
@@ -100,13 +105,51 @@ pub async fn follow(
     board: WatchBoard,
     deltas: mpsc::Sender<Delta>,
 ) {
+    match kind {
+        Kind::Node => follow_api(Api::<Slim<NodeShape>>::all(client), kind, settings, board, deltas).await,
+        Kind::Pod => follow_api(Api::<Slim<PodShape>>::all(client), kind, settings, board, deltas).await,
+        _ => {
+            let api: Api<DynamicObject> = Api::all_with(client, &api_resource(&kind.resource()));
+            follow_api(api, kind, settings, board, deltas).await;
+        }
+    }
+}
+
+/// An object as a watch reads it.
+trait Watched: ::kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static {
+    /// The object as the core takes it.
+    fn into_value(self, resource: &Resource) -> Value;
+}
+
+impl Watched for DynamicObject {
+    fn into_value(self, resource: &Resource) -> Value {
+        to_value(resource, self)
+    }
+}
+
+impl<S: Shape> Watched for Slim<S> {
+    fn into_value(self, _: &Resource) -> Value {
+        // Strings, maps and lists can be told as JSON.
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+async fn follow_api<K: Watched>(
+    api: Api<K>,
+    kind: Kind,
+    settings: WatchSettings,
+    board: WatchBoard,
+    deltas: mpsc::Sender<Delta>,
+) {
     let unlisted = WatchHealth::default();
     let health = board.0.get(&kind).unwrap_or(&unlisted);
     let resource = &kind.resource();
-    let api: Api<DynamicObject> = Api::all_with(client, &api_resource(resource));
-    let config = watcher::Config::default()
+    let mut config = watcher::Config::default()
         .page_size(settings.page_size)
         .timeout(u32::try_from(settings.timeout.as_secs()).unwrap_or(60));
+    if kind == Kind::Pod {
+        config = config.fields(NOT_ENDED);
+    }
     let mut stream = watcher(api, config).boxed();
     let mut failures = 0_u32;
     loop {
@@ -190,20 +233,20 @@ fn api_resource(resource: &Resource) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, resource.plural)
 }
 
-fn delta(kind: Kind, resource: &Resource, event: Event<DynamicObject>) -> Delta {
+fn delta<K: Watched>(kind: Kind, resource: &Resource, event: Event<K>) -> Delta {
     match event {
         Event::Init => Delta::Restarted { kind },
         Event::InitDone => Delta::Synced { kind },
         Event::Apply(object) | Event::InitApply(object) => {
-            Delta::Applied { kind, object: to_value(resource, object) }
+            Delta::Applied { kind, object: object.into_value(resource) }
         }
         Event::Delete(object) => Delta::Deleted {
             kind,
             key: ObjectKey::new(
-                object.metadata.namespace.as_deref().unwrap_or_default(),
-                object.metadata.name.as_deref().unwrap_or_default(),
+                object.meta().namespace.as_deref().unwrap_or_default(),
+                object.meta().name.as_deref().unwrap_or_default(),
             ),
-            uid: object.metadata.uid.unwrap_or_default(),
+            uid: object.meta().uid.clone().unwrap_or_default(),
         },
     }
 }

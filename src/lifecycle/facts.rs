@@ -1,7 +1,7 @@
 //! What the life cycle of a Workload is decided on, and what it decides.
 
 use super::eviction::Cause;
-use super::pods_ready;
+use super::{node_failure, pods_ready};
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{AdmissionCheckState, PodSetRequest, StopPolicy, WorkloadStatus};
 use crate::scheduler::PreemptionReason;
@@ -97,6 +97,8 @@ pub struct Facts<'a> {
     pub replaced_by: Option<String>,
     /// States of checks of our own that are not what they should be.
     pub provisioned: Vec<AdmissionCheckState>,
+    /// Nodes that its pods were given.
+    pub nodes: node_failure::News,
     /// Effective requests, to be shown while pending.
     pub requests: Arc<[PodSetRequest]>,
 }

@@ -131,7 +131,7 @@ impl Draft<'_> {
         set(&mut self.status, kind, holds, reason, message, self.subject.generation, self.now);
     }
 
-    fn wake_at(&mut self, time: Timestamp) {
+    pub(super) fn wake_at(&mut self, time: Timestamp) {
         self.due = Some(self.due.map_or(time, |due| due.min(time)));
     }
 
@@ -142,7 +142,7 @@ impl Draft<'_> {
         self.notices.push(Notice::Finished(message.to_owned(), ran));
     }
 
-    fn evict(&mut self, cause: Cause) {
+    pub(super) fn evict(&mut self, cause: Cause) {
         let held = reservation::holds_quota(&self.status);
         let first = eviction::counted(&self.status, &cause) == 0;
         eviction::evict(&mut self.status, &cause, self.subject.generation, self.now);
@@ -259,6 +259,9 @@ impl Draft<'_> {
         checks::sync(&mut self.status, &facts.checks, self.now);
         checks::judge(&mut self.status, &facts.provisioned);
         if self.demanded_by_checks() || self.stopped_by_queues(facts) {
+            return;
+        }
+        if self.failed_nodes(facts) {
             return;
         }
         let admitted = conditions::is_true(&self.status, ConditionType::Admitted);

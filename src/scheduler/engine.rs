@@ -6,6 +6,7 @@ use super::config::{Charge, ClusterQueue, Cohort, EngineSettings, Flavor, Inacti
 use super::earmarks::Earmark;
 use super::ledger::{Holder, Holders};
 use super::matching::selects;
+use super::readiness::Readiness;
 use super::taken::Taken;
 use super::usage_order::UsageOrder;
 use crate::api::ObjectKey;
@@ -40,6 +41,8 @@ pub struct Engine {
     pub(super) taken: Taken,
     /// Past usage of LocalQueues.
     pub(super) order: UsageOrder,
+    /// Whose pods admissions wait for.
+    pub(super) readiness: Readiness,
     /// Number of cycles so far.
     pub(super) cycles: u64,
 }

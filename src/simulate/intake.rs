@@ -13,7 +13,7 @@ use crate::api::{ObjectKey, names};
 use crate::jobs::{KINDS, kind_of};
 use crate::state::Kind;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{LimitRange, Namespace};
+use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
@@ -164,7 +164,9 @@ impl Simulation {
         let resource = manifest.kind.resource();
         let mut object = old.cloned().unwrap_or_default();
         let mut own = manifest.object.clone();
-        if let Some(fields) = own.as_object_mut() {
+        // Nobody here makes a node ready: what its manifest says stands.
+        let told = matches!(manifest.kind, Kind::Node | Kind::Pod);
+        if let Some(fields) = own.as_object_mut().filter(|_| !told) {
             fields.shift_remove("status");
         }
         if let Some(metadata) = own.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -207,6 +209,8 @@ fn checked_name(object: &Value) -> Vec<FieldError> {
 fn typed(kind: Kind, object: &Value) -> Result<(), String> {
     let read = match kind {
         Kind::Namespace => serde_json::from_value::<Namespace>(object.clone()).map(drop),
+        Kind::Node => serde_json::from_value::<Node>(object.clone()).map(drop),
+        Kind::Pod => serde_json::from_value::<Pod>(object.clone()).map(drop),
         Kind::LimitRange => serde_json::from_value::<LimitRange>(object.clone()).map(drop),
         Kind::RuntimeClass => serde_json::from_value::<RuntimeClass>(object.clone()).map(drop),
         Kind::PriorityClass => serde_json::from_value::<PriorityClass>(object.clone()).map(drop),

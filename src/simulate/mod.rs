@@ -5,7 +5,6 @@
 //! whole cluster: a core that leads, a double of the API server, and jobs that run and end in virtual time.
 //! Invariant: nothing here decides; what comes out is a function of what went in, byte by byte.
 
-pub mod cluster;
 mod explained;
 mod intake;
 mod locate;

@@ -1,6 +1,5 @@
 //! Replays one recorded scenario on a core that does not lead.
 
-use super::cluster;
 use super::objects::key_of;
 use super::outcome::Outcome;
 use super::report::grant;
@@ -53,7 +52,6 @@ impl Stage {
         for kind in Kind::all() {
             state.apply(Delta::Synced { kind }, now);
         }
-        cluster::feed(state.engine_mut(), &scenario.objects);
         state.queue_obstructed();
         state.take_second_passes();
         let before: BTreeMap<_, _> = state.statuses().map(|(key, s)| (key.clone(), s.clone())).collect();

@@ -66,6 +66,8 @@ impl Kind {
             Self::ProvisioningRequestConfig,
             Self::ProvisioningRequest,
             Self::PodTemplate,
+            Self::Node,
+            Self::Pod,
         ];
         all.extend((0..KINDS.len()).map(Self::Job));
         all
@@ -93,6 +95,8 @@ impl Kind {
                 builtin("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", true)
             }
             Self::PodTemplate => builtin("", "PodTemplate", "podtemplates", true),
+            Self::Node => builtin("", "Node", "nodes", false),
+            Self::Pod => builtin("", "Pod", "pods", true),
             Self::Job(index) => KINDS.get(index).map_or(builtin("", "", "", true), |kind| {
                 let gvk = kind.gvk();
                 Resource {

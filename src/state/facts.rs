@@ -59,6 +59,7 @@ impl State {
             preemption: self.preemption(key),
             replaced_by: self.replaced_by(key, record),
             provisioned: self.provisioned(record, now),
+            nodes: self.node_news(key, record, now),
             requests: Arc::clone(&record.effective.shown),
         }
     }

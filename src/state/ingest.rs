@@ -72,6 +72,8 @@ impl State {
             Kind::AdmissionCheck => &self.checks.get(&key.name)?.meta,
             Kind::Topology => self.topologies.get(&key.name)?,
             Kind::ProvisioningRequest => return self.provisioning.known(key),
+            Kind::Node => return self.nodes.known(&key.name),
+            Kind::Pod => return self.pods.known(key),
             Kind::Job(index) => {
                 let job = self.jobs.get(&(index, key.clone()))?;
                 return Some((&job.uid, &job.resource_version));
@@ -124,6 +126,8 @@ impl State {
             Kind::Topology => {
                 let topology: v1beta2::Topology = read(object)?;
                 self.topologies.insert(name.clone(), Meta::of(&topology.metadata));
+                let levels = topology.spec.levels.iter().map(|level| Arc::from(level.node_label.as_str()));
+                self.engine.set_topology(name, Some(levels.collect()));
                 self.dirty.insert(Item::Topology(name.clone()));
                 self.all_cluster_queues_changed();
             }
@@ -138,6 +142,8 @@ impl State {
             }
             Kind::ProvisioningRequest => self.take_provisioning_request(key, object)?,
             Kind::PodTemplate => self.take_pod_template(key, &read::<PodTemplate>(object)?.metadata),
+            Kind::Node => self.take_node(name, read(object)?),
+            Kind::Pod => self.take_pod(key, read(object)?),
             Kind::Job(index) => {
                 let decoder = KINDS.get(index).ok_or("unknown job kind")?;
                 let before = self.jobs.get(&(index, key.clone())).map(AsRef::as_ref);
@@ -300,6 +306,7 @@ impl State {
         }
         let owner = record.owner.clone();
         self.workloads.insert(key.clone(), Arc::new(record));
+        self.footing_changed(key);
         self.external_owner_changed(&key.namespace, owner.as_ref());
         self.workload_changed(key, owner.map(|o| o.uid).as_ref());
         Ok(())

@@ -74,6 +74,10 @@ pub enum Kind {
     ProvisioningRequest,
     /// v1 PodTemplate.
     PodTemplate,
+    /// v1 Node.
+    Node,
+    /// v1 Pod: those that have not ended.
+    Pod,
     /// A job kind, by its index in `jobs::KINDS`.
     Job(usize),
 }

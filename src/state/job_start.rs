@@ -50,6 +50,7 @@ impl State {
             template
                 .annotations
                 .insert(names::WORKLOAD_ANNOTATION.to_owned(), record.meta.key.name.to_string());
+            self.add_topology(&mut template, record, assignment);
             let mut flavors: Vec<&String> = assignment.flavors.values().collect();
             flavors.sort();
             flavors.dedup();

@@ -460,7 +460,7 @@ impl PriorityLookup for State {
 }
 
 /// Whether the job may run now.
-fn runs(record: &WorkloadRecord) -> bool {
+pub(super) fn runs(record: &WorkloadRecord) -> bool {
     conditions::is_true(&record.status, ConditionType::Admitted)
         && !conditions::is_true(&record.status, ConditionType::Evicted)
         && !conditions::is_true(&record.status, ConditionType::Finished)

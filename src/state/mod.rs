@@ -15,11 +15,15 @@ mod ingest;
 mod interface;
 mod job_start;
 mod job_step;
+pub mod moments;
+mod nodes;
 mod outlook;
 mod passes;
+mod pods;
 mod provisioning;
 mod queue_status;
 mod queues;
+mod readiness;
 mod records;
 mod removal;
 mod schedule;
@@ -32,6 +36,9 @@ mod telling;
 mod timers;
 mod tombstones;
 mod topology;
+mod ungating;
+#[cfg(feature = "moments")]
+mod unguarded;
 mod workload_step;
 mod writes;
 
@@ -79,6 +86,8 @@ pub(crate) enum Item {
     Job(usize, ObjectKey),
     /// A Workload.
     Workload(ObjectKey),
+    /// The pods of a Workload with a topology.
+    Pods(ObjectKey),
 }
 
 /// The core.
@@ -105,6 +114,8 @@ pub struct State {
     flavors: BTreeMap<Arc<str>, FlavorRecord>,
     checks: BTreeMap<Arc<str>, CheckRecord>,
     provisioning: provisioning::Provisioning,
+    nodes: nodes::Nodes,
+    pods: pods::Pods,
     cohorts: BTreeMap<Arc<str>, CohortRecord>,
     cluster_queues: BTreeMap<Arc<str>, ClusterQueueRecord>,
     local_queues: BTreeMap<ObjectKey, LocalQueueRecord>,
@@ -126,6 +137,8 @@ pub struct State {
     assumed: BTreeMap<ObjectKey, Assumed>,
     /// Second passes that are due or under way.
     passes: passes::Passes,
+    #[cfg(feature = "moments")]
+    captured: unguarded::Captured,
     /// Raw jobs of the delta at hand: a Workload is made from the object itself.
     raw_job: Option<((usize, ObjectKey), Value)>,
     /// Raw Workload of the delta at hand: pod templates are made from the object itself.
@@ -133,6 +146,8 @@ pub struct State {
     dirty: BTreeSet<Item>,
     timers: Timers<Item>,
     writes: Writes,
+    /// Those admitted whose pods are not ready, where admissions wait for them.
+    unready: BTreeSet<ObjectKey>,
     allowance: allowance::Allowance,
     /// When Workloads may be told again what they were not told yet.
     news_due: Option<Timestamp>,
@@ -168,6 +183,8 @@ impl State {
             flavors: BTreeMap::new(),
             checks: BTreeMap::new(),
             provisioning: provisioning::Provisioning::default(),
+            nodes: nodes::Nodes::default(),
+            pods: pods::Pods::default(),
             cohorts: BTreeMap::new(),
             cluster_queues: BTreeMap::new(),
             local_queues: BTreeMap::new(),
@@ -182,11 +199,14 @@ impl State {
             tallies: tallies::Tallies::default(),
             assumed: BTreeMap::new(),
             passes: passes::Passes::default(),
+            #[cfg(feature = "moments")]
+            captured: unguarded::Captured::default(),
             raw_job: None,
             raw_workload: None,
             dirty: BTreeSet::new(),
             timers: Timers::default(),
             writes: Writes::default(),
+            unready: BTreeSet::new(),
             allowance: allowance::Allowance::new(told_per_second),
             news_due: None,
             queue_clock: queue_status::Clock::default(),
@@ -275,6 +295,7 @@ impl State {
         let topologies = self.topologies.keys().cloned().map(Item::Topology);
         let jobs = self.jobs.keys().cloned().map(|(kind, key)| Item::Job(kind, key));
         let workloads = self.workloads.keys().cloned().map(Item::Workload);
+        let pods = self.pods.workloads().cloned().map(Item::Pods);
         cluster_queues
             .chain(cohorts)
             .chain(local_queues)
@@ -283,6 +304,7 @@ impl State {
             .chain(topologies)
             .chain(jobs)
             .chain(workloads)
+            .chain(pods)
             .collect()
     }
 
@@ -318,6 +340,8 @@ impl State {
             Kind::ProvisioningRequestConfig | Kind::ProvisioningRequest | Kind::PodTemplate => {
                 self.provisioning.keys(kind)
             }
+            Kind::Node => names(self.nodes.names().cloned().collect()),
+            Kind::Pod => self.pods.keys().cloned().collect(),
             Kind::Job(index) => {
                 self.jobs.keys().filter(|(i, _)| *i == index).map(|(_, key)| key.clone()).collect()
             }

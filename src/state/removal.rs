@@ -55,6 +55,7 @@ impl State {
             }
             Kind::Topology => {
                 self.topologies.remove(name);
+                self.engine.set_topology(name, None);
                 self.all_cluster_queues_changed();
             }
             Kind::AdmissionCheck => {
@@ -73,6 +74,8 @@ impl State {
             Kind::ProvisioningRequestConfig => self.remove_provisioning_config(name),
             Kind::ProvisioningRequest => self.remove_provisioning_request(key),
             Kind::PodTemplate => self.remove_pod_template(key),
+            Kind::Node => self.remove_node(name),
+            Kind::Pod => self.remove_pod(key),
             Kind::Job(index) => self.remove_job(index, key),
         }
         self.writes.succeed(kind, key);
@@ -107,6 +110,7 @@ impl State {
         self.assumed.remove(key);
         self.engine.release(key);
         self.engine.forget(key);
+        self.footing_changed(key);
         let owner = record.and_then(|record| record.owner.clone());
         self.external_owner_changed(&key.namespace, owner.as_ref());
         self.workload_changed(key, owner.map(|o| o.uid).as_ref());

@@ -65,6 +65,14 @@ impl State {
 
     /// Puts a Workload where it belongs: held quota, the queue, or neither. Returns how it waits.
     fn place(&mut self, key: &ObjectKey, now: Timestamp) -> Place {
+        let place = self.place_as_is(key, now);
+        self.observe_readiness(key);
+        #[cfg(feature = "moments")]
+        self.pass_unguarded(key, now);
+        place
+    }
+
+    fn place_as_is(&mut self, key: &ObjectKey, now: Timestamp) -> Place {
         let Some(record) = self.workloads.get(key) else {
             self.engine.release(key);
             self.engine.forget(key);
@@ -125,6 +133,7 @@ impl State {
             self.engine.expire_earmarks(now);
         }
         let mut passing = self.hand_over_passes(now);
+        self.hold_admissions();
         while self.engine.has_work() {
             let decisions = self.engine.cycle(now);
             if decisions.is_empty() {
@@ -145,6 +154,8 @@ impl State {
                         }
                     }
                     Outcome::Pending(_) | Outcome::Gated(_) => {}
+                    #[cfg(feature = "moments")]
+                    Outcome::Placed(assignment) if self.take_unguarded(&key, &assignment) => {}
                     Outcome::Placed(assignment) => self.take_found(&key, &uid, Found::Places(assignment)),
                     Outcome::NodesFailed(why) => self.take_found(&key, &uid, Found::NoNodes(why)),
                     Outcome::Unplaced(why) => {
@@ -155,6 +166,7 @@ impl State {
                 }
                 items.insert(Item::Workload(key));
             }
+            self.hold_admissions();
         }
         // They could not be judged as they stand in the scheduler now.
         for key in passing {
@@ -174,6 +186,9 @@ impl State {
     }
 
     fn step(&mut self, item: &Item, now: Timestamp) {
+        if let Item::Pods(workload) = item {
+            return self.step_pods(workload, now);
+        }
         let (kind, key) = item.object();
         let overtakes = matches!(item, Item::Workload(key) if self.overtake_pass(key, now));
         if !overtakes && !self.writes.may_write(kind, &key, now) {
@@ -189,7 +204,7 @@ impl State {
             Item::Flavor(name) => self.step_flavor(name),
             Item::Check(name) => self.step_check(name, now),
             Item::Topology(name) => self.step_topology(name),
-            Item::LocalQueue(_) | Item::Cohort(_) => {}
+            Item::LocalQueue(_) | Item::Cohort(_) | Item::Pods(_) => {}
         }
     }
 
@@ -220,7 +235,7 @@ impl Item {
             Self::Check(name) => (Kind::AdmissionCheck, ObjectKey::cluster(name)),
             Self::Topology(name) => (Kind::Topology, ObjectKey::cluster(name)),
             Self::Job(kind, key) => (Kind::Job(*kind), key.clone()),
-            Self::Workload(key) => (Kind::Workload, key.clone()),
+            Self::Workload(key) | Self::Pods(key) => (Kind::Workload, key.clone()),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Settings of the core, made from the configuration once at start.
 
 use super::Kind;
+use super::moments::Moments;
 use crate::jobs::KINDS;
-use crate::lifecycle::workload;
+use crate::lifecycle::{node_failure, workload};
 use crate::resources::transform::Transform;
 use crate::scheduler::EngineSettings;
 use jiff::SignedDuration;
@@ -40,6 +41,8 @@ pub struct Settings {
     pub queue_status_interval: SignedDuration,
     /// Least time between two comparisons of the ledger with all objects.
     pub audit_interval: SignedDuration,
+    /// Where second passes halt, in test builds.
+    pub moments: Moments,
 }
 
 impl Default for Settings {
@@ -59,6 +62,7 @@ impl Default for Settings {
             told_per_second: Some(30),
             queue_status_interval: SignedDuration::from_secs(1),
             audit_interval: SignedDuration::from_secs(60),
+            moments: Moments::default(),
         }
     }
 }
@@ -68,6 +72,9 @@ impl Settings {
     pub fn kinds(&self) -> Vec<Kind> {
         let followed = |kind: &Kind| match kind {
             Kind::Job(index) => KINDS.get(*index).is_some_and(|kind| self.serves(kind.framework())),
+            // Followed whether a flavor has a topology or not: one that comes later must find all that stands on its nodes,
+            // and what a pod is kept as is small.
+            Kind::Node | Kind::Pod => self.engine.gates.topology,
             _ => true,
         };
         Kind::all().into_iter().filter(followed).collect()
@@ -99,6 +106,8 @@ pub struct Gates {
     pub reclaimable_pods: bool,
     /// `WorkloadIdentifierAnnotations`: an annotation may name the prebuilt Workload, not a label alone.
     pub identifier_annotations: bool,
+    /// `TASFailedNodeReplacement`, and when a node counts as failed.
+    pub node_failures: Option<node_failure::Rules>,
 }
 
 impl Default for Gates {
@@ -110,6 +119,7 @@ impl Default for Gates {
             clean_requests_on_eviction: true,
             reclaimable_pods: true,
             identifier_annotations: true,
+            node_failures: Some(node_failure::Rules::default()),
         }
     }
 }

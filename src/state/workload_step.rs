@@ -269,6 +269,7 @@ impl State {
         match kind {
             Kind::Workload => self.workloads.get(key).map(|r| r.meta.uid.to_string()),
             Kind::Job(index) => self.jobs.get(&(index, key.clone())).map(|v| v.uid.to_string()),
+            Kind::Pod => self.pods.known(key).map(|(uid, _)| uid.to_owned()),
             _ => None,
         }
         .unwrap_or_default()

@@ -10,7 +10,7 @@ use super::tree::{FlavorSpec, Tree};
 use super::vector::{Names, Parts, Vector, add};
 use crate::api::ObjectKey;
 use crate::resources::{Amount, Quantity, Requests, amount};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Taint};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -47,30 +47,6 @@ impl NodeSpec {
         }
     }
 }
-
-/// What a pod that is no workload's of a topology takes of its node; none if it takes nothing.
-pub fn foreign_pod(pod: &Pod) -> Option<(Arc<str>, Requests)> {
-    let spec = pod.spec.as_ref()?;
-    let node = spec.node_name.as_deref().filter(|name| !name.is_empty())?;
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
-    let empty = BTreeMap::new();
-    let annotations = pod.metadata.annotations.as_ref().unwrap_or(&empty);
-    let labels = pod.metadata.labels.as_ref().unwrap_or(&empty);
-    let ours = OWN_MARKS.iter().any(|mark| annotations.contains_key(*mark) || labels.contains_key(*mark));
-    if ours || matches!(phase, "Succeeded" | "Failed") {
-        return None;
-    }
-    Some((Arc::from(node), crate::resources::pod_requests(spec)))
-}
-
-/// What tells pods of workloads with a topology from others.
-const OWN_MARKS: [&str; 5] = [
-    "kueue.x-k8s.io/tas",
-    "kueue.x-k8s.io/podset-required-topology",
-    "kueue.x-k8s.io/podset-preferred-topology",
-    "kueue.x-k8s.io/podset-unconstrained-topology",
-    "kueue.x-k8s.io/podset-slice-required-topology",
-];
 
 #[derive(Clone, Debug, Default)]
 struct NodeEntry {

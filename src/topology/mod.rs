@@ -22,7 +22,7 @@ mod terms;
 mod tree;
 mod vector;
 
-pub use cluster::{Cluster, NodeSpec, foreign_pod};
+pub use cluster::{Cluster, NodeSpec};
 pub use encoding::{decode, encode};
 pub use filter::{Labels, is_hard, requirement_holds, tolerates};
 pub use place::{Part, Refused};

@@ -197,6 +197,7 @@ fn gates_turn_features_off() {
         reclaimable_pods: false,
         identifier_annotations: false,
         queue_labels_on_pods: false,
+        node_failures: None,
     };
     for (gates, on) in [(Gates::default(), true), (off, false)] {
         let settings = || Settings { gates, ..Settings::default() };

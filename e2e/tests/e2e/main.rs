@@ -19,17 +19,20 @@ mod deep;
 mod edits;
 mod faults;
 mod ground;
+mod harm;
 mod history;
 mod holds;
 mod interrupt;
 mod life;
 mod load;
+mod matrix;
 mod order;
 mod partial;
 mod predict;
 mod preemption;
 mod provisioning;
 mod quiet;
+mod topology;
 mod unreadable;
 
 use anyhow::{Result, bail};
@@ -75,6 +78,9 @@ fn shared() -> Vec<(&'static str, Shared)> {
         preemption::lent_quota_is_reclaimed,
         partial::a_job_shrinks_to_what_is_free,
         provisioning::room_is_asked_for_and_answered,
+        topology::pods_land_where_they_were_placed,
+        topology::a_pod_larger_than_its_node_spoils_that_node_alone,
+        topology::a_node_that_goes_is_told,
         bad_items::bad_items_stop_no_good_one,
         bad_items::a_missing_queue_appears,
         edits::edits_of_a_pending_job,
@@ -99,6 +105,7 @@ fn alone() -> Vec<(&'static str, Alone)> {
         quiet::writes_and_events_of_one_job,
         crashes::killed_at_every_step,
         faults::writes_that_go_astray,
+        matrix::no_pass_lands_on_who_goes,
         crashes::two_replicas_and_a_paused_leader,
         certificates::rotated_under_creates,
         unreadable::an_undecodable_workload_stops_nobody,

@@ -1,8 +1,11 @@
 //! Seeded simulation of the core against a double of the API server. A failing seed is printed and replays.
 
+mod bad_topology;
 mod echoes;
 mod laws;
 mod passes;
 mod preemption;
 mod provisioning;
+mod readiness;
+mod topology;
 mod world;

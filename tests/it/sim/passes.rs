@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::TopologyAssignment;
 use sluice::simulate::server::key_of;
-use sluice::state::{Kind, Settings};
+use sluice::state::{Gates, Kind, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOSTS: usize = 4;
@@ -16,17 +16,21 @@ const HOST: &str = "kubernetes.io/hostname";
 
 /// Two racks of two hosts. Queue `a` learns its places when a check of somebody else's is ready, queue `b` at once.
 fn placing(seed: u64) -> World {
-    let mut world = World::new(seed, &Settings::default());
+    // These cases say which nodes have failed, and nobody else does.
+    let gates = Gates { node_failures: None, ..Gates::default() };
+    let mut world = World::new(seed, &Settings { gates, ..Settings::default() });
     let host = |n: usize| {
-        json!({"kind": "Node", "metadata": {"name": format!("h{n}"),
+        json!({"metadata": {"name": format!("h{n}"),
             "labels": {"pool": "p", "rack": format!("r{}", n / 2), HOST: format!("h{n}")}},
             "status": {"allocatable": {"cpu": CPU_OF_HOST.to_string(), "pods": "10"},
                 "conditions": [{"type": "Ready", "status": "True"}]}})
     };
     let levels = json!([{"nodeLabel": "rack"}, {"nodeLabel": HOST}]);
-    let topology = json!({"kind": "Topology", "metadata": {"name": "t"}, "spec": {"levels": levels}});
-    world.set_nodes((0..HOSTS).map(host).chain([topology.clone()]).collect());
+    let topology = json!({"metadata": {"name": "t"}, "spec": {"levels": levels}});
     world.create(Kind::Topology, topology);
+    for n in 0..HOSTS {
+        world.create(Kind::Node, host(n));
+    }
     world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
     let spec = json!({"nodeLabels": {"pool": "p"}, "topologyName": "t"});
     world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": spec}));

@@ -39,8 +39,6 @@ pub(crate) struct World {
     /// Running jobs do not end.
     pub(crate) endless: bool,
     pub(crate) faults: Faults,
-    /// Nodes and topologies.
-    nodes: Vec<Value>,
     random: u64,
     pub(crate) writes: BTreeMap<String, u32>,
     pub(crate) events: Vec<(ObjectKey, String)>,
@@ -59,7 +57,6 @@ impl World {
             ends: BTreeMap::new(),
             endless: false,
             faults: Faults::default(),
-            nodes: Vec::new(),
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             writes: BTreeMap::new(),
             events: Vec::new(),
@@ -70,7 +67,6 @@ impl World {
 
     fn start(&mut self) {
         self.state = State::new(self.settings.clone());
-        sluice::simulate::cluster::place(&mut self.state, &self.nodes);
         self.outbox.clear();
         self.inbox.clear();
         self.remember();
@@ -95,12 +91,6 @@ impl World {
 
     pub(crate) fn create(&mut self, kind: Kind, object: Value) {
         self.server.create(kind, object, self.now);
-    }
-
-    /// The nodes that pods can be placed on.
-    pub(crate) fn set_nodes(&mut self, nodes: Vec<Value>) {
-        sluice::simulate::cluster::place(&mut self.state, &nodes);
-        self.nodes = nodes;
     }
 
     fn feed(&mut self, delta: Delta) {

@@ -1,0 +1,205 @@
+//! When a node that pods were given counts as failed, and what the workload's status says of it.
+//!
+//! Invariants: a verdict follows from the node and the pods as they are, not from how they came to be so; a status names
+//! one failed node at most: with a second one the workload is evicted.
+
+use super::backoff;
+use super::eviction::{Cause, NODE_FAILURES};
+use super::facts::Facts;
+use super::workload::Draft;
+use crate::api::v1beta2::UnhealthyNode;
+use crate::topology::{is_hard, tolerates};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+
+/// How long a node may be unready where that alone counts.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Feature gates of Kueue about failed nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// `TASReplaceNodeOnPodTermination`: a node that has not gone counts as failed only when no pod of the workload goes on
+    /// there.
+    pub after_pods: bool,
+    /// `TASReplaceNodeOnNodeTaints`: taints that pods do not tolerate count.
+    pub on_taints: bool,
+    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: to be unready for a while counts, whatever pods do.
+    pub over_time: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { after_pods: true, on_taints: true, over_time: false }
+    }
+}
+
+/// What a node says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Health {
+    /// Whether it is ready, and since when it is or is not; absent as long as nobody has said.
+    pub ready: Option<(bool, Timestamp)>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+}
+
+/// What is to be thought of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing is wrong with it.
+    Sound,
+    /// What was said of it stands: for ever, or until it is looked at again.
+    Unsure(Option<Timestamp>),
+    /// Pods there are lost.
+    Failed,
+}
+
+/// News of the nodes that pods of a workload were given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Those that have failed.
+    pub failed: Vec<String>,
+    /// Those that were said to have failed, and have not.
+    pub sound: Vec<String>,
+    /// When to look again.
+    pub due: Option<Timestamp>,
+}
+
+/// Judges a node, or that there is none, for pods with these tolerations; `busy` is whether any of them goes on there.
+pub fn judge(
+    node: Option<&Health>,
+    tolerations: &[Toleration],
+    busy: bool,
+    rules: Rules,
+    now: Timestamp,
+) -> Verdict {
+    let Some((node, (ready, since))) = node.and_then(|node| Some((node, node.ready?))) else {
+        return Verdict::Failed;
+    };
+    if !ready {
+        let end = backoff::after(since, PATIENCE);
+        let timed = rules.over_time || !rules.after_pods;
+        return if (rules.after_pods && !busy) || (timed && now >= end) {
+            Verdict::Failed
+        } else {
+            Verdict::Unsure(timed.then_some(end))
+        };
+    }
+    if !rules.on_taints {
+        return Verdict::Sound;
+    }
+    let hard = || node.taints.iter().filter(|taint| is_hard(taint));
+    if hard().any(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint))) {
+        return if rules.after_pods && busy { Verdict::Unsure(None) } else { Verdict::Failed };
+    }
+    match hard().filter_map(|taint| tolerated_until(taint, tolerations)).min() {
+        None => Verdict::Sound,
+        Some(end) if now < end => Verdict::Unsure(Some(end)),
+        Some(_) if busy => Verdict::Unsure(None),
+        Some(_) => Verdict::Failed,
+    }
+}
+
+/// When a taint ends to be tolerated; none if it is for ever. Before that pods may come and stay.
+fn tolerated_until(taint: &Taint, tolerations: &[Toleration]) -> Option<Timestamp> {
+    let added = taint.time_added.as_ref().filter(|_| taint.effect == "NoExecute")?.0;
+    let mut longest = 0;
+    for toleration in tolerations.iter().filter(|toleration| tolerates(toleration, taint)) {
+        longest = longest.max(toleration.toleration_seconds?);
+    }
+    added.checked_add(SignedDuration::from_secs(longest)).ok()
+}
+
+impl Draft<'_> {
+    /// Takes over the news of its nodes; whether it is evicted because of them.
+    pub(super) fn failed_nodes(&mut self, facts: &Facts<'_>) -> bool {
+        let news = &facts.nodes;
+        if let Some(due) = news.due {
+            self.wake_at(due);
+        }
+        let listed = &mut self.status.unhealthy_nodes;
+        listed.retain(|node| !news.sound.contains(&node.name));
+        let is_new = |host: &&String| listed.iter().all(|node| node.name != **host);
+        let fresh: Vec<String> = news.failed.iter().filter(is_new).cloned().collect();
+        if fresh.is_empty() {
+            return false;
+        }
+        if listed.is_empty() && fresh.len() == 1 {
+            listed.extend(fresh.into_iter().map(|name| UnhealthyNode { name }));
+            return false;
+        }
+        let all: Vec<String> = listed.iter().map(|node| node.name.clone()).chain(fresh).collect();
+        let message = format!("Nodes that its pods were assigned to have failed: {}", all.join(", "));
+        self.evict(Cause::plain(NODE_FAILURES, message));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn node(ready: bool, taint: Option<&str>) -> Health {
+        let taint = taint.map(|effect| Taint {
+            key: "k".to_owned(),
+            effect: effect.to_owned(),
+            time_added: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(100))),
+            ..Taint::default()
+        });
+        Health { ready: Some((ready, at(100))), taints: taint.into_iter().collect() }
+    }
+
+    #[test]
+    fn verdicts_by_node_pods_and_rules() {
+        let usual = Rules::default();
+        let timed = Rules { over_time: true, ..usual };
+        let blunt = Rules { after_pods: false, ..usual };
+        let blind = Rules { on_taints: false, ..usual };
+        let (ready, unready) = (node(true, None), node(false, None));
+        let (tainted, soft) = (node(true, Some("NoSchedule")), node(true, Some("PreferNoSchedule")));
+        let silent = Health::default();
+        let unsure = Verdict::Unsure(None);
+        let until = Verdict::Unsure(Some(at(130)));
+        let table = [
+            (None, usual, true, 100, Verdict::Failed),
+            (Some(&silent), usual, true, 100, Verdict::Failed),
+            (Some(&ready), usual, false, 100, Verdict::Sound),
+            (Some(&unready), usual, true, 1000, unsure),
+            (Some(&unready), usual, false, 100, Verdict::Failed),
+            (Some(&unready), timed, true, 129, until),
+            (Some(&unready), timed, true, 130, Verdict::Failed),
+            (Some(&unready), timed, false, 100, Verdict::Failed),
+            (Some(&unready), blunt, false, 129, until),
+            (Some(&unready), blunt, false, 130, Verdict::Failed),
+            (Some(&tainted), usual, true, 100, unsure),
+            (Some(&tainted), usual, false, 100, Verdict::Failed),
+            (Some(&tainted), blunt, true, 100, Verdict::Failed),
+            (Some(&tainted), blind, false, 100, Verdict::Sound),
+            (Some(&soft), usual, false, 100, Verdict::Sound),
+        ];
+        for (row, (node, rules, busy, now, want)) in table.into_iter().enumerate() {
+            assert_eq!(judge(node, &[], busy, rules, at(now)), want, "row {row}");
+        }
+    }
+
+    #[test]
+    fn a_taint_that_is_tolerated_for_a_while() {
+        let evicting = node(true, Some("NoExecute"));
+        let toleration = |seconds| Toleration {
+            key: Some("k".to_owned()),
+            operator: Some("Exists".to_owned()),
+            toleration_seconds: seconds,
+            ..Toleration::default()
+        };
+        let judge = |seconds: Option<i64>, busy, now| {
+            judge(Some(&evicting), &[toleration(seconds)], busy, Rules::default(), at(now))
+        };
+        assert_eq!(judge(None, false, 1000), Verdict::Sound);
+        assert_eq!(judge(Some(60), false, 159), Verdict::Unsure(Some(at(160))));
+        assert_eq!(judge(Some(60), true, 160), Verdict::Unsure(None));
+        assert_eq!(judge(Some(60), false, 160), Verdict::Failed);
+    }
+}

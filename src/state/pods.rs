@@ -1,0 +1,234 @@
+//! Pods that have not ended: what they take of nodes, and which workload each belongs to.
+//!
+//! Invariants: a pod on a node is charged once: by the assignment of its workload, if that names the host where it stands,
+//! or by itself; so one that was bound by hand, that lost its workload, or that still ends on a node which its workload has
+//! left counts for what it is (I21). Of pods of others nothing is kept here but who they are.
+
+use super::{Item, State};
+use crate::api::{ObjectKey, names};
+use crate::jobs::kind_of;
+use crate::resources::{Requests, pod_requests};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What is kept of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PodRecord {
+    pub(super) uid: Arc<str>,
+    pub(super) resource_version: String,
+    /// The node that it is bound to.
+    pub(super) node: Option<Arc<str>>,
+    /// What makes it one of a workload's, if it says so.
+    pub(super) member: Option<Box<Member>>,
+}
+
+/// A pod that names its workload.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Member {
+    pub(super) workload: ObjectKey,
+    pub(super) pod_set: Arc<str>,
+    /// UID of its controller.
+    pub(super) controller: Option<Arc<str>>,
+    pub(super) ending: bool,
+    /// Gates that hold it back.
+    pub(super) gates: Vec<String>,
+    pub(super) node_selector: Vec<(String, String)>,
+    /// Labels whose values are numbers: one of them may be its index.
+    pub(super) numbers: Vec<(String, i64)>,
+    /// What its index begins with; none if that cannot be read.
+    pub(super) offset: Option<i64>,
+    requests: Requests,
+}
+
+impl Member {
+    pub(super) fn is_gated(&self) -> bool {
+        self.gates.iter().any(|gate| gate == names::TOPOLOGY_GATE)
+    }
+
+    /// The number in a label.
+    pub(super) fn number(&self, label: &str) -> Option<i64> {
+        self.numbers.iter().find(|(key, _)| key == label).map(|(_, number)| *number)
+    }
+
+    /// What its node must have for a label.
+    pub(super) fn selects(&self, label: &str) -> Option<&str> {
+        self.node_selector.iter().find(|(key, _)| key == label).map(|(_, value)| value.as_str())
+    }
+}
+
+/// All pods.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pods {
+    by_key: BTreeMap<ObjectKey, PodRecord>,
+    by_workload: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+}
+
+impl Pods {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.by_key.keys()
+    }
+
+    /// Workloads that pods name.
+    pub(super) fn workloads(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.by_workload.keys()
+    }
+
+    /// UID and version of a pod.
+    pub(super) fn known(&self, key: &ObjectKey) -> Option<(&str, &str)> {
+        self.by_key.get(key).map(|pod| (&*pod.uid, pod.resource_version.as_str()))
+    }
+
+    /// Pods that name a workload.
+    pub(super) fn of(&self, workload: &ObjectKey) -> impl Iterator<Item = (&ObjectKey, &PodRecord, &Member)> {
+        let keys = self.by_workload.get(workload).into_iter().flatten();
+        keys.filter_map(|key| {
+            let pod = self.by_key.get(key)?;
+            Some((key, pod, pod.member.as_deref()?))
+        })
+    }
+}
+
+impl State {
+    pub(super) fn take_pod(&mut self, key: &ObjectKey, pod: Pod) {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+        if matches!(phase, "Succeeded" | "Failed") {
+            return self.remove_pod(key);
+        }
+        let spec = pod.spec.unwrap_or_default();
+        let requests = pod_requests(&spec);
+        let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
+        let record = PodRecord {
+            uid: Arc::from(pod.metadata.uid.as_deref().unwrap_or_default()),
+            resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
+            node: node.map(|node| self.nodes.shared_name(node)),
+            member: self.member_of(&pod.metadata).map(|member| {
+                let gates = spec.scheduling_gates.unwrap_or_default();
+                Box::new(Member {
+                    gates: gates.into_iter().map(|gate| gate.name).collect(),
+                    node_selector: spec.node_selector.unwrap_or_default().into_iter().collect(),
+                    requests: requests.clone(),
+                    ..member
+                })
+            }),
+        };
+        let before = self.pods.by_key.get_mut(key);
+        let same = |old: &&mut PodRecord| {
+            old.uid == record.uid && old.node == record.node && old.member == record.member
+        };
+        if let Some(known) = before.filter(same) {
+            known.resource_version = record.resource_version;
+            // What an own pod asks for is part of what was compared; what others ask for may change under way.
+            if known.member.is_none() {
+                let takes = known.node.clone().map(|node| (node, requests));
+                self.engine.set_pod(key, takes);
+            }
+            return;
+        }
+        self.forget_pod(key);
+        let takes = self.pays_itself(&record).map(|node| (node, requests));
+        self.engine.set_pod(key, takes);
+        if let Some(member) = &record.member {
+            self.pods.by_workload.entry(member.workload.clone()).or_default().insert(key.clone());
+        }
+        self.pods.by_key.insert(key.clone(), record);
+        self.pod_changed(key);
+    }
+
+    pub(super) fn remove_pod(&mut self, key: &ObjectKey) {
+        self.engine.set_pod(key, None);
+        self.forget_pod(key);
+    }
+
+    fn forget_pod(&mut self, key: &ObjectKey) {
+        self.pod_changed(key);
+        if let Some(member) = self.pods.by_key.remove(key).and_then(|pod| pod.member) {
+            super::ingest::take_from(&mut self.pods.by_workload, &member.workload, key);
+        }
+    }
+
+    /// The workload of a pod looks again, if it was given places.
+    fn pod_changed(&mut self, key: &ObjectKey) {
+        let member = self.pods.by_key.get(key).and_then(|pod| pod.member.as_deref());
+        if let Some(member) = member.filter(|member| self.nodes.footing(&member.workload).is_some()) {
+            self.dirty.insert(Item::Workload(member.workload.clone()));
+            self.dirty.insert(Item::Pods(member.workload.clone()));
+        }
+    }
+
+    /// What a pod's metadata says of its workload; gates, selector and requests are not known from there.
+    fn member_of(&self, meta: &ObjectMeta) -> Option<Member> {
+        let empty = BTreeMap::new();
+        let (labels, annotations) =
+            (meta.labels.as_ref().unwrap_or(&empty), meta.annotations.as_ref().unwrap_or(&empty));
+        let workload = annotations.get(names::WORKLOAD_ANNOTATION).filter(|name| !name.is_empty())?;
+        let workload = ObjectKey::new(meta.namespace.as_deref().unwrap_or_default(), workload);
+        let known = self.workloads.get_key_value(&workload).map(|(known, _)| known.clone());
+        let owners = meta.owner_references.as_deref().unwrap_or_default();
+        let controller = owners.iter().find(|owner| owner.controller == Some(true));
+        let offset = annotations.get(names::POD_INDEX_OFFSET_ANNOTATION);
+        Some(Member {
+            workload: known.unwrap_or(workload),
+            pod_set: Arc::from(labels.get(names::POD_SET_LABEL).map_or("", String::as_str)),
+            controller: controller.map(|owner| Arc::from(owner.uid.as_str())),
+            ending: meta.deletion_timestamp.is_some(),
+            gates: Vec::new(),
+            node_selector: Vec::new(),
+            numbers: labels
+                .iter()
+                .filter_map(|(key, value)| Some((key.clone(), value.parse().ok()?)))
+                .collect(),
+            offset: offset.map_or(Some(0), |text| text.parse().ok()),
+            requests: Requests::default(),
+        })
+    }
+
+    /// Whether a pod is one of the workload's that it names: a job's pods are those that it controls.
+    pub(super) fn belongs(&self, member: &Member) -> bool {
+        let Some(record) = self.workloads.get(&member.workload) else {
+            return false;
+        };
+        let served = |owner: &&super::records::OwnerRecord| kind_of(owner.group(), &owner.kind).is_some();
+        record
+            .owner
+            .as_ref()
+            .filter(served)
+            .is_none_or(|owner| member.controller.as_ref() == Some(&owner.uid))
+    }
+
+    /// The node whose room the pod takes by itself; none when its workload pays, or it is on no node.
+    fn pays_itself(&self, pod: &PodRecord) -> Option<Arc<str>> {
+        let node = pod.node.as_ref()?;
+        let paid = pod.member.as_ref().is_some_and(|member| {
+            let footing = self.nodes.footing(&member.workload).filter(|_| self.belongs(member));
+            footing.is_some_and(|footing| {
+                footing.wide.contains(&member.pod_set) || footing.hosts.contains(&self.nodes.host_of(node))
+            })
+        });
+        (!paid).then(|| Arc::clone(node))
+    }
+
+    /// A workload stands elsewhere than before: who pays for its pods is settled anew.
+    pub(super) fn charge_pods_of(&mut self, workload: &ObjectKey) {
+        let settled: Vec<_> = self
+            .pods
+            .of(workload)
+            .map(|(key, pod, member)| {
+                let takes = self.pays_itself(pod).map(|node| (node, member.requests.clone()));
+                (key.clone(), takes)
+            })
+            .collect();
+        for (key, takes) in settled {
+            self.engine.set_pod(&key, takes);
+        }
+    }
+
+    /// Whether a pod of a workload on a host neither ends nor has ended.
+    pub(super) fn has_pod_going_on(&self, workload: &ObjectKey, host: &str) -> bool {
+        self.pods.of(workload).any(|(_, pod, member)| {
+            let here = pod.node.as_ref().is_some_and(|node| *self.nodes.host_of(node) == *host);
+            here && !member.ending && self.belongs(member)
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! Nodes, pods and assignments that should not be as they are: each row says what comes of it, and others are unaffected.
+
+use super::topology::{
+    ALL, GATE, HOST, REQUIRED, foreign, is_admitted, job, key, node, placed, pod_of, racks, sent, start,
+    until, workload,
+};
+use super::world::World;
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::state::Kind;
+use std::collections::BTreeMap;
+
+fn hosts(pairs: &[(&str, i32)]) -> BTreeMap<String, i32> {
+    pairs.iter().map(|(host, pods)| ((*host).to_owned(), *pods)).collect()
+}
+
+/// Where a Job of so many pods that wants one rack is placed; nowhere is said by nothing.
+fn ask(world: &mut World, name: &str, pods: u32) -> BTreeMap<String, i32> {
+    world.create(Kind::Job(0), job(name, pods, &json!({REQUIRED: "rack"})));
+    assert!(world.rest(20_000), "it does not come to rest");
+    placed(world, name)
+}
+
+/// What is done to rack a, and where then a Job of four pods goes, and one of three after it.
+#[test]
+fn bad_nodes_concern_themselves_alone() {
+    type Row = (&'static str, fn(&mut Value), &'static [(&'static str, i32)], &'static [(&'static str, i32)]);
+    const B: &[(&str, i32)] = &[("b1", 2), ("b2", 2)];
+    let table: [Row; 7] = [
+        ("as it should be", |_| {}, &[("a1", 2), ("a2", 2)], &[("b1", 2), ("b2", 1)]),
+        ("a level is missing", |n| n["metadata"]["labels"]["rack"] = Value::Null, B, &[]),
+        ("the host is missing", |n| n["metadata"]["labels"][HOST] = Value::Null, B, &[]),
+        ("no status", |n| n["status"] = json!({}), B, &[]),
+        ("nothing to give", |n| n["status"]["allocatable"] = json!({}), B, &[]),
+        ("no number", |n| n["status"]["allocatable"]["cpu"] = json!("lots"), B, &[]),
+        ("unreadable", |n| n["spec"] = json!({"taints": "none"}), B, &[]),
+    ];
+    for (what, change, four, three) in table {
+        let mut world = racks(1, &ALL[1..]);
+        let mut bad = node("a1", "a");
+        change(&mut bad);
+        if let Some(labels) = bad["metadata"]["labels"].as_object_mut() {
+            labels.retain(|_, value| !value.is_null());
+        }
+        world.create(Kind::Node, bad);
+        assert_eq!(ask(&mut world, "four", 4), hosts(four), "{what}");
+        assert_eq!(ask(&mut world, "three", 3), hosts(three), "{what}");
+    }
+}
+
+/// Two nodes that call themselves by one host name are one host with the room of both, in the first of their racks.
+#[test]
+fn nodes_of_one_host_name_are_one_host() {
+    let mut world = racks(2, &ALL);
+    let mut twin = node("b3", "b");
+    twin["metadata"]["labels"][HOST] = json!("a1");
+    world.create(Kind::Node, twin);
+    assert_eq!(ask(&mut world, "six", 6), hosts(&[("a1", 4), ("a2", 2)]));
+    // One of them goes: the host is there, and nobody is told that it has failed.
+    world.server.delete(Kind::Node, &ObjectKey::cluster("b3"), world.now);
+    assert!(world.rest(20_000) && workload(&world, "six")["status"]["unhealthyNodes"].is_null());
+    assert_eq!(ask(&mut world, "four", 4), hosts(&[("b1", 2), ("b2", 2)]));
+}
+
+/// A node that two topologies see is in a domain of each, and its room is given once.
+#[test]
+fn a_node_in_two_domains_is_given_once() {
+    let mut world = racks(3, &[("a1", "a")]);
+    let levels = json!([{"nodeLabel": "pool"}, {"nodeLabel": HOST}]);
+    world.create(Kind::Topology, json!({"metadata": {"name": "pools"}, "spec": {"levels": levels}}));
+    let spec = json!({"nodeLabels": {"pool": "t"}, "topologyName": "pools"});
+    world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "u"}, "spec": spec}));
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [
+        {"name": "u", "resources": [{"name": "cpu", "nominalQuota": "100"}]}]}]);
+    let spec = json!({"namespaceSelector": {}, "resourceGroups": groups});
+    world.create(Kind::ClusterQueue, json!({"metadata": {"name": "u"}, "spec": spec}));
+    let queue = json!({"metadata": {"name": "u", "namespace": "ns"}, "spec": {"clusterQueue": "u"}});
+    world.create(Kind::LocalQueue, queue);
+    assert_eq!(ask(&mut world, "one", 1), hosts(&[("a1", 1)]));
+    for (name, wanted) in [("two", true), ("three", false)] {
+        let mut other = job(name, 1, &json!({REQUIRED: "pool"}));
+        other["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("u");
+        world.create(Kind::Job(0), other);
+        assert!(world.rest(20_000));
+        assert_eq!(is_admitted(&world, name), wanted, "{name}");
+    }
+}
+
+/// Assignments that name nodes that are gone, or that contradict themselves, hold up neither others nor the manager.
+#[test]
+fn assignments_that_cannot_stand() {
+    let contradictory = json!({"levels": ["rack", HOST], "slices": [{"domainCount": 3, "valuesPerLevel": [],
+        "podCounts": {"universal": 1}}]});
+    let negative = json!({"levels": [HOST], "slices": [{"domainCount": 1,
+        "valuesPerLevel": [{"universal": "a1"}], "podCounts": {"universal": -4}}]});
+    let gone = json!({"levels": [HOST], "slices": [{"domainCount": 1,
+        "valuesPerLevel": [{"universal": "gone"}], "podCounts": {"universal": 2}}]});
+    for (what, assignment, told) in
+        [("contradictory", contradictory, false), ("negative", negative, false), ("gone", gone, true)]
+    {
+        let mut world = racks(4, &ALL);
+        start(&mut world, "j", 2, &json!({REQUIRED: "rack"}));
+        world.endless = true;
+        let found = sluice::simulate::server::key_of(&workload(&world, "j"));
+        for pod in ["j-0", "j-1"] {
+            world.server.delete(Kind::Pod, &key(pod), world.now);
+        }
+        world.server.edit(Kind::Workload, &found, |w| {
+            w["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"] = assignment.clone();
+        });
+        assert!(world.rest(20_000), "{what}");
+        world.remember();
+        let names = |w: &Value| w["status"]["unhealthyNodes"] == json!([{"name": "gone"}]);
+        assert_eq!(world.history.iter().any(names), told, "{what}: {}", workload(&world, "j")["status"]);
+        if !told {
+            let pod = pod_of(&world, "j", Some(0));
+            world.create(Kind::Pod, pod);
+            assert!(world.rest(20_000));
+            assert_eq!(sent(&world, "j")["j-0"], None, "{what}: it has no place");
+        }
+        assert_eq!(ask(&mut world, "other", 4).len(), 2, "{what}: others have places");
+    }
+}
+
+/// Pods that nobody granted stay at the gate, or count as what they are.
+#[test]
+fn pods_without_a_grant() {
+    let mut world = racks(5, &ALL);
+    start(&mut world, "j", 2, &json!({REQUIRED: "rack"}));
+    let all_sent = |world: &World| sent(world, "j").values().filter(|host| host.is_some()).count() == 2;
+    until(&mut world, "two pods are sent", all_sent);
+    // One more than was granted, one of a made-up rank, and one that only claims to be the Job's.
+    for index in [Some(2), Some(900), None] {
+        let pod = pod_of(&world, "j", index);
+        world.create(Kind::Pod, pod);
+    }
+    let mut stranger = pod_of(&world, "j", Some(0));
+    stranger["metadata"]["name"] = json!("stranger");
+    stranger["metadata"]["ownerReferences"] = json!([]);
+    world.create(Kind::Pod, stranger);
+    assert!(world.rest(20_000));
+    assert!(all_sent(&world), "{:?}", sent(&world, "j"));
+    let left = world.server.get(Kind::Pod, &key("stranger")).unwrap();
+    assert_eq!(left["spec"]["schedulingGates"], json!([{"name": GATE}]));
+    // A pod that names a Workload which does not exist takes its room by itself.
+    let mut claims = foreign("claims", "b1", "2");
+    claims["metadata"]["annotations"] = json!({"kueue.x-k8s.io/workload": "nobody", REQUIRED: "rack"});
+    world.create(Kind::Pod, claims);
+    assert_eq!(ask(&mut world, "four", 4), hosts(&[]));
+}
+
+#[test]
+fn malformed_annotations() {
+    // What the webhook would refuse concerns its Job alone.
+    let mut world = racks(6, &ALL);
+    let bad = json!({"kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "x"});
+    world.create(Kind::Job(0), job("bad", 2, &bad));
+    world.create(Kind::Job(0), job("unknown", 2, &json!({REQUIRED: "galaxy"})));
+    assert_eq!(ask(&mut world, "good", 4).len(), 2);
+    assert!(workload(&world, "bad").is_null() && !is_admitted(&world, "unknown"));
+    assert!(world.events.iter().any(|(of, reason)| *of == key("bad") && reason == "Unreadable"));
+    // Without an index that can be read pods go by number.
+    let mut world = racks(7, &ALL);
+    world.create(Kind::Job(0), job("j", 3, &json!({REQUIRED: "rack"})));
+    until(&mut world, "it starts", |world| {
+        world.server.get(Kind::Job(0), &key("j")).is_some_and(|job| job["spec"]["suspend"] == false)
+    });
+    for index in 0..3 {
+        let mut pod = pod_of(&world, "j", Some(index));
+        pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-index-offset"] = json!("many");
+        world.create(Kind::Pod, pod);
+    }
+    until(&mut world, "all are sent", |world| sent(world, "j").values().all(Option::is_some));
+    let mut by_host = BTreeMap::new();
+    for host in sent(&world, "j").into_values().flatten() {
+        *by_host.entry(host).or_insert(0) += 1;
+    }
+    assert_eq!(by_host, placed(&world, "j"));
+}

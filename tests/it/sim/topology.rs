@@ -1,0 +1,326 @@
+//! Nodes, pods and topologies as objects: who is let go where, what counts against room, and what is told of failed nodes.
+
+use super::world::{World, condition};
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::simulate::server::key_of;
+use sluice::state::{Kind, Settings};
+use std::collections::BTreeMap;
+
+pub(super) const GATE: &str = "kueue.x-k8s.io/topology";
+pub(super) const HOST: &str = "kubernetes.io/hostname";
+pub(super) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
+const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// A ready node of the pool with 2 CPUs.
+pub(super) fn node(name: &str, rack: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"pool": "t", "rack": rack, HOST: name}},
+        "status": {"allocatable": {"cpu": "2", "pods": "10"}, "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+    })
+}
+
+/// A pod of nobody on a node.
+pub(super) fn foreign(name: &str, node: &str, cpu: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        "status": {"phase": "Running"},
+    })
+}
+
+/// Racks a (a1, a2) and b (b1, b2), and a queue with quota for all of them.
+pub(super) fn racks(seed: u64, nodes: &[(&str, &str)]) -> World {
+    let mut world = World::new(seed, &Settings::default());
+    world.endless = true;
+    world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
+    let levels = json!([{"nodeLabel": "rack"}, {"nodeLabel": HOST}]);
+    world.create(Kind::Topology, json!({"metadata": {"name": "racks"}, "spec": {"levels": levels}}));
+    let spec = json!({"nodeLabels": {"pool": "t"}, "topologyName": "racks"});
+    world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "t"}, "spec": spec}));
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [
+        {"name": "t", "resources": [{"name": "cpu", "nominalQuota": "100"}]}]}]);
+    let spec = json!({"namespaceSelector": {}, "resourceGroups": groups});
+    world.create(Kind::ClusterQueue, json!({"metadata": {"name": "q"}, "spec": spec}));
+    let queue = json!({"metadata": {"name": "q", "namespace": "ns"}, "spec": {"clusterQueue": "q"}});
+    world.create(Kind::LocalQueue, queue);
+    for (name, rack) in nodes {
+        world.create(Kind::Node, node(name, rack));
+    }
+    world
+}
+
+pub(super) const ALL: [(&str, &str); 4] = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")];
+
+/// A Job whose pods ask for 1 CPU each, with annotations on them.
+pub(super) fn job(name: &str, pods: u32, annotations: &Value) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+        "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": {
+            "metadata": {"annotations": annotations},
+            "spec": {"restartPolicy": "Never", "containers": [
+                {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}},
+    })
+}
+
+pub(super) fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("ns", name)
+}
+
+/// Steps until it holds.
+pub(super) fn until(world: &mut World, what: &str, holds: impl Fn(&World) -> bool) {
+    for _ in 0..6_000 {
+        if holds(world) {
+            return;
+        }
+        world.step();
+    }
+    let all: Vec<&Value> = world.server.all(Kind::Workload).map(|w| &w["status"]).collect();
+    panic!("it does not come to it that {what}: {all:#?}");
+}
+
+/// The Workload of a job.
+pub(super) fn workload(world: &World, job: &str) -> Value {
+    let owner = |w: &&Value| w["metadata"]["ownerReferences"][0]["name"] == job;
+    world.server.all(Kind::Workload).find(owner).cloned().unwrap_or_default()
+}
+
+pub(super) fn is_admitted(world: &World, job: &str) -> bool {
+    condition(&workload(world, job), "Admitted") == Some("True")
+}
+
+/// Pods by host, as the assignment of a job's Workload says.
+pub(super) fn placed(world: &World, job: &str) -> BTreeMap<String, i32> {
+    let found = workload(world, job);
+    let assignment = &found["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
+    let read = serde_json::from_value(assignment.clone()).ok();
+    let placement = read.and_then(|read| sluice::topology::decode(&read));
+    let host = |(values, pods): (sluice::topology::Path, i32)| (values.last().unwrap().to_string(), pods);
+    placement.into_iter().flat_map(|placement| placement.domains).map(host).collect()
+}
+
+/// The job controller makes a pod of a started Job from its template.
+pub(super) fn pod_of(world: &World, job: &str, index: Option<u32>) -> Value {
+    let job = world.server.get(Kind::Job(0), &key(job)).unwrap();
+    let name = job["metadata"]["name"].as_str().unwrap();
+    let mut pod = job["spec"]["template"].clone();
+    pod["metadata"]["namespace"] = json!("ns");
+    pod["metadata"]["name"] = json!(format!("{name}-{}", index.map_or("x".into(), |i| i.to_string())));
+    if let Some(index) = index {
+        pod["metadata"]["labels"][INDEX] = json!(index.to_string());
+    }
+    pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": name,
+        "uid": job["metadata"]["uid"], "controller": true}]);
+    pod["status"] = json!({"phase": "Pending"});
+    pod
+}
+
+/// Starts a Job: it is admitted, and all its pods are there.
+pub(super) fn start(world: &mut World, name: &str, pods: u32, annotations: &Value) {
+    world.create(Kind::Job(0), job(name, pods, annotations));
+    until(world, "the job has started", |world| {
+        world.server.get(Kind::Job(0), &key(name)).is_some_and(|job| job["spec"]["suspend"] == false)
+    });
+    for index in 0..pods {
+        let pod = pod_of(world, name, Some(index));
+        world.create(Kind::Pod, pod);
+    }
+}
+
+/// Where the pods of a Job were sent, by name; none for those that wait at the gate.
+pub(super) fn sent(world: &World, job: &str) -> BTreeMap<String, Option<String>> {
+    let ours = |pod: &&Value| pod["metadata"]["ownerReferences"][0]["name"] == job;
+    let host = |pod: &Value| {
+        let all = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
+        let gated = all.iter().any(|gate| gate["name"] == GATE);
+        let to = pod["spec"]["nodeSelector"][HOST].as_str().map(str::to_owned);
+        assert_eq!(gated, to.is_none(), "a pod leaves the gate with its place, and not without: {pod}");
+        (pod["metadata"]["name"].as_str().unwrap().to_owned(), to)
+    };
+    world.server.all(Kind::Pod).filter(ours).map(host).collect()
+}
+
+/// The scheduler binds the pods of a Job that were sent.
+fn bind(world: &mut World, job: &str) {
+    for (name, host) in sent(world, job) {
+        world.server.edit(Kind::Pod, &key(&name), |pod| {
+            pod["spec"]["nodeName"] = json!(host);
+            pod["status"]["phase"] = json!("Running");
+        });
+    }
+}
+
+fn everybody_left(world: &mut World, job: &'static str) {
+    until(world, "all pods have left the gate", |world| sent(world, job).values().all(Option::is_some));
+}
+
+/// Whether any version of a job's Workload said this.
+fn ever(world: &mut World, job: &str, said: impl Fn(&Value) -> bool) -> bool {
+    world.remember();
+    let ours = |w: &&Value| w["metadata"]["ownerReferences"][0]["name"] == job;
+    world.history.iter().filter(ours).any(said)
+}
+
+#[test]
+fn pods_go_where_their_ranks_say() {
+    for seed in 0..4 {
+        let mut world = racks(seed, &ALL);
+        start(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
+        everybody_left(&mut world, "j");
+        let want = [("j-0", "a1"), ("j-1", "a1"), ("j-2", "a2"), ("j-3", "a2")];
+        let want = want.into_iter().map(|(pod, host)| (pod.to_owned(), Some(host.to_owned())));
+        assert_eq!(sent(&world, "j"), want.collect());
+        let template = &world.server.get(Kind::Job(0), &key("j")).unwrap()["spec"]["template"];
+        assert_eq!(template["spec"]["schedulingGates"], json!([{"name": GATE}]));
+    }
+}
+
+/// A Job whose pods say nothing of topology is placed where all flavors have one, and has its template back when it stops.
+#[test]
+fn an_implicit_topology_is_told_to_the_pods_and_taken_back() {
+    let mut world = racks(1, &ALL);
+    world.create(Kind::Job(0), job("j", 2, &json!({})));
+    until(&mut world, "it starts", |world| is_admitted(world, "j"));
+    let template =
+        |world: &World| world.server.get(Kind::Job(0), &key("j")).unwrap()["spec"]["template"].clone();
+    until(&mut world, "its pods are marked", |world| {
+        let marked =
+            &template(world)["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"];
+        marked == "true"
+    });
+    assert_eq!(template(&world)["spec"]["schedulingGates"], json!([{"name": GATE}]));
+    let found = key_of(&workload(&world, "j"));
+    world.server.edit(Kind::Workload, &found, |w| w["spec"]["active"] = json!(false));
+    until(&mut world, "it is stopped and restored", |world| {
+        let left = template(world);
+        left["spec"].get("schedulingGates").is_none_or(Value::is_null)
+            && left["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"].is_null()
+    });
+}
+
+/// What others have on nodes counts; what a workload's own pods take is counted once.
+#[test]
+fn a_pod_of_its_own_is_not_charged_twice() {
+    let mut world = racks(2, &ALL);
+    world.create(Kind::Pod, foreign("other", "a1", "1"));
+    start(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
+    everybody_left(&mut world, "j");
+    assert_eq!(placed(&world, "j").into_keys().collect::<Vec<_>>(), ["b1", "b2"], "a has room for 3 only");
+    bind(&mut world, "j");
+    world.create(Kind::Job(0), job("next", 3, &json!({PREFERRED: "rack"})));
+    until(&mut world, "the rest of rack a is given", |world| is_admitted(world, "next"));
+    let want = BTreeMap::from([("a1".to_owned(), 1), ("a2".to_owned(), 2)]);
+    assert_eq!(placed(&world, "next"), want);
+    // All is taken: the last waits until the pod of others has gone.
+    world.create(Kind::Job(0), job("last", 1, &json!({})));
+    assert!(world.rest(20_000) && !is_admitted(&world, "last"));
+    world.server.delete(Kind::Pod, &key("other"), world.now);
+    until(&mut world, "its room is found", |world| is_admitted(world, "last"));
+    // One whose workload has gone takes its room by itself.
+    let job = key("j");
+    world.server.delete(Kind::Job(0), &job, world.now);
+    until(&mut world, "the Workload has gone", |world| workload(world, "j").is_null());
+    world.create(Kind::Job(0), self::job("late", 4, &json!({REQUIRED: "rack"})));
+    assert!(world.rest(20_000) && !is_admitted(&world, "late"));
+}
+
+/// A node may have less than nothing left: it is out, others are not.
+#[test]
+fn a_node_that_is_short_concerns_itself_alone() {
+    let mut world = racks(3, &ALL);
+    world.create(Kind::Pod, foreign("huge", "a1", "7"));
+    start(&mut world, "j", 2, &json!({REQUIRED: "rack"}));
+    everybody_left(&mut world, "j");
+    world.create(Kind::Job(0), job("k", 4, &json!({REQUIRED: "rack"})));
+    until(&mut world, "rack b is whole", |world| is_admitted(world, "k"));
+    assert!(!placed(&world, "j").contains_key("a1") && !placed(&world, "k").contains_key("a1"));
+}
+
+#[test]
+fn one_failed_node_is_told_and_two_evict() {
+    for seed in 0..4 {
+        let mut world = racks(seed, &ALL);
+        // Everything else is taken, so that nothing can be placed anew.
+        world.create(Kind::Pod, foreign("f1", "b1", "2"));
+        world.create(Kind::Pod, foreign("f2", "b2", "2"));
+        start(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
+        everybody_left(&mut world, "j");
+        bind(&mut world, "j");
+        // A heartbeat, and an unready node on which pods go on, say nothing.
+        world.server.edit(Kind::Node, &ObjectKey::cluster("a1"), |node| {
+            node["status"]["conditions"][0]["lastHeartbeatTime"] = json!("2026-01-02T00:00:00Z");
+        });
+        world.server.edit(Kind::Node, &ObjectKey::cluster("a2"), |node| {
+            node["status"]["conditions"][0]["status"] = json!("Unknown");
+        });
+        assert!(world.rest(20_000));
+        assert!(workload(&world, "j")["status"]["unhealthyNodes"].is_null(), "pods go on there");
+        for pod in ["j-2", "j-3"] {
+            let now = world.stamp();
+            world.server.edit(Kind::Pod, &key(pod), |pod| {
+                pod["metadata"]["deletionTimestamp"] = json!(now);
+                pod["metadata"]["finalizers"] = json!(["kept"]);
+            });
+        }
+        let told = |host: &str| {
+            let want = json!([{"name": host}]);
+            move |w: &Value| w["status"]["unhealthyNodes"] == want
+        };
+        assert!(world.rest(20_000));
+        assert!(ever(&mut world, "j", told("a2")), "seed {seed}: its pods are ending");
+        world.server.delete(Kind::Node, &ObjectKey::cluster("a1"), world.now);
+        assert!(world.rest(20_000));
+        let evicted = |w: &Value| {
+            condition(w, "Evicted") == Some("True")
+                && w["status"]["conditions"].as_array().unwrap().iter().any(|c| c["reason"] == "NodeFailures")
+        };
+        assert!(ever(&mut world, "j", evicted), "seed {seed}: a second node has failed");
+    }
+}
+
+/// A node that comes back is not said to have failed any longer.
+#[test]
+fn a_node_that_recovers_is_taken_off_the_list() {
+    let settings = Settings::default();
+    assert!(settings.gates.node_failures.is_some());
+    let mut world = racks(5, &ALL);
+    start(&mut world, "j", 1, &json!({}));
+    everybody_left(&mut world, "j");
+    let host = placed(&world, "j").into_keys().next().unwrap();
+    world.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
+        node["status"]["conditions"][0]["status"] = json!("False");
+    });
+    assert!(world.rest(20_000));
+    assert!(ever(&mut world, "j", |w| w["status"]["unhealthyNodes"] == json!([{"name": host}])));
+    world.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
+        node["status"]["conditions"][0]["status"] = json!("True");
+    });
+    assert!(world.rest(20_000));
+    assert!(workload(&world, "j")["status"]["unhealthyNodes"].is_null());
+}
+
+/// A pod that was sent to a node which went before it got there ends, so that its Job makes another.
+#[test]
+fn a_pod_on_its_way_to_a_lost_node_is_ended() {
+    let mut world = racks(6, &ALL);
+    start(&mut world, "j", 1, &json!({}));
+    everybody_left(&mut world, "j");
+    let host = placed(&world, "j").into_keys().next().unwrap();
+    world.server.delete(Kind::Node, &ObjectKey::cluster(&host), world.now);
+    until(&mut world, "its pod is ended", |world| {
+        let pod = world.server.get(Kind::Pod, &key("j-0")).unwrap();
+        pod["status"]["phase"] == "Failed" && condition(pod, "TerminatedByKueue") == Some("True")
+    });
+}
+
+/// With the gate off neither nodes nor pods are followed, and nothing waits for them.
+#[test]
+fn without_the_gate_nothing_is_followed() {
+    let mut settings = Settings::default();
+    settings.engine.gates.topology = false;
+    let kinds = settings.kinds();
+    assert!(!kinds.contains(&Kind::Node) && !kinds.contains(&Kind::Pod));
+    assert!(Settings::default().kinds().contains(&Kind::Node));
+}
