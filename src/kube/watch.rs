@@ -14,19 +14,19 @@ use ::kube::core::{ApiResource, GroupVersionKind};
 use ::kube::runtime::watcher::{self, Event, watcher};
 use ::kube::{Api, Client};
 use futures::{StreamExt, TryStreamExt};
-use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::object::Object;
 use crate::api::ObjectKey;
 use crate::state::{Delta, Kind, Resource};
-
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// How watches run.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchSettings {
     /// Objects per page of a list.
     pub page_size: u32,
+    /// Whether lists come as streams where the server offers it: it writes them while they are read.
+    pub streams: bool,
     /// A watch is asked to end after this long: the bound on a silent stall.
     pub timeout: Duration,
     /// First pause after an error.
@@ -39,6 +39,7 @@ impl Default for WatchSettings {
     fn default() -> Self {
         Self {
             page_size: 500,
+            streams: false,
             timeout: Duration::from_mins(1),
             backoff: Duration::from_millis(200),
             backoff_limit: Duration::from_secs(10),
@@ -103,11 +104,13 @@ pub async fn follow(
     let unlisted = WatchHealth::default();
     let health = board.0.get(&kind).unwrap_or(&unlisted);
     let resource = &kind.resource();
-    let api: Api<DynamicObject> = Api::all_with(client, &api_resource(resource));
+    let api: Api<Object> = Api::all_with(client, &api_resource(resource));
     let config = watcher::Config::default()
         .page_size(settings.page_size)
         .timeout(u32::try_from(settings.timeout.as_secs()).unwrap_or(60));
-    let mut stream = watcher(api, config).boxed();
+    let mut streams = settings.streams;
+    let first = if streams { config.clone().streaming_lists() } else { config.clone() };
+    let mut stream = watcher(api.clone(), first).boxed();
     let mut failures = 0_u32;
     loop {
         match stream.try_next().await {
@@ -127,6 +130,10 @@ pub async fn follow(
                 }
             }
             Ok(None) => return,
+            Err(error) if streams && refuses_streams(&error) => {
+                streams = false;
+                stream = watcher(api.clone(), config.clone()).boxed();
+            }
             Err(error) => {
                 health.errors.fetch_add(1, Ordering::Relaxed);
                 if is_absent(&error) {
@@ -177,6 +184,11 @@ pub(crate) fn jitter(duration: Duration) -> Duration {
     half + half.mul_f64(f64::from(u16::try_from(random).unwrap_or(0)) / 1024.0)
 }
 
+/// A server that does not stream lists says that the request is not valid.
+fn refuses_streams(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(::kube::Error::Api(status)) if matches!(status.code, 400 | 422))
+}
+
 fn is_absent(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(::kube::Error::Api(status))
@@ -190,38 +202,23 @@ fn api_resource(resource: &Resource) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, resource.plural)
 }
 
-fn delta(kind: Kind, resource: &Resource, event: Event<DynamicObject>) -> Delta {
+fn delta(kind: Kind, resource: &Resource, event: Event<Object>) -> Delta {
     match event {
         Event::Init => Delta::Restarted { kind },
         Event::InitDone => Delta::Synced { kind },
         Event::Apply(object) | Event::InitApply(object) => {
-            Delta::Applied { kind, object: to_value(resource, object) }
+            Delta::Applied { kind, object: object.of_kind(&api_version(resource), resource.kind) }
         }
-        Event::Delete(object) => Delta::Deleted {
-            kind,
-            key: ObjectKey::new(
-                object.metadata.namespace.as_deref().unwrap_or_default(),
-                object.metadata.name.as_deref().unwrap_or_default(),
-            ),
-            uid: object.metadata.uid.unwrap_or_default(),
-        },
+        Event::Delete(object) => {
+            let identity = object.identity();
+            let text = |field: &Option<String>| field.clone().unwrap_or_default();
+            Delta::Deleted {
+                kind,
+                key: ObjectKey::new(&text(&identity.namespace), &text(&identity.name)),
+                uid: text(&identity.uid),
+            }
+        }
     }
-}
-
-fn to_value(resource: &Resource, mut object: DynamicObject) -> Value {
-    object.metadata.managed_fields = None;
-    if let Some(annotations) = &mut object.metadata.annotations {
-        annotations.remove(LAST_APPLIED);
-    }
-    let metadata = serde_json::to_value(object.metadata).unwrap_or_default();
-    let mut value = object.data;
-    if let Value::Object(fields) = &mut value {
-        let version = api_version(resource);
-        fields.insert("apiVersion".into(), version.into());
-        fields.insert("kind".into(), resource.kind.into());
-        fields.insert("metadata".into(), metadata);
-    }
-    value
 }
 
 /// `group/version`, or the version alone for core.
@@ -231,17 +228,6 @@ pub fn api_version(resource: &Resource) -> String {
     } else {
         format!("{}/{}", resource.group, resource.version)
     }
-}
-
-/// Takes off what no reader needs.
-pub fn strip(mut object: Value) -> Value {
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        metadata.remove("managedFields");
-        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
-            annotations.remove(LAST_APPLIED);
-        }
-    }
-    object
 }
 
 /// Follows the object of one name: its latest state, or its absence, under a tag of the caller's.

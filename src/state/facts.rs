@@ -43,6 +43,17 @@ impl State {
         record: &'a WorkloadRecord,
         now: Timestamp,
     ) -> Facts<'a> {
+        Facts {
+            verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
+            preemption: self.preemption(key),
+            provisioned: self.provisioned(record, now),
+            requests: Arc::clone(&record.effective.shown),
+            ..self.surroundings(record)
+        }
+    }
+
+    /// The part of them that says where it belongs: nothing is worded, and no check is judged.
+    pub(super) fn surroundings<'a>(&'a self, record: &'a WorkloadRecord) -> Facts<'a> {
         let local = record.queue_name.as_deref().unwrap_or_default();
         let cluster = self.cluster_queue_name(record).unwrap_or_default();
         let queue = self.cluster_queues.get(cluster);
@@ -54,11 +65,11 @@ impl State {
             owner: self.owner(record),
             checks: queue.map(|q| checks::applicable(&q.object.spec, admission)).unwrap_or_default(),
             misconfigured: record.effective.misconfigured.clone(),
-            verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
-            preemption: self.preemption(key),
-            replaced_by: self.replaced_by(key, record),
-            provisioned: self.provisioned(record, now),
-            requests: Arc::clone(&record.effective.shown),
+            verdict: None,
+            preemption: None,
+            replaced_by: self.replaced_by(&record.meta.key, record),
+            provisioned: Vec::new(),
+            requests: Arc::default(),
         }
     }
 

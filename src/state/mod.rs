@@ -29,6 +29,7 @@ mod tallies;
 mod telling;
 mod timers;
 mod tombstones;
+mod turns;
 mod workload_step;
 mod writes;
 
@@ -128,6 +129,8 @@ pub struct State {
     dirty: BTreeSet<Item>,
     timers: Timers<Item>,
     writes: Writes,
+    /// Workloads whose next write waits for room.
+    turns: turns::Turns,
     allowance: allowance::Allowance,
     /// When Workloads may be told again what they were not told yet.
     news_due: Option<Timestamp>,
@@ -181,6 +184,7 @@ impl State {
             dirty: BTreeSet::new(),
             timers: Timers::default(),
             writes: Writes::default(),
+            turns: turns::Turns::default(),
             allowance: allowance::Allowance::new(told_per_second),
             news_due: None,
             queue_clock: queue_status::Clock::default(),
@@ -210,13 +214,13 @@ impl State {
 
     fn take_in(&mut self, delta: Delta, now: Timestamp) {
         match delta {
-            Delta::Applied { kind, object } => self.ingest(kind, &object),
+            Delta::Applied { kind, object } => self.ingest(kind, object),
             Delta::Deleted { kind, key, uid } => self.bury(kind, &key, Some(&uid)),
             Delta::Restarted { kind } => {
                 self.relisting.insert(kind, BTreeSet::new());
             }
             Delta::Synced { kind } => self.finish_list(kind),
-            Delta::Written(result) => self.take_result(&result, now),
+            Delta::Written(result) => self.take_result(result, now),
             Delta::Leading(leading) => self.lead(leading),
             Delta::Tick => {}
         }
@@ -250,6 +254,7 @@ impl State {
     fn lead(&mut self, leading: bool) {
         self.leading = leading;
         self.writes.clear();
+        self.turns.clear();
         for key in std::mem::take(&mut self.assumed).into_keys() {
             self.engine.release(&key);
             self.dirty.insert(Item::Workload(key));

@@ -30,6 +30,8 @@ pub(super) enum Purpose {
 pub(super) struct Pending {
     pub(super) id: u64,
     pub(super) purpose: Purpose,
+    /// Whether it is a status write of a Workload.
+    status: bool,
     /// To be told when it has landed.
     pub(super) tell: Vec<Effect>,
     /// The status that stands when it has landed, kept while something is to be told.
@@ -55,6 +57,8 @@ pub(super) struct Request {
 pub(super) struct Writes {
     last_id: u64,
     explanations: usize,
+    /// Status writes of Workloads under way.
+    statuses: usize,
     pending: BTreeMap<(Kind, ObjectKey), Pending>,
     failures: BTreeMap<(Kind, ObjectKey), (u32, Timestamp)>,
 }
@@ -76,6 +80,11 @@ impl Writes {
         self.explanations
     }
 
+    /// How many more status writes of Workloads may be under way.
+    pub(super) fn room(&self, limit: Option<usize>) -> usize {
+        limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.statuses))
+    }
+
     /// Until when the object waits after a failure.
     pub(super) fn waits_until(&self, kind: Kind, key: &ObjectKey) -> Option<Timestamp> {
         self.failures.get(&(kind, key.clone())).map(|(_, until)| *until)
@@ -88,8 +97,10 @@ impl Writes {
         if purpose == Purpose::Explain {
             self.explanations = self.explanations.saturating_add(1);
         }
+        let status = kind == Kind::Workload && subresource.is_some();
+        self.statuses = self.statuses.saturating_add(usize::from(status));
         let promised = body.get("status").filter(|_| !tell.is_empty()).cloned();
-        let pending = Pending { id: self.last_id, purpose, tell, promised, on_behalf_of };
+        let pending = Pending { id: self.last_id, purpose, status, tell, promised, on_behalf_of };
         self.pending.insert((kind, key.clone()), pending);
         Write {
             id: self.last_id,
@@ -119,6 +130,9 @@ impl Writes {
         if pending.as_ref().is_some_and(|p| p.purpose == Purpose::Explain) {
             self.explanations = self.explanations.saturating_sub(1);
         }
+        if pending.as_ref().is_some_and(|p| p.status) {
+            self.statuses = self.statuses.saturating_sub(1);
+        }
         pending
     }
 
@@ -139,6 +153,7 @@ impl Writes {
     pub(super) fn clear(&mut self) {
         self.pending.clear();
         self.explanations = 0;
+        self.statuses = 0;
         self.failures.clear();
     }
 }
