@@ -62,8 +62,6 @@ kinds! {
     LOCAL_QUEUE = GROUP, "v1beta2", "LocalQueue", "localqueues";
     /// Cohort.
     COHORT = GROUP, "v1beta2", "Cohort", "cohorts";
-    /// Topology.
-    TOPOLOGY = GROUP, "v1beta2", "Topology", "topologies";
     /// `ResourceFlavor`.
     FLAVOR = GROUP, "v1beta2", "ResourceFlavor", "resourceflavors";
     /// Topology.

@@ -14,6 +14,7 @@ use crate::api::reason::PendingReason;
 use crate::queue::{Queues, Rank, Verdict, Workload};
 use crate::quota::{Layer, Moved, NodeConfig, NodeId, NodeRef, Tree, Usage};
 use crate::topology::Cluster;
+use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub struct Engine {
     pub(super) inactive: BTreeSet<NodeId>,
     /// Room that is kept, by the workload that it is kept for.
     pub(super) earmarks: BTreeMap<ObjectKey, Earmark>,
+    /// No earmark is older; what it was of may be gone.
+    pub(super) oldest_earmark: Option<Timestamp>,
     /// Who was evicted for whom since the tree last changed from outside.
     pub(super) taken: Taken,
     /// Past usage of LocalQueues.

@@ -36,6 +36,7 @@ mod telling;
 mod timers;
 mod tombstones;
 mod topology;
+mod turns;
 mod ungating;
 #[cfg(feature = "moments")]
 mod unguarded;
@@ -148,6 +149,8 @@ pub struct State {
     writes: Writes,
     /// Those admitted whose pods are not ready, where admissions wait for them.
     unready: BTreeSet<ObjectKey>,
+    /// Workloads whose next write waits for room.
+    turns: turns::Turns,
     allowance: allowance::Allowance,
     /// When Workloads may be told again what they were not told yet.
     news_due: Option<Timestamp>,
@@ -207,6 +210,7 @@ impl State {
             timers: Timers::default(),
             writes: Writes::default(),
             unready: BTreeSet::new(),
+            turns: turns::Turns::default(),
             allowance: allowance::Allowance::new(told_per_second),
             news_due: None,
             queue_clock: queue_status::Clock::default(),
@@ -236,13 +240,13 @@ impl State {
 
     fn take_in(&mut self, delta: Delta, now: Timestamp) {
         match delta {
-            Delta::Applied { kind, object } => self.ingest(kind, &object),
+            Delta::Applied { kind, object } => self.ingest(kind, object),
             Delta::Deleted { kind, key, uid } => self.bury(kind, &key, Some(&uid)),
             Delta::Restarted { kind } => {
                 self.relisting.insert(kind, BTreeSet::new());
             }
             Delta::Synced { kind } => self.finish_list(kind),
-            Delta::Written(result) => self.take_result(&result, now),
+            Delta::Written(result) => self.take_result(result, now),
             Delta::Leading(leading) => self.lead(leading),
             Delta::Tick => {}
         }
@@ -276,6 +280,7 @@ impl State {
     fn lead(&mut self, leading: bool) {
         self.leading = leading;
         self.writes.clear();
+        self.turns.clear();
         for key in std::mem::take(&mut self.assumed).into_keys() {
             self.engine.release(&key);
             self.dirty.insert(Item::Workload(key));
