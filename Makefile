@@ -36,7 +36,7 @@ conformance: ## replay recorded decisions and API answers, where ../shared exist
 bench: ## benchmarks of the engine
 	$(CARGO) bench --locked --package sluice
 
-bench-cluster: ## a burst of 1,000 Jobs; or SCENARIO=baseline|large CONTROLLER=path, a load on etcd and kube-apiserver
+bench-cluster: ## a burst of 1,000 Jobs; or SCENARIO=baseline|large|tas CONTROLLER=path, a load on etcd and kube-apiserver
 	@$(MEASURE) $(if $(SCENARIO),load --scenario $(SCENARIO) $(if $(CONTROLLER),--controller "$(CONTROLLER)"),burst)
 
 bench-manager: ## memory and start with 15,000 pending Workloads, latency of webhooks at 1,000 reviews a second

@@ -213,23 +213,24 @@ pub fn sluice(release: bool) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("SLUICE_BIN") {
         return Ok(PathBuf::from(path));
     }
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(paths::root()).args([
-        "build",
-        "--quiet",
-        "--locked",
-        "--package",
-        "sluice",
-        "--bin",
-        "sluice",
-    ]);
-    if release {
-        command.arg("--release");
-    }
-    if !command.status().context("cargo (Rust 1.95) is needed to build sluice")?.success() {
-        bail!("cannot build sluice");
-    }
+    build("sluice", if release { &["--release"] } else { &[] })?;
     Ok(profile_folder(release).join("sluice"))
+}
+
+/// The same with the feature that halts second passes where a test says.
+pub fn sluice_with_moments() -> Result<PathBuf> {
+    build("sluice-moments", &["--features", "moments"])?;
+    Ok(profile_folder(false).join("sluice-moments"))
+}
+
+fn build(program: &str, how: &[&str]) -> Result<()> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let what = ["build", "--quiet", "--locked", "--package", "sluice", "--bin", program];
+    command.current_dir(paths::root()).args(what).args(how);
+    if !command.status().context("cargo (Rust 1.95) is needed to build sluice")?.success() {
+        bail!("cannot build {program}");
+    }
+    Ok(())
 }
 
 fn profile_folder(release: bool) -> PathBuf {

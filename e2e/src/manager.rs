@@ -15,6 +15,11 @@ use tokio::net::TcpStream;
 /// The Lease that the leader holds: Kueue's own, so that the two never act at once.
 pub const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
 
+/// Where a test build looks for what a test says.
+pub fn moments(plane: &Plane) -> PathBuf {
+    plane.folder().join("moments")
+}
+
 /// How one replica is started.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -78,6 +83,8 @@ impl Manager {
             .args(&settings.flags)
             // As the shipped Deployment has it.
             .env("MALLOC_ARENA_MAX", "1")
+            // Heard by a test build alone.
+            .env("SLUICE_MOMENTS", moments(plane))
             .current_dir(plane.folder());
         let process = Process::start("sluice", &mut command, &file("log"), &plane.guard)?;
         Ok(Self { process, settings, health, metrics })

@@ -32,6 +32,8 @@ kinds! {
     POD = "", "v1", "Pod", "pods";
     /// Node.
     NODE = "", "v1", "Node", "nodes";
+    /// `ConfigMap`.
+    CONFIG_MAP = "", "v1", "ConfigMap", "configmaps";
     /// Namespace.
     NAMESPACE = "", "v1", "Namespace", "namespaces";
     /// `LimitRange`.
@@ -60,10 +62,10 @@ kinds! {
     LOCAL_QUEUE = GROUP, "v1beta2", "LocalQueue", "localqueues";
     /// Cohort.
     COHORT = GROUP, "v1beta2", "Cohort", "cohorts";
-    /// Topology.
-    TOPOLOGY = GROUP, "v1beta2", "Topology", "topologies";
     /// `ResourceFlavor`.
     FLAVOR = GROUP, "v1beta2", "ResourceFlavor", "resourceflavors";
+    /// Topology.
+    TOPOLOGY = GROUP, "v1beta2", "Topology", "topologies";
     /// `AdmissionCheck`.
     ADMISSION_CHECK = GROUP, "v1beta2", "AdmissionCheck", "admissionchecks";
     /// `ProvisioningRequestConfig`.

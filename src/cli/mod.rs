@@ -7,6 +7,8 @@ mod core;
 mod crds;
 mod logs;
 mod manager;
+#[cfg(feature = "moments")]
+mod moments;
 mod policy;
 mod settings;
 mod simulate;

@@ -79,6 +79,7 @@ fn engine(configuration: &Configuration) -> EngineSettings {
                 .map(|(resource, weight)| (Arc::from(resource.as_str()), *weight))
                 .collect(),
         }),
+        one_at_a_time: configuration.wait_for_pods_ready.block_admission && !gate("DisableWaitForPodsReady"),
         gates: EngineGates {
             partial_admission: gate("PartialAdmission"),
             flavor_fungibility: gate("FlavorFungibility"),

@@ -104,6 +104,9 @@ impl Settings {
     pub(super) fn core(&self) -> state::Settings {
         state::Settings {
             told_per_second: Some(self.args.queue_status_writes_per_second),
+            #[cfg(feature = "moments")]
+            moments: super::moments::script(),
+            status_writes_at_once: Some(self.args.write_concurrency.max(1)),
             ..policy::core(&self.configuration, &self.namespace)
         }
     }
@@ -137,6 +140,7 @@ impl Settings {
     pub(super) fn watch(&self) -> WatchSettings {
         WatchSettings {
             page_size: self.args.page_size.max(1),
+            streams: true,
             timeout: self.args.watch_timeout.max(Duration::from_secs(1)),
             ..WatchSettings::default()
         }

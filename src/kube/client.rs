@@ -12,9 +12,11 @@ use ::kube::config::{KubeConfigOptions, Kubeconfig};
 use ::kube::{Client, Config};
 use http::Request;
 use http::header::CONTENT_TYPE;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::budget::Budget;
+use super::object::Object;
 use crate::api::ObjectKey;
 use crate::state::Resource;
 
@@ -208,6 +210,27 @@ impl Caller {
         kind: Content,
         body: Option<&Value>,
     ) -> Result<Value, CallError> {
+        self.call_for(verb, path, kind, body).await
+    }
+
+    /// A call that is answered with an object.
+    pub async fn object(
+        &self,
+        verb: http::Method,
+        path: &str,
+        kind: Content,
+        body: Option<&Value>,
+    ) -> Result<Object, CallError> {
+        self.call_for(verb, path, kind, body).await
+    }
+
+    async fn call_for<T: DeserializeOwned>(
+        &self,
+        verb: http::Method,
+        path: &str,
+        kind: Content,
+        body: Option<&Value>,
+    ) -> Result<T, CallError> {
         let bytes = match body {
             Some(value) => {
                 serde_json::to_vec(value).map_err(|error| CallError::Request(error.to_string()))?
@@ -222,7 +245,7 @@ impl Caller {
         while let Some(wait) = self.limit.as_ref().and_then(|limit| limit.take()) {
             tokio::time::sleep(wait).await;
         }
-        match tokio::time::timeout(self.timeout, self.client.request::<Value>(request)).await {
+        match tokio::time::timeout(self.timeout, self.client.request::<T>(request)).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(CallError::Timeout(self.timeout)),
         }

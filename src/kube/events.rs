@@ -42,13 +42,13 @@ pub struct EventSettings {
 /// Told how many events were dropped.
 pub type OnDropped = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// What makes two events the same.
-type Sameness = (String, String, String, String);
+/// What makes two events the same: a digest of object, reason and note.
+type Sameness = [u8; 16];
 
+/// When an event was made first, and how often.
 #[derive(Clone, Debug)]
 struct Known {
-    path: String,
-    first: Duration,
+    at: Timestamp,
     count: u32,
 }
 
@@ -56,6 +56,8 @@ struct Known {
 struct Desk {
     waiting: VecDeque<(Event, Timestamp)>,
     known: BTreeMap<Sameness, Known>,
+    /// The same in the order in which they are forgotten.
+    oldest: VecDeque<(Duration, Sameness)>,
     settings: EventSettings,
 }
 
@@ -68,7 +70,8 @@ pub async fn run(
     mut events: mpsc::UnboundedReceiver<Event>,
 ) {
     let mut budget = Budget::new(settings.rate, settings.burst, fence.now());
-    let mut desk = Desk { waiting: VecDeque::new(), known: BTreeMap::new(), settings };
+    let mut desk =
+        Desk { waiting: VecDeque::new(), known: BTreeMap::new(), oldest: VecDeque::new(), settings };
     loop {
         let ready = !desk.waiting.is_empty();
         let pause = if ready { budget.wait() } else { Duration::ZERO };
@@ -111,26 +114,33 @@ impl Desk {
         at: Timestamp,
         now: Duration,
     ) -> Result<(), CallError> {
-        let window = self.settings.window;
-        self.known.retain(|_, known| now.saturating_sub(known.first) < window);
-        let same = (event.uid.clone(), event.key.to_string(), event.reason.clone(), event.note.clone());
+        self.forget(now);
+        let namespace = namespace(event);
+        let collection = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+        let same = sameness(event);
         if let Some(known) = self.known.get_mut(&same) {
             known.count = known.count.saturating_add(1);
+            let path = format!("{collection}/{}", name(event, known.at));
             let series = json!({"series": {"count": known.count, "lastObservedTime": micro(at)}});
-            return caller
-                .call(http::Method::PATCH, &known.path, Content::Merge, Some(&series))
-                .await
-                .map(|_| ());
+            return caller.call(http::Method::PATCH, &path, Content::Merge, Some(&series)).await.map(|_| ());
         }
-        let namespace = namespace(event);
         let name = name(event, at);
-        let collection = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
         caller.post(&collection, &self.body(event, namespace, &name, at)).await?;
-        let path = format!("{collection}/{name}");
         if self.known.len() < self.settings.queue {
-            self.known.insert(same, Known { path, first: now, count: 1 });
+            self.known.insert(same, Known { at, count: 1 });
+            self.oldest.push_back((now, same));
         }
         Ok(())
+    }
+
+    /// Forgets what was first told so long ago that it counts as new.
+    fn forget(&mut self, now: Duration) {
+        let window = self.settings.window;
+        while self.oldest.front().is_some_and(|(first, _)| now.saturating_sub(*first) >= window) {
+            if let Some((_, same)) = self.oldest.pop_front() {
+                self.known.remove(&same);
+            }
+        }
     }
 
     fn body(&self, event: &Event, namespace: &str, name: &str, at: Timestamp) -> Value {
@@ -160,6 +170,15 @@ impl Desk {
 /// Events about cluster-scoped objects live in `default`, where `kubectl describe` looks for them.
 fn namespace(event: &Event) -> &str {
     if event.key.namespace.is_empty() { "default" } else { &event.key.namespace }
+}
+
+fn sameness(event: &Event) -> Sameness {
+    let mut digest = Sha256::new();
+    for part in [&event.uid, &*event.key.namespace, &*event.key.name, &event.reason, &event.note] {
+        digest.update(part.as_bytes());
+        digest.update([0]);
+    }
+    <[u8; 32]>::from(digest.finalize()).first_chunk().copied().unwrap_or_default()
 }
 
 /// The same event at the same time has the same name: a repeated POST is a conflict, not a second event.

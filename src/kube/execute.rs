@@ -2,21 +2,21 @@
 //!
 //! Invariants: one call per object at a time, but for one that overtakes; nothing is sent while this replica may not act (checked right before
 //! each call); nothing is sent twice, the core decides again on what is fed back; background writes share one budget,
-//! oldest first, and only the latest of an object is sent: one that a newer replaced gets no answer. Before a conflict
+//! oldest first, fewer while much else is under way, and only the latest of an object is sent: one that a newer replaced gets no answer. Before a conflict
 //! is told, the newest object is.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::client::{CallError, Caller, Content, collection_path, object_path};
 use super::lease::Fence;
+use super::object::Object;
 use super::queue::{Next, Target, Task, WriteQueue};
-use super::watch::{jitter, strip};
+use super::watch::jitter;
 use crate::api::{ObjectKey, names};
 use crate::state::{Delta, Kind, Verb, Write, WriteOutcome, WriteResult};
 
@@ -68,7 +68,8 @@ impl Executor {
         while open || !running.is_empty() {
             let mut wait = None;
             while open && running.len() < executor.settings.concurrency.max(1) {
-                match queue.next(fence.now()) {
+                let crowded = running.len().saturating_mul(2) >= executor.settings.concurrency;
+                match queue.next(fence.now(), crowded) {
                     Next::Start(task) => {
                         running.spawn(Arc::clone(&executor).perform(task));
                     }
@@ -128,7 +129,7 @@ impl Executor {
         deltas
     }
 
-    async fn send(&self, write: &Write) -> Result<Value, CallError> {
+    async fn send(&self, write: &Write) -> Result<Object, CallError> {
         let resource = &write.kind.resource();
         let manager = names::FIELD_MANAGER;
         let object = object_path(resource, &write.key);
@@ -145,13 +146,14 @@ impl Executor {
             Verb::Merge => (Method::PATCH, format!("{object}?fieldManager={manager}"), Content::Merge),
             Verb::Delete => (Method::DELETE, object, Content::Json),
         };
-        self.caller.call(method, &path, content, Some(&write.body)).await
+        self.caller.object(method, &path, content, Some(&write.body)).await
     }
 
     /// The object as it is now, or that it is gone.
     async fn fetch(&self, kind: Kind, key: &ObjectKey) -> Result<Delta, CallError> {
-        match self.caller.get(&object_path(&kind.resource(), key)).await {
-            Ok(object) => Ok(Delta::Applied { kind, object: strip(object) }),
+        match self.caller.object(Method::GET, &object_path(&kind.resource(), key), Content::Json, None).await
+        {
+            Ok(object) => Ok(Delta::Applied { kind, object: object.into_value() }),
             Err(error) if error.code() == Some(404) => {
                 Ok(Delta::Deleted { kind, key: key.clone(), uid: String::new() })
             }
@@ -163,9 +165,9 @@ impl Executor {
     }
 }
 
-fn outcome(answer: Result<Value, CallError>) -> WriteOutcome {
+fn outcome(answer: Result<Object, CallError>) -> WriteOutcome {
     match answer {
-        Ok(object) => WriteOutcome::Done(strip(object)),
+        Ok(object) => WriteOutcome::Done(object.into_value()),
         Err(CallError::Status { code, message, .. }) => match code {
             404 | 410 => WriteOutcome::NotFound,
             409 => WriteOutcome::Conflict,

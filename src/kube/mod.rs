@@ -12,6 +12,7 @@ pub mod events;
 pub mod execute;
 pub mod lease;
 pub mod list;
+pub mod object;
 pub mod pki;
 pub mod queue;
 mod slim;

@@ -7,6 +7,9 @@ use super::budget::Budget;
 use crate::api::ObjectKey;
 use crate::state::{Kind, Write};
 
+/// How many times fewer background writes are sent while much else is under way.
+const CROWDED: f64 = 10.0;
+
 /// The object that a task is about.
 pub type Target = (Kind, ObjectKey);
 
@@ -57,6 +60,8 @@ pub struct WriteQueue {
     busy: BTreeSet<Target>,
     sequence: u64,
     budget: Budget,
+    /// For background writes while much else is under way.
+    trickle: Budget,
 }
 
 impl WriteQueue {
@@ -70,6 +75,7 @@ impl WriteQueue {
             busy: BTreeSet::new(),
             sequence: 0,
             budget: Budget::new(background_rate, background_rate.max(1.0), now),
+            trickle: Budget::new(background_rate / CROWDED, 1.0, now),
         }
     }
 
@@ -88,12 +94,13 @@ impl WriteQueue {
         }
     }
 
-    /// The next task whose object is free.
-    pub fn next(&mut self, now: Duration) -> Next {
+    /// The next task whose object is free. While it is crowded, few background writes are sent: they would take the
+    /// server's time from the others.
+    pub fn next(&mut self, now: Duration, crowded: bool) -> Next {
         while let Some(task) = self.foreground.pop_front() {
             let target = task.target();
             let overtakes = matches!(&task, Task::Write(write) if write.overtakes);
-            if self.busy.insert(target.clone()) || overtakes {
+            if overtakes || self.busy.insert(target.clone()) {
                 return Next::Start(task);
             }
             self.held.entry(target).or_default().push_back(task);
@@ -103,9 +110,17 @@ impl WriteQueue {
         let Some(place) = free.map(|(place, _)| *place) else {
             return Next::Idle;
         };
-        if !self.budget.take(now) {
-            return Next::Wait(self.budget.wait());
+        let budgets = if crowded {
+            [&mut self.trickle, &mut self.budget]
+        } else {
+            [&mut self.budget, &mut self.trickle]
+        };
+        let [first, second] = budgets;
+        if !first.take(now) {
+            return Next::Wait(first.wait());
         }
+        // What one allows counts for both.
+        second.take(now);
         let Some(write) = self.background.remove(&place) else {
             return Next::Idle;
         };
@@ -155,14 +170,14 @@ mod tests {
         for (number, name) in [(1, "a"), (2, "a"), (3, "b"), (4, "a")] {
             queue.push(write(number, name, false));
         }
-        assert_eq!(id(queue.next(Duration::ZERO)), Some(1));
-        assert_eq!(id(queue.next(Duration::ZERO)), Some(3));
-        assert_eq!(queue.next(Duration::ZERO), Next::Idle);
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(1));
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(3));
+        assert_eq!(queue.next(Duration::ZERO, false), Next::Idle);
         let target = (Kind::Workload, ObjectKey::new("ns", "a"));
         queue.finished(&target);
-        assert_eq!(id(queue.next(Duration::ZERO)), Some(2));
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(2));
         queue.finished(&target);
-        assert_eq!(id(queue.next(Duration::ZERO)), Some(4));
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(4));
     }
 
     #[test]
@@ -172,9 +187,9 @@ mod tests {
         let Task::Write(end) = write(2, "a", false) else { panic!("a write") };
         queue.push(Task::Write(Write { overtakes: true, ..end }));
         queue.push(write(3, "a", false));
-        assert_eq!(id(queue.next(Duration::ZERO)), Some(1));
-        assert_eq!(id(queue.next(Duration::ZERO)), Some(2));
-        assert_eq!(queue.next(Duration::ZERO), Next::Idle);
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(1));
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(2));
+        assert_eq!(queue.next(Duration::ZERO, false), Next::Idle);
     }
 
     #[test]
@@ -184,10 +199,25 @@ mod tests {
             queue.push(write(number, name, true));
         }
         queue.push(write(9, "c", false));
-        assert_eq!(id(queue.next(Duration::ZERO)), Some(9), "foreground first");
-        assert_eq!(id(queue.next(Duration::ZERO)), Some(3), "the place of 1, the content of 3");
-        let Next::Wait(wait) = queue.next(Duration::ZERO) else { panic!("budget is spent") };
-        assert_eq!(id(queue.next(wait)), Some(2));
-        assert_eq!(queue.next(wait), Next::Idle);
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(9), "foreground first");
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(3), "the place of 1, the content of 3");
+        let Next::Wait(wait) = queue.next(Duration::ZERO, false) else { panic!("budget is spent") };
+        assert_eq!(id(queue.next(wait, false)), Some(2));
+        assert_eq!(queue.next(wait, false), Next::Idle);
+    }
+
+    #[test]
+    fn background_trickles_while_much_else_is_under_way() {
+        let mut queue = WriteQueue::new(20.0, Duration::ZERO);
+        for number in 0..100 {
+            queue.push(write(number, &format!("w{number}"), true));
+        }
+        let mut sent = |from: u64, crowded: bool| {
+            (from..from + 1000)
+                .filter(|ms| id(queue.next(Duration::from_millis(*ms), crowded)).is_some())
+                .count()
+        };
+        assert_eq!(sent(0, true), 2, "one at once, and two a second");
+        assert!((19..=40).contains(&sent(1000, false)));
     }
 }

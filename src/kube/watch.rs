@@ -19,19 +19,21 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::object::Object;
 use super::slim::{NodeShape, PodShape, Shape, Slim};
 use crate::api::ObjectKey;
 use crate::state::{Delta, Kind, Resource};
 
 /// Pods that have ended take nothing of their nodes and never come back.
 const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// How watches run.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchSettings {
     /// Objects per page of a list.
     pub page_size: u32,
+    /// Whether lists come as streams where the server offers it: it writes them while they are read.
+    pub streams: bool,
     /// A watch is asked to end after this long: the bound on a silent stall.
     pub timeout: Duration,
     /// First pause after an error.
@@ -44,6 +46,7 @@ impl Default for WatchSettings {
     fn default() -> Self {
         Self {
             page_size: 500,
+            streams: false,
             timeout: Duration::from_mins(1),
             backoff: Duration::from_millis(200),
             backoff_limit: Duration::from_secs(10),
@@ -109,7 +112,7 @@ pub async fn follow(
         Kind::Node => follow_api(Api::<Slim<NodeShape>>::all(client), kind, settings, board, deltas).await,
         Kind::Pod => follow_api(Api::<Slim<PodShape>>::all(client), kind, settings, board, deltas).await,
         _ => {
-            let api: Api<DynamicObject> = Api::all_with(client, &api_resource(&kind.resource()));
+            let api: Api<Object> = Api::all_with(client, &api_resource(&kind.resource()));
             follow_api(api, kind, settings, board, deltas).await;
         }
     }
@@ -121,9 +124,9 @@ trait Watched: ::kube::Resource + Clone + DeserializeOwned + Debug + Send + 'sta
     fn into_value(self, resource: &Resource) -> Value;
 }
 
-impl Watched for DynamicObject {
+impl Watched for Object {
     fn into_value(self, resource: &Resource) -> Value {
-        to_value(resource, self)
+        self.of_kind(&api_version(resource), resource.kind)
     }
 }
 
@@ -150,7 +153,9 @@ async fn follow_api<K: Watched>(
     if kind == Kind::Pod {
         config = config.fields(NOT_ENDED);
     }
-    let mut stream = watcher(api, config).boxed();
+    let mut streams = settings.streams;
+    let first = if streams { config.clone().streaming_lists() } else { config.clone() };
+    let mut stream = watcher(api.clone(), first).boxed();
     let mut failures = 0_u32;
     loop {
         match stream.try_next().await {
@@ -170,6 +175,10 @@ async fn follow_api<K: Watched>(
                 }
             }
             Ok(None) => return,
+            Err(error) if streams && refuses_streams(&error) => {
+                streams = false;
+                stream = watcher(api.clone(), config.clone()).boxed();
+            }
             Err(error) => {
                 health.errors.fetch_add(1, Ordering::Relaxed);
                 if is_absent(&error) {
@@ -220,6 +229,11 @@ pub(crate) fn jitter(duration: Duration) -> Duration {
     half + half.mul_f64(f64::from(u16::try_from(random).unwrap_or(0)) / 1024.0)
 }
 
+/// A server that does not stream lists says that the request is not valid.
+fn refuses_streams(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(::kube::Error::Api(status)) if matches!(status.code, 400 | 422))
+}
+
 fn is_absent(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(::kube::Error::Api(status))
@@ -240,31 +254,16 @@ fn delta<K: Watched>(kind: Kind, resource: &Resource, event: Event<K>) -> Delta 
         Event::Apply(object) | Event::InitApply(object) => {
             Delta::Applied { kind, object: object.into_value(resource) }
         }
-        Event::Delete(object) => Delta::Deleted {
-            kind,
-            key: ObjectKey::new(
-                object.meta().namespace.as_deref().unwrap_or_default(),
-                object.meta().name.as_deref().unwrap_or_default(),
-            ),
-            uid: object.meta().uid.clone().unwrap_or_default(),
-        },
+        Event::Delete(object) => {
+            let meta = object.meta();
+            let text = |field: &Option<String>| field.clone().unwrap_or_default();
+            Delta::Deleted {
+                kind,
+                key: ObjectKey::new(&text(&meta.namespace), &text(&meta.name)),
+                uid: text(&meta.uid),
+            }
+        }
     }
-}
-
-fn to_value(resource: &Resource, mut object: DynamicObject) -> Value {
-    object.metadata.managed_fields = None;
-    if let Some(annotations) = &mut object.metadata.annotations {
-        annotations.remove(LAST_APPLIED);
-    }
-    let metadata = serde_json::to_value(object.metadata).unwrap_or_default();
-    let mut value = object.data;
-    if let Value::Object(fields) = &mut value {
-        let version = api_version(resource);
-        fields.insert("apiVersion".into(), version.into());
-        fields.insert("kind".into(), resource.kind.into());
-        fields.insert("metadata".into(), metadata);
-    }
-    value
 }
 
 /// `group/version`, or the version alone for core.
@@ -274,17 +273,6 @@ pub fn api_version(resource: &Resource) -> String {
     } else {
         format!("{}/{}", resource.group, resource.version)
     }
-}
-
-/// Takes off what no reader needs.
-pub fn strip(mut object: Value) -> Value {
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        metadata.remove("managedFields");
-        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
-            annotations.remove(LAST_APPLIED);
-        }
-    }
-    object
 }
 
 /// Follows the object of one name: its latest state, or its absence, under a tag of the caller's.

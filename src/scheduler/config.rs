@@ -31,6 +31,8 @@ pub struct EngineSettings {
     pub fair_sharing: Option<Vec<FairStrategy>>,
     /// Order of LocalQueues by past usage; none when it is off.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
+    /// Whether an admission waits until the pods of all who are admitted are ready.
+    pub one_at_a_time: bool,
     /// Feature gates that change decisions.
     pub gates: EngineGates,
 }

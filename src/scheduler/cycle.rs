@@ -191,7 +191,7 @@ impl Engine {
             }
             turn.moved.insert(root);
             if self.lacking(entry, &plan, &[], Layer::Held).is_empty() {
-                return self.admit(&entry.workload, &plan);
+                return self.admit_in_turn(entry, &plan);
             }
             return self.wait_for_room(entry, &plan, turn.now);
         }
@@ -309,7 +309,7 @@ impl Engine {
             Found::Fits(plan) => {
                 turn.moved.insert(self.root_of(entry));
                 if self.lacking(entry, &plan, &[], Layer::Held).is_empty() {
-                    return self.admit(&entry.workload, &plan);
+                    return self.admit_in_turn(entry, &plan);
                 }
                 self.wait_for_room(entry, &plan, turn.now)
             }
@@ -418,7 +418,7 @@ impl Engine {
     }
 
     /// Charges an assignment.
-    fn admit(&mut self, workload: &Workload, plan: &Plan) -> Outcome {
+    pub(super) fn admit(&mut self, workload: &Workload, plan: &Plan) -> Outcome {
         let queue = self.queues.get(&workload.cluster_queue);
         let assignment =
             queue.map(|queue| plan.judgement.assignment(queue, &workload.cluster_queue, &plan.pod_sets));
@@ -492,6 +492,6 @@ impl Engine {
     }
 }
 
-fn skipped(text: &str) -> Outcome {
+pub(super) fn skipped(text: &str) -> Outcome {
     Outcome::Skipped(Arc::new(Verdict::plain(PendingReason::WaitingForQuota, text)))
 }

@@ -59,6 +59,7 @@ impl Engine {
             let parked = self.until_free(earmark.node, &earmark.usage, &earmark.stand);
             self.pending.park(&queue, class, &earmark.verdict, parked);
         }
+        self.oldest_earmark = Some(self.oldest_earmark.map_or(earmark.since, |old| old.min(earmark.since)));
         self.earmarks.insert(key.clone(), earmark);
     }
 
@@ -99,17 +100,21 @@ impl Engine {
 
     /// Lets go of earmarks that are too old; those workloads are judged anew.
     pub fn expire_earmarks(&mut self, now: Timestamp) {
+        if self.next_expiry().is_none_or(|time| time > now) {
+            return;
+        }
         let old = |earmark: &Earmark| now.duration_since(earmark.since) >= PATIENCE;
         let keys: Vec<ObjectKey> =
             self.earmarks.iter().filter(|(_, earmark)| old(earmark)).map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.cancel_earmark(&key);
         }
+        self.oldest_earmark = self.earmarks.values().map(|earmark| earmark.since).min();
     }
 
-    /// When the next earmark is too old.
+    /// When the next earmark is too old: not later than that.
     pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.earmarks.values().filter_map(|earmark| earmark.since.checked_add(PATIENCE).ok()).min()
+        self.oldest_earmark.filter(|_| !self.earmarks.is_empty())?.checked_add(PATIENCE).ok()
     }
 
     /// Room that is kept: for which workload, of which ClusterQueue, and how much.

@@ -6,6 +6,7 @@ use super::config::{Charge, ClusterQueue, Cohort, EngineSettings, Flavor, Inacti
 use super::earmarks::Earmark;
 use super::ledger::{Holder, Holders};
 use super::matching::selects;
+use super::readiness::Readiness;
 use super::taken::Taken;
 use super::usage_order::UsageOrder;
 use crate::api::ObjectKey;
@@ -13,6 +14,7 @@ use crate::api::reason::PendingReason;
 use crate::queue::{Queues, Rank, Verdict, Workload};
 use crate::quota::{Layer, Moved, NodeConfig, NodeId, NodeRef, Tree, Usage};
 use crate::topology::Cluster;
+use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -36,10 +38,14 @@ pub struct Engine {
     pub(super) inactive: BTreeSet<NodeId>,
     /// Room that is kept, by the workload that it is kept for.
     pub(super) earmarks: BTreeMap<ObjectKey, Earmark>,
+    /// No earmark is older; what it was of may be gone.
+    pub(super) oldest_earmark: Option<Timestamp>,
     /// Who was evicted for whom since the tree last changed from outside.
     pub(super) taken: Taken,
     /// Past usage of LocalQueues.
     pub(super) order: UsageOrder,
+    /// Whose pods admissions wait for.
+    pub(super) readiness: Readiness,
     /// Number of cycles so far.
     pub(super) cycles: u64,
 }

@@ -23,6 +23,7 @@ mod lineup;
 mod matching;
 mod nominate;
 mod preemption;
+mod readiness;
 mod report;
 mod taken;
 mod topology;

@@ -13,6 +13,8 @@ use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 
+use crate::kube::object::read_review;
+
 /// Answers an AdmissionReview by path and content.
 pub type Review = Arc<dyn Fn(&str, &Value) -> Value + Send + Sync>;
 
@@ -53,7 +55,7 @@ async fn answer(State(review): State<Review>, uri: Uri, headers: HeaderMap, body
 }
 
 fn answer_bytes(review: &Review, path: &str, body: &Bytes) -> Result<Value, serde_json::Error> {
-    Ok(review(path, &serde_json::from_slice(body)?))
+    Ok(review(path, &read_review(body)?))
 }
 
 /// The whole body. One that says it is too large is refused unread.

@@ -3,11 +3,16 @@
 //! The status of queues and the reasons of those that wait share it, so that neither takes the API server's time from
 //! admissions. Who comes too late is given a time of its own, one after the other.
 
+use crate::api::ObjectKey;
 use crate::lifecycle::backoff;
 use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
 
 /// What can be saved up.
 const BURST: SignedDuration = SignedDuration::from_secs(1);
+
+/// Least time between two turns.
+const LEAST: SignedDuration = SignedDuration::from_millis(1);
 
 /// How much may be told.
 #[derive(Clone, Debug)]
@@ -18,6 +23,9 @@ pub(super) struct Allowance {
     spent_until: Timestamp,
     /// The latest time that was given to somebody.
     given_until: Timestamp,
+    /// Times to come, and whose they are.
+    given: BTreeMap<Timestamp, ObjectKey>,
+    turns: BTreeMap<ObjectKey, Timestamp>,
 }
 
 impl Allowance {
@@ -26,7 +34,13 @@ impl Allowance {
             let number = i32::try_from(number.max(1)).unwrap_or(i32::MAX);
             SignedDuration::from_secs(1) / number
         });
-        Self { each, spent_until: Timestamp::UNIX_EPOCH, given_until: Timestamp::UNIX_EPOCH }
+        Self {
+            each,
+            spent_until: Timestamp::UNIX_EPOCH,
+            given_until: Timestamp::UNIX_EPOCH,
+            given: BTreeMap::new(),
+            turns: BTreeMap::new(),
+        }
     }
 
     /// Counts a write.
@@ -49,10 +63,18 @@ impl Allowance {
         backoff::after(self.free_at(now), self.each.unwrap_or_default())
     }
 
-    /// A time at which one that comes too late may try again; nobody else is given the same.
-    pub(super) fn turn(&mut self, now: Timestamp) -> Timestamp {
-        let each = self.each.unwrap_or_default();
+    /// A time at which one that comes too late may try again; nobody else is given the same, and it keeps the one it has.
+    pub(super) fn turn(&mut self, key: &ObjectKey, now: Timestamp) -> Timestamp {
+        while let Some(over) = self.given.first_entry().filter(|entry| *entry.key() <= now) {
+            self.turns.remove(&over.remove());
+        }
+        if let Some(turn) = self.turns.get(key) {
+            return *turn;
+        }
+        let each = self.each.unwrap_or_default().max(LEAST);
         self.given_until = backoff::after(self.given_until.max(self.free_at(now)), each);
+        self.given.insert(self.given_until, key.clone());
+        self.turns.insert(key.clone(), self.given_until);
         self.given_until
     }
 
@@ -84,7 +106,10 @@ mod tests {
         assert_eq!((allowance.room(at(0)), allowance.free_at(at(0))), (0, at(0)));
         allowance.spend(at(0));
         assert_eq!(allowance.free_at(at(0)), at(100));
-        assert_eq!((allowance.turn(at(0)), allowance.turn(at(0))), (at(200), at(300)));
+        let (a, b) = (ObjectKey::new("ns", "a"), ObjectKey::new("ns", "b"));
+        assert_eq!((allowance.turn(&a, at(0)), allowance.turn(&b, at(0))), (at(200), at(300)));
+        assert_eq!(allowance.turn(&a, at(150)), at(200), "who asks again keeps the turn that it has");
+        assert_eq!(allowance.turn(&a, at(200)), at(400));
         assert_eq!((allowance.room(at(350)), allowance.free_at(at(350))), (2, at(350)));
         assert_eq!(Allowance::new(None).room(at(0)), usize::MAX);
     }

@@ -11,7 +11,7 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSetRequest, StopPolicy};
 use crate::jobs::{JobView, KINDS, kind_of};
 use crate::lifecycle::workload::{Facts, JobFacts, Owner, QueueFact, Subject};
-use crate::lifecycle::{checks, conditions, reservation};
+use crate::lifecycle::{checks, conditions, node_failure, reservation};
 use crate::quota::FlavorResource;
 use crate::resources::{self, Amount, Requests, amounts, apply_overhead, limit_range, pod_quantities};
 use crate::scheduler::{Charge, PodSet, PreemptionReason};
@@ -44,6 +44,18 @@ impl State {
         record: &'a WorkloadRecord,
         now: Timestamp,
     ) -> Facts<'a> {
+        Facts {
+            verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
+            preemption: self.preemption(key),
+            provisioned: self.provisioned(record, now),
+            nodes: self.node_news(key, record, now),
+            requests: Arc::clone(&record.effective.shown),
+            ..self.surroundings(record)
+        }
+    }
+
+    /// The part of them that says where it belongs: nothing is worded, and no check is judged.
+    pub(super) fn surroundings<'a>(&'a self, record: &'a WorkloadRecord) -> Facts<'a> {
         let local = record.queue_name.as_deref().unwrap_or_default();
         let cluster = self.cluster_queue_name(record).unwrap_or_default();
         let queue = self.cluster_queues.get(cluster);
@@ -55,12 +67,12 @@ impl State {
             owner: self.owner(record),
             checks: queue.map(|q| checks::applicable(&q.object.spec, admission)).unwrap_or_default(),
             misconfigured: record.effective.misconfigured.clone(),
-            verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
-            preemption: self.preemption(key),
-            replaced_by: self.replaced_by(key, record),
-            provisioned: self.provisioned(record, now),
-            nodes: self.node_news(key, record, now),
-            requests: Arc::clone(&record.effective.shown),
+            verdict: None,
+            preemption: None,
+            replaced_by: self.replaced_by(&record.meta.key, record),
+            provisioned: Vec::new(),
+            nodes: node_failure::News::default(),
+            requests: Arc::default(),
         }
     }
 

@@ -35,14 +35,17 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 impl State {
     /// Takes an object in. One that cannot be read counts as absent, with an event that says so.
-    pub(super) fn ingest(&mut self, kind: Kind, object: &Value) {
-        let key = ObjectKey::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+    pub(super) fn ingest(&mut self, kind: Kind, object: Value) {
+        let key = ObjectKey::new(text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
         if let Some(seen) = self.relisting.get_mut(&kind) {
             seen.insert(key.clone());
         }
-        let version = text(object, "/metadata/resourceVersion");
-        let uid = text(object, "/metadata/uid");
-        let stale = self.known(kind, &key).is_some_and(|(u, v)| *u == *uid && is_older(version, v));
+        let version = text(&object, "/metadata/resourceVersion");
+        let uid = text(&object, "/metadata/uid");
+        let same = |(u, v): (&str, &str)| {
+            *u == *uid && (is_older(version, v) || self.is_echo(kind, &key, v == version))
+        };
+        let stale = self.known(kind, &key).is_some_and(same);
         if stale || self.tombstones.holds(uid) {
             return;
         }
@@ -53,12 +56,22 @@ impl State {
             self.bury(kind, &key, Some(uid));
             return;
         }
+        let uid = uid.to_owned();
         if let Err(problem) = self.take(kind, &key, object) {
             self.remove(kind, &key, None);
-            self.tell_unreadable(kind, key, uid, &problem);
+            self.tell_unreadable(kind, key, &uid, &problem);
         } else {
             self.unreadable.remove(&(kind, key));
         }
+    }
+
+    /// Whether what comes is a Workload just as it is known: the watch repeats the answer to a write. Pod templates of one
+    /// with admission checks are read from what comes.
+    fn is_echo(&self, kind: Kind, key: &ObjectKey, same: bool) -> bool {
+        same && kind == Kind::Workload
+            && self.workloads.get(key).is_some_and(|record| {
+                record.status.admission_checks.is_empty() && !record.meta.resource_version.is_empty()
+            })
     }
 
     /// UID and version that are known of an object whose writes can overtake its watch.
@@ -95,8 +108,9 @@ impl State {
         self.effects.push(Effect::Event(event));
     }
 
-    fn take(&mut self, kind: Kind, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn take(&mut self, kind: Kind, key: &ObjectKey, raw: Value) -> Result<(), String> {
         let name = &key.name;
+        let object = &raw;
         match kind {
             Kind::Namespace => self.take_namespace(&read::<Namespace>(object)?.metadata),
             Kind::LimitRange => {
@@ -135,7 +149,7 @@ impl State {
             Kind::Cohort => self.take_cohort(read(object)?),
             Kind::ClusterQueue => self.take_cluster_queue(read(object)?),
             Kind::LocalQueue => self.take_local_queue(read(object)?),
-            Kind::Workload => self.take_workload(key, object)?,
+            Kind::Workload => self.take_workload(key, raw)?,
             Kind::ProvisioningRequestConfig => {
                 let config = read::<v1beta2::ProvisioningRequestConfig>(object)?;
                 self.take_provisioning_config(name, config.spec);
@@ -150,7 +164,7 @@ impl State {
                 let mut view = decoder.decode_after(object, before).map_err(|e| e.to_string())?;
                 self.apply_gates(&mut view, object);
                 self.templates.share_views(&mut view.pod_sets);
-                self.raw_job = Some(((index, key.clone()), object.clone()));
+                self.raw_job = Some(((index, key.clone()), raw));
                 self.take_job(index, view);
             }
         }
@@ -269,7 +283,8 @@ impl State {
         }
     }
 
-    fn take_workload(&mut self, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn take_workload(&mut self, key: &ObjectKey, raw: Value) -> Result<(), String> {
+        let object = &raw;
         let newer = self.workloads.get(key).map(|record| record.newer(object)).transpose()?.flatten();
         let fresh = newer.is_none();
         let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.templates), Ok)?;
@@ -302,7 +317,7 @@ impl State {
             self.workloads_by_queue.entry(queue).or_default().insert(key.clone());
         }
         if !record.status.admission_checks.is_empty() {
-            self.raw_workload = Some((key.clone(), object.clone()));
+            self.raw_workload = Some((key.clone(), raw));
         }
         let owner = record.owner.clone();
         self.workloads.insert(key.clone(), Arc::new(record));

@@ -15,6 +15,7 @@ mod ingest;
 mod interface;
 mod job_start;
 mod job_step;
+pub mod moments;
 mod nodes;
 mod outlook;
 mod passes;
@@ -22,6 +23,7 @@ mod pods;
 mod provisioning;
 mod queue_status;
 mod queues;
+mod readiness;
 mod records;
 mod removal;
 mod schedule;
@@ -34,7 +36,10 @@ mod telling;
 mod timers;
 mod tombstones;
 mod topology;
+mod turns;
 mod ungating;
+#[cfg(feature = "moments")]
+mod unguarded;
 mod workload_step;
 mod writes;
 
@@ -133,6 +138,8 @@ pub struct State {
     assumed: BTreeMap<ObjectKey, Assumed>,
     /// Second passes that are due or under way.
     passes: passes::Passes,
+    #[cfg(feature = "moments")]
+    captured: unguarded::Captured,
     /// Raw jobs of the delta at hand: a Workload is made from the object itself.
     raw_job: Option<((usize, ObjectKey), Value)>,
     /// Raw Workload of the delta at hand: pod templates are made from the object itself.
@@ -140,6 +147,10 @@ pub struct State {
     dirty: BTreeSet<Item>,
     timers: Timers<Item>,
     writes: Writes,
+    /// Those admitted whose pods are not ready, where admissions wait for them.
+    unready: BTreeSet<ObjectKey>,
+    /// Workloads whose next write waits for room.
+    turns: turns::Turns,
     allowance: allowance::Allowance,
     /// When Workloads may be told again what they were not told yet.
     news_due: Option<Timestamp>,
@@ -191,11 +202,15 @@ impl State {
             tallies: tallies::Tallies::default(),
             assumed: BTreeMap::new(),
             passes: passes::Passes::default(),
+            #[cfg(feature = "moments")]
+            captured: unguarded::Captured::default(),
             raw_job: None,
             raw_workload: None,
             dirty: BTreeSet::new(),
             timers: Timers::default(),
             writes: Writes::default(),
+            unready: BTreeSet::new(),
+            turns: turns::Turns::default(),
             allowance: allowance::Allowance::new(told_per_second),
             news_due: None,
             queue_clock: queue_status::Clock::default(),
@@ -225,13 +240,13 @@ impl State {
 
     fn take_in(&mut self, delta: Delta, now: Timestamp) {
         match delta {
-            Delta::Applied { kind, object } => self.ingest(kind, &object),
+            Delta::Applied { kind, object } => self.ingest(kind, object),
             Delta::Deleted { kind, key, uid } => self.bury(kind, &key, Some(&uid)),
             Delta::Restarted { kind } => {
                 self.relisting.insert(kind, BTreeSet::new());
             }
             Delta::Synced { kind } => self.finish_list(kind),
-            Delta::Written(result) => self.take_result(&result, now),
+            Delta::Written(result) => self.take_result(result, now),
             Delta::Leading(leading) => self.lead(leading),
             Delta::Tick => {}
         }
@@ -265,6 +280,7 @@ impl State {
     fn lead(&mut self, leading: bool) {
         self.leading = leading;
         self.writes.clear();
+        self.turns.clear();
         for key in std::mem::take(&mut self.assumed).into_keys() {
             self.engine.release(&key);
             self.dirty.insert(Item::Workload(key));

@@ -192,7 +192,7 @@ fn pending(record: &WorkloadRecord, verdict: &Verdict, now: Timestamp) -> Worklo
 }
 
 /// What a decision grants, as the object states it.
-fn admission_of(assignment: &Assignment) -> Admission {
+pub(super) fn admission_of(assignment: &Assignment) -> Admission {
     let pod_set_assignments = assignment
         .pod_sets
         .iter()

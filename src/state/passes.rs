@@ -5,6 +5,7 @@
 //! counts in the ledger as long as the object stays as it was decided on, and not longer.
 
 use super::interface::Kind;
+use super::moments::Moment;
 use super::outlook::{nodes_failed, placed};
 use super::records::WorkloadRecord;
 use super::second_pass::{self, rewritten};
@@ -26,6 +27,9 @@ use std::sync::Arc;
 /// First and longest wait before a pass.
 const FIRST_WAIT: SignedDuration = SignedDuration::from_secs(1);
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(30);
+
+/// How often one that a test halts is looked at.
+pub(super) const PAUSE: SignedDuration = SignedDuration::from_millis(20);
 
 /// When one is due.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +70,8 @@ pub(super) struct Passes {
     due: BTreeMap<Arc<str>, Due>,
     /// Those whose time has come.
     ready: BTreeSet<ObjectKey>,
+    /// Those that a test halts on their way to the scheduler.
+    halted: BTreeMap<ObjectKey, Again>,
     standing: BTreeMap<ObjectKey, Standing>,
 }
 
@@ -73,6 +79,7 @@ impl Passes {
     /// The object is gone, or holds nothing any more.
     pub(super) fn forget(&mut self, key: &ObjectKey, uid: &str) {
         self.due.remove(uid);
+        self.halted.remove(key);
         self.standing.remove(key);
     }
 
@@ -80,6 +87,7 @@ impl Passes {
     pub(super) fn clear(&mut self) -> Vec<ObjectKey> {
         self.due.clear();
         self.ready.clear();
+        self.halted.clear();
         std::mem::take(&mut self.standing).into_keys().collect()
     }
 
@@ -96,6 +104,9 @@ impl State {
     /// Arms a pass for a workload that holds quota, or takes note that its time has come.
     pub(super) fn look_for_pass(&mut self, key: &ObjectKey, now: Timestamp) {
         let Some(record) = self.workloads.get(key).filter(|_| self.leading) else { return };
+        if self.settings.moments.is_unguarded(key) {
+            return;
+        }
         let uid = Arc::clone(&record.meta.uid);
         let (needed, known) = (second_pass::wants(record), self.passes.due.get(&uid).copied());
         if self.passes.standing.contains_key(key) {
@@ -105,7 +116,9 @@ impl State {
             None if needed => self.passes.wait(&uid, 0, now),
             None | Some(Due { at: None, .. }) => return,
             Some(Due { at: Some(at), .. }) if at <= now => {
-                self.passes.ready.insert(key.clone());
+                if !self.halts(key, Moment::Armed, now) {
+                    self.passes.ready.insert(key.clone());
+                }
                 return;
             }
             // One that had to wait for longer begins anew when it is needed again; the first wait goes on.
@@ -145,7 +158,13 @@ impl State {
             let Some(uid) = self.workloads.get(&key).map(|record| Arc::clone(&record.meta.uid)) else {
                 continue;
             };
-            match self.may_pass(&key, now) {
+            if self.halts(&key, Moment::Due, now) {
+                continue;
+            }
+            match self.passes.halted.remove(&key).or_else(|| self.may_pass(&key, now)) {
+                Some(again) if self.halts(&key, Moment::Taken, now) => {
+                    self.passes.halted.insert(key, again);
+                }
                 Some(again) => {
                     let failures = self.passes.due.get(&uid).map_or(0, |due| due.failures);
                     self.passes.due.insert(uid, Due { failures, at: None });
@@ -215,6 +234,12 @@ impl State {
             self.drop_pass(key);
             return false;
         }
+        if self.halts(key, Moment::Decided, now) {
+            return true;
+        }
+        let Some((standing, record)) = self.passes.standing.get(key).zip(self.workloads.get(key)) else {
+            return false;
+        };
         let (status, notice) = match &standing.found {
             Found::Places(assignment) => {
                 let mut status = placed(record, assignment, now);
@@ -244,6 +269,15 @@ impl State {
             on_behalf_of: None,
         });
         true
+    }
+
+    /// Whether a test halts a pass here; it is looked at again soon.
+    fn halts(&mut self, key: &ObjectKey, moment: Moment, now: Timestamp) -> bool {
+        let halts = self.settings.moments.halts(key, moment);
+        if halts {
+            self.timers.wake(Item::Workload(key.clone()), backoff::after(now, PAUSE));
+        }
+        halts
     }
 
     /// What was found does not stand any more: the ledger says again what the object says.

@@ -90,8 +90,8 @@ impl State {
                 _ => continue,
             };
             // Before its time only a change from or to zero, or of the queue's state, is worth the work.
+            // The timer touches it again: what waits for its time is not looked at with every change of anything.
             if let Some(due) = due.filter(|due| *due > now && !self.is_turning(kind, &key)) {
-                self.queue_clock.dirty.insert(item.clone());
                 self.timers.wake(item, due);
                 continue;
             }
@@ -104,7 +104,6 @@ impl State {
             if !self.writes.may_write(kind, &key, now) {
                 // The end of the write under way, or of the wait, brings it back.
                 if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
-                    self.queue_clock.dirty.insert(item.clone());
                     self.timers.wake(item, until);
                 }
                 continue;

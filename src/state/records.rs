@@ -12,6 +12,7 @@ use crate::scheduler::{self, Variant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -133,8 +134,8 @@ impl WorkloadRecord {
     /// # Errors
     /// Names what cannot be read.
     pub(super) fn decode(object: &Value, templates: &mut Templates) -> Result<Self, String> {
-        let workload: Workload = serde_json::from_value(object.clone()).map_err(|e| e.to_string())?;
-        let raw = object.pointer("/spec/podSets").and_then(Value::as_array).cloned().unwrap_or_default();
+        let workload = Workload::deserialize(object).map_err(|e| e.to_string())?;
+        let raw = object.pointer("/spec/podSets").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let annotations = workload.metadata.annotations.clone().unwrap_or_default();
         let gated_by =
             annotations.get(names::ADMISSION_GATED_BY_ANNOTATION).filter(|v| !v.is_empty()).cloned();
@@ -147,7 +148,7 @@ impl WorkloadRecord {
         let pod_sets = spec
             .pod_sets
             .into_iter()
-            .zip(&raw)
+            .zip(raw)
             .map(|(set, raw)| PodSetRecord {
                 name: Arc::from(set.name),
                 count: set.count,
@@ -169,7 +170,7 @@ impl WorkloadRecord {
             active,
             max_execution_seconds: spec.maximum_execution_time_seconds,
             pod_sets,
-            originals: templates.share_infos(pod_set_infos(&raw).map_err(|e| e.to_string())?),
+            originals: templates.share_infos(pod_set_infos(raw).map_err(|e| e.to_string())?),
             preemption_gates: spec.preemption_gates.into_iter().map(|gate| gate.name).collect(),
             variant,
             parameters: parameters_of(&annotations),
@@ -184,18 +185,19 @@ impl WorkloadRecord {
     /// # Errors
     /// Names what cannot be read.
     pub(super) fn newer(&self, object: &Value) -> Result<Option<Self>, String> {
-        let part =
-            |name: &str| object.get(name).cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-        let metadata: ObjectMeta = serde_json::from_value(part("metadata")).map_err(|e| e.to_string())?;
+        let nothing = Value::Object(serde_json::Map::new());
+        let part = |name: &str| object.get(name).unwrap_or(&nothing);
+        let metadata = ObjectMeta::deserialize(part("metadata")).map_err(|e| e.to_string())?;
         let meta = Meta::of(&metadata);
         if meta.uid != self.meta.uid || meta.generation != self.meta.generation || meta.generation == 0 {
             return Ok(None);
         }
-        let status = serde_json::from_value(part("status")).map_err(|e| e.to_string())?;
-        let annotations = metadata.annotations.clone().unwrap_or_default();
+        let status = WorkloadStatus::deserialize(part("status")).map_err(|e| e.to_string())?;
+        let nothing = BTreeMap::new();
+        let annotations = metadata.annotations.as_ref().unwrap_or(&nothing);
         let gated_by =
             annotations.get(names::ADMISSION_GATED_BY_ANNOTATION).filter(|v| !v.is_empty()).cloned();
-        let labels = metadata.labels.clone().unwrap_or_default();
+        let labels = metadata.labels.as_ref().unwrap_or(&nothing);
         Ok(Some(Self {
             meta,
             owner: OwnerRecord::of(&metadata),
@@ -203,10 +205,18 @@ impl WorkloadRecord {
             gated: gated_by.is_some(),
             gated_by,
             variant: variant_of(&metadata),
-            parameters: parameters_of(&annotations),
+            parameters: parameters_of(annotations),
             replaces: replaced_by(&metadata),
             status: Box::new(status),
-            ..self.clone()
+            queue_name: self.queue_name.clone(),
+            priority: self.priority,
+            priority_class: self.priority_class.clone(),
+            active: self.active,
+            max_execution_seconds: self.max_execution_seconds,
+            pod_sets: self.pod_sets.clone(),
+            originals: self.originals.clone(),
+            preemption_gates: self.preemption_gates.clone(),
+            effective: self.effective.clone(),
         }))
     }
 

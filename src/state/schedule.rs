@@ -55,6 +55,7 @@ impl State {
         for item in &items {
             self.step(item, now);
         }
+        self.take_turns(now);
         // A step may have undone a decision: what it left dirty is taken up with the next delta or at once.
         if !self.dirty.is_empty() {
             self.timers.wake_all(std::mem::take(&mut self.dirty), now);
@@ -65,6 +66,14 @@ impl State {
 
     /// Puts a Workload where it belongs: held quota, the queue, or neither. Returns how it waits.
     fn place(&mut self, key: &ObjectKey, now: Timestamp) -> Place {
+        let place = self.place_as_is(key, now);
+        self.observe_readiness(key);
+        #[cfg(feature = "moments")]
+        self.pass_unguarded(key, now);
+        place
+    }
+
+    fn place_as_is(&mut self, key: &ObjectKey, now: Timestamp) -> Place {
         let Some(record) = self.workloads.get(key) else {
             self.engine.release(key);
             self.engine.forget(key);
@@ -81,7 +90,7 @@ impl State {
             return Place::Out;
         }
         self.passes.forget(key, &record.meta.uid);
-        let facts = self.facts(key, record, now);
+        let facts = self.surroundings(record);
         let place = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now).place;
         let placed = if place == Place::Queued { self.queued(key) } else { None };
         if self.assumed.get(key).is_some_and(|a| placed.is_some() && a.uid == record.meta.uid) {
@@ -125,6 +134,7 @@ impl State {
             self.engine.expire_earmarks(now);
         }
         let mut passing = self.hand_over_passes(now);
+        self.hold_admissions();
         while self.engine.has_work() {
             let decisions = self.engine.cycle(now);
             if decisions.is_empty() {
@@ -145,6 +155,8 @@ impl State {
                         }
                     }
                     Outcome::Pending(_) | Outcome::Gated(_) => {}
+                    #[cfg(feature = "moments")]
+                    Outcome::Placed(assignment) if self.take_unguarded(&key, &assignment) => {}
                     Outcome::Placed(assignment) => self.take_found(&key, &uid, Found::Places(assignment)),
                     Outcome::NodesFailed(why) => self.take_found(&key, &uid, Found::NoNodes(why)),
                     Outcome::Unplaced(why) => {
@@ -155,6 +167,7 @@ impl State {
                 }
                 items.insert(Item::Workload(key));
             }
+            self.hold_admissions();
         }
         // They could not be judged as they stand in the scheduler now.
         for key in passing {
@@ -164,13 +177,20 @@ impl State {
 
     /// Takes up Workloads that wait for a reason that they were not told yet, a few at a time.
     fn explain(&mut self, items: &mut BTreeSet<Item>, now: Timestamp) {
-        let room = EXPLANATIONS.saturating_sub(self.writes.explanations()).min(self.allowance.room(now));
-        if room > 0 {
+        let room = self.explanations_left().min(self.allowance.room(now));
+        // Who stands in line to be told comes before those who were not looked at yet.
+        if room > 0 && !self.turns.has_waiting() {
             items.extend(self.engine.take_explained(room).into_iter().map(Item::Workload));
         }
         // A write that ends brings the next ones; an allowance that comes back has to be waited for.
         let spent = self.engine.has_news() && self.allowance.room(now) == 0;
         self.news_due = spent.then(|| self.allowance.next(now));
+    }
+
+    /// How many more explanations may be under way: the most of the room is for what admits.
+    pub(super) fn explanations_left(&self) -> usize {
+        let share = self.settings.status_writes_at_once.map_or(usize::MAX, |limit| (limit / 8).max(1));
+        EXPLANATIONS.min(share).saturating_sub(self.writes.explanations())
     }
 
     fn step(&mut self, item: &Item, now: Timestamp) {
@@ -186,6 +206,7 @@ impl State {
             return;
         }
         match item {
+            Item::Workload(key) if self.settings.status_writes_at_once.is_some() => self.line_up(key),
             Item::Workload(key) => self.step_workload(key, now),
             Item::Job(kind, key) => self.step_job(*kind, key, now),
             Item::ClusterQueue(name) => self.step_cluster_queue(name),

@@ -24,6 +24,13 @@ impl State {
         if !may_be_taken(record) || self.is_draining(record) || !needs_pass(&record.status, admission) {
             return None;
         }
+        self.as_again(key)
+    }
+
+    /// The workload as a second pass would take it, whether it is due or not.
+    pub(super) fn as_again(&self, key: &ObjectKey) -> Option<Again> {
+        let record = self.workloads.get(key)?;
+        let admission = record.status.admission.as_ref()?;
         let mut workload = self.queued(key)?;
         workload.cluster_queue = Arc::from(admission.cluster_queue.as_str());
         workload.pod_sets = workload.pod_sets.iter().map(|set| updated(set, &record.status)).collect();
@@ -33,7 +40,7 @@ impl State {
     }
 
     /// Whether a queue on the way is stopped and takes the reservation back.
-    fn is_draining(&self, record: &WorkloadRecord) -> bool {
+    pub(super) fn is_draining(&self, record: &WorkloadRecord) -> bool {
         use crate::api::v1beta2::StopPolicy::HoldAndDrain;
         let local = record.local_queue().and_then(|key| self.local_queues.get(&key));
         let cluster = self.cluster_queue_name(record).and_then(|name| self.cluster_queues.get(name));
@@ -56,7 +63,7 @@ pub(super) fn wants(record: &WorkloadRecord) -> bool {
 }
 
 /// Whether the workload holds its reservation and nothing ends it.
-fn may_be_taken(record: &WorkloadRecord) -> bool {
+pub(super) fn may_be_taken(record: &WorkloadRecord) -> bool {
     let status = &record.status;
     let holds = |kind| conditions::is_true(status, kind);
     holds(ConditionType::QuotaReserved)

@@ -1,6 +1,7 @@
 //! Settings of the core, made from the configuration once at start.
 
 use super::Kind;
+use super::moments::Moments;
 use crate::jobs::KINDS;
 use crate::lifecycle::{node_failure, workload};
 use crate::resources::transform::Transform;
@@ -36,10 +37,14 @@ pub struct Settings {
     pub gates: Gates,
     /// Writes a second that tell and decide nothing: status of queues, and why Workloads wait. No limit when absent.
     pub told_per_second: Option<u32>,
+    /// Status writes of Workloads that are under way at a time; others wait for their turn. No limit when absent.
+    pub status_writes_at_once: Option<usize>,
     /// Least time between two status writes of one queue.
     pub queue_status_interval: SignedDuration,
     /// Least time between two comparisons of the ledger with all objects.
     pub audit_interval: SignedDuration,
+    /// Where second passes halt, in test builds.
+    pub moments: Moments,
 }
 
 impl Default for Settings {
@@ -57,8 +62,10 @@ impl Default for Settings {
             shown_local_queues: None,
             gates: Gates::default(),
             told_per_second: Some(30),
+            status_writes_at_once: None,
             queue_status_interval: SignedDuration::from_secs(1),
             audit_interval: SignedDuration::from_secs(60),
+            moments: Moments::default(),
         }
     }
 }

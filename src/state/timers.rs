@@ -39,11 +39,8 @@ impl<T: Clone + Ord> Timers<T> {
     /// Items whose time has come; they are not due any more.
     pub(super) fn take(&mut self, now: Timestamp) -> Vec<T> {
         let mut taken = Vec::new();
-        while let Some((at, item)) = self.queue.pop_first() {
-            if at > now {
-                self.queue.insert((at, item));
-                break;
-            }
+        while self.queue.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, item)) = self.queue.pop_first() else { break };
             self.due.remove(&item);
             taken.push(item);
         }

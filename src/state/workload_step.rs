@@ -17,7 +17,13 @@ impl State {
     /// Sends the next write of a Workload, if there is one.
     pub(super) fn step_workload(&mut self, key: &ObjectKey, now: Timestamp) {
         if self.assumed.contains_key(key) {
-            self.send_admission(key, now);
+            if self.engine.preemption_of(key).is_some() {
+                // It has to go before it was told that it may come: nobody hears of either.
+                self.take_back(key);
+                self.mark(Kind::Workload, key);
+            } else {
+                self.send_admission(key, now);
+            }
             return;
         }
         let Some(record) = self.workloads.get(key) else {
@@ -43,8 +49,8 @@ impl State {
             && let Step::Status(status) = &plan.step
             && workload::only_explains(&record.status, status)
         {
-            if self.allowance.free_at(now) > now {
-                let turn = self.allowance.turn(now);
+            if self.allowance.free_at(now) > now || self.explanations_left() == 0 {
+                let turn = self.allowance.turn(key, now);
                 self.timers.wake(Item::Workload(key.clone()), turn);
                 return;
             }
@@ -140,52 +146,53 @@ impl State {
     }
 
     /// Takes in how a write ended. The next step follows from the objects as they are now.
-    pub(super) fn take_result(&mut self, result: &WriteResult, now: Timestamp) {
+    pub(super) fn take_result(&mut self, result: WriteResult, now: Timestamp) {
         let WriteResult { id, kind, key, outcome } = result;
-        let Some(mut pending) = self.writes.end(*kind, key, *id) else { return };
+        let key = &key;
+        let Some(mut pending) = self.writes.end(kind, key, id) else { return };
         let on_behalf_of = pending.on_behalf_of.take();
         self.dirty.extend(on_behalf_of.clone());
         match outcome {
             WriteOutcome::Done(object) => {
-                self.writes.succeed(*kind, key);
+                self.writes.succeed(kind, key);
                 if pending.purpose == Purpose::Pass {
                     self.drop_pass(key);
                 }
                 if object.pointer("/metadata/name").is_some() {
-                    self.ingest(*kind, object);
+                    self.ingest(kind, object);
                 }
                 self.effects.extend(pending.tell);
-                self.mark(*kind, key);
+                self.mark(kind, key);
             }
             WriteOutcome::Conflict => {
-                self.tell_if_landed(*kind, key, &mut pending);
-                self.undo(*kind, key, &pending);
+                self.tell_if_landed(kind, key, &mut pending);
+                self.undo(kind, key, &pending);
             }
             WriteOutcome::NotFound => {
-                self.undo(*kind, key, &pending);
+                self.undo(kind, key, &pending);
                 if matches!(kind, Kind::ProvisioningRequest | Kind::PodTemplate)
-                    && self.known(*kind, key).is_none()
+                    && self.known(kind, key).is_none()
                 {
                     // What was to be made has no place: its definition is missing, or the namespace is going.
-                    self.writes.fail(*kind, key, now);
+                    self.writes.fail(kind, key, now);
                 } else {
-                    self.bury(*kind, key, None);
+                    self.bury(kind, key, None);
                 }
             }
             WriteOutcome::Rejected { code, message } => {
-                self.writes.fail(*kind, key, now);
-                self.undo(*kind, key, &pending);
+                self.writes.fail(kind, key, now);
+                self.undo(kind, key, &pending);
                 match on_behalf_of {
                     // There may be no Workload to tell it of.
-                    Some(Item::Job(index, job)) => self.tell_rejected(Kind::Job(index), &job, *code, message),
-                    _ => self.tell_rejected(*kind, key, *code, message),
+                    Some(Item::Job(index, job)) => self.tell_rejected(Kind::Job(index), &job, code, &message),
+                    _ => self.tell_rejected(kind, key, code, &message),
                 }
             }
             WriteOutcome::Unavailable { .. } => {
                 // A reservation may have landed: it stays assumed, and is decided again on the newest object.
-                self.tell_if_landed(*kind, key, &mut pending);
-                self.writes.fail(*kind, key, now);
-                self.mark(*kind, key);
+                self.tell_if_landed(kind, key, &mut pending);
+                self.writes.fail(kind, key, now);
+                self.mark(kind, key);
             }
         }
     }
@@ -205,14 +212,21 @@ impl State {
 
     /// A write did not land: an assumed reservation goes back, and the object gets another step.
     fn undo(&mut self, kind: Kind, key: &ObjectKey, pending: &Pending) {
-        if pending.purpose == Purpose::Admit && self.assumed.remove(key).is_some() && !self.holds_quota(key) {
-            self.engine.release(key);
-            self.engine.drop_penalty(key);
+        if pending.purpose == Purpose::Admit {
+            self.take_back(key);
         }
         if pending.purpose == Purpose::Pass {
             self.drop_pass(key);
         }
         self.mark(kind, key);
+    }
+
+    /// An assumed reservation is none any more.
+    fn take_back(&mut self, key: &ObjectKey) {
+        if self.assumed.remove(key).is_some() && !self.holds_quota(key) {
+            self.engine.release(key);
+            self.engine.drop_penalty(key);
+        }
     }
 
     /// Marks an object for another step.

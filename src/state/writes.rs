@@ -32,6 +32,8 @@ pub(super) enum Purpose {
 pub(super) struct Pending {
     pub(super) id: u64,
     pub(super) purpose: Purpose,
+    /// Whether it is a status write of a Workload.
+    status: bool,
     /// To be told when it has landed.
     pub(super) tell: Vec<Effect>,
     /// The status that stands when it has landed, kept while something is to be told.
@@ -57,6 +59,8 @@ pub(super) struct Request {
 pub(super) struct Writes {
     last_id: u64,
     explanations: usize,
+    /// Status writes of Workloads under way.
+    statuses: usize,
     pending: BTreeMap<(Kind, ObjectKey), Pending>,
     failures: BTreeMap<(Kind, ObjectKey), (u32, Timestamp)>,
     /// Workloads whose next write does not wait for the one before.
@@ -83,13 +87,18 @@ impl Writes {
 
     /// Gives up the write of a Workload that is under way: its result does not count, and the next does not wait for it.
     pub(super) fn overtake(&mut self, key: &ObjectKey) {
-        self.pending.remove(&(Kind::Workload, key.clone()));
+        self.drop_pending(&(Kind::Workload, key.clone()));
         self.overtaking.insert(key.clone());
     }
 
     /// Explanations under way.
     pub(super) fn explanations(&self) -> usize {
         self.explanations
+    }
+
+    /// How many more status writes of Workloads may be under way.
+    pub(super) fn room(&self, limit: Option<usize>) -> usize {
+        limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.statuses))
     }
 
     /// Until when the object waits after a failure.
@@ -105,8 +114,10 @@ impl Writes {
             self.explanations = self.explanations.saturating_add(1);
         }
         let overtakes = kind == Kind::Workload && self.overtaking.remove(&key);
+        let status = kind == Kind::Workload && subresource.is_some();
+        self.statuses = self.statuses.saturating_add(usize::from(status));
         let promised = body.get("status").filter(|_| !tell.is_empty()).cloned();
-        let pending = Pending { id: self.last_id, purpose, tell, promised, on_behalf_of };
+        let pending = Pending { id: self.last_id, purpose, status, tell, promised, on_behalf_of };
         self.pending.insert((kind, key.clone()), pending);
         Write {
             id: self.last_id,
@@ -133,11 +144,15 @@ impl Writes {
         if self.pending.get(&slot)?.id != id {
             return None;
         }
-        let pending = self.pending.remove(&slot);
-        if pending.as_ref().is_some_and(|p| p.purpose == Purpose::Explain) {
-            self.explanations = self.explanations.saturating_sub(1);
-        }
-        pending
+        self.drop_pending(&slot)
+    }
+
+    fn drop_pending(&mut self, slot: &(Kind, ObjectKey)) -> Option<Pending> {
+        let pending = self.pending.remove(slot)?;
+        let explains = usize::from(pending.purpose == Purpose::Explain);
+        self.explanations = self.explanations.saturating_sub(explains);
+        self.statuses = self.statuses.saturating_sub(usize::from(pending.status));
+        Some(pending)
     }
 
     /// Counts a failure; the object waits until the time that is returned.
@@ -157,6 +172,7 @@ impl Writes {
     pub(super) fn clear(&mut self) {
         self.pending.clear();
         self.explanations = 0;
+        self.statuses = 0;
         self.failures.clear();
         self.overtaking.clear();
     }

@@ -2,7 +2,7 @@
 //! that finishes; without controller and webhooks, with the generator's watch on.
 
 use super::load::{Watch, apply_status, finish};
-use super::scenario::{NAMESPACE, Scenario, admission, condition, count, workload};
+use super::scenario::{NAMESPACE, Scenario, condition, count};
 use crate::objects::{Kind, Objects};
 use crate::plane::Plane;
 use crate::process::Usage;
@@ -47,12 +47,15 @@ impl Floor {
         for round in ["warm", "floor"] {
             let names = |n: usize| format!("{round}-{n}");
             spent[0] = per_write(plane, async |n| {
-                objects.create(Kind::WORKLOAD, &workload(&names(n), &queue, class)).await.map(drop)?;
+                objects
+                    .create(Kind::WORKLOAD, &scenario.workload(&names(n), &queue, class, n))
+                    .await
+                    .map(drop)?;
                 Ok(())
             })
             .await?;
             spent[1] = per_write(plane, async |n| {
-                let status = json!({"admission": admission(&queue, class), "conditions": [
+                let status = json!({"admission": scenario.admission(&queue, class), "conditions": [
                     condition("QuotaReserved", "QuotaReserved", "Quota reserved in ClusterQueue"),
                     condition("Admitted", "Admitted", "The workload is admitted"),
                 ]});

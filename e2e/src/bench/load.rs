@@ -1,7 +1,7 @@
 //! The load generator: creates Workloads at their pace and plays the job side. On Admitted a workload runs for its time,
 //! then it is Finished; on Evicted its admission is cleared, and it waits again.
 
-use super::scenario::{Class, NAMESPACE, Scenario, condition, workload};
+use super::scenario::{Class, NAMESPACE, Scenario, condition};
 use crate::objects::{Kind, Objects};
 use anyhow::{Context as _, Result, bail};
 use futures::AsyncBufReadExt as _;
@@ -247,7 +247,7 @@ impl Load {
                 item.born = Some(Instant::now());
             }
             self.objects
-                .create(Kind::WORKLOAD, &workload(&name, queue, class))
+                .create(Kind::WORKLOAD, &self.scenario.workload(&name, queue, class, number))
                 .await
                 .with_context(|| name)?;
         }

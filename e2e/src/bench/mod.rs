@@ -5,6 +5,7 @@ pub mod burst;
 pub mod floor;
 pub mod load;
 pub mod pending;
+mod racks;
 pub mod report;
 pub mod run;
 pub mod scenario;

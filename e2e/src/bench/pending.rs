@@ -1,6 +1,6 @@
 //! The manager with many pending Workloads: its memory, and how long it takes from its start to ready.
 
-use super::scenario::{Scenario, workload};
+use super::scenario::Scenario;
 use crate::cluster::{Cluster, Options};
 use crate::manager::Manager;
 use crate::objects::{Kind, number};
@@ -54,7 +54,8 @@ async fn create(cluster: &Cluster, scenario: &Scenario) -> Result<()> {
     let all = scenario.queue_names().into_iter().flat_map(|queue| {
         scenario.classes.iter().flat_map(move |class| {
             let queue = queue.clone();
-            (0..class.count).map(move |n| workload(&format!("{queue}-{}-{n}", class.name), &queue, class))
+            (0..class.count)
+                .map(move |n| scenario.workload(&format!("{queue}-{}-{n}", class.name), &queue, class, n))
         })
     });
     let objects = &cluster.objects;

@@ -13,7 +13,7 @@ use crate::objects::Objects;
 use crate::plane::{Extent, Plane};
 use crate::process::{Usage, free_ports};
 use anyhow::{Context as _, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,7 +42,11 @@ pub async fn run(scenario: &Scenario, controller: Option<PathBuf>, folder: &Path
         name: "controller".to_owned(),
         program,
         webhook_port: port,
-        configuration: Value::Null,
+        configuration: if scenario.placed {
+            json!({"featureGates": {"TASBalancedPlacement": true}})
+        } else {
+            Value::Null
+        },
         flags: Vec::new(),
         server: None,
     };

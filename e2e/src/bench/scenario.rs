@@ -1,5 +1,7 @@
-//! What is submitted: queues in cohorts and three classes of Workloads, each arriving at its own pace.
+//! What is submitted: queues in cohorts and three classes of Workloads, each arriving at its own pace; in one scenario their
+//! pods are placed on nodes.
 
+use super::racks;
 use crate::objects::{Kind, Objects, local_queue};
 use anyhow::{Result, bail};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -22,6 +24,8 @@ pub struct Class {
     pub priority: i32,
     /// What each asks for.
     pub cpu: u32,
+    /// Its pods, which share that.
+    pub pods: u32,
     /// How long each runs once it is admitted.
     pub runs: Duration,
     /// How long after the one before it each is created.
@@ -35,6 +39,8 @@ pub struct Class {
 pub struct Scenario {
     /// Its name.
     pub name: String,
+    /// Whether pods are placed on nodes.
+    pub placed: bool,
     /// Cohorts.
     pub cohorts: usize,
     /// ClusterQueues in each.
@@ -47,20 +53,22 @@ impl Scenario {
     /// By its name.
     pub fn named(name: &str) -> Result<Self> {
         let (cohorts, queues, counts, runs, every) = match name {
-            "baseline" => (5, 6, [350, 100, 50], [200, 500, 1000], [100, 500, 1200]),
+            "baseline" | "tas" => (5, 6, [350, 100, 50], [200, 500, 1000], [100, 500, 1200]),
             "large" => (10, 100, [35, 11, 4], [150, 350, 700], [60, 300, 700]),
-            other => bail!("no scenario {other:?}: there are baseline and large"),
+            other => bail!("no scenario {other:?}: there are baseline, large and tas"),
         };
+        let placed = name == "tas";
         let class = |at: usize, name, priority, cpu| Class {
             name,
             priority,
             cpu,
+            pods: if placed { 2 << at } else { 1 },
             runs: Duration::from_millis(runs[at]),
             every: Duration::from_millis(every[at]),
             count: counts[at],
         };
         let classes = [class(0, "small", 50, 1), class(1, "medium", 100, 5), class(2, "large", 200, 20)];
-        Ok(Self { name: name.to_owned(), cohorts, queues, classes })
+        Ok(Self { name: name.to_owned(), placed, cohorts, queues, classes })
     }
 
     /// The same with so many times fewer workloads, at least one of each class in each queue.
@@ -103,7 +111,11 @@ impl Scenario {
     /// Makes flavor, namespace and queues.
     pub async fn make_queues(&self, objects: &Objects) -> Result<()> {
         objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": NAMESPACE}})).await?;
-        objects.create(Kind::FLAVOR, &json!({"metadata": {"name": FLAVOR}, "spec": {}})).await?;
+        if self.placed {
+            racks::make(objects).await?;
+        }
+        let flavor = if self.placed { racks::flavor() } else { json!({}) };
+        objects.create(Kind::FLAVOR, &json!({"metadata": {"name": FLAVOR}, "spec": flavor})).await?;
         stream::iter(self.queue_names())
             .map(async |queue| {
                 let cohort = queue.rsplit_once('-').map_or("", |(cohort, _)| cohort);
@@ -132,23 +144,35 @@ fn cluster_queue(name: &str, cohort: &str) -> Value {
     }})
 }
 
-/// A Workload without a job.
-pub fn workload(name: &str, queue: &str, class: &Class) -> Value {
-    json!({
-        "metadata": {"namespace": NAMESPACE, "name": name},
-        "spec": {"queueName": queue, "priority": class.priority, "podSets": [{
-            "name": "main", "count": 1, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                {"name": "c", "image": "work:1", "resources": {"requests": {"cpu": class.cpu.to_string()}}},
+impl Scenario {
+    /// A Workload without a job, the so-manieth of its class in a queue.
+    pub fn workload(&self, name: &str, queue: &str, class: &Class, number: usize) -> Value {
+        let milli = class.cpu * 1000 / class.pods;
+        let mut set = json!({
+            "name": "main", "count": class.pods, "template": {"spec": {"restartPolicy": "Never", "containers": [
+                {"name": "c", "image": "work:1", "resources": {"requests": {"cpu": format!("{milli}m")}}},
             ]}},
-        }]},
-    })
-}
+        });
+        if self.placed {
+            set["topologyRequest"] = racks::request(number);
+        }
+        json!({
+            "metadata": {"namespace": NAMESPACE, "name": name},
+            "spec": {"queueName": queue, "priority": class.priority, "podSets": [set]},
+        })
+    }
 
-/// What an admission sets in the status.
-pub fn admission(queue: &str, class: &Class) -> Value {
-    json!({"clusterQueue": queue, "podSetAssignments": [{
-        "name": "main", "count": 1, "flavors": {"cpu": FLAVOR}, "resourceUsage": {"cpu": class.cpu.to_string()},
-    }]})
+    /// What an admission sets in the status.
+    pub fn admission(&self, queue: &str, class: &Class) -> Value {
+        let mut set = json!({
+            "name": "main", "count": class.pods, "flavors": {"cpu": FLAVOR},
+            "resourceUsage": {"cpu": class.cpu.to_string()},
+        });
+        if self.placed {
+            set["topologyAssignment"] = racks::assignment(class.pods);
+        }
+        json!({"clusterQueue": queue, "podSetAssignments": [set]})
+    }
 }
 
 /// A condition that holds from now on.

@@ -1,7 +1,7 @@
 //! Latency of the webhooks under an open load: reviews are sent at their times, whether earlier ones were answered or not,
 //! over TLS connections that are kept.
 
-use super::scenario::{NAMESPACE, Scenario, workload};
+use super::scenario::{NAMESPACE, Scenario};
 use crate::cluster::{Cluster, Options};
 use crate::kubeconfig;
 use crate::objects::{Job, Kind, text};
@@ -57,8 +57,8 @@ fn count(seconds: u64) -> f64 {
 type Sent = (&'static str, Vec<u8>);
 
 async fn reviews(cluster: &Cluster) -> Result<Vec<Sent>> {
-    let class = Scenario::named("baseline")?.classes[0];
-    let mut body = workload("reviewed", "q-0-0", &class);
+    let scenario = Scenario::named("baseline")?;
+    let mut body = scenario.workload("reviewed", "q-0-0", &scenario.classes[0], 0);
     // What the server adds before it asks: defaults of the schema.
     let job = Job::new(NAMESPACE, "reviewed", "q-0-0", &[("cpu", "1")]).pods(3);
     let stored = cluster.objects.list(Kind::CLUSTER_QUEUE, "", "").await?;

@@ -229,6 +229,17 @@ impl Ground {
         .await
     }
 
+    /// Waits until a `ClusterQueue` holds so much CPU of its only flavor, as its status says.
+    pub(crate) async fn counts_of(&self, queue: &str, cpu: &str) -> Result<()> {
+        eventually(format!("{queue} holds {cpu} CPU"), async || {
+            let object = self.objects.need(Kind::CLUSTER_QUEUE, "", &self.own(queue)).await?;
+            let held = text(&object, "/status/flavorsReservation/0/resources/0/total").to_owned();
+            ensure!(held == cpu, "it holds {held}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Sets fields of an object's spec.
     pub(crate) async fn set(&self, kind: Kind, namespace: &str, name: &str, spec: Value) -> Result<()> {
         self.objects.merge(kind, namespace, name, &json!({"spec": spec})).await?;

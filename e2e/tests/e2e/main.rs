@@ -19,11 +19,13 @@ mod deep;
 mod edits;
 mod faults;
 mod ground;
+mod harm;
 mod history;
 mod holds;
 mod interrupt;
 mod life;
 mod load;
+mod matrix;
 mod order;
 mod partial;
 mod predict;
@@ -103,6 +105,7 @@ fn alone() -> Vec<(&'static str, Alone)> {
         quiet::writes_and_events_of_one_job,
         crashes::killed_at_every_step,
         faults::writes_that_go_astray,
+        matrix::no_pass_lands_on_who_goes,
         crashes::two_replicas_and_a_paused_leader,
         certificates::rotated_under_creates,
         unreadable::an_undecodable_workload_stops_nobody,

@@ -36,9 +36,6 @@ pub(super) fn check(document: &Value, configuration: &Configuration, problems: &
             problems.warn(section, ABSENT);
         }
     }
-    if configuration.wait_for_pods_ready.block_admission {
-        problems.error("waitForPodsReady.blockAdmission", ABSENT);
-    }
     if !configuration.resources.device_class_mappings.is_empty() {
         problems.error("resources.deviceClassMappings", ABSENT);
     }

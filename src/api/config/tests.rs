@@ -40,7 +40,6 @@ fn refused_with_path_and_reason() {
             "waitForPodsReady: {recoveryTimeout: -1s}",
             "waitForPodsReady.recoveryTimeout: must not be negative",
         ),
-        ("waitForPodsReady: {blockAdmission: true}", "waitForPodsReady.blockAdmission: the feature"),
         ("waitForPodsReady: {requeuingStrategy: {timestamp: Never}}", "must be one of Eviction, Creation"),
         (
             "waitForPodsReady: {requeuingStrategy: {backoffBaseSeconds: -1}}",

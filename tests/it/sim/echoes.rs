@@ -27,6 +27,10 @@ fn workload(version: &str) -> Value {
 
 /// A state that leads a cluster with one queue, `a`.
 fn state() -> State {
+    state_with(Settings::default())
+}
+
+fn state_with(settings: Settings) -> State {
     let group = json!([{"coveredResources": ["cpu"], "flavors": [
         {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "1"}]}]}]);
     let mut world = World::new(1, &Settings::default());
@@ -36,7 +40,7 @@ fn state() -> State {
     world.create(Kind::ClusterQueue, json!({"metadata": {"name": "a"}, "spec": spec}));
     let spec = json!({"clusterQueue": "a"});
     world.create(Kind::LocalQueue, json!({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec}));
-    let mut state = State::new(Settings::default());
+    let mut state = State::new(settings);
     for delta in world.server.list() {
         state.apply(delta, at(0));
     }
@@ -138,4 +142,50 @@ fn quota_returns_though_the_watch_overtook_the_answer_of_the_stop() {
     let release = write_of(&state.apply(Delta::Written(answer), at(3)), Kind::Workload).unwrap();
     let mut conditions = release.body["status"]["conditions"].as_array().unwrap().iter();
     assert!(conditions.any(|c| c["type"] == "QuotaReserved" && c["status"] == "False"), "{}", release.body);
+}
+
+fn pending(name: &str, version: &str) -> Delta {
+    let mut object = workload(version);
+    object["metadata"]["name"] = json!(name);
+    object["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+    let containers = json!([{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]);
+    object["spec"]["podSets"][0]["template"]["spec"]["containers"] = containers;
+    object["status"] = json!({});
+    Delta::Applied { kind: Kind::Workload, object }
+}
+
+/// What waits for room among the writes under way says what holds when its turn comes, on the newest object.
+#[test]
+fn a_write_that_waits_for_room_is_not_overtaken() {
+    let mut state = state_with(Settings { status_writes_at_once: Some(1), ..Settings::default() });
+    let first = state.apply(pending("first", "100"), at(1));
+    let first = write_of(&first, Kind::Workload).unwrap();
+    assert!(write_of(&state.apply(pending("second", "101"), at(1)), Kind::Workload).is_none(), "no room");
+    assert!(write_of(&state.apply(pending("second", "102"), at(1)), Kind::Workload).is_none(), "no room");
+    let outcome = WriteOutcome::Done(json!({}));
+    let done = WriteResult { id: first.id, kind: Kind::Workload, key: first.key, outcome };
+    let effects = state.apply(Delta::Written(done), at(1));
+    let writes = || {
+        effects.iter().filter_map(|effect| match effect {
+            Effect::Write(write) if write.kind == Kind::Workload => Some(write),
+            _ => None,
+        })
+    };
+    assert_eq!(writes().next().unwrap().key.name.as_ref(), "second");
+    assert_eq!(writes().next().unwrap().body["metadata"]["resourceVersion"], "102");
+    assert_eq!(writes().count(), 1);
+}
+
+/// The watch repeats what the answer to a write said already: nothing is decided or written again for it.
+#[test]
+fn an_echo_of_the_version_that_is_known_changes_nothing() {
+    let mut state = state();
+    state.apply(applied("100"), at(1));
+    let Delta::Applied { kind, mut object } = applied("100") else { unreachable!() };
+    object["status"] = json!({});
+    state.apply(Delta::Applied { kind, object: object.clone() }, at(2));
+    assert_eq!(reserving(&mut state, 2), 1, "the same version says the same");
+    object["metadata"]["resourceVersion"] = json!("101");
+    state.apply(Delta::Applied { kind, object }, at(3));
+    assert_eq!(reserving(&mut state, 4), 0);
 }

@@ -6,5 +6,6 @@ mod laws;
 mod passes;
 mod preemption;
 mod provisioning;
+mod readiness;
 mod topology;
 mod world;

@@ -25,10 +25,10 @@ fn placing(seed: u64) -> World {
     };
     let levels = json!([{"nodeLabel": "rack"}, {"nodeLabel": HOST}]);
     let topology = json!({"metadata": {"name": "t"}, "spec": {"levels": levels}});
-    for node in (0..HOSTS).map(host) {
-        world.create(Kind::Node, node);
-    }
     world.create(Kind::Topology, topology);
+    for n in 0..HOSTS {
+        world.create(Kind::Node, host(n));
+    }
     world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
     let spec = json!({"nodeLabels": {"pool": "p"}, "topologyName": "t"});
     world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": spec}));

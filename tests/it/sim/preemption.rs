@@ -1,6 +1,6 @@
 //! Preemption seen from the objects: two steps, once for each pair, and what is freed goes to whom it was freed for.
 
-use super::laws::{check, cluster, held, job, legal, seeds};
+use super::laws::{check, cluster, held, job, legal, narrow, seeds};
 use super::world::{Faults, World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -120,7 +120,7 @@ fn no_pair_preempts_twice() {
 fn preemption_under_faults_neither_loses_nor_overbooks() {
     for settings in [Settings::default(), fair()] {
         for seed in seeds(300..315) {
-            let mut world = contended(seed, &settings);
+            let mut world = contended(seed, &narrow(seed, settings.clone()));
             world.faults = Faults { lost: 60, dropped: 60, killed: 3, meddled: 30 };
             arrivals(&mut world, seed, 12);
             end(world, seed);

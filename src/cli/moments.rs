@@ -1,0 +1,43 @@
+//! The script of a test build: files in a folder say where passes halt and whose guards are taken away.
+//!
+//! `NAMESPACE.NAME.MOMENT` halts a pass, and gets `NAMESPACE.NAME.MOMENT.reached` beside it when it does;
+//! `NAMESPACE.NAME.unguarded` takes the guards away. Never in a build that ships.
+
+use crate::api::ObjectKey;
+use crate::state::moments::{Moment, Moments, Script};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Names the folder.
+const FOLDER: &str = "SLUICE_MOMENTS";
+
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Folder {
+    fn file(&self, workload: &ObjectKey, what: &str) -> PathBuf {
+        self.0.join(format!("{}.{}.{what}", workload.namespace, workload.name))
+    }
+}
+
+impl Script for Folder {
+    fn halts(&self, workload: &ObjectKey, moment: Moment) -> bool {
+        let halts = self.file(workload, moment.as_str()).exists();
+        if halts {
+            let reached = self.file(workload, &format!("{}.reached", moment.as_str()));
+            // A test that does not see it fails by itself.
+            let _ = std::fs::write(reached, "");
+        }
+        halts
+    }
+
+    fn is_unguarded(&self, workload: &ObjectKey) -> bool {
+        self.file(workload, "unguarded").exists()
+    }
+}
+
+/// What the folder says, if one is named.
+pub(super) fn script() -> Moments {
+    let folder = std::env::var_os(FOLDER);
+    Moments(folder.map(|folder| -> Arc<dyn Script> { Arc::new(Folder(folder.into())) }))
+}

@@ -1,0 +1,253 @@
+//! Objects as they come from the server, read once: no typed metadata in between, and what no reader needs is skipped
+//! instead of read and taken off.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use ::kube::core::{ApiResource, DynamicResourceScope, ObjectMeta};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, de};
+use serde_json::{Map, Value};
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+const MANAGED_FIELDS: &str = "managedFields";
+
+/// An object without its managed fields and its last applied configuration.
+#[derive(Clone, Debug)]
+pub struct Object {
+    value: Value,
+    /// What a watch needs: name, namespace, UID and version.
+    identity: Box<ObjectMeta>,
+}
+
+impl Object {
+    /// The object.
+    pub fn into_value(self) -> Value {
+        self.value
+    }
+
+    /// Name, namespace, UID and version, and nothing else of its metadata.
+    pub fn identity(&self) -> &ObjectMeta {
+        &self.identity
+    }
+
+    /// The object, saying what it is: items of a list do not.
+    pub fn of_kind(self, api_version: &str, kind: &str) -> Value {
+        let mut value = self.value;
+        if let Value::Object(fields) = &mut value {
+            fields.insert("apiVersion".into(), api_version.into());
+            fields.insert("kind".into(), kind.into());
+        }
+        value
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Part::Object.deserialize(deserializer)?;
+        let text = |field: &str| Some(value.get("metadata")?.get(field)?.as_str()?.to_owned());
+        let identity = ObjectMeta {
+            name: text("name"),
+            namespace: text("namespace"),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            ..ObjectMeta::default()
+        };
+        Ok(Self { value, identity: Box::new(identity) })
+    }
+}
+
+/// An `AdmissionReview`, or whatever else the bytes are, its objects without what no reader needs.
+///
+/// # Errors
+/// When it is no JSON.
+pub fn read_review(bytes: &[u8]) -> serde_json::Result<Value> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = Part::Review.deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+/// A part of an object in which something is skipped.
+#[derive(Clone, Copy)]
+enum Part {
+    Review,
+    Request,
+    Object,
+    Metadata,
+    Annotations,
+}
+
+impl Part {
+    fn skips(self, field: &str) -> bool {
+        match self {
+            Self::Review | Self::Request | Self::Object => false,
+            Self::Metadata => field == MANAGED_FIELDS,
+            Self::Annotations => field == LAST_APPLIED,
+        }
+    }
+
+    /// The part that a field is, if something is skipped in it.
+    fn inner(self, field: &str) -> Option<Self> {
+        match (self, field) {
+            (Self::Review, "request") => Some(Self::Request),
+            (Self::Request, "object" | "oldObject") => Some(Self::Object),
+            (Self::Object, "metadata") => Some(Self::Metadata),
+            (Self::Metadata, "annotations") => Some(Self::Annotations),
+            _ => None,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Part {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Part {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(item) = items.next_element::<Value>()? {
+            all.push(item);
+        }
+        Ok(Value::Array(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(field) = map.next_key::<String>()? {
+            if self.skips(&field) {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value = match self.inner(&field) {
+                Some(part) => map.next_value_seed(part)?,
+                None => map.next_value()?,
+            };
+            fields.insert(field, value);
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+impl ::kube::Resource for Object {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+
+    fn api_version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.api_version.as_str().into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.identity
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.identity
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn managed_fields_and_the_last_applied_configuration_are_skipped() {
+        let text = json!({
+            "apiVersion": "v1", "kind": "A",
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7",
+                "managedFields": [{"manager": "m", "fieldsV1": {"f:status": {}}}],
+                "annotations": {LAST_APPLIED: "{}", "b": "c"}},
+            "status": {"managedFields": [1], "annotations": null},
+        });
+        let object: Object = serde_json::from_str(&text.to_string()).unwrap();
+        let identity = object.identity().clone();
+        assert_eq!((identity.name.as_deref(), identity.namespace.as_deref()), (Some("a"), Some("ns")));
+        assert_eq!((identity.uid.as_deref(), identity.resource_version.as_deref()), (Some("u"), Some("7")));
+        let expected = json!({
+            "apiVersion": "v1", "kind": "A",
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7", "annotations": {"b": "c"}},
+            "status": {"managedFields": [1], "annotations": null},
+        });
+        assert_eq!(object.into_value(), expected);
+    }
+
+    #[test]
+    fn a_review_is_read_without_them() {
+        let object = |extra: Value| json!({"metadata": {"name": "a", "managedFields": extra}, "spec": [1, -1, 0.5, true]});
+        let text = json!({"kind": "AdmissionReview", "request": {"uid": "u", "options": {"managedFields": 1},
+            "object": object(json!([1])), "oldObject": object(json!({}))}});
+        let plain = json!({"metadata": {"name": "a"}, "spec": [1, -1, 0.5, true]});
+        let expected = json!({"kind": "AdmissionReview", "request": {"uid": "u", "options": {"managedFields": 1},
+            "object": plain, "oldObject": plain}});
+        assert_eq!(read_review(text.to_string().as_bytes()).unwrap(), expected);
+        for other in [
+            json!(null),
+            json!([{"a": 1}]),
+            json!("x"),
+            json!(1),
+            json!(-1),
+            json!(0.5),
+            json!({"request": [1]}),
+        ] {
+            assert_eq!(read_review(other.to_string().as_bytes()).unwrap(), other);
+        }
+        assert!(read_review(b"{} {}").is_err());
+    }
+
+    #[test]
+    fn an_item_says_what_it_is() {
+        let object: Object = serde_json::from_str(r#"{"metadata": null}"#).unwrap();
+        assert_eq!(object.of_kind("v1", "A"), json!({"metadata": null, "apiVersion": "v1", "kind": "A"}));
+    }
+}

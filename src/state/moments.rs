@@ -1,0 +1,72 @@
+//! Moments of a second pass at which a test build (feature `moments`) halts it, and whether its guards stand.
+//!
+//! In every other build nothing halts, all guards stand, and the compiler removes the questions.
+
+use crate::api::ObjectKey;
+
+/// How far a pass has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// It waits for its time.
+    Armed,
+    /// Its time has come.
+    Due,
+    /// Its object was read for the scheduler.
+    Taken,
+    /// The scheduler has found places, which are not written.
+    Decided,
+}
+
+impl Moment {
+    /// Its name, as tests say it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Armed => "armed",
+            Self::Due => "due",
+            Self::Taken => "taken",
+            Self::Decided => "decided",
+        }
+    }
+}
+
+/// What tests ask for.
+#[cfg(feature = "moments")]
+pub trait Script: Send + Sync + std::fmt::Debug {
+    /// Whether the pass of a Workload halts at a moment.
+    fn halts(&self, workload: &ObjectKey, moment: Moment) -> bool;
+    /// Whether the guards of a Workload are taken away.
+    fn is_unguarded(&self, workload: &ObjectKey) -> bool;
+}
+
+/// Where passes halt: nowhere.
+#[cfg(not(feature = "moments"))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moments(());
+
+/// Where passes halt: as a script says.
+#[cfg(feature = "moments")]
+#[derive(Clone, Debug, Default)]
+pub struct Moments(pub Option<std::sync::Arc<dyn Script>>);
+
+#[cfg(not(feature = "moments"))]
+#[expect(clippy::unused_self, reason = "a test build looks")]
+impl Moments {
+    pub(super) const fn halts(self, _: &ObjectKey, _: Moment) -> bool {
+        false
+    }
+
+    pub(super) const fn is_unguarded(self, _: &ObjectKey) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "moments")]
+impl Moments {
+    pub(super) fn halts(&self, workload: &ObjectKey, moment: Moment) -> bool {
+        self.0.as_ref().is_some_and(|script| script.halts(workload, moment))
+    }
+
+    pub(super) fn is_unguarded(&self, workload: &ObjectKey) -> bool {
+        self.0.as_ref().is_some_and(|script| script.is_unguarded(workload))
+    }
+}
