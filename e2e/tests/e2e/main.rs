@@ -80,7 +80,7 @@ fn shared() -> Vec<(&'static str, Shared)> {
         provisioning::room_is_asked_for_and_answered,
         topology::pods_land_where_they_were_placed,
         topology::a_pod_larger_than_its_node_spoils_that_node_alone,
-        topology::a_node_that_goes_is_told,
+        topology::a_node_that_goes_is_told_and_replaced,
         bad_items::bad_items_stop_no_good_one,
         bad_items::a_missing_queue_appears,
         edits::edits_of_a_pending_job,

@@ -111,7 +111,7 @@ pub(crate) async fn pods_land_where_they_were_placed(_: &Cluster, ground: &Groun
     ensure!(found == ["a1", "a2", "a2"], "{found:?}");
 
     ground.submit(job(ground, "waits", 1, REQUIRED)).await?;
-    ground.waits("waits", "TopologyPlacementFailed").await?;
+    ground.waits("waits", "WaitingForQuota").await?;
     ground.objects.delete(Kind::POD, &ground.name, "other", PropagationPolicy::Background).await?;
     ground.runs("waits").await?;
     let found = landed(ground, "waits").await?;
@@ -153,20 +153,22 @@ pub(crate) async fn a_pod_larger_than_its_node_spoils_that_node_alone(
     let (four, two) = (landed(ground, "four").await?, landed(ground, "two").await?);
     ensure!(four == ["b1", "b1", "b2", "b2"] && two == ["a2", "a2"], "{four:?} {two:?}");
     ground.submit(job(ground, "one", 1, REQUIRED)).await?;
-    ground.waits("one", "TopologyPlacementFailed").await?;
+    ground.waits("one", "WaitingForQuota").await?;
     ground.objects.delete(Kind::POD, &ground.name, "huge", PropagationPolicy::Background).await?;
     ground.runs("one").await?;
     ground.finish("four").await
 }
 
-/// A node that is deleted under a Job is named in the status of its Workload.
-pub(crate) async fn a_node_that_goes_is_told(_: &Cluster, ground: &Ground) -> Result<()> {
+/// A node that is deleted under a Job is named in the status of its Workload; the pods get another one in the same rack, and
+/// go there when they are made anew.
+pub(crate) async fn a_node_that_goes_is_told_and_replaced(_: &Cluster, ground: &Ground) -> Result<()> {
     racks(ground).await?;
     let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-    ground.submit(job(ground, "runs", 2, REQUIRED)).await?;
+    ground.submit(job(ground, "runs", 2, REQUIRED).spec("backoffLimit", json!(6))).await?;
     ground.runs("runs").await?;
-    let at = landed(ground, "runs").await?;
-    let fallen = ground.own(at.first().context("no pod")?);
+    let before = landed(ground, "runs").await?;
+    ensure!(before == ["a1", "a1"], "{before:?}");
+    let fallen = ground.own("a1");
     ground.objects.delete(Kind::NODE, "", &fallen, PropagationPolicy::Background).await?;
     eventually("the lost node is named", async || {
         let want = json!([{"name": fallen}]);
@@ -175,12 +177,27 @@ pub(crate) async fn a_node_that_goes_is_told(_: &Cluster, ground: &Ground) -> Re
         Ok(())
     })
     .await?;
-    // Whatever comes of it, no condition disappears on the way.
-    let last = ground.workload("runs").await?;
-    for kind in ["QuotaReserved", "Admitted"] {
-        let known =
-            last["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|c| c["type"] == kind));
-        ensure!(known, "{kind} has gone: {}", last["status"]);
+    eventually("another node is given", async || {
+        let status = &ground.workload("runs").await?["status"];
+        ensure!(status["unhealthyNodes"].is_null(), "{status}");
+        Ok(())
+    })
+    .await?;
+    ground.force_pods_away("runs")?;
+    ground.runs("runs").await?;
+    let after = landed(ground, "runs").await?;
+    ensure!(after == ["a2", "a2"], "{after:?}");
+    // No condition disappears on the way.
+    let mut known: Vec<String> = Vec::new();
+    for revision in history.revisions()? {
+        let kinds: Vec<String> = revision["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|condition| text(condition, "/type").to_owned())
+            .collect();
+        ensure!(known.iter().all(|kind| kinds.contains(kind)), "{known:?} became {kinds:?}");
+        known = kinds;
     }
-    Ok(())
+    ground.finish("runs").await
 }

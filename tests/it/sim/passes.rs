@@ -11,7 +11,7 @@ use sluice::state::{Gates, Kind, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOSTS: usize = 4;
-const CPU_OF_HOST: i32 = 2;
+const CPU_OF_HOST: i32 = 3;
 const HOST: &str = "kubernetes.io/hostname";
 
 /// Two racks of two hosts. Queue `a` learns its places when a check of somebody else's is ready, queue `b` at once.
@@ -149,7 +149,9 @@ fn passes(history: &[Value]) -> Result<(u32, u32), String> {
 
 /// The controller of the check answers, and nodes fail.
 fn others(world: &mut World, kind: u32) {
-    let stands = |w: &&Value| kind / 7 != 1 || !hosts(w).is_empty();
+    mend(world);
+    let runs = |w: &Value| condition(w, "Admitted") == Some("True") && condition(w, "Finished").is_none();
+    let stands = |w: &&Value| kind / 7 != 1 || (runs(w) && !hosts(w).is_empty());
     let keys: Vec<_> = world.server.all(Kind::Workload).filter(stands).map(key_of).collect();
     let count = u32::try_from(keys.len()).unwrap();
     if count == 0 {
@@ -161,13 +163,13 @@ fn others(world: &mut World, kind: u32) {
     match kind {
         0..=5 => answer(world, &key, "Ready"),
         6 => answer(world, &key, "Retry"),
-        7..=13 => {
+        // One at a time, so that there is room for those who stood there.
+        7..=13 if world.server.all(Kind::Node).all(|node| condition(node, "Ready") == Some("True")) => {
             if let Some(host) = hosts(&workload).into_keys().next() {
-                world.server.edit(Kind::Workload, &key, |w| {
-                    w["status"]["unhealthyNodes"] = json!([{"name": host}]);
-                });
+                ready(world, &ObjectKey::cluster(&host), "Unknown");
             }
         }
+        7..=13 => {}
         14 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false)),
         15 => world.server.delete(Kind::Workload, &key, now),
         16 => {
@@ -193,6 +195,23 @@ fn answer(world: &mut World, key: &ObjectKey, state: &str) {
             }
         }
     });
+}
+
+fn ready(world: &mut World, node: &ObjectKey, status: &str) {
+    world.server.edit(Kind::Node, node, |node| node["status"]["conditions"][0]["status"] = json!(status));
+}
+
+/// Nodes on which nobody stands any more come back.
+fn mend(world: &mut World) {
+    let live = |w: &&Value| {
+        condition(w, "QuotaReserved") == Some("True") && condition(w, "Finished") != Some("True")
+    };
+    let used: BTreeSet<String> =
+        world.server.all(Kind::Workload).filter(live).flat_map(hosts).map(|(host, _)| host).collect();
+    let nodes: Vec<_> = world.server.all(Kind::Node).map(key_of).collect();
+    for node in nodes.iter().filter(|node| !used.contains(&*node.name)) {
+        ready(world, node, "True");
+    }
 }
 
 fn drain(world: &mut World, policy: &str) {
@@ -233,6 +252,7 @@ fn run(seed: u64, faults: Faults) -> (u32, u32) {
         for key in &keys {
             answer(&mut world, key, "Ready");
         }
+        mend(&mut world);
         world.settle(400)
     });
     let left: Vec<&Value> =
