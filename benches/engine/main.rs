@@ -1,5 +1,5 @@
 //! Figures of the engine: memory of a pending workload, one cycle of a busy cluster, one event and the time from an event
-//! to its decision at growing numbers of pending workloads, and the search for victims.
+//! to its decision at growing numbers of pending workloads, the search for victims, and recorded scenarios.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -7,6 +7,7 @@ mod cycle;
 mod event;
 mod memory;
 mod preemption;
+mod replay;
 mod world;
 
 use criterion::{criterion_group, criterion_main};
@@ -17,6 +18,8 @@ criterion_group!(
     cycle::cycle,
     event::event,
     event::decision,
-    preemption::preemption
+    preemption::preemption,
+    preemption::crowded,
+    replay::scenarios
 );
 criterion_main!(benches);

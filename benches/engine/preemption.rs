@@ -1,13 +1,14 @@
-//! The search for victims. The preemptor's gate is closed, so that the search is all that happens and nobody has to go.
+//! The search for victims. The preemptor's gate is closed, so that the search is all that happens and nobody has to go. Beside
+//! it a whole cycle in which every head preempts.
 
-use super::world::{charge, empty, groups};
+use super::world::{charge, empty, groups, settle, workload};
 use criterion::Criterion;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy};
 use sluice::resources::Amount;
-use sluice::scheduler::{ClusterQueue, Engine, EngineSettings, Outcome, PodSet, Workload};
+use sluice::scheduler::{Charge, ClusterQueue, Engine, EngineSettings, Outcome, PodSet, Workload};
 use std::sync::Arc;
 
 /// Queues of one cohort, each with so many holders of one cpu; `owned` is what each of them owns, and the first, which
@@ -76,5 +77,69 @@ pub(crate) fn preemption(c: &mut Criterion) {
             });
         });
     }
+    group.finish();
+}
+
+/// 30 queues in 5 cohorts that are full, with 15,000 workloads waiting that may evict nobody; then a head for every queue that
+/// evicts ten.
+pub(crate) fn crowded(c: &mut Criterion) {
+    let mut engine = empty(EngineSettings::default());
+    for n in 0..30 {
+        let queue = ClusterQueue {
+            cohort: Some(Arc::from(format!("c{}", n % 5))),
+            groups: groups(&["spot"], &["cpu", "memory"], 100),
+            namespace_selector: Some(LabelSelector::default()),
+            preemption: ClusterQueuePreemption {
+                reclaim_within_cohort: Some(ReclaimPolicy::Any),
+                within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
+                ..ClusterQueuePreemption::default()
+            },
+            ..ClusterQueue::default()
+        };
+        engine.set_cluster_queue(&format!("q{n}"), Some(queue));
+    }
+    for n in 0..3_000 {
+        let held = charge(&format!("q{}", n % 30), &["cpu", "memory"], n);
+        engine.charge(&ObjectKey::new("ns", &format!("h{n}")), Charge { priority: 50, ..held });
+    }
+    for n in 0..15_000 {
+        engine.enqueue(workload(n));
+    }
+    settle(&mut engine);
+    let head = |n: usize| Workload { priority: 100, ..workload(15_001 + 10 * n) };
+    let heads: Vec<Workload> = (0..30)
+        .map(|n| Workload {
+            cluster_queue: Arc::from(format!("q{n}")),
+            pod_sets: workload(1).pod_sets,
+            ..head(n)
+        })
+        .collect();
+    let mut group = c.benchmark_group("cycle, 30 queues, 5 cohorts, 15000 pending");
+    group.sample_size(20);
+    group.bench_function("every head evicts ten", |b| {
+        b.iter_custom(|times| {
+            let mut spent = std::time::Duration::ZERO;
+            for _ in 0..times {
+                for head in &heads {
+                    engine.enqueue(head.clone());
+                }
+                let start = std::time::Instant::now();
+                let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
+                spent += start.elapsed();
+                let victims = |outcome: &Outcome| match outcome {
+                    Outcome::Preempting(_, victims) => victims.len(),
+                    _ => 0,
+                };
+                let evicted: usize = decisions.iter().map(|decision| victims(&decision.outcome)).sum();
+                assert_eq!(evicted, 300, "every head evicts ten");
+                for head in &heads {
+                    engine.forget(&head.key);
+                }
+                settle(&mut engine);
+                engine.take_explained(usize::MAX);
+            }
+            spent
+        });
+    });
     group.finish();
 }

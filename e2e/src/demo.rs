@@ -1,6 +1,7 @@
 //! The main job on the screen: Jobs in two levels of queues, who runs, who waits and for what, each claim checked.
 
 use crate::cluster::{Cluster, Options};
+use crate::demo_racks;
 use crate::objects::{Job, Kind, condition, holds, number, text};
 use crate::plane::Plane;
 use crate::wait::eventually;
@@ -9,7 +10,7 @@ use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 use std::time::Instant;
 
-const NAMESPACE: &str = "demo";
+pub(crate) const NAMESPACE: &str = "demo";
 /// Jobs in the order of the table: name, queue, priority class, CPU, memory.
 const JOBS: [(&str, &str, &str, &str, &str); 6] = [
     ("survey", "physics", "low", "3", "2Gi"),
@@ -36,11 +37,17 @@ enum Stand {
 /// Runs the demo; an error says which claim failed.
 pub async fn run() -> Result<()> {
     let begun = Instant::now();
-    println!("Sluice demo: a real control plane on this machine, two levels of queues, six Jobs.\n");
+    println!(
+        "Sluice demo: a real control plane on this machine, two levels of queues, two racks, eight Jobs.\n"
+    );
     println!("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK and sluice");
     let cluster = Cluster::start(&Options::default(), &Plane::own_folder()).await?;
     println!("  ready after {:.1} s, on {}\n", begun.elapsed().as_secs_f64(), cluster.plane.server());
-    let outcome = story(&cluster).await;
+    let outcome = async {
+        story(&cluster).await?;
+        demo_racks::story(&cluster).await
+    }
+    .await;
     if outcome.is_err() {
         println!("\nwhat sluice logged last:\n{}", crate::process::tail(cluster.manager()?.log(), 20));
     }
@@ -116,7 +123,7 @@ async fn story(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn chapter(title: &str) {
+pub(crate) fn chapter(title: &str) {
     println!("{title}");
 }
 
@@ -128,12 +135,16 @@ fn submit(cluster: &Cluster, names: &str) -> Result<()> {
             bail!("no Job {name}")
         };
         let job = Job::new(NAMESPACE, name, queue, &[("cpu", cpu), ("memory", memory)]).priority(class);
-        let mut body = job.body().clone();
-        body["apiVersion"] = "batch/v1".into();
-        body["kind"] = "Job".into();
-        cluster.kubectl.run_with(&["create", "-f", "-"], &body.to_string())?;
+        create(cluster, &job)?;
     }
     Ok(())
+}
+
+pub(crate) fn create(cluster: &Cluster, job: &Job) -> Result<()> {
+    let mut body = job.body().clone();
+    body["apiVersion"] = "batch/v1".into();
+    body["kind"] = "Job".into();
+    cluster.kubectl.run_with(&["create", "-f", "-"], &body.to_string()).map(drop)
 }
 
 /// Lets a Job's pods succeed: KWOK ends a pod when the time that this annotation names has passed.
@@ -157,7 +168,7 @@ async fn check(cluster: &Cluster, claims: &[(&str, Stand)]) -> Result<()> {
     table(cluster).await
 }
 
-async fn workload(cluster: &Cluster, job: &Value) -> Result<Option<Value>> {
+pub(crate) async fn workload(cluster: &Cluster, job: &Value) -> Result<Option<Value>> {
     let selector = format!("kueue.x-k8s.io/job-uid={}", text(job, "/metadata/uid"));
     Ok(cluster.objects.list(Kind::WORKLOAD, NAMESPACE, &selector).await?.into_iter().next())
 }

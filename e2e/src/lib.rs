@@ -19,6 +19,7 @@ pub mod conformance;
 pub mod decisions;
 pub mod definitions;
 pub mod demo;
+mod demo_racks;
 pub mod install;
 pub mod kubeconfig;
 pub mod kubectl;

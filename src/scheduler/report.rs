@@ -1,7 +1,9 @@
 //! What the engine answers to status, metrics, visibility and users.
 
+use super::assign::Judgement;
 use super::config::Charge;
 use super::engine::Engine;
+use super::fit::Mode;
 use crate::api::ObjectKey;
 use crate::queue::{PendingCounts, Verdict, Workload};
 use crate::quota::{FlavorResource, Layer, NodeRef, NodeUsage};
@@ -14,6 +16,25 @@ impl Engine {
     pub fn verdict(&self, key: &ObjectKey) -> Option<&Verdict> {
         let queue = &self.pending.workload(key)?.cluster_queue;
         self.closed.get(queue).or_else(|| self.pending.verdict(key).map(|verdict| &**verdict))
+    }
+
+    /// The verdict as it would be given now: since the workload was judged, other things may have come into its way, and
+    /// other amounts be free, without letting it in. Nothing is changed by asking.
+    pub fn explained(&mut self, key: &ObjectKey) -> Option<Verdict> {
+        let known = self.verdict(key)?.clone();
+        let workload = self.pending.workload(key).filter(|_| !known.blockers.is_empty());
+        let Some(workload) = workload.filter(|_| !self.earmarks.contains_key(key)).cloned() else {
+            return Some(known);
+        };
+        let judged = self.judge(&workload.cluster_queue, &workload, None, None);
+        let short = judged.filter(|(plan, targets)| plan.judgement.mode != Mode::Fit && targets.is_empty());
+        Some(short.map_or_else(
+            || known.clone(),
+            |(plan, _)| {
+                let Judgement { reason, blockers, .. } = plan.judgement;
+                Verdict { reason, blockers, text: Arc::clone(&known.text) }
+            },
+        ))
     }
 
     /// Up to `limit` workloads that wait for the same reason as a head that was judged, or that joined it later; each is

@@ -10,6 +10,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::Admission;
 use crate::quota::NodeRef;
+use crate::scheduler::Verdict;
 use crate::state::Kind;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -175,7 +176,8 @@ pub struct Usage {
 
 impl Simulation {
     /// What has come of everything so far.
-    pub fn report(&self) -> Report {
+    pub fn report(&mut self) -> Report {
+        let verdicts = self.verdicts();
         let workloads: Vec<&Value> = self.server.all(Kind::Workload).collect();
         let mut problems = self.intake.problems.clone();
         problems.extend(self.state.unreadable_objects().map(|(key, reason)| Problem {
@@ -207,7 +209,7 @@ impl Simulation {
         let holds = |state: &str| !matches!(state, "finished" | "pending");
         report.admitted = those(holds).map(|w| self.holder(w)).collect();
         report.preempted = self.preempted();
-        report.pending = self.pending(those(|state| state == "pending"));
+        report.pending = self.pending(those(|state| state == "pending"), &verdicts);
         for ((kind, key), note) in &self.warnings {
             let object = if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() };
             report.warnings.insert(format!("{} {object}", kind.resource().kind), note.clone());
@@ -262,7 +264,19 @@ impl Simulation {
             .collect()
     }
 
-    fn pending<'a>(&self, workloads: impl Iterator<Item = &'a Value>) -> Vec<PendingRow> {
+    /// What the scheduler says now of those that wait.
+    fn verdicts(&mut self) -> BTreeMap<ObjectKey, Verdict> {
+        let waiting: Vec<ObjectKey> =
+            self.server.all(Kind::Workload).filter(|w| state_of(w) == "pending").map(key_of).collect();
+        let told = |key: ObjectKey| self.state.engine_mut().explained(&key).map(|verdict| (key, verdict));
+        waiting.into_iter().filter_map(told).collect()
+    }
+
+    fn pending<'a>(
+        &self,
+        workloads: impl Iterator<Item = &'a Value>,
+        verdicts: &BTreeMap<ObjectKey, Verdict>,
+    ) -> Vec<PendingRow> {
         let engine = self.state.engine();
         let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
         let mut places = BTreeMap::new();
@@ -276,7 +290,7 @@ impl Simulation {
             let key = key_of(object);
             let place = places.get(&key);
             let queue = self.cluster_queue_of(object);
-            let verdict = engine.verdict(&key).map(|verdict| explain(verdict, &queue, engine));
+            let verdict = verdicts.get(&key).map(|verdict| explain(verdict, &queue, engine));
             let created = text(object, "/metadata/creationTimestamp");
             rows.push(PendingRow {
                 who: Subject::of(object),

@@ -193,7 +193,9 @@ async fn bodies_have_a_limit() {
         }
     }
     let answer = read(&mut stream).await;
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
+    // A client that needs longer than a body may take is told so.
+    let refused = ["HTTP/1.1 413", "HTTP/1.1 408"].iter().any(|status| answer.starts_with(status));
+    assert!(answer.is_empty() || refused, "{answer}");
     // Just within the limit, and no JSON at all.
     let mut padded = br#"{"request":{"uid":"big"}}"#.to_vec();
     padded.resize(BODY_LIMIT, b' ');

@@ -59,7 +59,7 @@ fn flavor() -> Value {
     json!({"apiVersion": OURS, "kind": "ResourceFlavor", "metadata": {"name": "f"}})
 }
 
-fn report(simulation: &Simulation) -> Value {
+fn report(simulation: &mut Simulation) -> Value {
     serde_json::to_value(simulation.report()).unwrap()
 }
 
@@ -85,7 +85,7 @@ fn jobs_run_one_after_the_other_in_virtual_time() {
         let mut simulation = empty();
         simulation.add(manifests(&objects));
         simulation.run(until);
-        report(&simulation)
+        report(&mut simulation)
     };
     let end = run(Until::Settled);
     assert_eq!(
@@ -124,7 +124,7 @@ fn the_default_run_time_is_for_those_that_have_none() {
         Simulation::new(Options { run_for: Some(SignedDuration::from_secs(60)), ..options() }).unwrap();
     simulation.add(manifests(&objects));
     simulation.run(Until::Settled);
-    let end = report(&simulation);
+    let end = report(&mut simulation);
     assert!(history(&end).contains(&"190.0 finished team/waves".to_owned()), "{:?}", history(&end));
 }
 
@@ -137,7 +137,7 @@ fn a_job_that_fails_gives_its_quota_back() {
     let mut simulation = empty();
     simulation.add(manifests(&objects));
     simulation.run(Until::Settled);
-    let end = report(&simulation);
+    let end = report(&mut simulation);
     let reasons: Vec<&Value> = end["timeline"]
         .as_array()
         .unwrap()
@@ -166,13 +166,13 @@ fn victims_take_their_time_and_come_back() {
     simulation.settle();
     simulation.change("more", manifests(&[high]));
     simulation.run(Until::After(SignedDuration::from_secs(10)));
-    let soon = report(&simulation);
+    let soon = report(&mut simulation);
     assert_eq!(soon["preempted"][0]["now"], "evicted");
     assert_eq!(soon["preempted"][0]["by"], "team/high");
     assert_eq!(soon["preempted"][0]["reason"], "InClusterQueue");
     assert_eq!(soon["pending"][0]["reason"], "WaitingForPreemptedWorkloads");
     simulation.run(Until::Settled);
-    let end = report(&simulation);
+    let end = report(&mut simulation);
     assert_eq!(
         history(&end),
         [
@@ -199,7 +199,7 @@ fn changes_reach_what_is_there() {
     let mut simulation = empty();
     simulation.add(manifests(&objects));
     simulation.settle();
-    let before = report(&simulation);
+    let before = report(&mut simulation);
     assert_eq!(before["pending"][0]["reason"], "ExceedsMaxQuota");
     assert_eq!(before["pending"][0]["neverFits"], true);
 
@@ -208,14 +208,14 @@ fn changes_reach_what_is_there() {
     raised["spec"].as_object_mut().unwrap().shift_remove("namespaceSelector");
     simulation.change("raise", manifests(&[raised]));
     simulation.settle();
-    assert_eq!(report(&simulation)["admitted"][0]["job"], "team/large");
+    assert_eq!(report(&mut simulation)["admitted"][0]["job"], "team/large");
 
     // A queue is drained.
     let drained = json!({"apiVersion": OURS, "kind": "ClusterQueue", "metadata": {"name": "q"},
         "spec": {"stopPolicy": "HoldAndDrain"}});
     simulation.change("drain", manifests(&[drained]));
     simulation.settle();
-    let after = report(&simulation);
+    let after = report(&mut simulation);
     assert_eq!(after["admitted"], json!([]));
     assert_eq!(after["pending"][0]["reason"], "Suspended");
     assert_eq!(after["pending"][0]["clusterQueue"], "q");
@@ -225,7 +225,7 @@ fn changes_reach_what_is_there() {
     gone["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
     simulation.change("delete", manifests(&[gone]));
     simulation.settle();
-    let end = report(&simulation);
+    let end = report(&mut simulation);
     assert_eq!((&end["pending"], &end["problems"]), (&json!([]), &json!([])));
 }
 
@@ -240,7 +240,7 @@ fn who_waits_is_told_why_with_numbers() {
     simulation
         .change("more", manifests(&[job("waits", "q", 2, &json!({})), job("behind", "q", 2, &json!({}))]));
     simulation.settle();
-    let end = report(&simulation);
+    let end = report(&mut simulation);
     let row = &end["pending"][0];
     let obstacle = json!({"kind": "inUse", "podSet": "main", "flavor": "f", "resource": "cpu", "node": "Cohort/c",
         "need": "2", "have": "1", "limit": "4", "text": row["obstacles"][0]["text"]});
@@ -272,7 +272,7 @@ fn who_was_not_looked_at_says_so() {
         simulation.change(name, manifests(&[job(name, "q", pods, &json!({}))]));
     }
     simulation.settle();
-    let end = report(&simulation);
+    let end = report(&mut simulation);
     let told = |at: usize| (end["pending"][at]["job"].clone(), end["pending"][at]["reason"].clone());
     assert_eq!(told(0), (json!("team/large"), json!("WaitingForQuota")));
     assert_eq!(told(1), (json!("team/small"), json!("PendingEvaluation")));
@@ -286,7 +286,7 @@ fn what_no_queue_holds_is_told_of() {
     let mut simulation = empty();
     simulation.add(manifests(&[free]));
     simulation.settle();
-    let end = report(&simulation);
+    let end = report(&mut simulation);
     assert_eq!(end["unqueued"], json!(["Job team/free"]));
     assert_eq!(end["timeline"], json!([]));
 }
@@ -300,7 +300,7 @@ fn queues_are_told_with_what_they_borrow() {
     let mut simulation = empty();
     simulation.add(manifests(&objects));
     simulation.settle();
-    let end = report(&simulation);
+    let end = report(&mut simulation);
     let usage = json!([{"flavor": "f", "resource": "cpu", "nominal": "2", "used": "3", "borrowed": "1"}]);
     assert_eq!(end["queues"][0]["usage"], usage);
     // One of the four that the cohort could lend.
@@ -335,10 +335,10 @@ fn pods_of_a_bare_workload_are_ready() {
     let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
     simulation.add(manifests(&objects));
     simulation.run(Until::After(SignedDuration::from_mins(1)));
-    let ready = &report(&simulation)["admitted"][0]["conditions"]["PodsReady"];
+    let ready = &report(&mut simulation)["admitted"][0]["conditions"]["PodsReady"];
     assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("Started")));
     simulation.run(Until::After(SignedDuration::from_hours(10)));
-    assert_eq!(history(&report(&simulation)), ["0.0 admitted team/long", "7200.0 finished team/long"]);
+    assert_eq!(history(&report(&mut simulation)), ["0.0 admitted team/long", "7200.0 finished team/long"]);
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn pods_take_their_time_to_be_ready() {
     simulation.add(manifests(&objects));
     let mut ready = |minutes: i64| {
         simulation.run(Until::After(SignedDuration::from_mins(minutes)));
-        let rows = report(&simulation)["admitted"].as_array().unwrap().clone();
+        let rows = report(&mut simulation)["admitted"].as_array().unwrap().clone();
         let said = |row: &Value| (row["conditions"]["PodsReady"]["status"].clone(), row["endsAt"].clone());
         rows.iter().map(said).collect::<Vec<_>>()
     };
@@ -371,7 +371,7 @@ fn what_is_evicted_for_ever_is_given_up() {
         let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
         simulation.add(manifests(&objects));
         simulation.run(Until::Settled);
-        let end = report(&simulation);
+        let end = report(&mut simulation);
         assert_eq!((&end["ending"]["settled"], &end["ending"]["endless"]), (&json!(false), &json!(true)));
         let evictions = history(&end).iter().filter(|entry| entry.contains("evicted")).count();
         assert!((100..200).contains(&evictions), "{evictions}");
@@ -381,7 +381,7 @@ fn what_is_evicted_for_ever_is_given_up() {
         let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
         simulation.add(manifests(&objects));
         simulation.run(Until::After(SignedDuration::from_hours(24 * 60)));
-        let end = report(&simulation);
+        let end = report(&mut simulation);
         assert_eq!(end["ending"], json!({"seconds": 5_184_000.0, "settled": false, "endless": false}));
     }
 }

@@ -14,7 +14,7 @@ const RACK: &str = "example.com/rack";
 const HOST: &str = "kubernetes.io/hostname";
 
 /// Makes the topology and its nodes.
-pub async fn make(objects: &Objects) -> Result<()> {
+pub(super) async fn make(objects: &Objects) -> Result<()> {
     let levels = [BLOCK, RACK, HOST].map(|label| json!({"nodeLabel": label}));
     let topology = json!({"metadata": {"name": TOPOLOGY}, "spec": {"levels": levels}});
     objects.create(Kind::TOPOLOGY, &topology).await?;
@@ -33,12 +33,12 @@ pub async fn make(objects: &Objects) -> Result<()> {
 }
 
 /// The flavor of these nodes.
-pub fn flavor() -> Value {
+pub(super) fn flavor() -> Value {
     json!({"nodeLabels": {BLOCK: "b"}, "topologyName": TOPOLOGY})
 }
 
 /// A third must be on one rack, a third would like to be, and a third is spread evenly in slices of two pods per host.
-pub fn request(number: usize) -> Value {
+pub(super) fn request(number: usize) -> Value {
     match number % 3 {
         0 => json!({"required": RACK}),
         1 => json!({"preferred": RACK}),
@@ -47,7 +47,7 @@ pub fn request(number: usize) -> Value {
 }
 
 /// An assignment of all pods to one host.
-pub fn assignment(pods: u32) -> Value {
+pub(super) fn assignment(pods: u32) -> Value {
     json!({"levels": [HOST], "slices": [{
         "domainCount": 1, "valuesPerLevel": [{"universal": name(0, 0)}], "podCounts": {"universal": pods},
     }]})

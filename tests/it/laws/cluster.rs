@@ -4,11 +4,10 @@
 use super::plain::{Amounts, Node, PAIRS, Plain, Quota};
 use super::world::{COHORTS, FLAVORS, QUEUES, RESOURCES, cohort, key, limits, pods, queue, workload};
 use jiff::{SignedDuration, Timestamp};
-use proptest::prelude::*;
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::{
-    BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, FlavorFungibility, FungibilityPolicy,
-    FungibilityPreference, QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy,
+    BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, FlavorFungibility, QueueingStrategy,
+    ReclaimPolicy, WithinClusterQueuePolicy,
 };
 use sluice::quota::{FlavorQuotas, ResourceGroup};
 use sluice::resources::Amount;
@@ -30,14 +29,14 @@ pub(super) struct Rules {
     pub(super) reclaim: ReclaimPolicy,
     /// Highest priority that it may evict while it borrows, if any; the largest number stands for no threshold.
     pub(super) borrow: Option<i32>,
-    fungibility: FlavorFungibility,
+    pub(super) fungibility: FlavorFungibility,
 }
 
 /// What is configured of a node; quotas by flavor and resource.
 #[derive(Clone)]
 pub(super) struct Spec {
-    parent: Option<usize>,
-    flavors: Vec<[Quota; 2]>,
+    pub(super) parent: Option<usize>,
+    pub(super) flavors: Vec<[Quota; 2]>,
     pub(super) weight: f64,
     pub(super) rules: Rules,
 }
@@ -45,13 +44,13 @@ pub(super) struct Spec {
 /// What a workload asks for.
 #[derive(Clone)]
 pub(super) struct Wanted {
-    at: usize,
-    queue: usize,
-    priority: i64,
-    second: i64,
-    count: i32,
-    each: [i64; 2],
-    partial: bool,
+    pub(super) at: usize,
+    pub(super) queue: usize,
+    pub(super) priority: i64,
+    pub(super) second: i64,
+    pub(super) count: i32,
+    pub(super) each: [i64; 2],
+    pub(super) partial: bool,
 }
 
 /// What happens.
@@ -357,113 +356,4 @@ impl Wanted {
         set.min_count = self.partial.then_some(1);
         workload(&format!("w{}", self.at), QUEUES[self.queue], self.priority, self.second, vec![set])
     }
-}
-
-fn quota(most: i128) -> impl Strategy<Value = Quota> {
-    let limit = || proptest::option::weighted(0.3, 0..most);
-    (0..most, limit(), limit()).prop_map(|(nominal, borrowing, lending)| Quota {
-        nominal,
-        borrowing,
-        lending,
-    })
-}
-
-fn rules() -> impl Strategy<Value = Rules> {
-    let within = prop::sample::select(vec![
-        WithinClusterQueuePolicy::Never,
-        WithinClusterQueuePolicy::LowerPriority,
-        WithinClusterQueuePolicy::LowerOrNewerEqualPriority,
-    ]);
-    let reclaim =
-        prop::sample::select(vec![ReclaimPolicy::Never, ReclaimPolicy::LowerPriority, ReclaimPolicy::Any]);
-    let borrow = proptest::option::weighted(0.4, prop_oneof![Just(i32::MAX), 0..4_i32]);
-    let policy = || {
-        proptest::option::weighted(
-            0.5,
-            prop::sample::select(vec![FungibilityPolicy::MayStopSearch, FungibilityPolicy::TryNextFlavor]),
-        )
-    };
-    let preference = proptest::option::weighted(0.4, Just(FungibilityPreference::PreemptionOverBorrowing));
-    (prop::bool::weighted(0.25), within, reclaim, borrow, policy(), policy(), preference).prop_map(
-        |(strict, within, reclaim, borrow, when_can_borrow, when_can_preempt, preference)| Rules {
-            strict,
-            within,
-            reclaim,
-            borrow: borrow.filter(|_| reclaim != ReclaimPolicy::Never),
-            fungibility: FlavorFungibility { when_can_borrow, when_can_preempt, preference },
-        },
-    )
-}
-
-fn spec(parents: std::ops::Range<usize>, most: i128) -> impl Strategy<Value = Spec> {
-    let parent = if parents.is_empty() {
-        Just(None).boxed()
-    } else {
-        proptest::option::weighted(0.9, parents).boxed()
-    };
-    let flavors = prop::collection::vec((quota(most), quota(most)).prop_map(|(a, b)| [a, b]), 0..=2);
-    let weight = prop::sample::select(vec![0.0, 0.5, 1.0, 1.0, 1.0, 2.0, 4.0]);
-    (parent, flavors, weight, rules()).prop_map(|(parent, flavors, weight, rules)| Spec {
-        parent,
-        flavors,
-        weight,
-        rules,
-    })
-}
-
-/// Cohorts own little, so that queues lend and borrow.
-fn cohort_spec(at: usize) -> impl Strategy<Value = Spec> {
-    spec(at.saturating_sub(2)..at, 5)
-}
-
-fn queue_spec() -> impl Strategy<Value = Spec> {
-    spec(0..COHORTS.len(), 12)
-}
-
-fn wanted() -> impl Strategy<Value = Wanted> {
-    let each = (0..6_i64, 0..4_i64).prop_map(|(cpu, gpu)| [cpu, gpu]);
-    (0..NAMES, 0..QUEUES.len(), 0..4_i64, 0..6_i64, 1..4_i32, each, prop::bool::weighted(0.2)).prop_map(
-        |(at, queue, priority, second, count, each, partial)| Wanted {
-            at,
-            queue,
-            priority,
-            second,
-            count,
-            each,
-            partial,
-        },
-    )
-}
-
-/// Configuration of a whole tree to depth 6, as the first events of a history.
-pub(super) fn start() -> impl Strategy<Value = Vec<Event>> {
-    let cohorts: Vec<_> = (0..COHORTS.len())
-        .map(|at| cohort_spec(at).prop_map(move |spec| Event::Cohort(at, Some(spec))))
-        .collect();
-    let queues: Vec<_> =
-        (0..QUEUES.len()).map(|at| queue_spec().prop_map(move |spec| Event::Queue(at, Some(spec)))).collect();
-    (cohorts, queues).prop_map(|(cohorts, queues)| cohorts.into_iter().chain(queues).collect())
-}
-
-fn config_event() -> impl Strategy<Value = Event> {
-    let cohort = (0..COHORTS.len()).prop_flat_map(|at| {
-        proptest::option::weighted(0.8, cohort_spec(at)).prop_map(move |spec| Event::Cohort(at, spec))
-    });
-    let queue = (0..QUEUES.len(), proptest::option::weighted(0.8, queue_spec()));
-    prop_oneof![cohort, queue.prop_map(|(at, spec)| Event::Queue(at, spec))]
-}
-
-/// Any event; configuration changes as often as said.
-pub(super) fn event(config: u32) -> impl Strategy<Value = Event> {
-    prop_oneof![
-        config => config_event(),
-        12 => wanted().prop_map(Event::Create),
-        1 => (0..NAMES).prop_map(Event::Delete),
-        3 => (0..NAMES).prop_map(Event::Finish),
-        1 => (0..NAMES).prop_map(Event::Shrink),
-        1 => (0..NAMES).prop_map(Event::Fail),
-        4 => (0..NAMES).prop_map(Event::End),
-        1 => (1..2400_i64).prop_map(Event::Tick),
-        14 => Just(Event::Cycle),
-    ]
 }

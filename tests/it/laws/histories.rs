@@ -1,6 +1,7 @@
 //! Long histories of everything that happens to a cluster: I1, I2, I3, I7, I8, I10, I11, I18, I19, I20, I25.
 
-use super::cluster::{Cluster, Event, event, pair, settings, start};
+use super::cluster::{Cluster, Event, pair, settings};
+use super::draws::{event, start};
 use super::plain::{PAIRS, node_of};
 use super::turns::cycle;
 use super::world::{COHORTS, QUEUES, config, key};
@@ -107,7 +108,35 @@ fn at_rest(cluster: &mut Cluster) -> TestCaseResult {
         prop_assert!(judged || !open || strict, "I25: {} waits without a word", name);
     }
     same_usage(cluster)?;
+    everyone_told(cluster)?;
     nobody_overlooked(cluster)
+}
+
+/// I25: what everybody is told on reading, figures included, is what an engine would say that has seen nothing but the present
+/// state.
+fn everyone_told(cluster: &mut Cluster) -> TestCaseResult {
+    let mut fresh = cluster.afresh();
+    let waiting = cluster.waiting();
+    for name in &waiting {
+        fresh.engine.enqueue(cluster.wanted[name].clone());
+    }
+    for _ in 0..60 {
+        if !fresh.engine.has_work() {
+            break;
+        }
+        let moves = |outcome: &Outcome| matches!(outcome, Outcome::Admitted(_) | Outcome::Preempting(..));
+        if fresh.engine.cycle(fresh.now).iter().any(|decision| moves(&decision.outcome)) {
+            // It knows nothing of who was evicted for whom, and may try that again.
+            return Ok(());
+        }
+    }
+    for name in waiting {
+        let told = cluster.engine.explained(&key(&name));
+        if let Some(wanted) = fresh.engine.verdict(&key(&name)) {
+            prop_assert_eq!(told.as_ref(), Some(wanted), "I25: what {} is told", name);
+        }
+    }
+    Ok(())
 }
 
 /// I8: each of those that wait is put into an engine that has seen nothing but the present state, beside the first of every

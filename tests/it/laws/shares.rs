@@ -1,0 +1,278 @@
+//! Dominant shares in exact fractions, and the tournament held over them by comparing everybody: I1, I9, I18.
+//!
+//! Weights are powers of two here, so that the engine's floating-point shares are equal where the fractions are.
+
+use super::cluster::settings;
+use super::plain::{Amounts, Figures, PAIRS, Plain, Quota, node_of};
+use super::world::{COHORTS, QUEUES, RESOURCES, charge, cohort, config, key, limits, pods, queue, workload};
+use jiff::Timestamp;
+use proptest::prelude::*;
+use sluice::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy};
+use sluice::quota::{FlavorQuotas, ResourceGroup};
+use sluice::scheduler::{ClusterQueue, Cohort, Engine, Flavor, NodeRef, Outcome};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Weights, and twice the weight as a whole number.
+const WEIGHTS: [(f64, i128); 5] = [(0.0, 0), (0.5, 1), (1.0, 2), (2.0, 4), (4.0, 8)];
+
+/// One that waits: amounts of each resource, none where it does not ask.
+#[derive(Clone, Debug)]
+struct Asker {
+    requests: [Option<i64>; 2],
+    priority: i64,
+    since: i64,
+}
+
+#[derive(Clone, Debug)]
+struct World {
+    parents: Vec<Option<usize>>,
+    quotas: Vec<[Quota; 2]>,
+    weights: Vec<usize>,
+    held: Vec<(usize, [i64; 2])>,
+    /// By queue.
+    askers: Vec<Option<Asker>>,
+}
+
+/// A share as a fraction of whole numbers.
+#[derive(Clone, Copy, Debug)]
+enum Share {
+    Of(i128, i128),
+    /// Of a node without weight, by what it would be with one.
+    Boundless(i128, i128),
+}
+
+impl Share {
+    fn compare(self, other: Self) -> Ordering {
+        match (self, other) {
+            (Self::Of(a, b), Self::Of(c, d)) | (Self::Boundless(a, b), Self::Boundless(c, d)) => {
+                (a * d).cmp(&(c * b))
+            }
+            (Self::Of(..), Self::Boundless(..)) => Ordering::Less,
+            (Self::Boundless(..), Self::Of(..)) => Ordering::Greater,
+        }
+    }
+
+    fn shown(self) -> i64 {
+        match self {
+            Self::Of(a, b) => i64::try_from((a + b - 1).div_euclid(b)).unwrap(),
+            Self::Boundless(..) => i64::MAX,
+        }
+    }
+}
+
+fn widened(amounts: [i64; 2]) -> Amounts {
+    let mut wide = [0; PAIRS];
+    wide[0] = i128::from(amounts[0]);
+    wide[1] = i128::from(amounts[1]);
+    wide
+}
+
+impl Asker {
+    fn amounts(&self) -> Amounts {
+        widened(self.requests.map(Option::unwrap_or_default))
+    }
+}
+
+impl World {
+    fn plain(&self) -> Plain {
+        let mut plain = Plain::new();
+        for (at, node) in plain.nodes.iter_mut().enumerate() {
+            node.parent = self.parents[at];
+            node.quotas[..2].copy_from_slice(&self.quotas[at]);
+        }
+        plain
+    }
+
+    fn share(&self, plain: &Plain, sums: &Figures, node: usize) -> Share {
+        let Some(up) = self.parents[node] else {
+            return Share::Of(0, 1);
+        };
+        let mut most = (0, 1);
+        for pair in 0..RESOURCES.len() {
+            let borrowed = (sums.usage[node][pair] - sums.subtree[node][pair]).max(0);
+            let lendable = potential(plain, sums, up, pair);
+            if lendable > 0 && borrowed * most.1 > most.0 * lendable {
+                most = (borrowed, lendable);
+            }
+        }
+        let twice = WEIGHTS[self.weights[node]].1;
+        match (most.0, twice) {
+            (0, _) => Share::Of(0, 1),
+            (borrowed, 0) => Share::Boundless(borrowed * 1000, most.1),
+            (borrowed, twice) => Share::Of(borrowed * 2000, most.1 * twice),
+        }
+    }
+
+    fn engine(&self) -> Engine {
+        let mut engine = Engine::new(settings(Some(vec![])));
+        engine.set_flavor("red", Some(Flavor::default()));
+        engine.set_namespace("ns", Some(BTreeMap::new()));
+        let small = |amount: i128| i64::try_from(amount).unwrap();
+        let groups = |at: usize| {
+            let quota = |(name, quota): (&&str, &Quota)| {
+                let Quota { nominal, borrowing, lending } = *quota;
+                let limits = limits(small(nominal), borrowing.map(small), lending.map(small));
+                (Arc::from(*name), limits)
+            };
+            let limits = RESOURCES.iter().zip(&self.quotas[at]).map(quota).collect();
+            vec![ResourceGroup::of(vec![FlavorQuotas { name: Arc::from("red"), limits }])]
+        };
+        let parent = |at: usize| self.parents[at].map(|up| COHORTS[up]);
+        let weight = |at: usize| Some(WEIGHTS[self.weights[at]].0);
+        for (at, name) in COHORTS.iter().enumerate() {
+            engine.set_cohort(name, Some(Cohort { weight: weight(at), ..cohort(parent(at), groups(at)) }));
+        }
+        let preemption = ClusterQueuePreemption {
+            within_cluster_queue: Some(WithinClusterQueuePolicy::Never),
+            reclaim_within_cohort: Some(ReclaimPolicy::Never),
+            ..ClusterQueuePreemption::default()
+        };
+        for (at, name) in QUEUES.iter().enumerate() {
+            let (weight, preemption) = (weight(node_of(at)), preemption.clone());
+            let plain = queue(parent(node_of(at)), groups(node_of(at)));
+            engine.set_cluster_queue(name, Some(ClusterQueue { weight, preemption, ..plain }));
+        }
+        for (at, (queue, [cpu, gpu])) in self.held.iter().enumerate() {
+            let usage = [("red", "cpu", *cpu), ("red", "gpu", *gpu)];
+            engine.charge(&key(&format!("h{at}")), charge(QUEUES[*queue], &usage));
+        }
+        engine
+    }
+
+    fn sums(&self, plain: &Plain, more: &[(usize, Amounts)]) -> Figures {
+        let held: Vec<(usize, Amounts)> =
+            self.held.iter().map(|(queue, held)| (*queue, widened(*held))).collect();
+        plain.figures(held.iter().chain(more).map(|(queue, amounts)| (*queue, amounts)))
+    }
+
+    /// The queue below a node whose head goes first, everybody compared with everybody.
+    fn first(&self, plain: &Plain, given: &[(usize, Amounts)], left: &[usize], node: usize) -> Option<usize> {
+        if node >= COHORTS.len() {
+            return left.iter().copied().find(|queue| node_of(*queue) == node);
+        }
+        let children = (0..self.parents.len()).filter(|child| self.parents[*child] == Some(node));
+        let winners = children.filter_map(|child| Some((child, self.first(plain, given, left, child)?)));
+        let compare = |a: &(usize, usize), b: &(usize, usize)| {
+            let standing = |(child, queue): &(usize, usize)| {
+                let asker = self.askers[*queue].as_ref().unwrap();
+                let mut with = given.to_vec();
+                with.push((*queue, asker.amounts()));
+                let sums = self.sums(plain, &with);
+                let over = |pair: usize| sums.usage[*child][pair] > sums.subtree[*child][pair];
+                let borrows = (0..RESOURCES.len()).any(|pair| asker.requests[pair].is_some() && over(pair));
+                let last = (Reverse(asker.priority), asker.since, *queue);
+                (borrows, self.share(plain, &sums, *child), last)
+            };
+            let (a, b) = (standing(a), standing(b));
+            a.0.cmp(&b.0).then_with(|| a.1.compare(b.1)).then_with(|| a.2.cmp(&b.2))
+        };
+        winners.min_by(compare).map(|(_, queue)| queue)
+    }
+
+    /// Heads in the order of their turns, and whether each is admitted.
+    fn turns(&self, plain: &Plain, mut left: Vec<usize>) -> Vec<(usize, bool)> {
+        let (mut given, mut turns) = (Vec::new(), Vec::new());
+        while let Some(first) = left.first() {
+            let root = *plain.path(*first).last().unwrap();
+            let queue = self.first(plain, &given, &left, root).unwrap();
+            let wanted = self.askers[queue].as_ref().unwrap().amounts();
+            let fits = plain.fits(&self.sums(plain, &given), queue, &wanted);
+            if fits {
+                given.push((queue, wanted));
+            }
+            left.retain(|other| *other != queue);
+            turns.push((queue, fits));
+        }
+        turns
+    }
+}
+
+fn potential(plain: &Plain, sums: &Figures, at: usize, pair: usize) -> i128 {
+    let Some(up) = plain.nodes[at].parent else {
+        return sums.subtree[at][pair];
+    };
+    let most = sums.local[at][pair] + potential(plain, sums, up, pair);
+    let limit = plain.nodes[at].quotas[pair].borrowing;
+    limit.map_or(most, |limit| most.min(sums.subtree[at][pair] + limit))
+}
+
+fn quota(most: i128) -> impl Strategy<Value = Quota> {
+    let limit = || proptest::option::weighted(0.2, 0..most);
+    (0..most, limit(), limit()).prop_map(|(nominal, borrowing, lending)| Quota {
+        nominal,
+        borrowing,
+        lending,
+    })
+}
+
+fn world() -> impl Strategy<Value = World> {
+    let parent = |at: usize| if at == 0 { Just(None).boxed() } else { (0..at).prop_map(Some).boxed() };
+    let cohorts: Vec<_> = (0..COHORTS.len()).map(parent).collect();
+    let queues = prop::collection::vec(proptest::option::weighted(0.9, 0..COHORTS.len()), QUEUES.len());
+    let of = |most, number| prop::collection::vec([quota(most), quota(most)], number);
+    let quotas = (of(6, COHORTS.len()), of(10, QUEUES.len()));
+    let weights = prop::collection::vec(0..WEIGHTS.len(), COHORTS.len() + QUEUES.len());
+    let held = prop::collection::vec((0..QUEUES.len(), [0..9_i64, 0..9_i64]), 0..5);
+    let request = || proptest::option::weighted(0.8, 1..6_i64);
+    let asker = ([request(), request()], 0..3_i64, 0..3_i64).prop_map(|(requests, priority, since)| Asker {
+        requests,
+        priority,
+        since,
+    });
+    let askers = prop::collection::vec(proptest::option::weighted(0.9, asker), QUEUES.len());
+    (cohorts, queues, quotas, weights, held, askers).prop_map(
+        |(cohorts, queues, quotas, weights, held, askers)| World {
+            parents: cohorts.into_iter().chain(queues).collect(),
+            quotas: quotas.0.into_iter().chain(quotas.1).collect(),
+            weights,
+            held,
+            askers,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(config(3000))]
+
+    #[test]
+    fn i1_shares_are_those_of_exact_fractions(world in world()) {
+        let (plain, engine) = (world.plain(), world.engine());
+        let sums = world.sums(&plain, &[]);
+        for node in 0..world.parents.len() {
+            let name = match COHORTS.get(node) {
+                Some(name) => NodeRef::Cohort(Arc::from(*name)),
+                None => NodeRef::ClusterQueue(Arc::from(QUEUES[node - COHORTS.len()])),
+            };
+            let share = world.share(&plain, &sums, node);
+            prop_assert_eq!(engine.weighted_share(&name), share.shown(), "share of {}: {:?}", name, share);
+        }
+    }
+
+    #[test]
+    fn i9_the_tournament_gives_turns_as_comparing_everybody_does(world in world()) {
+        let (plain, mut engine) = (world.plain(), world.engine());
+        let sums = world.sums(&plain, &[]);
+        let fits = |queue: &usize| {
+            world.askers[*queue].as_ref().is_some_and(|asker| plain.fits(&sums, *queue, &asker.amounts()))
+        };
+        let heads: Vec<usize> = (0..QUEUES.len()).filter(fits).collect();
+        for queue in &heads {
+            let asker = world.askers[*queue].as_ref().unwrap();
+            let requests: Vec<(&str, i64)> =
+                RESOURCES.iter().zip(asker.requests).filter_map(|(name, amount)| Some((*name, amount?))).collect();
+            let sets = vec![pods("main", 1, &requests)];
+            engine.enqueue(workload(&format!("w{queue}"), QUEUES[*queue], asker.priority, asker.since, sets));
+        }
+        let found: Vec<(usize, bool)> = engine
+            .cycle(Timestamp::UNIX_EPOCH)
+            .iter()
+            .map(|decision| {
+                let queue = decision.key.name.trim_start_matches('w').parse().unwrap();
+                (queue, matches!(decision.outcome, Outcome::Admitted(_)))
+            })
+            .collect();
+        prop_assert_eq!(found, world.turns(&plain, heads));
+    }
+}
