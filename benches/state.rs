@@ -112,6 +112,9 @@ fn workload(n: usize) -> Value {
 
 /// One event of one Workload among many: an annotation moved its version.
 fn event(c: &mut Criterion) {
+    if !wanted("event") {
+        return;
+    }
     let mut group = c.benchmark_group("state");
     group.sample_size(20);
     for pending in [1_000, 10_000, 100_000] {
@@ -138,6 +141,13 @@ fn event(c: &mut Criterion) {
     group.finish();
 }
 
+/// Whether this part is wanted: `memory` or `nodes` on the command line asks for that alone, since figures of memory need
+/// a process that has not held anything else.
+fn wanted(part: &str) -> bool {
+    let mut words = std::env::args().skip(1).filter(|word| matches!(word.as_str(), "memory" | "nodes"));
+    words.next().is_none_or(|word| word == part)
+}
+
 /// Resident memory of the process in bytes, where the system tells.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -148,6 +158,9 @@ fn resident() -> usize {
 
 /// Prints what one of 15,000 pending Workloads costs, alone and with its Job, in a replica that has no writes under way.
 fn memory(_: &mut Criterion) {
+    if !wanted("memory") {
+        return;
+    }
     let number = 15_000;
     let mut core = Core::new(false);
     let before = resident();
@@ -201,7 +214,11 @@ fn pod(n: usize, nodes: usize, of: Option<&str>) -> Value {
 
 /// Prints what 4,000 nodes and 40,000 pods cost, and times a heartbeat that says nothing new.
 fn nodes(c: &mut Criterion) {
+    if !wanted("nodes") {
+        return;
+    }
     let (nodes, pods) = (4_000, 40_000);
+    let mut kept = Vec::new();
     for (whose, of) in [("of others", None), ("of workloads", Some("job-train-0a1b2"))] {
         let mut core = Core::new(false);
         let levels =
@@ -221,16 +238,20 @@ fn nodes(c: &mut Criterion) {
         let each = |from: usize, to: usize, number: usize| to.saturating_sub(from) / number;
         eprintln!("memory, {nodes} nodes: {} bytes each", each(before, with_nodes, nodes));
         eprintln!("memory, {pods} pods {whose}: {} bytes each", each(with_nodes, all, pods));
-        eprintln!("memory, {nodes} nodes and {pods} pods {whose}: {} MB resident in all", all >> 20);
+        eprintln!(
+            "memory, {nodes} nodes and {pods} pods {whose}: {} MB",
+            all.saturating_sub(before) / 1_000_000
+        );
         if of.is_none() {
             let mut beat = 0;
-            c.bench_function("state/heartbeat of a node that changes nothing, decoding included", |b| {
+            c.bench_function("state/nodes: a heartbeat that changes nothing, decoding included", |b| {
                 b.iter(|| {
                     beat += 1;
                     core.put(Kind::Node, node(7, beat))
                 });
             });
         }
+        kept.push(core);
     }
 }
 
