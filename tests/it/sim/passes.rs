@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::TopologyAssignment;
 use sluice::simulate::server::key_of;
-use sluice::state::{Gates, Kind, Settings};
+use sluice::state::{Kind, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOSTS: usize = 4;
@@ -16,9 +16,7 @@ const HOST: &str = "kubernetes.io/hostname";
 
 /// Two racks of two hosts. Queue `a` learns its places when a check of somebody else's is ready, queue `b` at once.
 fn placing(seed: u64) -> World {
-    // These cases say which nodes have failed, and nobody else does.
-    let gates = Gates { node_failures: None, ..Gates::default() };
-    let mut world = World::new(seed, &Settings { gates, ..Settings::default() });
+    let mut world = World::new(seed, &Settings::default());
     let host = |n: usize| {
         json!({"metadata": {"name": format!("h{n}"),
             "labels": {"pool": "p", "rack": format!("r{}", n / 2), HOST: format!("h{n}")}},
