@@ -74,7 +74,9 @@ pub(super) async fn story(cluster: &Cluster) -> Result<()> {
 fn submit(cluster: &Cluster, name: &str, pods: i32) -> Result<()> {
     println!("$ kubectl create -f {name}.yaml");
     let job = Job::new(NAMESPACE, name, "lab", &[("cpu", "1"), ("memory", "1Gi")]).pods(pods);
-    create(cluster, &job.spec("completionMode", json!("Indexed")).pod_annotation(REQUIRED, "rack"))
+    // A pod that is lost with its node is not a failure of the Job.
+    let job = job.spec("completionMode", json!("Indexed")).spec("backoffLimit", json!(6));
+    create(cluster, &job.pod_annotation(REQUIRED, "rack"))
 }
 
 /// The node is gone, and with it what ran there.

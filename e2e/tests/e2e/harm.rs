@@ -5,10 +5,10 @@ use sluice_e2e::objects::{condition, holds, text};
 
 /// What is wrong between two versions of a Workload in a row, whose pass must not come to anything.
 pub(crate) fn harm(before: &Value, after: &Value) -> Option<String> {
+    let told = |what: &str| Some(format!("{what}: {} -> {}", before["status"], after["status"]));
     if before["metadata"]["uid"] != after["metadata"]["uid"] {
         return None;
     }
-    let told = |what: &str| Some(format!("{what}: {} -> {}", before["status"], after["status"]));
     let types = |w: &Value| -> Vec<String> {
         let all = w.pointer("/status/conditions").and_then(Value::as_array);
         all.into_iter().flatten().map(|c| text(c, "/type").to_owned()).collect()

@@ -11,6 +11,7 @@
 )]
 
 mod bad_items;
+mod between;
 mod burst;
 mod certificates;
 mod cohorts;
@@ -32,6 +33,7 @@ mod predict;
 mod preemption;
 mod provisioning;
 mod quiet;
+mod readiness;
 mod topology;
 mod unreadable;
 
@@ -106,6 +108,7 @@ fn alone() -> Vec<(&'static str, Alone)> {
         crashes::killed_at_every_step,
         faults::writes_that_go_astray,
         matrix::no_pass_lands_on_who_goes,
+        readiness::one_admission_after_the_other,
         crashes::two_replicas_and_a_paused_leader,
         certificates::rotated_under_creates,
         unreadable::an_undecodable_workload_stops_nobody,

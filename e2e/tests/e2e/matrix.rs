@@ -1,5 +1,6 @@
 //! Second passes against all that can come between: for each kind of pass, whatever ends its reason, at each moment on its
 //! way. Nothing lands on one who goes. Each cell is played once more with the guards taken away, and must fail then.
+//! `SLUICE_CELL=word` plays those cells whose names contain the word.
 
 use crate::ground::Ground;
 use crate::harm::harm;
@@ -7,14 +8,15 @@ use crate::history::History;
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::stream::{self, StreamExt as _};
 use http::Method;
-use kube::api::{Patch, PatchParams, PropagationPolicy};
+use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use sluice_e2e::binaries;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::manager::{Manager, Settings, moments};
-use sluice_e2e::objects::{self, Kind, condition, expect, holds, text};
+use sluice_e2e::objects::{self, Kind, expect, holds, text};
 use sluice_e2e::proxy::{Call, Fault, Proxy, Trap};
 use sluice_e2e::wait::{eventually, within};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +33,7 @@ const STAMP: &str = "2026-01-01T00:00:00Z";
 
 /// What a pass is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+pub(crate) enum Pass {
     /// Places that could not be given before a check was ready.
     Late,
     /// Others instead of a node that has failed.
@@ -40,7 +42,7 @@ enum Pass {
 
 /// What comes between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     Finished,
     Preempted,
     Deleted,
@@ -83,24 +85,24 @@ const MOMENTS: [(&str, Moment); 6] = [
 ];
 
 /// What all cells share.
-struct Stage<'a> {
-    ground: &'a Ground,
+pub(crate) struct Stage<'a> {
+    pub(crate) ground: &'a Ground,
     proxy: Proxy,
     script: PathBuf,
     history: History,
     /// Who owns the Workloads: an object of a kind that nobody follows, so that nobody stops them either.
     owner: Value,
     /// The checks: one of the case's, and one that makes places come late.
-    gate: String,
+    pub(crate) gate: String,
     room: String,
 }
 
 /// One play.
-struct Cell<'a> {
-    stage: &'a Stage<'a>,
-    name: String,
-    pass: Pass,
-    state: State,
+pub(crate) struct Cell<'a> {
+    pub(crate) stage: &'a Stage<'a>,
+    pub(crate) name: String,
+    pub(crate) pass: Pass,
+    pub(crate) state: State,
     moment: Moment,
     moment_name: &'static str,
     guarded: bool,
@@ -121,10 +123,20 @@ pub(crate) async fn no_pass_lands_on_who_goes(cluster: &mut Cluster, ground: &Gr
     manager.ready().await?;
     cluster.webhooks_answer().await?;
     let stage = Stage::prepare(ground, proxy, script).await?;
-    let cells = stage.cells();
-    let names: Vec<String> = cells.iter().map(|cell| cell.name.clone()).collect();
-    let wrong: Vec<String> = stream::iter(cells)
-        .map(async |cell| cell.verdict().await.err().map(|error| format!("{}: {error:#}", cell.name)))
+    let names: Vec<String> = stage.cells().into_iter().map(|cell| cell.name).collect();
+    let reserved: Vec<(Cell<'_>, Result<Value>)> = stream::iter(stage.cells())
+        .map(async |cell| {
+            let reserved = cell.reserve().await;
+            (cell, reserved)
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    stage.fail_hosts(&reserved).await?;
+    let wrong: Vec<String> = stream::iter(reserved)
+        .map(async |(cell, reserved)| {
+            cell.verdict(reserved).await.err().map(|error| format!("{}: {error:#}", cell.name))
+        })
         .buffer_unordered(AT_ONCE)
         .filter_map(async |wrong| wrong)
         .collect()
@@ -134,6 +146,7 @@ pub(crate) async fn no_pass_lands_on_who_goes(cluster: &mut Cluster, ground: &Gr
         println!("        {name}");
     }
     ensure!(wrong.is_empty(), "{} of {} cells:\n{}", wrong.len(), names.len(), wrong.join("\n"));
+    stage.let_go().await?;
     manager.terminate();
     let direct = Manager::start(&cluster.plane, old.settings()).await?;
     direct.ready().await?;
@@ -175,12 +188,16 @@ impl<'a> Stage<'a> {
     }
 
     fn cells(&self) -> Vec<Cell<'_>> {
+        let word = std::env::var("SLUICE_CELL").unwrap_or_default();
         let mut cells = Vec::new();
         for (moment_name, moment) in MOMENTS {
             for (state_name, state) in STATES {
                 for (pass_name, pass) in PASSES {
                     for (end, guarded) in [("", true), ("-unguarded", false)] {
                         let name = format!("{pass_name}-{state_name}-{moment_name}{end}");
+                        if !name.contains(&word) {
+                            continue;
+                        }
                         cells.push(Cell { stage: self, name, pass, state, moment, moment_name, guarded });
                     }
                 }
@@ -190,10 +207,38 @@ impl<'a> Stage<'a> {
     }
 }
 
+impl Stage<'_> {
+    /// Those whom nobody stops would stay for ever.
+    async fn let_go(&self) -> Result<()> {
+        let objects = &self.ground.objects;
+        for workload in objects.list(Kind::WORKLOAD, &self.ground.name, "").await? {
+            let name = text(&workload, "/metadata/name");
+            objects.delete(Kind::WORKLOAD, &self.ground.name, name, PropagationPolicy::Background).await?;
+            let none = json!({"metadata": {"finalizers": null}});
+            // It may have gone at once.
+            let _ = objects.merge(Kind::WORKLOAD, &self.ground.name, name, &none).await;
+        }
+        Ok(())
+    }
+
+    /// Nobody else can be placed where those stand who are to move.
+    async fn fail_hosts(&self, reserved: &[(Cell<'_>, Result<Value>)]) -> Result<()> {
+        let moving = reserved.iter().filter(|(cell, _)| cell.pass == Pass::Instead);
+        let hosts: BTreeSet<&str> = moving.filter_map(|(_, before)| host(before.as_ref().ok()?)).collect();
+        ensure!(hosts.len() <= 1, "they stand on {hosts:?}");
+        for name in hosts {
+            let taint = json!({"key": "e2e.example/failed", "effect": "NoSchedule"});
+            self.ground.set(Kind::NODE, "", name, json!({"taints": [taint]})).await?;
+        }
+        Ok(())
+    }
+}
+
 impl Cell<'_> {
     /// With guards nothing went wrong; without, something did.
-    async fn verdict(&self) -> Result<()> {
-        match (self.play().await, self.guarded) {
+    async fn verdict(&self, reserved: Result<Value>) -> Result<()> {
+        let before = reserved.context("it has no reservation")?;
+        match (self.play(&before).await, self.guarded) {
             (Ok(()), true) => Ok(()),
             (Err(error), true) => Err(error),
             (outcome, false) => {
@@ -207,20 +252,16 @@ impl Cell<'_> {
         }
     }
 
-    async fn play(&self) -> Result<()> {
-        if !self.guarded {
-            fs::write(self.file("unguarded"), "")?;
-        }
-        let before = self.reserve().await?;
-        let trap = self.trap(&before);
+    async fn play(&self, before: &Value) -> Result<()> {
+        let trap = self.trap(before);
         let halts = matches!(self.moment, Moment::Armed | Moment::Due | Moment::Taken | Moment::Decided);
         if halts {
             fs::write(self.file(self.moment_name), "")?;
         }
         if self.moment == Moment::Before {
-            self.intervene_early(&before).await?;
+            self.intervene_early(before).await?;
         } else {
-            self.call_for_pass(&before).await?;
+            self.call_for_pass(before).await?;
             match &trap {
                 Some(trap) => trap.caught().await?,
                 None => self.reached().await?,
@@ -268,11 +309,11 @@ impl Cell<'_> {
         (self.moment == Moment::Flight).then(|| self.stage.proxy.trap(Fault::Hold, 0..1, picks))
     }
 
-    async fn workload(&self) -> Result<Value> {
+    pub(crate) async fn workload(&self) -> Result<Value> {
         self.stage.ground.objects.need(Kind::WORKLOAD, &self.stage.ground.name, &self.name).await
     }
 
-    async fn create(&self, name: &str, priority: i32) -> Result<()> {
+    pub(crate) async fn create(&self, name: &str, priority: i32) -> Result<()> {
         let owner = &self.stage.owner["metadata"];
         let owner =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["name"], "uid": owner["uid"]});
@@ -291,6 +332,9 @@ impl Cell<'_> {
 
     /// A queue with room for one, and the Workload that has it, short of its pass.
     async fn reserve(&self) -> Result<Value> {
+        if !self.guarded {
+            fs::write(self.file("unguarded"), "")?;
+        }
         let ground = self.stage.ground;
         let checks = match self.pass {
             Pass::Late => json!([{"name": self.stage.gate}, {"name": self.stage.room}]),
@@ -320,7 +364,7 @@ impl Cell<'_> {
         }
     }
 
-    async fn until(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub(crate) async fn until(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
         eventually(what, async || {
             let workload = self.workload().await?;
             ensure!(is(&workload), "{}", workload["status"]);
@@ -329,127 +373,16 @@ impl Cell<'_> {
         .await
     }
 
-    /// Writes the status as the manager would, on the newest version.
-    async fn rewrite(&self, change: impl Fn(&mut Value)) -> Result<()> {
-        let api = self.stage.ground.objects.api(Kind::WORKLOAD, &self.stage.ground.name);
-        eventually("the status is written", async || {
-            let workload = self.workload().await?;
-            let mut status = workload["status"].clone();
-            change(&mut status);
-            let meta = json!({"name": self.name, "resourceVersion": workload["metadata"]["resourceVersion"]});
-            let body = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": meta,
-                "status": status});
-            let params = PatchParams::apply("kueue-admission").force();
-            api.patch_status(&self.name, &params, &Patch::Apply(&body)).await?;
-            Ok(())
-        })
-        .await
-    }
-
-    async fn answer(&self, state: &str) -> Result<()> {
-        let gate = &self.stage.gate;
-        self.rewrite(|status| {
-            for check in status["admissionChecks"].as_array_mut().into_iter().flatten() {
-                if check["name"] == **gate {
-                    check["state"] = json!(state);
-                }
-            }
-        })
-        .await
-    }
-
-    /// Gives the reason for the pass.
-    async fn call_for_pass(&self, before: &Value) -> Result<()> {
-        match self.pass {
-            Pass::Late => self.answer("Ready").await,
-            Pass::Instead => {
-                let values = &assignment(before)["slices"][0]["valuesPerLevel"][0];
-                let host = values["universal"].as_str().context("no host")?.to_owned();
-                self.rewrite(|status| status["unhealthyNodes"] = json!([{"name": host}])).await
-            }
-        }
-    }
-
-    /// First what comes between, then the reason for the pass. One that is made again has its reason before it goes.
-    async fn intervene_early(&self, before: &Value) -> Result<()> {
-        if self.state == State::Recreated {
-            self.mark_deleted().await?;
-            self.call_for_pass(before).await?;
-            return self.make_again().await;
-        }
-        self.intervene().await?;
-        self.call_for_pass(before).await
-    }
-
-    /// What comes between.
-    async fn intervene(&self) -> Result<()> {
-        let ground = self.stage.ground;
-        let evicted = |w: &Value| holds(w, "Evicted");
-        match self.state {
-            State::Finished => self.rewrite(|status| set(status, "Finished", "True", "Succeeded")).await,
-            State::Preempted => {
-                self.create(&format!("{}-preemptor", self.name), 100).await?;
-                self.until("it is evicted", evicted).await.map(drop)
-            }
-            State::Deleted => self.mark_deleted().await,
-            State::Recreated => {
-                self.mark_deleted().await?;
-                self.make_again().await
-            }
-            State::Deactivated => {
-                ground.set(Kind::WORKLOAD, &ground.name, &self.name, json!({"active": false})).await?;
-                self.until("it is evicted", evicted).await.map(drop)
-            }
-            State::Unreserved => self.lose_reservation().await,
-            State::Retried => {
-                self.answer("Retry").await?;
-                self.until("it is evicted", evicted).await.map(drop)
-            }
-            State::Drained => {
-                let spec = json!({"stopPolicy": "HoldAndDrain"});
-                ground.set(Kind::LOCAL_QUEUE, &ground.name, &self.name, spec).await?;
-                self.until("it lets go", |w| evicted(w) || !holds(w, "QuotaReserved")).await.map(drop)
-            }
-        }
-    }
-
-    async fn mark_deleted(&self) -> Result<()> {
-        let ground = self.stage.ground;
-        let how = PropagationPolicy::Background;
-        ground.objects.delete(Kind::WORKLOAD, &ground.name, &self.name, how).await?;
-        Ok(())
-    }
-
-    async fn make_again(&self) -> Result<()> {
-        let ground = self.stage.ground;
-        let none = json!({"metadata": {"finalizers": null}});
-        ground.objects.merge(Kind::WORKLOAD, &ground.name, &self.name, &none).await?;
-        self.create(&self.name, 0).await?;
-        self.until("the new one holds quota", |w| holds(w, "QuotaReserved")).await.map(drop)
-    }
-
-    /// Somebody takes its reservation, and there is no quota for another.
-    async fn lose_reservation(&self) -> Result<()> {
-        let ground = self.stage.ground;
-        let name = ground.own(&self.name);
-        let none = objects::cluster_queue(&name, "", &ground.own("placed"), &[("cpu", "0", None)]);
-        let groups = json!({"resourceGroups": none["spec"]["resourceGroups"]});
-        ground.set(Kind::CLUSTER_QUEUE, "", &name, groups).await?;
-        self.rewrite(|status| {
-            set(status, "QuotaReserved", "False", "Pending");
-            set(status, "Admitted", "False", "NoReservation");
-            status["admission"] = Value::Null;
-        })
-        .await?;
-        self.until("there is no quota", |w| condition(w, "QuotaReserved").reason == "ExceedsMaxQuota")
-            .await
-            .map(drop)
-    }
-
     /// The first rule that the versions of the Workload break.
     fn harm(&self) -> Result<Option<String>> {
         let all = self.stage.history.revisions()?;
         let own: Vec<&Value> = all.iter().filter(|w| text(w, "/metadata/name") == self.name).collect();
+        let uid = |w: &Value| w["metadata"]["uid"].clone();
+        // Nobody has answered for the one that was made again.
+        let answered = |w: &&&Value| uid(w) != uid(own[0]) && check(w, &self.stage.gate) == "Ready";
+        if let Some(answered) = own.iter().find(answered) {
+            return Ok(Some(format!("it has what the one before had: {}", answered["status"])));
+        }
         Ok(own.windows(2).find_map(|pair| harm(pair[0], pair[1])))
     }
 
@@ -473,19 +406,14 @@ fn assignment(workload: &Value) -> &Value {
     &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
 }
 
+/// The host of the only pod.
+pub(crate) fn host(workload: &Value) -> Option<&str> {
+    assignment(workload)["slices"][0]["valuesPerLevel"][0]["universal"].as_str()
+}
+
 /// State of a check.
 fn check<'a>(workload: &'a Value, name: &str) -> &'a str {
     let all = workload.pointer("/status/admissionChecks").and_then(Value::as_array);
     all.and_then(|all| all.iter().find(|check| text(check, "/name") == name))
         .map_or("", |check| text(check, "/state"))
-}
-
-/// Sets a condition in a status.
-fn set(status: &mut Value, kind: &str, holds: &str, reason: &str) {
-    let said =
-        json!({"type": kind, "status": holds, "reason": reason, "message": "", "lastTransitionTime": STAMP});
-    if let Some(all) = status["conditions"].as_array_mut() {
-        all.retain(|condition| condition["type"] != kind);
-        all.push(said);
-    }
 }
