@@ -5,7 +5,7 @@ E2E = $(CARGO) run --quiet --locked --package sluice-e2e --bin sluice-e2e --
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test soak e2e conformance bench bench-cluster bench-manager lint fmt crds generated deny
+.PHONY: help demo up down test soak mutants e2e conformance bench bench-cluster bench-manager lint fmt crds generated deny
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ test: ## unit, law and contract tests, then end-to-end tests on a real control p
 
 soak: ## the laws for a long time; TIMES=N multiplies their cases, PROPTEST_RNG_SEED=N replays a failure
 	SLUICE_SOAK=$(or $(TIMES),100) $(CARGO) test --locked --package sluice --test it laws:: -- --nocapture
+
+mutants: ## a sample of mutants of quota, queue and choice of victims, judged by the laws (cargo install cargo-mutants --locked); SHARD=K/N
+	nice $(CARGO) mutants --package sluice --jobs 1 --sharding round-robin --shard $(or $(SHARD),0/4) --output target/mutants \
+		--file 'src/quota/*.rs' --file 'src/queue/*.rs' --file 'src/scheduler/preemption/*.rs' -- --locked --test it laws::
 
 e2e: ## the end-to-end tests alone; CASE=WORD runs those whose names contain it
 	$(CARGO) test --locked --package sluice-e2e --test e2e -- $(CASE)
