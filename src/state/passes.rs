@@ -4,15 +4,14 @@
 //! its time has come, and again right before the write, which carries the version of that object (I12, I13); what was found
 //! counts in the ledger as long as the object stays as it was decided on, and not longer.
 
-use super::interface::Kind;
 use super::moments::Moment;
 use super::outlook::{nodes_failed, placed};
 use super::records::WorkloadRecord;
 use super::second_pass::{self, rewritten};
 use super::telling::event;
 use super::workload_step::status_body;
-use super::writes::{Purpose, Request};
-use super::{Item, State, Verb};
+use super::writes::Purpose;
+use super::{Item, State};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::Admission;
@@ -258,16 +257,7 @@ impl State {
         };
         let tell = notice.iter().flat_map(|notice| self.tell(record, notice, now)).collect();
         let body = status_body(record, &status);
-        self.send(Request {
-            kind: Kind::Workload,
-            key: key.clone(),
-            verb: Verb::Apply,
-            subresource: Some("status"),
-            body,
-            purpose: Purpose::Pass,
-            tell,
-            on_behalf_of: None,
-        });
+        self.send_status(key, body, Purpose::Pass, tell);
         true
     }
 

@@ -106,16 +106,13 @@ impl State {
             tell.push(Effect::Observe(Observation::Admitted(labels, waited)));
         }
         let body = status_body(record, &status);
-        self.send(Request {
-            kind: Kind::Workload,
-            key: key.clone(),
-            verb: Verb::Apply,
-            subresource: Some("status"),
-            body,
-            purpose: Purpose::Admit,
-            tell,
-            on_behalf_of: None,
-        });
+        self.send_status(key, body, Purpose::Admit, tell);
+    }
+
+    /// Applies the status of a Workload.
+    pub(super) fn send_status(&mut self, key: &ObjectKey, body: Value, purpose: Purpose, tell: Vec<Effect>) {
+        let (kind, key, verb, subresource) = (Kind::Workload, key.clone(), Verb::Apply, Some("status"));
+        self.send(Request { kind, key, verb, subresource, body, purpose, tell, on_behalf_of: None });
     }
 
     /// Sends a write that means nothing beyond itself.
