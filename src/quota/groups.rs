@@ -53,11 +53,6 @@ impl ResourceGroup {
         };
         groups.iter().map(group).collect()
     }
-
-    /// Whether the group provides the resource.
-    pub fn covers(&self, resource: &str) -> bool {
-        self.covered.iter().any(|r| &**r == resource)
-    }
 }
 
 fn flavor(flavor: &api::FlavorQuotas) -> Result<FlavorQuotas, QuantityError> {
