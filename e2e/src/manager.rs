@@ -81,8 +81,6 @@ impl Manager {
             .arg("--config")
             .arg(file("yaml"))
             .args(&settings.flags)
-            // As the shipped Deployment has it.
-            .env("MALLOC_ARENA_MAX", "1")
             // Heard by a test build alone.
             .env("SLUICE_MOMENTS", moments(plane))
             .current_dir(plane.folder());
