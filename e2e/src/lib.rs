@@ -31,4 +31,5 @@ pub mod process;
 pub mod proxy;
 pub mod signals;
 pub mod standing;
+pub mod taps;
 pub mod wait;

@@ -7,13 +7,15 @@
 use crate::kubeconfig;
 use crate::plane::Plane;
 use crate::process::free_ports;
+use crate::taps::{OpenTap, Passing, Taps, tapped, untouched};
 use crate::wait::eventually;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt as _};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, header};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -77,6 +79,11 @@ impl Call {
         self.method == *method && self.path.ends_with(path_end)
     }
 
+    /// Whether it is a watch.
+    pub fn is_watch(&self) -> bool {
+        self.query.split('&').any(|part| part == "watch=true")
+    }
+
     /// Whether its body sets a condition of this type to this status.
     pub fn sets(&self, kind: &str, status: &str) -> bool {
         crate::objects::condition(&self.body, kind).status == status
@@ -127,6 +134,7 @@ impl Rules {
 pub struct Proxy {
     port: u16,
     rules: Arc<Rules>,
+    taps: Arc<Taps>,
     task: JoinHandle<()>,
 }
 
@@ -136,9 +144,9 @@ impl Proxy {
         let port = free_ports(1)?.first().copied().context("no port")?;
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let client = kubeconfig::anonymous(plane.server(), &plane.authority())?;
-        let rules = Arc::new(Rules::default());
-        let task = tokio::spawn(serve(listener, client, Arc::clone(&rules)));
-        Ok(Self { port, rules, task })
+        let (rules, taps) = (Arc::new(Rules::default()), Arc::new(Taps::default()));
+        let task = tokio::spawn(serve(listener, client, Arc::clone(&rules), Arc::clone(&taps)));
+        Ok(Self { port, rules, taps, task })
     }
 
     /// What a kubeconfig names as its server.
@@ -163,6 +171,11 @@ impl Proxy {
         });
         self.rules.change(|rules| rules.push(Arc::clone(&rule)));
         Trap { rule, rules: Arc::clone(&self.rules) }
+    }
+
+    /// Does to each event of a watch, an object with `type` and `object`, what `judge` says.
+    pub fn tap(&self, judge: impl FnMut(&Call, &Value) -> Passing + Send + 'static) -> OpenTap {
+        self.taps.open(judge)
     }
 }
 
@@ -217,35 +230,49 @@ impl Drop for Trap {
     }
 }
 
-async fn serve(listener: TcpListener, client: Client, rules: Arc<Rules>) {
+async fn serve(listener: TcpListener, client: Client, rules: Arc<Rules>, taps: Arc<Taps>) {
     // Dropped with this task, and the connections with it.
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else { continue };
-        let (client, rules) = (client.clone(), Arc::clone(&rules));
+        let (client, rules, taps) = (client.clone(), Arc::clone(&rules), Arc::clone(&taps));
         connections.spawn(async move {
-            let service = service_fn(move |request| answer(request, client.clone(), Arc::clone(&rules)));
+            let service = service_fn(move |request| {
+                answer(request, client.clone(), Arc::clone(&rules), Arc::clone(&taps))
+            });
             // Broken connections are what this is for.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
+/// An answer as it comes.
+type Answer = StreamBody<BoxStream<'static, Result<Frame<Bytes>>>>;
+
 /// An error breaks the connection.
-async fn answer(request: Request<Incoming>, client: Client, rules: Arc<Rules>) -> Result<Response<Body>> {
+async fn answer(
+    request: Request<Incoming>,
+    client: Client,
+    rules: Arc<Rules>,
+    taps: Arc<Taps>,
+) -> Result<Response<Answer>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
-    let rule = rules.harm(&Call::read(&head, &body));
+    let call = Call::read(&head, &body);
+    let rule = rules.harm(&call);
     // In a task of its own: what is under way arrives even if the client has given up.
-    tokio::spawn(async move {
+    let (head, body) = tokio::spawn(async move {
         let outcome = deliver(&client, &head, &body, rule.as_deref()).await;
         if let Some(rule) = rule {
             rule.done.fetch_add(1, Ordering::AcqRel);
         }
         outcome
     })
-    .await?
+    .await??
+    .into_parts();
+    let chunks = if call.is_watch() { tapped(call, taps, body) } else { untouched(body) };
+    Ok(Response::from_parts(head, StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data)).boxed())))
 }
 
 async fn deliver(client: &Client, head: &Parts, body: &Bytes, rule: Option<&Rule>) -> Result<Response<Body>> {

@@ -87,6 +87,9 @@ pub(super) struct ManagerArgs {
     /// Watches are renewed after this time: the longest that one can be silently dead.
     #[arg(long, value_parser = duration, default_value = "60s")]
     pub(super) watch_timeout: Duration,
+    /// Everything is listed anew after half of this time to all of it: the longest that a lost event stays unknown.
+    #[arg(long, value_parser = duration, default_value = "1h")]
+    pub(super) relist_period: Duration,
     /// Objects per page of a list.
     #[arg(long, default_value_t = 500)]
     pub(super) page_size: u32,

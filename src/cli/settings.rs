@@ -142,6 +142,7 @@ impl Settings {
             page_size: self.args.page_size.max(1),
             streams: true,
             timeout: self.args.watch_timeout.max(Duration::from_secs(1)),
+            relist: self.args.relist_period.max(Duration::from_secs(1)),
             ..WatchSettings::default()
         }
     }

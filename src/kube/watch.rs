@@ -18,6 +18,7 @@ use futures::{StreamExt, TryStreamExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::object::Object;
 use super::slim::{NodeShape, PodShape, Shape, Slim};
@@ -36,6 +37,8 @@ pub struct WatchSettings {
     pub streams: bool,
     /// A watch is asked to end after this long: the bound on a silent stall.
     pub timeout: Duration,
+    /// Everything is listed anew after this long: the bound on an event that never came. No less than half of it.
+    pub relist: Duration,
     /// First pause after an error.
     pub backoff: Duration,
     /// Longest pause after errors in a row.
@@ -48,6 +51,7 @@ impl Default for WatchSettings {
             page_size: 500,
             streams: false,
             timeout: Duration::from_mins(1),
+            relist: Duration::from_hours(1),
             backoff: Duration::from_millis(200),
             backoff_limit: Duration::from_secs(10),
         }
@@ -157,8 +161,16 @@ async fn follow_api<K: Watched>(
     let first = if streams { config.clone().streaming_lists() } else { config.clone() };
     let mut stream = watcher(api.clone(), first).boxed();
     let mut failures = 0_u32;
+    // Nothing is due before the first list is complete.
+    let mut due = None;
     loop {
-        match stream.try_next().await {
+        let Some(next) = before(due, stream.try_next()).await else {
+            // Pages are read from the store itself, after the core has been told that a list begins.
+            due = None;
+            stream = watcher(api.clone(), config.clone()).boxed();
+            continue;
+        };
+        match next {
             Ok(Some(event)) => {
                 // Init is told before the server is asked: it is no answer.
                 if !matches!(event, Event::Init) {
@@ -170,6 +182,7 @@ async fn follow_api<K: Watched>(
                     return;
                 }
                 if synced {
+                    due = Some(Instant::now() + jitter(settings.relist));
                     health.synced.store(true, Ordering::Release);
                     tracing::debug!(kind = resource.kind, "listed");
                 }
@@ -198,10 +211,28 @@ async fn follow_api<K: Watched>(
                 } else {
                     tracing::warn!(kind = resource.kind, %error, "watch");
                 }
+                if health.synced() && is_too_old(&error) {
+                    due = None;
+                    stream = watcher(api.clone(), config.clone()).boxed();
+                }
                 failures = failures.saturating_add(1);
                 tokio::time::sleep(pause(&settings, failures)).await;
             }
         }
+    }
+}
+
+/// The server has forgotten the revision: what follows is a list.
+fn is_too_old(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchError(status) if status.code == 410)
+}
+
+/// What a future comes to, unless its time is over, even if it is always ready.
+async fn before<T>(due: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    match due {
+        None => Some(future.await),
+        Some(due) if Instant::now() >= due => None,
+        Some(due) => tokio::time::timeout_at(due, future).await.ok(),
     }
 }
 

@@ -295,6 +295,19 @@ impl Draft<'_> {
                 self.now,
             );
             self.status.reclaimable_pods.clear();
+            self.heed_late_answers();
+        }
+    }
+
+    /// A check may have answered after the eviction had set it back: nobody would ask or hear it any more.
+    fn heed_late_answers(&mut self) {
+        match checks::demand(&self.status) {
+            Demand::None => {}
+            Demand::Reject(message) if self.subject.active => {
+                self.set(ConditionType::DeactivationTarget, true, eviction::ADMISSION_CHECK, &message);
+                self.notices.push(Notice::CheckRejected(message));
+            }
+            Demand::Reject(_) | Demand::Retry(_) => checks::reset(&mut self.status, self.now),
         }
     }
 

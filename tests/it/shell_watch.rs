@@ -3,7 +3,7 @@
 use crate::shell_executor::client;
 use serde_json::json;
 use sluice::kube::watch::{WatchBoard, WatchSettings, follow};
-use sluice::state::Kind;
+use sluice::state::{Delta, Kind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -35,4 +35,45 @@ async fn a_kind_that_is_not_served_stays_absent_while_it_is_asked_for() {
     }
     let seen: Vec<bool> = absent.lock().unwrap().iter().copied().take(5).collect();
     assert_eq!(seen, [false, true, true, true, true], "whether it was absent when it was asked for");
+}
+
+/// An event that never comes is made up for by the next list, which lacks what is gone.
+#[tokio::test]
+async fn everything_is_listed_anew_after_a_while() {
+    let kind = Kind::Cohort;
+    let lists = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&lists);
+    let (client, _) = client(move |_, uri| {
+        if uri.contains("watch=true") {
+            // It never answers.
+            return (0, json!(null));
+        }
+        let mut lists = count.lock().unwrap();
+        *lists += 1;
+        let item = json!({"metadata": {"name": "one", "uid": "1", "resourceVersion": "5"}, "spec": {}});
+        let items = if *lists == 1 { vec![item] } else { Vec::new() };
+        let list = json!({"kind": "CohortList", "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "metadata": {"resourceVersion": "7"}, "items": items});
+        (200, list)
+    });
+    let settings = WatchSettings { relist: Duration::from_millis(50), ..WatchSettings::default() };
+    let (deltas, mut received) = mpsc::channel(64);
+    let board = WatchBoard::new(&[kind]);
+    let listen = async {
+        let mut told = Vec::new();
+        while told.iter().filter(|what| **what == "synced").count() < 2 {
+            told.push(match received.recv().await.unwrap() {
+                Delta::Restarted { .. } => "restarted",
+                Delta::Applied { .. } => "applied",
+                Delta::Synced { .. } => "synced",
+                other => panic!("{other:?}"),
+            });
+        }
+        told
+    };
+    let told = tokio::select! {
+        () = follow(client, kind, settings, board, deltas) => panic!("it ended"),
+        told = tokio::time::timeout(Duration::from_secs(30), listen) => told.expect("one list alone"),
+    };
+    assert_eq!(told, ["restarted", "applied", "synced", "restarted", "synced"]);
 }

@@ -60,7 +60,7 @@ fn is_job(call: &Call, job: &str) -> bool {
 
 /// How a story ended: all that must not depend on what went wrong on the way.
 #[derive(Debug, PartialEq)]
-struct End {
+pub(crate) struct End {
     /// Type, status and reason of the Workload's conditions.
     conditions: Vec<(String, String, String)>,
     admission: Value,
@@ -71,6 +71,18 @@ struct End {
     counts: (i64, i64, i64, Value),
     /// The manager's counters for this queue.
     counters: BTreeMap<String, String>,
+}
+
+impl End {
+    /// The same without what names the nodes and flavor that it ran on.
+    pub(crate) fn anywhere(self) -> Self {
+        Self { admission: Value::Null, selector: Value::Null, ..self }
+    }
+
+    /// Whether the manager has counted all that it counts in a life.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.counters.len() >= 5
+    }
 }
 
 /// Each write of a Job's life, evicted once in the middle, goes astray in each way: the end is as without.
@@ -139,7 +151,7 @@ async fn story(ground: &Ground, job: &str) -> Result<()> {
     ground.counts(job, (0, 0, 0), &[("cpu", "0")]).await
 }
 
-async fn end(ground: &Ground, manager: &Manager, job: &str) -> Result<End> {
+pub(crate) async fn end(ground: &Ground, manager: &Manager, job: &str) -> Result<End> {
     let workload = ground.workload(job).await?;
     let object = ground.objects.need(Kind::JOB, &ground.name, job).await?;
     let queue = ground.objects.need(Kind::CLUSTER_QUEUE, "", &ground.own(job)).await?;

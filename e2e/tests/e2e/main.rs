@@ -10,14 +10,17 @@
     reason = "a case fails by panicking as well as by an error, and this harness prints"
 )]
 
+mod again;
 mod bad_items;
 mod between;
 mod burst;
 mod certificates;
+mod checks;
 mod cohorts;
 mod crashes;
 mod deep;
 mod edits;
+mod ending;
 mod faults;
 mod ground;
 mod harm;
@@ -36,6 +39,7 @@ mod quiet;
 mod readiness;
 mod topology;
 mod unreadable;
+mod watches;
 
 use anyhow::{Result, bail};
 use futures::future::{FutureExt as _, LocalBoxFuture};
@@ -93,6 +97,8 @@ fn shared() -> Vec<(&'static str, Shared)> {
         holds::hold_and_drain_a_cluster_queue,
         holds::hold_and_drain_a_local_queue,
         holds::quota_lowered_under_usage,
+        checks::a_check_changes_its_mind,
+        again::what_queues_stand_on_under_the_same_name,
         crashes::a_second_writer_loses_no_condition,
         predict::twelve_jobs_are_foretold,
         unreadable::pod_templates_have_the_servers_schema,
@@ -107,6 +113,8 @@ fn alone() -> Vec<(&'static str, Alone)> {
         quiet::writes_and_events_of_one_job,
         crashes::killed_at_every_step,
         faults::writes_that_go_astray,
+        ending::a_job_that_ends_while_it_is_stopped,
+        watches::events_that_go_astray,
         matrix::no_pass_lands_on_who_goes,
         readiness::one_admission_after_the_other,
         crashes::two_replicas_and_a_paused_leader,
