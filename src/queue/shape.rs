@@ -17,9 +17,9 @@ pub(super) fn shape(workload: &Workload) -> [u8; 32] {
             hash.update(amount.get().to_le_bytes());
         }
         hash.update([0]);
-        part(&mut hash, set.node_selector.is_empty(), &*set.node_selector);
-        part(&mut hash, set.required_affinity.is_empty(), &set.required_affinity);
-        part(&mut hash, set.tolerations.is_empty(), &set.tolerations);
+        part(&mut hash, set.pods.node_selector.is_empty(), &set.pods.node_selector);
+        part(&mut hash, set.pods.required_affinity.is_empty(), &set.pods.required_affinity);
+        part(&mut hash, set.pods.tolerations.is_empty(), &set.pods.tolerations);
         part(&mut hash, set.pods.request.is_none(), &set.pods.request);
         part(&mut hash, set.pods.preferred_affinity.is_empty(), &set.pods.preferred_affinity);
         for (resource, amount) in set.pods.requests.iter().filter(|_| set.pods.requests != set.requests) {

@@ -5,9 +5,8 @@ use crate::api::ObjectKey;
 use crate::resources::Requests;
 use crate::topology::Pods;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Pods that are alike.
@@ -21,15 +20,9 @@ pub struct PodSet {
     pub min_count: Option<i32>,
     /// What one pod asks for.
     pub requests: Requests,
-    /// Labels that the node must have.
-    pub node_selector: Arc<BTreeMap<String, String>>,
-    /// Terms of the required node affinity, of which one must hold; none when empty.
-    pub required_affinity: Vec<NodeSelectorTerm>,
-    /// Taints that the pods tolerate.
-    pub tolerations: Vec<Toleration>,
     /// Pod sets of one group get the same flavors.
     pub group: Option<Arc<str>>,
-    /// What their placement on nodes looks at.
+    /// What they ask of nodes.
     pub pods: Arc<Pods>,
 }
 

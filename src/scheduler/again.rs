@@ -86,11 +86,7 @@ impl Engine {
         if stand.parts.is_empty() {
             return Found::Places(stand);
         }
-        let kept: Option<Portion> = self.earmarks.get(&holder.key).map(|earmark| Portion {
-            node: earmark.node,
-            usage: earmark.usage.clone(),
-            stand: Arc::clone(&earmark.stand),
-        });
+        let kept = self.earmarks.get(&holder.key).map(Portion::kept);
         if let Some(taken) = &kept {
             self.shift(taken, -1, Layer::Planned);
         }
@@ -230,11 +226,7 @@ impl Engine {
 
     /// Whether the places that were found are still free in the plan.
     fn has_places(&mut self, stand: &Stand, key: &ObjectKey) -> bool {
-        let own: Option<Portion> = self.earmarks.get(key).map(|earmark| Portion {
-            node: earmark.node,
-            usage: earmark.usage.clone(),
-            stand: Arc::clone(&earmark.stand),
-        });
+        let own = self.earmarks.get(key).map(Portion::kept);
         let wanted = self.topology.footprint(&stand.new_occupancies());
         if let Some(taken) = &own {
             self.shift(taken, -1, Layer::Planned);

@@ -358,7 +358,7 @@ impl<'a, 'f> Search<'a, 'f> {
             return Some(why);
         }
         let mut sets = pick.members.iter().filter_map(|at| self.question.pod_sets.get(*at));
-        sets.find_map(|set| mismatch(name, flavor, set))
+        sets.find_map(|set| mismatch(name, flavor, &set.pods))
     }
 }
 

@@ -408,11 +408,7 @@ impl Engine {
 
     /// What stands in the plan for the workload itself: room kept for it, and the slice that it takes over from.
     pub(super) fn own_in_plan(&self, workload: &Workload) -> Vec<Portion> {
-        let kept = self.earmarks.get(&workload.key).map(|earmark| Portion {
-            node: earmark.node,
-            usage: earmark.usage.clone(),
-            stand: Arc::clone(&earmark.stand),
-        });
+        let kept = self.earmarks.get(&workload.key).map(Portion::kept);
         let old = self.replaced(workload).filter(|old| old.leaves_for.is_none());
         kept.into_iter().chain(old.map(Portion::by)).collect()
     }

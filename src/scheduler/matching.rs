@@ -1,8 +1,7 @@
 //! Whether a flavor suits pods, and whether a label selector selects.
 
 use super::config::Flavor;
-use crate::queue::PodSet;
-use crate::topology::{is_hard, requirement_holds, tolerates};
+use crate::topology::{Pods, is_hard, requirement_holds, tolerates};
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
@@ -10,7 +9,7 @@ use std::collections::BTreeMap;
 type Labels = BTreeMap<String, String>;
 
 /// Why the flavor does not suit the pods, if so.
-pub(super) fn mismatch(name: &str, flavor: &Flavor, pods: &PodSet) -> Option<String> {
+pub(super) fn mismatch(name: &str, flavor: &Flavor, pods: &Pods) -> Option<String> {
     let tolerated =
         |taint: &Taint| flavor.tolerations.iter().chain(&pods.tolerations).any(|t| tolerates(t, taint));
     if let Some(taint) =

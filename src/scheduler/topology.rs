@@ -7,6 +7,7 @@ use super::assign::{Judgement, Pick, Question, plain_blocker};
 use super::compiled::{Group, Queue};
 use super::config::Flavor;
 use super::decision::Topology;
+use super::earmarks::Earmark;
 use super::engine::Engine;
 use super::fit::Mode;
 use super::ledger::Holder;
@@ -239,6 +240,11 @@ impl Portion {
     /// What a holder takes.
     pub(super) fn by(holder: &Holder) -> Self {
         Self { node: holder.node, usage: holder.usage.clone(), stand: Arc::clone(&holder.stand) }
+    }
+
+    /// What is kept for somebody.
+    pub(super) fn kept(earmark: &Earmark) -> Self {
+        Self { node: earmark.node, usage: earmark.usage.clone(), stand: Arc::clone(&earmark.stand) }
     }
 }
 

@@ -17,7 +17,6 @@ use crate::resources::{self, Amount, Requests, amounts, apply_overhead, limit_ra
 use crate::scheduler::{Charge, PodSet, PreemptionReason};
 use crate::topology::Pods;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -191,19 +190,13 @@ impl State {
                 problems.extend(limits.check(&spec, &path));
             }
             problems.extend(limit_range::requests_above_limits(&spec, &path));
+            let asked = pod_quantities(&spec);
             pod_sets.push(PodSet {
                 name: set.name.clone(),
                 count: set.count,
                 min_count: set.min_count,
-                requests: amounts(&self.settings.transform.apply(pod_quantities(&spec))),
-                node_selector: Arc::new(spec.node_selector.clone().unwrap_or_default()),
-                required_affinity: required_affinity(&spec),
-                tolerations: spec.tolerations.clone().unwrap_or_default(),
-                pods: Arc::new(Pods::new(
-                    &spec,
-                    amounts(&pod_quantities(&spec)),
-                    set.topology.as_deref().cloned(),
-                )),
+                pods: Arc::new(Pods::new(&spec, amounts(&asked), set.topology.as_deref().cloned())),
+                requests: amounts(&self.settings.transform.apply(asked)),
                 group: set.topology.as_ref().and_then(|t| t.pod_set_group_name.as_deref()).map(Arc::from),
             });
         }
@@ -290,15 +283,6 @@ fn scaled(total: Amount, left: i32, count: i32) -> Amount {
     }
     let exact = i128::from(total.get()) * i128::from(left) / i128::from(count);
     i64::try_from(exact).map_or(total, Amount::new)
-}
-
-fn required_affinity(spec: &PodSpec) -> Vec<k8s_openapi::api::core::v1::NodeSelectorTerm> {
-    spec.affinity
-        .as_ref()
-        .and_then(|a| a.node_affinity.as_ref())
-        .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())
-        .map(|s| s.node_selector_terms.clone())
-        .unwrap_or_default()
 }
 
 /// Totals by pod set, as `status.resourceRequests` shows them.

@@ -57,7 +57,8 @@ fn bad(kind: Bad, name: &str, queue: &str, second: i64) -> Workload {
     let mut set = pods("main", 1, &[("cpu", 1)]);
     match kind {
         Bad::NoFlavor => {
-            set.node_selector = Arc::new(BTreeMap::from([("kind".to_owned(), "green".to_owned())]));
+            Arc::make_mut(&mut set.pods).node_selector =
+                BTreeMap::from([("kind".to_owned(), "green".to_owned())]);
         }
         Bad::UnknownResource => set = pods("main", 1, &[("cpu", 1), ("unobtainium", 1)]),
         Bad::TooBig => set = pods("main", 1000, &[("cpu", 1)]),

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Tain
 use sluice::api::reason::PendingReason;
 use sluice::api::v1beta2::{FlavorFungibility, FungibilityPolicy, QueueingStrategy};
 use sluice::scheduler::{ClusterQueue, Engine, Flavor, Outcome, PodSet, Workload};
+use sluice::topology::Pods;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -166,7 +167,12 @@ fn taints_and_affinity_choose_the_flavor() {
     engine.release(&key("w"));
     let toleration =
         Toleration { key: Some("gpu".into()), operator: Some("Exists".into()), ..Toleration::default() };
-    let tolerant = PodSet { tolerations: vec![toleration], ..plain.clone() };
+    let with = |change: &dyn Fn(&mut Pods), set: &PodSet| {
+        let mut pods = Pods::clone(&set.pods);
+        change(&mut pods);
+        PodSet { pods: Arc::new(pods), ..set.clone() }
+    };
+    let tolerant = with(&|pods| pods.tolerations = vec![toleration.clone()], &plain);
     assert_eq!(flavors_of(&mut engine, tolerant.clone()).as_deref(), Some("red"));
     engine.release(&key("w"));
     let requirement = |key: &str, operator: &str| NodeSelectorRequirement {
@@ -177,10 +183,10 @@ fn taints_and_affinity_choose_the_flavor() {
     let term =
         |r: Vec<NodeSelectorRequirement>| NodeSelectorTerm { match_expressions: Some(r), match_fields: None };
     let not_a = vec![requirement("zone", "NotIn"), requirement("elsewhere", "In")];
-    let picky = PodSet { required_affinity: vec![term(not_a)], ..tolerant.clone() };
+    let picky = with(&|pods| pods.required_affinity = vec![term(not_a.clone())], &tolerant);
     assert_eq!(flavors_of(&mut engine, picky).as_deref(), Some("blue"));
     engine.release(&key("w"));
-    let selective = PodSet { node_selector: Arc::new(labels("c")), ..tolerant };
+    let selective = with(&|pods| pods.node_selector = labels("c"), &tolerant);
     assert_eq!(flavors_of(&mut engine, selective), None);
     let verdict = engine.verdict(&key("w")).expect("it waits");
     assert_eq!(verdict.reason, PendingReason::NoMatchingFlavor);
