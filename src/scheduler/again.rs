@@ -91,7 +91,7 @@ impl Engine {
             self.shift(taken, -1, Layer::Planned);
         }
         let rules = self.settings.gates.placement;
-        let found = match self.topology.place_all(&stand.parts, View::Planned, rules) {
+        let found = match self.topology.place_soonest(&stand.parts, rules) {
             Ok(placements) => {
                 stand.placements = placements;
                 Found::Places(stand)

@@ -5,7 +5,6 @@
 
 use super::config::Charge;
 use super::decision::{Decision, Outcome, PreemptionReason};
-use super::earmarks::Earmark;
 use super::engine::Engine;
 use super::lineup::Lineup;
 use super::nominate::{Entry, Found, Plan, Short, found};
@@ -17,22 +16,22 @@ use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy};
 use crate::queue::{Claim, Parked, Verdict, Waits, Workload};
 use crate::quota::{Layer, NodeId, PairId, Usage};
 use crate::resources::Amount;
-use crate::topology::Footprint;
+use crate::topology::{Footprint, View};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What a plan lacks.
 #[derive(Default)]
-struct Lacking {
+pub(super) struct Lacking {
     /// Quota.
-    pairs: BTreeSet<PairId>,
+    pub(super) pairs: BTreeSet<PairId>,
     /// Whether somebody else has the places on nodes.
-    places: bool,
+    pub(super) places: bool,
 }
 
 impl Lacking {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.pairs.is_empty() && !self.places
     }
 
@@ -177,11 +176,13 @@ impl Engine {
         skipped("What was kept for the workload no longer serves it")
     }
 
-    fn process_fit(&mut self, entry: &Entry, plan: Plan, turn: &mut Turn) -> Outcome {
-        let root = self.root_of(entry);
-        let short = self.short_in_plan(entry, &plan, &[], turn);
+    fn process_fit(&mut self, entry: &Entry, mut plan: Plan, turn: &mut Turn) -> Outcome {
+        let mut short = self.short_in_plan(entry, &plan, &[], turn);
         if short.only_places() && self.settings.gates.recompute_topology {
-            return self.process_again(entry, plan, turn);
+            if !self.find_other_places(entry, &mut plan, &[]) {
+                return self.process_again(entry, plan, turn);
+            }
+            short = Lacking::default();
         }
         if short.is_empty() {
             match self.migration(entry) {
@@ -189,11 +190,11 @@ impl Engine {
                 Some(Err(outcome)) => return outcome,
                 None => {}
             }
-            turn.moved.insert(root);
-            if self.lacking(entry, &plan, &[], Layer::Held).is_empty() {
-                return self.admit_in_turn(entry, &plan);
+            // What others of this cycle took is free in the plan, but there may be places that are free in fact.
+            if self.lacking(entry, &plan, &[], Layer::Held).only_places() {
+                self.find_other_places(entry, &mut plan, &[]);
             }
-            return self.wait_for_room(entry, &plan, turn.now);
+            return self.admit_or_wait(entry, &plan, turn);
         }
         self.pass_over(entry, plan, short, turn)
     }
@@ -213,46 +214,6 @@ impl Engine {
         let parked = Parked { aside: false, claim: None, waits };
         self.pending.park(&entry.queue, entry.class, &verdict, parked);
         Outcome::Pending(verdict)
-    }
-
-    /// It fits once those are gone who must go already: room is kept, and quota given when it is free in fact.
-    fn wait_for_room(&mut self, entry: &Entry, plan: &Plan, now: Timestamp) -> Outcome {
-        let text = "The quota is being freed by workloads that were preempted";
-        let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForPreemptedWorkloads, text));
-        let verdict = self.keep_room(entry, plan, verdict, BTreeMap::new(), now);
-        Outcome::Pending(verdict)
-    }
-
-    /// Keeps room for a workload, beside what is kept for it already.
-    fn keep_room(
-        &mut self,
-        entry: &Entry,
-        plan: &Plan,
-        verdict: Arc<Verdict>,
-        victims: BTreeMap<ObjectKey, PreemptionReason>,
-        now: Timestamp,
-    ) -> Arc<Verdict> {
-        let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
-            return verdict;
-        };
-        let usage = &plan.judgement.usage;
-        let stand = Arc::new(self.topology.footprint(&plan.judgement.stand.new_occupancies()));
-        let known = self.earmarks.get(entry.key()).filter(|known| known.node == node);
-        let same = |known: &&Earmark| known.usage == *usage && known.stand == stand && victims.is_empty();
-        if let Some(known) = known.filter(same) {
-            let parked = self.until_free(node, usage, &stand);
-            let verdict = Arc::clone(&known.verdict);
-            self.pending.park(&entry.queue, entry.class, &verdict, parked);
-            return verdict;
-        }
-        let old = self.cancel_earmark(entry.key());
-        let since = old.as_ref().map_or(now, |old| old.since);
-        let before = old.map(|old| old.victims).unwrap_or_default();
-        let victims = before.into_iter().chain(victims).collect();
-        let (usage, verdict_kept) = (usage.clone(), Arc::clone(&verdict));
-        let earmark = Earmark { node, usage, stand, since, victims, verdict: verdict_kept };
-        self.earmark(entry.key(), earmark);
-        verdict
     }
 
     fn process_preemption(
@@ -288,9 +249,12 @@ impl Engine {
         if entry.workload.gated {
             return self.park_gated(entry, plan);
         }
-        let short = self.short_in_plan(entry, &plan, &targets, turn);
+        let mut short = self.short_in_plan(entry, &plan, &targets, turn);
         if short.only_places() && self.settings.gates.recompute_topology && !again {
-            return self.process_again(entry, plan, turn);
+            if !self.find_other_places(entry, &mut plan, &targets) {
+                return self.process_again(entry, plan, turn);
+            }
+            short = Lacking::default();
         }
         if !short.is_empty() {
             return self.pass_over(entry, plan, short, turn);
@@ -299,20 +263,43 @@ impl Engine {
         self.preempt(entry, &plan, &targets, turn)
     }
 
-    /// The quota is there, but others of this cycle took the places: with the same flavors it looks for others.
+    /// Gives quota that is free in fact as well; keeps it where it is not.
+    fn admit_or_wait(&mut self, entry: &Entry, plan: &Plan, turn: &mut Turn) -> Outcome {
+        turn.moved.insert(self.root_of(entry));
+        if self.lacking(entry, plan, &[], Layer::Held).is_empty() {
+            return self.admit_in_turn(entry, plan);
+        }
+        self.wait_for_room(entry, plan, turn.now)
+    }
+
+    /// Looks for other places, with the same flavors and the same victims, as others of this cycle took those of the plan.
+    fn find_other_places(&mut self, entry: &Entry, plan: &mut Plan, targets: &[Target]) -> bool {
+        let mut out = self.own_in_plan(&entry.workload);
+        out.extend(targets.iter().map(|target| Portion::by(&target.holder)));
+        for taken in &out {
+            self.shift(taken, -1, Layer::Planned);
+        }
+        let (parts, rules) = (&plan.judgement.stand.parts, self.settings.gates.placement);
+        let found = if targets.is_empty() {
+            self.topology.place_soonest(parts, rules)
+        } else {
+            self.topology.place_all(parts, View::Planned, rules)
+        };
+        for taken in &out {
+            self.shift(taken, 1, Layer::Planned);
+        }
+        let found = found.map(|placements| plan.judgement.stand.placements = placements);
+        found.is_ok()
+    }
+
+    /// With the same flavors there are no other places beside what others of this cycle took: it is judged again.
     fn process_again(&mut self, entry: &Entry, mut plan: Plan, turn: &mut Turn) -> Outcome {
         let picks = std::mem::take(&mut plan.judgement.picks);
         let Some((judged, victims)) = self.judge(&entry.queue, &entry.workload, None, Some(&picks)) else {
             return skipped("The ClusterQueue is gone");
         };
         match found(judged, victims, &mut self.topology) {
-            Found::Fits(plan) => {
-                turn.moved.insert(self.root_of(entry));
-                if self.lacking(entry, &plan, &[], Layer::Held).is_empty() {
-                    return self.admit_in_turn(entry, &plan);
-                }
-                self.wait_for_room(entry, &plan, turn.now)
-            }
+            Found::Fits(plan) => self.admit_or_wait(entry, &plan, turn),
             Found::Preempts(plan, targets) => self.process_preemption(entry, *plan, targets, true, turn),
             Found::Short(short) => self.short_after_all(entry, *short, turn),
             Found::Parked(..) | Found::Claims(_) => skipped(""),
@@ -379,7 +366,13 @@ impl Engine {
     }
 
     /// What of a plan could not be had, with targets gone and without what the workload has itself already.
-    fn lacking(&mut self, entry: &Entry, plan: &Plan, targets: &[Target], layer: Layer) -> Lacking {
+    pub(super) fn lacking(
+        &mut self,
+        entry: &Entry,
+        plan: &Plan,
+        targets: &[Target],
+        layer: Layer,
+    ) -> Lacking {
         let usage = &plan.judgement.usage;
         let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
             return Lacking { pairs: usage.iter().map(|(pair, _)| *pair).collect(), places: true };
@@ -471,7 +464,7 @@ impl Engine {
         }
     }
 
-    fn root_of(&self, entry: &Entry) -> NodeId {
+    pub(super) fn root_of(&self, entry: &Entry) -> NodeId {
         let node = self.queues.get(&entry.queue).map(|queue| queue.node);
         node.map(|node| self.tree.root(node)).unwrap_or_default()
     }

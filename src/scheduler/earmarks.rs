@@ -5,15 +5,17 @@
 //! nobody takes what is kept and nobody is evicted twice for the same. Earmarks come from decisions of this engine alone,
 //! never from conditions found on objects.
 
-use super::decision::{PreemptionReason, Victim};
+use super::decision::{Outcome, PreemptionReason, Victim};
 use super::engine::{Engine, negated};
+use super::nominate::{Entry, Plan};
 use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
 use crate::queue::{Parked, Verdict, Waits};
 use crate::quota::{FlavorResource, Layer, NodeId, PairId, Usage};
 use crate::resources::Amount;
 use crate::topology::{Footprint, View};
 use jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// After so long without success the workload is judged anew, as if nothing had been kept for it.
@@ -54,21 +56,80 @@ impl Engine {
         }
         self.tree.hold(earmark.node, &earmark.usage, &[Layer::Planned]);
         self.topology.shift(&earmark.stand, 1, View::Planned);
-        let queue = self.pending.workload(key).map(|workload| Arc::clone(&workload.cluster_queue));
-        if let (Some(queue), Some(class)) = (queue, self.pending.single_out(key)) {
-            let parked = self.until_free(earmark.node, &earmark.usage, &earmark.stand);
-            self.pending.park(&queue, class, &earmark.verdict, parked);
-        }
         self.oldest_earmark = Some(self.oldest_earmark.map_or(earmark.since, |old| old.min(earmark.since)));
         self.earmarks.insert(key.clone(), earmark);
     }
 
-    /// How one waits for whom room is kept: for what is freed of it.
-    pub(super) fn until_free(&self, node: NodeId, usage: &Usage, stand: &Footprint) -> Parked {
-        let any = usage.iter().map(|(pair, _)| *pair).collect();
-        let places = self.topology.flavors_of(stand);
-        let waits = Waits { tree: Some(self.tree.root(node)), any, places, ..Waits::default() };
-        Parked { aside: false, claim: None, waits }
+    /// It fits once those are gone who must go already: room is kept, and quota given when it is free in fact.
+    pub(super) fn wait_for_room(&mut self, entry: &Entry, plan: &Plan, now: Timestamp) -> Outcome {
+        let text = "The quota is being freed by workloads that were preempted";
+        let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForPreemptedWorkloads, text));
+        let verdict = self.keep_room(entry, plan, verdict, BTreeMap::new(), now);
+        Outcome::Pending(verdict)
+    }
+
+    /// Keeps room for a workload, beside what is kept for it already.
+    pub(super) fn keep_room(
+        &mut self,
+        entry: &Entry,
+        plan: &Plan,
+        verdict: Arc<Verdict>,
+        victims: BTreeMap<ObjectKey, PreemptionReason>,
+        now: Timestamp,
+    ) -> Arc<Verdict> {
+        let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
+            return verdict;
+        };
+        let usage = &plan.judgement.usage;
+        let stand = Arc::new(self.topology.footprint(&plan.judgement.stand.new_occupancies()));
+        let waits = self.until_free(entry, plan);
+        let known = self.earmarks.get(entry.key()).filter(|known| known.node == node);
+        if let Some(known) = known.filter(|known| known.usage == *usage && victims.is_empty()) {
+            let (verdict, before) = (Arc::clone(&known.verdict), Arc::clone(&known.stand));
+            self.move_earmark(entry.key(), &before, stand);
+            self.park_until(entry.key(), &verdict, waits);
+            return verdict;
+        }
+        let old = self.cancel_earmark(entry.key());
+        let since = old.as_ref().map_or(now, |old| old.since);
+        let before = old.map(|old| old.victims).unwrap_or_default();
+        let victims = before.into_iter().chain(victims).collect();
+        let (usage, verdict_kept) = (usage.clone(), Arc::clone(&verdict));
+        let earmark = Earmark { node, usage, stand, since, victims, verdict: verdict_kept };
+        self.earmark(entry.key(), earmark);
+        self.park_until(entry.key(), &verdict, waits);
+        verdict
+    }
+
+    /// Keeps other places. Room on nodes stays where it is while it can, and moves to what is free: two who make way for each
+    /// other would never come to an end.
+    fn move_earmark(&mut self, key: &ObjectKey, before: &Footprint, stand: Arc<Footprint>) {
+        if self.topology.can_stay(before, &stand) {
+            return;
+        }
+        self.stand(before, -1, &[Layer::Planned]);
+        self.topology.shift(&stand, 1, View::Planned);
+        if let Some(earmark) = self.earmarks.get_mut(key) {
+            earmark.stand = stand;
+        }
+    }
+
+    /// How one waits for whom room is kept: until what it lacks of it is free in fact.
+    fn until_free(&mut self, entry: &Entry, plan: &Plan) -> Waits {
+        let lacking = self.lacking(entry, plan, &[], Layer::Held);
+        let all = lacking.is_empty();
+        let judgement = &plan.judgement;
+        let any = if all { judgement.usage.iter().map(|(pair, _)| *pair).collect() } else { lacking.pairs };
+        let places = if all || lacking.places { judgement.stand.flavors() } else { BTreeSet::new() };
+        Waits { tree: Some(self.root_of(entry)), any, places, ..Waits::default() }
+    }
+
+    /// Parks a workload by itself.
+    fn park_until(&mut self, key: &ObjectKey, verdict: &Arc<Verdict>, waits: Waits) {
+        let queue = self.pending.workload(key).map(|workload| Arc::clone(&workload.cluster_queue));
+        if let (Some(queue), Some(class)) = (queue, self.pending.single_out(key)) {
+            self.pending.park(&queue, class, verdict, Parked { aside: false, claim: None, waits });
+        }
     }
 
     /// Gives up what is kept for a workload. Victims that still hold their quota are in the plan again.

@@ -15,7 +15,9 @@ use super::preemption::{Field, Target};
 use crate::api::reason::PendingReason;
 use crate::queue::{BlockerKind, PodSet};
 use crate::quota::{Layer, NodeId, Usage};
-use crate::topology::{Cluster, FlavorSpec, Footprint, NodeSpec, Occupancy, Part, Path, Placement, View};
+use crate::topology::{
+    Cluster, FlavorSpec, Footprint, NodeSpec, Occupancy, Part, Path, Placement, Refused, View,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -54,7 +56,8 @@ impl Stand {
         pairs.map(|(part, placement)| part.occupancy(part.newly(placement))).collect()
     }
 
-    fn flavors(&self) -> BTreeSet<Arc<str>> {
+    /// Flavors on whose nodes they go.
+    pub(super) fn flavors(&self) -> BTreeSet<Arc<str>> {
         self.parts.iter().map(|part| Arc::clone(&part.flavor)).collect()
     }
 }
@@ -162,13 +165,28 @@ pub(super) fn place(field: &mut Field, question: &Question, judgement: &mut Judg
     if judgement.stand.parts.is_empty() {
         return;
     }
-    if judgement.mode == Mode::Fit && find_places(field, question, judgement, View::Planned) {
-        return;
+    let rules = field.settings.gates.placement;
+    match field.topology.place_soonest(&judgement.stand.parts, rules) {
+        Ok(placements) if judgement.mode == Mode::Fit => {
+            judgement.stand.placements = placements;
+            return;
+        }
+        // Quota has to come first: what becomes of places meanwhile does not matter.
+        Ok(_) => {}
+        Err(refused) => {
+            if judgement.mode == Mode::Fit {
+                explain(field, question, judgement, &refused, View::Planned);
+            }
+            judgement.waits.places = judgement.stand.flavors();
+        }
     }
-    judgement.waits.places = judgement.stand.flavors();
-    if !find_places(field, question, judgement, View::Empty) {
-        (judgement.mode, judgement.reason) = (Mode::NoFit, PendingReason::TopologyPlacementFailed);
-        return;
+    match field.topology.place_all(&judgement.stand.parts, View::Empty, rules) {
+        Ok(placements) => judgement.stand.placements = placements,
+        Err(refused) => {
+            explain(field, question, judgement, &refused, View::Empty);
+            (judgement.mode, judgement.reason) = (Mode::NoFit, PendingReason::TopologyPlacementFailed);
+            return;
+        }
     }
     judgement.mode = judgement.mode.min(Mode::Preempt);
     let flavors = judgement.stand.flavors();
@@ -183,24 +201,18 @@ pub(super) fn place(field: &mut Field, question: &Question, judgement: &mut Judg
     }
 }
 
-/// Finds places in a view, or notes why there are none.
-fn find_places(field: &mut Field, question: &Question, judgement: &mut Judgement, view: View) -> bool {
-    let rules = field.settings.gates.placement;
-    let parts = std::mem::take(&mut judgement.stand.parts);
-    let found = field.topology.place_all(&parts, view, rules);
-    let fits = found.is_ok();
-    match found {
-        Ok(placements) => judgement.stand.placements = placements,
-        Err((at, refusal)) => {
-            let member = judgement.stand.members.get(at).copied().unwrap_or_default();
-            if let Some(part) = parts.get(at) {
-                let why = field.topology.explain(part, &refusal, view, rules);
-                refuse(question, judgement, member, &why);
-            }
-        }
-    }
-    judgement.stand.parts = parts;
-    fits
+/// Notes why there are no places in a view.
+fn explain(
+    field: &mut Field,
+    question: &Question,
+    judgement: &mut Judgement,
+    (at, refusal): &Refused,
+    view: View,
+) {
+    let Some(part) = judgement.stand.parts.get(*at) else { return };
+    let why = field.topology.explain(part, refusal, view, field.settings.gates.placement);
+    let member = judgement.stand.members.get(*at).copied().unwrap_or_default();
+    refuse(question, judgement, member, &why);
 }
 
 fn refuse(question: &Question, judgement: &mut Judgement, pod_set: usize, why: &str) {

@@ -272,6 +272,16 @@ impl Cluster {
         })
     }
 
+    /// Whether what stands in the plan could stay there, and takes no less than another.
+    pub fn can_stay(&self, standing: &Footprint, other: &Footprint) -> bool {
+        let sound = |(key, parts): &(SpotKey, Parts)| {
+            let spot = self.spots.find(key).and_then(|id| self.spots.get(id));
+            spot.filter(|spot| !spot.nodes.is_empty())
+                .is_some_and(|spot| parts.iter().all(|(number, _)| spot.free(*number, View::Planned) >= 0))
+        };
+        standing.cells.iter().all(sound) && standing.total() == other.total()
+    }
+
     /// Flavors that see any spot of the footprint.
     pub fn flavors_of(&self, footprint: &Footprint) -> BTreeSet<Arc<str>> {
         let spots = footprint.cells.iter().filter_map(|(key, _)| self.spots.get(self.spots.find(key)?));
@@ -306,9 +316,9 @@ impl Cluster {
         let same = |a: &[i128], b: &[i128]| {
             (0..a.len().max(b.len())).all(|n| super::vector::at(a, n) == super::vector::at(b, n))
         };
-        let right = |key: &SpotKey, view| {
+        let right = |key: &SpotKey, planned| {
             let (sum, known) = (usage.get(key), self.spots.find(key).and_then(|id| self.spots.get(id)));
-            same(sum.map_or(&[], |s| &s[..]), known.map_or(&[], |spot| spot.used(view)))
+            same(sum.map_or(&[], |s| &s[..]), known.map_or(&[], |spot| spot.sums(planned)))
         };
         let capacity_right = self.spots.iter().all(|(_, spot)| {
             let mut sum = Vector::new();
@@ -319,9 +329,9 @@ impl Cluster {
             }
             same(&sum, &spot.capacity) && super::vector::is_zero(&spot.trial)
         });
-        let known = |view| self.spots.usage(view).into_keys().collect::<Vec<_>>();
-        let keys = usage.keys().cloned().chain(known(View::Held)).chain(known(View::Planned));
-        capacity_right && keys.into_iter().all(|key| right(&key, View::Held) && right(&key, View::Planned))
+        let known = |planned| self.spots.usage(planned).into_keys().collect::<Vec<_>>();
+        let mut keys = usage.keys().cloned().chain(known(false)).chain(known(true));
+        capacity_right && keys.all(|key| right(&key, false) && right(&key, true))
     }
 }
 
@@ -329,7 +339,7 @@ impl super::spots::Spot {
     /// What is free of a resource.
     pub(super) fn free(&self, number: usize, view: View) -> i128 {
         use super::vector::at;
-        at(&self.capacity, number) - at(self.used(view), number) - at(&self.trial, number)
+        at(&self.capacity, number) - self.used(number, view) - at(&self.trial, number)
     }
 }
 

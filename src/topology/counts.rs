@@ -6,7 +6,7 @@ use super::pods::Pods;
 use super::spots::{Spot, View};
 use super::terms::Terms;
 use super::tree::{Shape, Tree};
-use super::vector::{Parts, at, times};
+use super::vector::{Parts, times};
 use k8s_openapi::api::core::v1::Toleration;
 use std::ops::Range;
 
@@ -122,10 +122,9 @@ impl Ask<'_> {
 
     /// What a narrowest domain could take.
     fn count(&self, spot: &Spot) -> Count {
-        let (capacity, used) = (&spot.capacity, spot.used(self.view));
         let (mut pods, mut beside, mut leader) = (i64::MAX, i64::MAX, self.has_leader);
         for (number, need, of_leader) in &self.needs {
-            let free = at(capacity, *number) - at(used, *number) - at(&spot.trial, *number);
+            let free = spot.free(*number, self.view);
             pods = pods.min(times(free, *need));
             if self.has_leader {
                 leader &= *of_leader <= free.max(0);

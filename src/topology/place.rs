@@ -77,6 +77,14 @@ impl Cluster {
         outcome.map(|()| placed.into_iter().flatten().collect())
     }
 
+    /// Where all parts could go at once; where there is no such place, where they could go in the plan.
+    ///
+    /// # Errors
+    /// The first part that cannot be placed in the plan, and why.
+    pub fn place_soonest(&mut self, parts: &[Part], rules: Rules) -> Result<Vec<Placement>, Refused> {
+        self.place_all(parts, View::Both, rules).or_else(|_| self.place_all(parts, View::Planned, rules))
+    }
+
     /// Places a part, and those of its group with it.
     fn place_from(
         &mut self,

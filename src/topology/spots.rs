@@ -6,7 +6,7 @@
 
 use super::cluster::NodeSpec;
 use super::pods::{Occupancy, Path};
-use super::vector::{Names, Parts, Vector, add, is_zero};
+use super::vector::{Names, Parts, Vector, add, at, is_zero};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -31,13 +31,15 @@ impl SpotKey {
     }
 }
 
-/// Two views of what is in use.
+/// Views of what is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum View {
     /// What is held in fact.
     Held,
     /// With those gone who must go, and those in for whom room is kept.
     Planned,
+    /// What is free in both: it can be had at once, and nobody was promised it.
+    Both,
     /// As if no workload stood anywhere.
     Empty,
 }
@@ -60,12 +62,19 @@ pub(super) struct Spot {
 }
 
 impl Spot {
-    pub(super) fn used(&self, view: View) -> &[i128] {
+    /// What is in use of a resource.
+    pub(super) fn used(&self, number: usize, view: View) -> i128 {
         match view {
-            View::Held => &self.held,
-            View::Planned => &self.planned,
-            View::Empty => &[],
+            View::Held => at(&self.held, number),
+            View::Planned => at(&self.planned, number),
+            View::Both => at(&self.held, number).max(at(&self.planned, number)),
+            View::Empty => 0,
         }
+    }
+
+    /// What is in use in fact, or in the plan.
+    pub(super) fn sums(&self, planned: bool) -> &Vector {
+        if planned { &self.planned } else { &self.held }
     }
 
     fn is_idle(&self) -> bool {
@@ -83,6 +92,15 @@ impl Footprint {
     /// Whether nothing is taken anywhere.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
+    }
+
+    /// How much is taken in all.
+    pub(super) fn total(&self) -> Vector {
+        let mut sum = Vector::new();
+        for (_, parts) in &self.cells {
+            add(&mut sum, parts, 1);
+        }
+        sum
     }
 
     /// What these take together.
@@ -157,7 +175,7 @@ impl Spots {
                 match view {
                     View::Held => add(&mut spot.held, parts, sign),
                     View::Planned => add(&mut spot.planned, parts, sign),
-                    View::Empty => add(&mut spot.trial, parts, sign),
+                    View::Both | View::Empty => add(&mut spot.trial, parts, sign),
                 }
             }
             self.tidy(key);
@@ -165,8 +183,8 @@ impl Spots {
     }
 
     /// What is in use by spot, of spots where anything is.
-    pub(super) fn usage(&self, view: View) -> BTreeMap<SpotKey, Vector> {
-        let used = |id: &SpotId| self.get(*id).map(|spot| spot.used(view).to_vec()).unwrap_or_default();
+    pub(super) fn usage(&self, planned: bool) -> BTreeMap<SpotKey, Vector> {
+        let used = |id: &SpotId| self.get(*id).map(|spot| spot.sums(planned).clone()).unwrap_or_default();
         let all = self.by_key.iter().map(|(key, id)| (key.clone(), used(id)));
         all.filter(|(_, vector)| !is_zero(vector)).collect()
     }
