@@ -221,6 +221,6 @@ fn judge_from(field: &mut Field, question: &Question) -> (Judgement, Vec<Target>
         short: &judgement.short,
         parts: &judgement.stand.parts,
     });
-    topology::reserve(field, &mut judgement, &targets);
+    topology::reserve(field, question, &mut judgement, &targets);
     (judgement, targets)
 }

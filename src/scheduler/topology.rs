@@ -13,6 +13,7 @@ use super::fit::Mode;
 use super::ledger::Holder;
 use super::preemption::{Field, Target};
 use crate::api::reason::PendingReason;
+use crate::api::v1beta2::ReclaimPolicy;
 use crate::queue::{BlockerKind, PodSet};
 use crate::quota::{Layer, NodeId, Usage};
 use crate::topology::{
@@ -178,14 +179,11 @@ pub(super) fn place(field: &mut Field, question: &Question, judgement: &mut Judg
                 explain(field, question, judgement, &refused, View::Planned);
             }
             judgement.waits.places = judgement.stand.flavors();
-        }
-    }
-    match field.topology.place_all(&judgement.stand.parts, View::Empty, rules) {
-        Ok(placements) => judgement.stand.placements = placements,
-        Err(refused) => {
-            explain(field, question, judgement, &refused, View::Empty);
-            (judgement.mode, judgement.reason) = (Mode::NoFit, PendingReason::TopologyPlacementFailed);
-            return;
+            if let Err(refused) = field.topology.place_all(&judgement.stand.parts, View::Empty, rules) {
+                explain(field, question, judgement, &refused, View::Empty);
+                (judgement.mode, judgement.reason) = (Mode::NoFit, PendingReason::TopologyPlacementFailed);
+                return;
+            }
         }
     }
     judgement.mode = judgement.mode.min(Mode::Preempt);
@@ -223,16 +221,19 @@ fn refuse(question: &Question, judgement: &mut Judgement, pod_set: usize, why: &
     }
 }
 
-/// Finds the places that pods will have once victims are gone.
-pub(super) fn reserve(field: &mut Field, judgement: &mut Judgement, targets: &[Target]) {
-    if judgement.stand.parts.is_empty() || targets.is_empty() {
+/// Finds the places that pods will have once victims are gone; without any, those that they would claim of empty nodes.
+pub(super) fn reserve(field: &mut Field, question: &Question, judgement: &mut Judgement, targets: &[Target]) {
+    // A queue that may take everything back claims nothing.
+    let claims = question.queue.config.preemption.reclaim_within_cohort != Some(ReclaimPolicy::Any);
+    if judgement.stand.parts.is_empty() || (targets.is_empty() && !claims) {
         return;
     }
     for target in targets {
         field.take_out(&target.holder);
     }
     let rules = field.settings.gates.placement;
-    if let Ok(placements) = field.topology.place_all(&judgement.stand.parts, View::Planned, rules) {
+    let view = if targets.is_empty() { View::Empty } else { View::Planned };
+    if let Ok(placements) = field.topology.place_all(&judgement.stand.parts, view, rules) {
         judgement.stand.placements = placements;
     }
     for target in targets {

@@ -42,7 +42,7 @@ pub(super) fn run(choice: &mut Choice, pods: i64) -> Option<Vec<Share>> {
     if bearing > level {
         let mut counts = choice.counts.clone();
         let narrowed = narrow(choice, &mut counts, bearing, &domains);
-        let outer = fewest(&narrowed, level, by_evenness(&narrowed, level, best.domains), need)?;
+        let outer = fewest(&narrowed, level, by_evenness(&narrowed, level, &best.domains), need)?;
         domains.retain(|domain| outer.iter().any(|above| children(choice, level, *above).contains(domain)));
     }
     let chosen = fewest(choice, bearing, domains, need)?;
@@ -143,12 +143,11 @@ fn fill(choice: &Choice, level: usize, domains: &[usize], need: i64) -> Option<F
 }
 
 /// Domains in the order of how evenly their children could be filled, the most even first.
-fn by_evenness(choice: &Choice, level: usize, mut domains: Vec<usize>) -> Vec<usize> {
-    domains.sort_by(|a, b| {
-        let (x, y) = (evenness(choice, level, *a), evenness(choice, level, *b));
-        y.total_cmp(&x).then(a.cmp(b))
-    });
-    domains
+fn by_evenness(choice: &Choice, level: usize, domains: &[usize]) -> Vec<usize> {
+    let mut ranked: Vec<(f64, usize)> =
+        domains.iter().map(|domain| (evenness(choice, level, *domain), *domain)).collect();
+    ranked.sort_by(|(x, a), (y, b)| y.total_cmp(x).then(a.cmp(b)));
+    ranked.into_iter().map(|(_, domain)| domain).collect()
 }
 
 /// Entropy of what the children of a domain could take.
