@@ -4,12 +4,16 @@
 //! heads while it is parked. In a StrictFIFO queue the first head of all classes, parked or not, is the only one, beside those
 //! for whom room is kept.
 
-use super::{OrderKey, Verdict, Workload};
+use super::{Verdict, Workload};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::QueueingStrategy;
 use crate::quota::Usage;
 use crate::topology::Footprint;
+use jiff::Timestamp;
+use std::borrow::Borrow;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Handle of a class within its queue; never used again for another class.
@@ -82,18 +86,57 @@ pub struct Parked {
     pub waits: super::Waits,
 }
 
+/// A workload among those of its class, which have one priority: in the order of their places in the queue.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    /// The time of the workload, beside it because comparing mostly ends there.
+    queued_since: Timestamp,
+    pub(super) workload: Arc<Workload>,
+}
+
+impl Member {
+    fn of(workload: &Arc<Workload>) -> Self {
+        Self { queued_since: workload.queued_since, workload: Arc::clone(workload) }
+    }
+}
+
+/// Place of a class among those of its queue: that of its first member.
+type Turn = (Rank, Reverse<i64>, Member, ClassId);
+
+impl Ord for Member {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (a, b) = (&self.workload, &other.workload);
+        let by_name = || (&a.uid, &a.key).cmp(&(&b.uid, &b.key));
+        self.queued_since.cmp(&other.queued_since).then_with(by_name)
+    }
+}
+
+impl PartialOrd for Member {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Member {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Member {}
+
 #[derive(Debug)]
 pub(super) struct Class {
     pub(super) key: ClassKey,
-    pub(super) members: BTreeMap<OrderKey, Workload>,
+    pub(super) members: BTreeSet<Member>,
     pub(super) parked: Option<Parked>,
     pub(super) verdict: Option<Arc<Verdict>>,
     pub(super) cursor: Option<Cursor>,
 }
 
 impl Class {
-    fn first(&self) -> Option<&OrderKey> {
-        self.members.keys().next()
+    fn turn(&self, rank: Rank, id: ClassId) -> Option<Turn> {
+        Some((rank, Reverse(self.key.priority), self.members.first()?.clone(), id))
     }
 
     fn is_active(&self) -> bool {
@@ -139,7 +182,7 @@ pub struct Head<'a> {
     /// Its class.
     pub class: ClassId,
     /// The workload.
-    pub workload: &'a Workload,
+    pub workload: &'a Arc<Workload>,
     /// Where its search over flavors goes on.
     pub cursor: Option<&'a Cursor>,
     /// Its claim, if it is a blocked head of a StrictFIFO queue.
@@ -156,24 +199,56 @@ pub(super) struct Pending {
     alike: BTreeMap<Likeness, BTreeSet<ClassId>>,
     pub(super) classes: BTreeMap<ClassId, Class>,
     /// First members of the classes that are not parked.
-    active: BTreeSet<(Rank, OrderKey, ClassId)>,
+    active: BTreeSet<Turn>,
     /// Classes of workloads for which room is kept.
     alone: BTreeSet<ClassId>,
     /// First members of all classes that can block a StrictFIFO queue.
-    all: BTreeSet<(Rank, OrderKey, ClassId)>,
+    all: BTreeSet<Turn>,
     /// Ranks of LocalQueues where past usage counts.
     ranks: BTreeMap<(Arc<str>, Arc<str>), Rank>,
     pub(super) counts: PendingCounts,
     pub(super) local: BTreeMap<(Arc<str>, Arc<str>), PendingCounts>,
 }
 
-/// Place of a pending workload.
+/// Place of a pending workload: found by its key.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    pub(super) queue: Arc<str>,
+    pub(super) workload: Arc<Workload>,
     pub(super) class: ClassId,
-    pub(super) order: OrderKey,
 }
+
+impl Place {
+    /// Its ClusterQueue.
+    pub(super) fn queue(&self) -> &Arc<str> {
+        &self.workload.cluster_queue
+    }
+}
+
+impl Borrow<ObjectKey> for Place {
+    fn borrow(&self) -> &ObjectKey {
+        &self.workload.key
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.workload.key.cmp(&other.workload.key)
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.workload.key == other.workload.key
+    }
+}
+
+impl Eq for Place {}
 
 impl Pending {
     pub(super) fn set_strategy(&mut self, strategy: QueueingStrategy) {
@@ -187,11 +262,11 @@ impl Pending {
     /// The next to be judged.
     pub(super) fn head(&self) -> Option<Head<'_>> {
         let class = match self.strategy {
-            QueueingStrategy::BestEffortFIFO => &self.active.first()?.2,
+            QueueingStrategy::BestEffortFIFO => &self.active.first()?.3,
             QueueingStrategy::StrictFIFO => {
                 // Room that is kept is nobody else's: waiting for those ahead would be waiting for itself.
                 let active = |id: &&ClassId| self.classes.get(id).is_some_and(|class| class.parked.is_none());
-                let first = || self.all.first().map(|(_, _, id)| id).filter(active);
+                let first = || self.all.first().map(|(.., id)| id).filter(active);
                 self.alone.iter().find(active).or_else(first)?
             }
         };
@@ -200,20 +275,19 @@ impl Pending {
 
     /// The blocked head of a StrictFIFO queue with its claim.
     pub(super) fn claimant(&self) -> Option<Head<'_>> {
-        let class = &self.all.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.2;
+        let class = &self.all.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.3;
         self.head_of(*class).filter(|head| head.claim.is_some())
     }
 
     fn head_of(&self, id: ClassId) -> Option<Head<'_>> {
         let class = self.classes.get(&id)?;
         let claim = class.parked.as_ref().and_then(|parked| parked.claim.as_ref());
-        let workload = class.members.values().next()?;
+        let workload = &class.members.first()?.workload;
         Some(Head { class: id, workload, cursor: class.cursor.as_ref(), claim })
     }
 
     /// Adds a workload to its class and answers with the class.
-    pub(super) fn insert(&mut self, key: ClassKey, workload: Workload) -> ClassId {
-        let order = OrderKey::of(&workload);
+    pub(super) fn insert(&mut self, key: ClassKey, workload: &Arc<Workload>) -> ClassId {
         let id = self.by_key.get(&key).copied().unwrap_or_else(|| {
             self.next += 1;
             ClassId(self.next)
@@ -225,9 +299,9 @@ impl Pending {
             if key.alone.is_some() {
                 self.alone.insert(id);
             }
-            Class { key, members: BTreeMap::new(), parked: None, verdict: None, cursor: None }
+            Class { key, members: BTreeSet::new(), parked: None, verdict: None, cursor: None }
         });
-        class.members.insert(order, workload);
+        class.members.insert(Member::of(workload));
         self.list(id);
         id
     }
@@ -236,10 +310,11 @@ impl Pending {
     pub(super) fn remove(&mut self, place: &Place) -> Option<Parked> {
         self.unlist(place.class);
         let class = self.classes.get_mut(&place.class)?;
-        if class.first() == Some(&place.order) {
+        let member = Member::of(&place.workload);
+        if class.members.first() == Some(&member) {
             class.cursor = None;
         }
-        class.members.remove(&place.order);
+        class.members.remove(&member);
         if class.members.is_empty() {
             let class = self.classes.remove(&place.class)?;
             self.by_key.remove(&class.key);
@@ -266,9 +341,9 @@ impl Pending {
         if before == after {
             return Some(answer);
         }
-        let (first, number) = (class.first().cloned()?, class.members.len());
+        let number = class.members.len();
         let name = (Arc::clone(&class.key.namespace), Arc::clone(&class.key.local_queue));
-        let entry = (self.ranks.get(&name).copied().unwrap_or_default(), first, id);
+        let entry = class.turn(self.ranks.get(&name).copied().unwrap_or_default(), id)?;
         if before.0 != after.0 {
             let local = self.local.entry(name).or_default();
             self.counts.turn(number, after.0);
@@ -333,15 +408,14 @@ impl Pending {
         let Some(class) = self.classes.get(&id) else {
             return;
         };
-        let Some(first) = class.first().cloned() else {
+        let Some(turn) = class.turn(self.rank(&class.key), id) else {
             return;
         };
-        let rank = self.rank(&class.key);
         if class.blocks() {
-            self.all.insert((rank, first.clone(), id));
+            self.all.insert(turn.clone());
         }
         if class.is_active() {
-            self.active.insert((rank, first, id));
+            self.active.insert(turn);
         }
         self.count(id, usize::saturating_add);
     }
@@ -350,12 +424,11 @@ impl Pending {
         let Some(class) = self.classes.get(&id) else {
             return;
         };
-        let Some(first) = class.first().cloned() else {
+        let Some(turn) = class.turn(self.rank(&class.key), id) else {
             return;
         };
-        let entry = (self.rank(&class.key), first, id);
-        self.all.remove(&entry);
-        self.active.remove(&entry);
+        self.all.remove(&turn);
+        self.active.remove(&turn);
         self.count(id, usize::saturating_sub);
     }
 
@@ -377,12 +450,13 @@ impl Pending {
     /// All workloads in order.
     pub(super) fn in_order(&self) -> Vec<&Workload> {
         let ranked = |class: &'_ Class| self.rank(&class.key);
-        let mut all: Vec<(Rank, &OrderKey, &Workload)> = Vec::with_capacity(self.counts.total());
+        let mut all: Vec<(Rank, Reverse<i64>, &Member)> = Vec::with_capacity(self.counts.total());
         for class in self.classes.values() {
-            all.extend(class.members.iter().map(|(order, workload)| (ranked(class), order, workload)));
+            let rank = (ranked(class), Reverse(class.key.priority));
+            all.extend(class.members.iter().map(|member| (rank.0, rank.1, member)));
         }
-        all.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
-        all.into_iter().map(|(_, _, workload)| workload).collect()
+        all.sort();
+        all.into_iter().map(|(_, _, member)| &*member.workload).collect()
     }
 
     /// Whether a class takes no turns; a StrictFIFO queue keeps the place of all that are not passed over.
@@ -394,10 +468,12 @@ impl Pending {
     /// How many come before a place.
     pub(super) fn ahead_of(&self, place: &Place) -> usize {
         let own = self.classes.get(&place.class).map(|class| self.rank(&class.key)).unwrap_or_default();
-        let ahead = |class: &Class| match self.rank(&class.key).cmp(&own) {
-            std::cmp::Ordering::Less => class.members.len(),
-            std::cmp::Ordering::Equal => class.members.range(..&place.order).count(),
-            std::cmp::Ordering::Greater => 0,
+        let own = (own, Reverse(place.workload.priority));
+        let member = Member::of(&place.workload);
+        let ahead = |class: &Class| match (self.rank(&class.key), Reverse(class.key.priority)).cmp(&own) {
+            Ordering::Less => class.members.len(),
+            Ordering::Equal => class.members.range(..&member).count(),
+            Ordering::Greater => 0,
         };
         self.classes.values().map(ahead).sum()
     }
@@ -410,16 +486,11 @@ impl Pending {
     }
 
     /// Up to `limit` members of a class that come after a place.
-    pub(super) fn members_from(&self, id: ClassId, from: Option<&OrderKey>, limit: usize) -> Vec<OrderKey> {
+    pub(super) fn members_from(&self, id: ClassId, from: Option<&Member>, limit: usize) -> Vec<Member> {
         let Some(class) = self.classes.get(&id) else {
             return Vec::new();
         };
-        let start = from.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        class.members.range((start, std::ops::Bound::Unbounded)).take(limit).map(|(o, _)| o.clone()).collect()
-    }
-
-    /// The workload at a place.
-    pub(super) fn workload(&self, place: &Place) -> Option<&Workload> {
-        self.classes.get(&place.class)?.members.get(&place.order)
+        let start = from.map_or(Bound::Unbounded, Bound::Excluded);
+        class.members.range((start, Bound::Unbounded)).take(limit).cloned().collect()
     }
 }

@@ -1,6 +1,6 @@
 //! The pending workloads of all ClusterQueues, with what wakes them.
 
-use super::pending::{ClassId, ClassKey, Head, Parked, Pending, PendingCounts, Place, Rank};
+use super::pending::{ClassId, ClassKey, Head, Member, Parked, Pending, PendingCounts, Place, Rank};
 use super::shape::shape;
 use super::waits::WaitIndex;
 use super::{Cursor, OrderKey, Verdict, Workload};
@@ -15,15 +15,15 @@ use std::sync::Arc;
 struct News {
     queue: Arc<str>,
     class: ClassId,
-    after: Option<OrderKey>,
-    only: Option<OrderKey>,
+    after: Option<Member>,
+    only: Option<ObjectKey>,
 }
 
 /// Pending workloads of all ClusterQueues.
 #[derive(Debug, Default)]
 pub struct Queues {
     by_name: BTreeMap<Arc<str>, Pending>,
-    places: BTreeMap<ObjectKey, Place>,
+    places: BTreeSet<Place>,
     waits: WaitIndex,
     /// Queues that may have heads taken: configured and active.
     open: BTreeSet<Arc<str>>,
@@ -77,40 +77,41 @@ impl Queues {
             shape: shape(&workload),
             alone: alone.then(|| workload.key.clone()),
         };
-        let (queue, order) = (Arc::clone(&workload.cluster_queue), OrderKey::of(&workload));
-        let key = workload.key.clone();
-        if let Some(place) = self.places.get(&key) {
-            let pending = self.by_name.get(&place.queue);
+        let queue = Arc::clone(&workload.cluster_queue);
+        if let Some(place) = self.places.get(&workload.key) {
+            let pending = self.by_name.get(place.queue());
             let class = pending.and_then(|pending| pending.classes.get(&place.class));
-            if place.queue == queue
-                && place.order == order
+            if *place.queue() == queue
+                && place.workload.comes_with(&workload)
                 && class.is_some_and(|class| class.key == class_key)
             {
                 return;
             }
-            self.remove(&key);
+            self.remove(&workload.key);
         }
+        let workload = Arc::new(workload);
         let pending = self.by_name.entry(Arc::clone(&queue)).or_default();
-        let class = pending.insert(class_key, workload);
+        let class = pending.insert(class_key, &workload);
         if pending.classes.get(&class).is_some_and(|class| class.parked.is_some()) {
-            let only = Some(order.clone());
+            let only = Some(workload.key.clone());
             self.news.push_back(News { queue: Arc::clone(&queue), class, after: None, only });
         }
-        self.places.insert(key, Place { queue: Arc::clone(&queue), class, order });
+        self.places.insert(Place { workload, class });
         self.refresh(&queue);
     }
 
     /// Takes a workload out.
     pub fn remove(&mut self, key: &ObjectKey) -> Option<()> {
-        let place = self.places.remove(key)?;
-        let pending = self.by_name.get_mut(&place.queue)?;
+        let place = self.places.take(key)?;
+        let queue = place.queue();
+        let pending = self.by_name.get_mut(queue)?;
         if let Some(parked) = pending.remove(&place) {
-            self.waits.remove(&place.queue, place.class, &parked.waits);
+            self.waits.remove(queue, place.class, &parked.waits);
         }
-        if pending.is_empty() && !self.open.contains(&place.queue) {
-            self.by_name.remove(&place.queue);
+        if pending.is_empty() && !self.open.contains(queue) {
+            self.by_name.remove(queue);
         }
-        self.refresh(&place.queue);
+        self.refresh(queue);
         Some(())
     }
 
@@ -276,14 +277,13 @@ impl Queues {
 
     /// The pending workload.
     pub fn workload(&self, key: &ObjectKey) -> Option<&Workload> {
-        let place = self.places.get(key)?;
-        self.by_name.get(&place.queue)?.workload(place)
+        self.places.get(key).map(|place| &*place.workload)
     }
 
     /// What was last found for the workload's class.
     pub fn verdict(&self, key: &ObjectKey) -> Option<&Arc<Verdict>> {
         let place = self.places.get(key)?;
-        self.by_name.get(&place.queue)?.classes.get(&place.class)?.verdict.as_ref()
+        self.by_name.get(place.queue())?.classes.get(&place.class)?.verdict.as_ref()
     }
 
     /// Whether there are workloads whose message changed without being judged themselves.
@@ -299,13 +299,14 @@ impl Queues {
                 continue;
             };
             if let Some(only) = news.only {
-                let here = |place: &Place| place.class == news.class && place.queue == news.queue;
-                keys.extend(self.places.get(&only.key).filter(|p| here(p)).map(|_| only.key.clone()));
+                let here = |place: &Place| place.class == news.class && *place.queue() == news.queue;
+                let known = self.places.get(&only).is_some_and(here);
+                keys.extend(known.then_some(only));
             } else {
                 let members = pending.members_from(news.class, news.after.as_ref(), limit - keys.len());
                 if let Some(last) = members.last() {
                     news.after = Some(last.clone());
-                    keys.extend(members.into_iter().map(|order| order.key));
+                    keys.extend(members.iter().map(|member| member.workload.key.clone()));
                     self.news.push_front(news);
                 }
             }
@@ -339,12 +340,12 @@ impl Queues {
     /// Whether the workload takes no turns until something changes.
     pub fn is_parked(&self, key: &ObjectKey) -> bool {
         let place = self.places.get(key);
-        place.is_some_and(|place| self.by_name.get(&place.queue).is_some_and(|p| p.is_parked(place.class)))
+        place.is_some_and(|place| self.by_name.get(place.queue()).is_some_and(|p| p.is_parked(place.class)))
     }
 
     /// How many workloads of the same ClusterQueue come first.
     pub fn ahead_of(&self, key: &ObjectKey) -> Option<usize> {
         let place = self.places.get(key)?;
-        Some(self.by_name.get(&place.queue)?.ahead_of(place))
+        Some(self.by_name.get(place.queue())?.ahead_of(place))
     }
 }

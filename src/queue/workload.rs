@@ -62,6 +62,14 @@ pub struct Workload {
     pub obstacle: Option<Arc<Verdict>>,
 }
 
+impl Workload {
+    /// Whether the two have one place in the order.
+    pub(super) fn comes_with(&self, other: &Self) -> bool {
+        (self.priority, self.queued_since) == (other.priority, other.queued_since)
+            && (&self.uid, &self.key) == (&other.uid, &other.key)
+    }
+}
+
 impl Default for Workload {
     fn default() -> Self {
         Self {

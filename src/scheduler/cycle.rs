@@ -104,7 +104,7 @@ impl Engine {
         Some(Entry {
             queue: Arc::clone(queue),
             class: head.class,
-            workload: head.workload.clone(),
+            workload: Arc::clone(head.workload),
             borrows: claim.borrows,
             usage: claim.usage.clone(),
             found: Found::Claims(claim),
@@ -140,7 +140,7 @@ impl Engine {
         let found = std::mem::replace(&mut entry.found, Found::Claims(Claim::default()));
         let judged = matches!(found, Found::Fits(_) | Found::Preempts(..));
         if let Some(outcome) = judged.then(|| self.yields_to_sibling(&entry)).flatten() {
-            let Workload { key, uid, .. } = entry.workload;
+            let (key, uid) = (entry.workload.key.clone(), Arc::clone(&entry.workload.uid));
             return Some(Decision { key, uid, outcome });
         }
         let outcome = match found {
@@ -158,7 +158,7 @@ impl Engine {
             Found::Fits(plan) => self.process_fit(&entry, *plan, turn),
             Found::Preempts(plan, targets) => self.process_preemption(&entry, *plan, targets, false, turn),
         };
-        let Workload { key, uid, .. } = entry.workload;
+        let (key, uid) = (entry.workload.key.clone(), Arc::clone(&entry.workload.uid));
         Some(Decision { key, uid, outcome })
     }
 

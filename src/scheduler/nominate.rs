@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) struct Entry {
     pub(super) queue: Arc<str>,
     pub(super) class: ClassId,
-    pub(super) workload: Workload,
+    pub(super) workload: Arc<Workload>,
     /// Highest level that quota is borrowed from; 0 without borrowing.
     pub(super) borrows: u32,
     /// What it asks for, as far as flavors were found.
@@ -75,7 +75,7 @@ impl Engine {
     /// Judges the head of a queue.
     pub(super) fn nominate(&mut self, name: &Arc<str>) -> Option<Entry> {
         let head = self.pending.head(name)?;
-        let (class, workload, cursor) = (head.class, head.workload.clone(), head.cursor.cloned());
+        let (class, workload, cursor) = (head.class, Arc::clone(head.workload), head.cursor.cloned());
         let queue = self.queues.get(name)?;
         let labels = self.namespaces.get(&workload.key.namespace);
         let obstacle = if let Some(obstacle) = &workload.obstacle {
