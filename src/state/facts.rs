@@ -148,7 +148,7 @@ impl State {
             .job_by_uid
             .get(&job.uid)
             .is_none_or(|(index, key)| self.writes.is_pending(Kind::Job(*index), key));
-        let restored = kind.is_some_and(|k| k.stop_patches(job, &record.originals).is_empty());
+        let restored = kind.is_some_and(|k| k.stop_patches(job, record.originals()).is_empty());
         let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
         let started = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
         let start_failed = started
@@ -176,12 +176,21 @@ impl State {
         }
     }
 
+    /// The same for all of the same pods in the same namespace.
+    pub(super) fn shared_effective(&mut self, record: &WorkloadRecord) -> Arc<Effective> {
+        let namespace = &record.meta.key.namespace;
+        self.templates.requests(namespace, &record.pods).unwrap_or_else(|| {
+            let effective = self.effective(record);
+            self.templates.keep_requests(namespace, &record.pods, effective)
+        })
+    }
+
     /// Requests of a Workload after defaults, limits, overhead and transformations.
-    pub(super) fn effective(&self, record: &WorkloadRecord) -> Effective {
+    fn effective(&self, record: &WorkloadRecord) -> Effective {
         let limits = self.limits.get(&record.meta.key.namespace);
         let mut pod_sets = Vec::new();
         let mut problems = Vec::new();
-        for (at, set) in record.pod_sets.iter().enumerate() {
+        for (at, set) in record.pod_sets().iter().enumerate() {
             let mut spec = (*set.spec).clone();
             apply_overhead(&mut spec, |class| self.runtime_classes.get(class).cloned());
             let path = format!("podSets[{at}].template.spec");
@@ -215,7 +224,7 @@ impl State {
         for set in &admission.pod_set_assignments {
             let count = set
                 .count
-                .or_else(|| record.pod_sets.iter().find(|p| *p.name == *set.name).map(|p| p.count))
+                .or_else(|| record.pod_sets().iter().find(|p| *p.name == *set.name).map(|p| p.count))
                 .unwrap_or(0);
             let reclaimed = record.status.reclaimable_pods.iter().find(|r| r.name == set.name);
             let gone = reclaimed.filter(|_| self.settings.gates.reclaimable_pods).map_or(0, |r| r.count);

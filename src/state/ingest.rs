@@ -36,7 +36,10 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 impl State {
     /// Takes an object in. One that cannot be read counts as absent, with an event that says so.
     pub(super) fn ingest(&mut self, kind: Kind, object: Value) {
-        let key = ObjectKey::new(text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
+        let key = ObjectKey {
+            namespace: self.templates.word(text(&object, "/metadata/namespace")),
+            name: Arc::from(text(&object, "/metadata/name")),
+        };
         if let Some(seen) = self.relisting.get_mut(&kind) {
             seen.insert(key.clone());
         }
@@ -120,6 +123,7 @@ impl State {
             Kind::RuntimeClass => {
                 let overhead =
                     read::<RuntimeClass>(object)?.overhead.and_then(|o| o.pod_fixed).unwrap_or_default();
+                self.templates.forget_requests();
                 if self.runtime_classes.insert(name.clone(), overhead).is_none() {
                     self.requests_changed(None);
                 }
@@ -285,19 +289,14 @@ impl State {
 
     fn take_workload(&mut self, key: &ObjectKey, raw: Value) -> Result<(), String> {
         let object = &raw;
-        let newer = self.workloads.get(key).map(|record| record.newer(object)).transpose()?.flatten();
+        let newer = self.workloads.get(key).cloned();
+        let newer = newer.map(|record| record.newer(object, &mut self.templates)).transpose()?.flatten();
         let fresh = newer.is_none();
         let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.templates), Ok)?;
         if conditions::is_true(&record.status, ConditionType::Finished) {
-            record.pod_sets = Vec::new();
-            record.originals = Vec::new();
+            record.pods = Arc::default();
         } else if fresh {
-            let effective = self.effective(&record);
-            record.effective = self.templates.share_requests(effective);
-        }
-        // Kept once: the status shows them until the quota is reserved, and the map has the same key.
-        if record.status.resource_requests == record.effective.shown {
-            record.status.resource_requests = Arc::clone(&record.effective.shown);
+            record.effective = self.shared_effective(&record);
         }
         record.meta.key = self.workloads.get_key_value(key).map_or(key, |(known, _)| known).clone();
         if !self.settings.gates.admission_gated_by {
@@ -322,8 +321,8 @@ impl State {
         let owner = record.owner.clone();
         self.workloads.insert(key.clone(), Arc::new(record));
         self.footing_changed(key);
-        self.external_owner_changed(&key.namespace, owner.as_ref());
-        self.workload_changed(key, owner.map(|o| o.uid).as_ref());
+        self.external_owner_changed(&key.namespace, owner.as_deref());
+        self.workload_changed(key, owner.as_ref().map(|owner| &owner.uid));
         Ok(())
     }
 
@@ -427,6 +426,7 @@ impl State {
 
     /// LimitRanges of a namespace or runtime classes have changed.
     pub(super) fn requests_changed(&mut self, namespace: Option<&Arc<str>>) {
+        self.templates.forget_requests();
         let keys: Vec<ObjectKey> = self
             .workloads
             .keys()
@@ -437,8 +437,7 @@ impl State {
             let Some(record) = self.workloads.get(&key) else {
                 continue;
             };
-            let effective = self.effective(record);
-            let effective = self.templates.share_requests(effective);
+            let effective = self.shared_effective(&Arc::clone(record));
             if let Some(record) = self.workloads.get_mut(&key) {
                 Arc::make_mut(record).effective = effective;
             }

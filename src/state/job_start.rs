@@ -113,8 +113,8 @@ pub(super) fn grants(record: &WorkloadRecord, view: &JobView) -> bool {
 
 /// Whether the Workload asks for what the job asks for.
 pub(super) fn matches(record: &WorkloadRecord, view: &JobView) -> bool {
-    record.pod_sets.len() == view.pod_sets.len()
-        && record.pod_sets.iter().zip(&view.pod_sets).zip(&record.originals).all(
+    record.pod_sets().len() == view.pod_sets.len()
+        && record.pod_sets().iter().zip(&view.pod_sets).zip(record.originals()).all(
             |((have, want), original)| {
                 have.name == want.name
                     && have.count == want.count
@@ -126,7 +126,7 @@ pub(super) fn matches(record: &WorkloadRecord, view: &JobView) -> bool {
 }
 
 fn count_of(record: &WorkloadRecord, name: &str) -> Option<i32> {
-    record.pod_sets.iter().find(|p| *p.name == *name).map(|p| p.count)
+    record.pod_sets().iter().find(|p| *p.name == *name).map(|p| p.count)
 }
 
 fn is_label(name: &str) -> bool {

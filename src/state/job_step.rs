@@ -231,7 +231,7 @@ impl State {
             "apiVersion": resource.api_version(), "kind": resource.kind, "name": view.key.name, "uid": view.uid,
             "controller": true, "blockOwnerDeletion": true,
         });
-        let mut finalizers = record.meta.finalizers.clone();
+        let mut finalizers = record.meta.finalizers.to_vec();
         if !record.meta.has_finalizer() {
             finalizers.push(names::RESOURCE_IN_USE_FINALIZER.to_owned());
         }
@@ -296,7 +296,7 @@ impl State {
     }
 
     fn stop(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, record: &WorkloadRecord) {
-        let Some(patch) = kind.stop_patches(view, &record.originals).into_iter().next() else {
+        let Some(patch) = kind.stop_patches(view, record.originals()).into_iter().next() else {
             if !runs(record) {
                 return;
             }

@@ -33,6 +33,7 @@ mod shared;
 mod snapshot;
 mod tallies;
 mod telling;
+mod templates;
 mod timers;
 mod tombstones;
 mod topology;
@@ -59,12 +60,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::LimitRange;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use records::{
-    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Templates, WorkloadRecord,
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, WorkloadRecord,
 };
 use serde_json::Value;
 use snapshot::Published;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use templates::Templates;
 use timers::Timers;
 use writes::Writes;
 

@@ -231,7 +231,7 @@ impl State {
             return all;
         };
         for set in admission.pod_set_assignments.iter().filter(|set| stands_on(set, host)) {
-            let own = record.pod_sets.iter().find(|known| *known.name == *set.name);
+            let own = record.pod_sets().iter().find(|known| *known.name == *set.name);
             all.extend(own.and_then(|own| own.spec.tolerations.clone()).unwrap_or_default());
             for flavor in set.flavors.values().filter_map(|name| self.flavors.get(name.as_str())) {
                 all.extend(flavor.object.spec.tolerations.iter().cloned());

@@ -192,7 +192,7 @@ impl State {
         let served = |owner: &&super::records::OwnerRecord| kind_of(owner.group(), &owner.kind).is_some();
         record
             .owner
-            .as_ref()
+            .as_deref()
             .filter(served)
             .is_none_or(|owner| member.controller.as_ref() == Some(&owner.uid))
     }

@@ -133,7 +133,7 @@ impl State {
         object: &Value,
     ) -> Result<(), String> {
         let read = RequestObject::deserialize(object).map_err(|error| error.to_string())?;
-        let owner = OwnerRecord::of(&read.metadata).filter(|owner| owner.kind == "Workload");
+        let owner = OwnerRecord::of(&read.metadata).filter(|owner| *owner.kind == *"Workload");
         let owner = owner.map(|owner| (owner.uid, ObjectKey::new(&key.namespace, &owner.name)));
         self.remove_provisioning_request(key);
         if let Some((uid, _)) = &owner {
@@ -162,7 +162,7 @@ impl State {
     }
 
     pub(super) fn take_pod_template(&mut self, key: &ObjectKey, metadata: &ObjectMeta) {
-        let owner = OwnerRecord::of(metadata).filter(|owner| owner.kind == "ProvisioningRequest");
+        let owner = OwnerRecord::of(metadata).filter(|owner| *owner.kind == *"ProvisioningRequest");
         match owner {
             Some(owner) => drop(self.provisioning.templates.insert(key.clone(), owner.uid)),
             None => self.remove_pod_template(key),
@@ -410,7 +410,7 @@ fn needs(record: &WorkloadRecord, policy: Option<PodSetMergePolicy>) -> Vec<Need
             },
         }
     };
-    record.pod_sets.iter().map(need).collect()
+    record.pod_sets().iter().map(need).collect()
 }
 
 /// Metadata of an object that is made for another and goes with it.

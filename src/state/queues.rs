@@ -179,7 +179,7 @@ fn inactive(reason: &str, message: &str) -> Inactive {
 fn finalizer_patch(meta: &Meta, used: bool) -> Option<Value> {
     match (meta.deleting, meta.has_finalizer()) {
         (false, false) => {
-            let mut finalizers = meta.finalizers.clone();
+            let mut finalizers = meta.finalizers.to_vec();
             finalizers.push(names::RESOURCE_IN_USE_FINALIZER.to_owned());
             Some(json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}}))
         }

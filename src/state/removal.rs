@@ -112,8 +112,8 @@ impl State {
         self.engine.forget(key);
         self.footing_changed(key);
         let owner = record.and_then(|record| record.owner.clone());
-        self.external_owner_changed(&key.namespace, owner.as_ref());
-        self.workload_changed(key, owner.map(|o| o.uid).as_ref());
+        self.external_owner_changed(&key.namespace, owner.as_deref());
+        self.workload_changed(key, owner.as_ref().map(|owner| &owner.uid));
     }
 
     fn remove_job(&mut self, kind: usize, key: &ObjectKey) {

@@ -34,7 +34,8 @@ impl State {
         let mut workload = self.queued(key)?;
         workload.cluster_queue = Arc::from(admission.cluster_queue.as_str());
         workload.pod_sets = workload.pod_sets.iter().map(|set| updated(set, &record.status)).collect();
-        let pinned = record.owner.as_ref().is_some_and(|owner| owner.kind == POD && owner.group().is_empty());
+        let pinned =
+            record.owner.as_ref().is_some_and(|owner| *owner.kind == *POD && owner.group().is_empty());
         let unhealthy = record.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
         Some(Again { workload, granted: granted(admission, record), unhealthy, pinned })
     }
@@ -103,7 +104,7 @@ fn updated(set: &PodSet, status: &WorkloadStatus) -> PodSet {
 
 fn granted(admission: &Admission, record: &WorkloadRecord) -> Assignment {
     let set = |set: &crate::api::v1beta2::PodSetAssignment| {
-        let spec = record.pod_sets.iter().find(|known| *known.name == *set.name);
+        let spec = record.pod_sets().iter().find(|known| *known.name == *set.name);
         let amount = |resource: &str, quantity: &_| super::decode::amount_of(resource, quantity);
         PodSetAssignment {
             name: Arc::from(set.name.as_str()),

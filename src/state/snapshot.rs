@@ -171,8 +171,8 @@ impl Published {
 
     /// An object that another controller queues for us has a Workload, or has none any more.
     pub(super) fn external_owner(&mut self, namespace: &Arc<str>, owner: &OwnerRecord, queued: bool) {
-        let key = ObjectKey { namespace: namespace.clone(), name: Arc::from(owner.name.as_str()) };
-        let id = (owner.group().to_owned(), owner.kind.clone(), key);
+        let key = ObjectKey { namespace: namespace.clone(), name: owner.name.clone() };
+        let id = (owner.group().to_owned(), owner.kind.to_string(), key);
         if queued {
             let uid = owner.uid.clone();
             let entry = OwnerEntry { uid, queue_name: Some(Arc::from(QUEUED)), controller: None };

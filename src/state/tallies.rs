@@ -11,6 +11,7 @@ use crate::quota::FlavorResource;
 use crate::resources::Amount;
 use crate::scheduler::PodSet;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Why a Workload is not admitted.
@@ -66,7 +67,8 @@ enum Standing {
 pub(super) struct Tallies {
     cluster: BTreeMap<Arc<str>, Tally>,
     local: BTreeMap<ObjectKey, Tally>,
-    entries: BTreeMap<ObjectKey, Entry>,
+    /// How each Workload counts; neighbours that count alike share it.
+    entries: BTreeMap<ObjectKey, Arc<Entry>>,
     /// Of queues without Workloads.
     nothing: Tally,
 }
@@ -82,11 +84,14 @@ impl Tallies {
 
     /// Counts a Workload in this way from now on. Returns the queues that it counted for before.
     fn count(&mut self, key: &ObjectKey, entry: Option<Entry>) -> Vec<Item> {
-        if self.entries.get(key) == entry.as_ref() {
+        if self.entries.get(key).map(AsRef::as_ref) == entry.as_ref() {
             return Vec::new();
         }
         let old = match entry {
-            Some(new) => self.entries.insert(key.clone(), new),
+            Some(new) => {
+                let new = self.like_neighbours(key, new);
+                self.entries.insert(key.clone(), new)
+            }
             None => self.entries.remove(key),
         };
         let Self { cluster, local, entries, nothing } = self;
@@ -95,9 +100,18 @@ impl Tallies {
             count_in(cluster, &entry.cluster_queue, entry, add, nothing);
             count_in(local, &entry.local_queue, entry, add, nothing);
         }
-        let touched =
-            old.map(|old| [Item::ClusterQueue(old.cluster_queue), Item::LocalQueue(old.local_queue)]);
+        let touched = old.map(|old| {
+            [Item::ClusterQueue(old.cluster_queue.clone()), Item::LocalQueue(old.local_queue.clone())]
+        });
         touched.into_iter().flatten().collect()
+    }
+
+    /// The entry of a neighbour by name if it is the same: Workloads of one series mostly count alike.
+    fn like_neighbours(&self, key: &ObjectKey, entry: Entry) -> Arc<Entry> {
+        let before = self.entries.range(..key).next_back();
+        let after = self.entries.range((Bound::Excluded(key), Bound::Unbounded)).next();
+        let alike = before.into_iter().chain(after).find(|(_, known)| ***known == entry);
+        alike.map_or_else(|| Arc::new(entry), |(_, known)| Arc::clone(known))
     }
 }
 

@@ -84,7 +84,7 @@ impl State {
         let Some(placement) = set.topology_assignment.as_ref().and_then(decode) else {
             return Vec::new();
         };
-        let asked = record.pod_sets.iter().find(|known| *known.name == *set.name);
+        let asked = record.pod_sets().iter().find(|known| *known.name == *set.name);
         let own = |member: &Member| *member.pod_set == *set.name && self.belongs(member);
         let pods: Vec<_> = self.pods.of(&record.meta.key).filter(|(.., member)| own(member)).collect();
         if !pods.iter().any(|(.., member)| member.is_gated() && !member.ending) {
@@ -160,7 +160,7 @@ impl State {
             return;
         }
         template.scheduling_gates.push(names::TOPOLOGY_GATE.to_owned());
-        let asked = record.pod_sets.iter().find(|known| *known.name == *set.name);
+        let asked = record.pod_sets().iter().find(|known| *known.name == *set.name);
         if asked.is_some_and(|asked| asked.topology.is_none()) {
             let key = names::UNCONSTRAINED_TOPOLOGY_ANNOTATION.to_owned();
             template.annotations.insert(key, "true".to_owned());

@@ -133,8 +133,9 @@ impl State {
 /// What an object was, with what asks for a pass now.
 fn with_cause(before: &WorkloadRecord, now: &WorkloadRecord) -> WorkloadRecord {
     let mut record = before.clone();
-    record.status.unhealthy_nodes.clone_from(&now.status.unhealthy_nodes);
-    for check in &mut record.status.admission_checks {
+    let status = Arc::make_mut(&mut record.status);
+    status.unhealthy_nodes.clone_from(&now.status.unhealthy_nodes);
+    for check in &mut status.admission_checks {
         if now.status.admission_checks.iter().any(|c| c.name == check.name && c.state == CheckState::Ready) {
             check.state = CheckState::Ready;
         }
