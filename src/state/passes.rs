@@ -179,7 +179,9 @@ impl State {
     /// The workload as a pass takes it: its object wants one, and nothing that was decided or is known speaks against it.
     fn may_pass(&self, key: &ObjectKey, now: Timestamp) -> Option<Again> {
         let record = self.workloads.get(key)?;
-        if self.engine.preemption_of(key).is_some() || self.ends(key, record, now) {
+        // Nodes that are well again are taken off the list instead.
+        let recovers = || !self.node_news(key, record, now).sound.is_empty();
+        if self.engine.preemption_of(key).is_some() || self.ends(key, record, now) || recovers() {
             return None;
         }
         self.second_pass_of(key)
