@@ -51,9 +51,10 @@ pub(crate) async fn each_is_needed_or_stands_before_another(
     let stage = Stage::prepare(ground, proxy, script).await?;
     let rows = ROWS.iter().enumerate().flat_map(|(at, row)| {
         [("late", Pass::Late), ("instead", Pass::Instead)].map(|(name, pass)| {
-            let (guard, moment_name, moment, state, needed) = *row;
+            let (guard, moment_name, moment, between, needed) = *row;
             let name = format!("{name}-{guard}-{at}");
-            (Cell { stage: &stage, name, pass, state, moment, moment_name, guarded: true }, guard, needed)
+            let cell = Cell { stage: &stage, name, pass, state: between, moment, moment_name, guarded: true };
+            (cell, guard, needed)
         })
     });
     let reserved: Vec<_> = stream::iter(rows)

@@ -29,6 +29,7 @@ mod history;
 mod holds;
 mod interrupt;
 mod kills;
+mod lagging;
 mod life;
 mod load;
 mod matrix;
@@ -125,6 +126,7 @@ fn alone() -> Vec<(&'static str, Alone)> {
         kills::the_manager_dies_in_a_second_pass,
         nodes::two_want_the_one_that_is_left,
         nodes::one_comes_and_goes,
+        lagging::a_server_that_is_behind,
         readiness::one_admission_after_the_other,
         crashes::two_replicas_and_a_paused_leader,
         certificates::rotated_under_creates,
