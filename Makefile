@@ -4,6 +4,9 @@ E2E = $(CARGO) run --quiet --locked --package sluice-e2e --bin sluice-e2e --
 # The load must cost less than what is measured.
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
+# End-to-end cases whose faults last a tenth of their time but for a soak.
+FAULTS = preemption::victims faults:: watches:: lagging::
+
 .DEFAULT_GOAL := help
 .PHONY: help demo up down test soak mutants e2e conformance bench bench-cluster bench-manager lint fmt crds generated deny
 
@@ -24,8 +27,9 @@ test: ## unit, law and contract tests, then end-to-end tests on a real control p
 	$(CARGO) test --locked --package sluice-e2e --lib --bins
 	$(CARGO) test --locked --package sluice-e2e --test e2e
 
-soak: ## the laws for a long time; TIMES=N multiplies their cases, PROPTEST_RNG_SEED=N replays a failure
+soak: ## the laws for a long time, then faults at their full length; TIMES=N multiplies cases, PROPTEST_RNG_SEED=N replays a failure
 	SLUICE_SOAK=$(or $(TIMES),100) $(CARGO) test --locked --package sluice --test it laws:: -- --nocapture
+	SLUICE_SOAK=1 $(CARGO) test --locked --package sluice-e2e --test e2e -- $(or $(CASE),$(FAULTS))
 
 mutants: ## a sample of mutants of quota, queue and choice of victims, judged by the laws (cargo install cargo-mutants --locked); SHARD=K/N
 	nice $(CARGO) mutants --package sluice --jobs 1 --sharding round-robin --shard $(or $(SHARD),0/4) --output target/mutants \

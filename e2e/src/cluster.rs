@@ -125,6 +125,22 @@ impl Cluster {
         self.webhooks_answer().await
     }
 
+    /// Ends the manager and starts one with these settings in its place; returns those of the one before.
+    pub async fn replace_manager(&mut self, settings: &Settings) -> Result<Settings> {
+        let old = self.manager.take().context("no manager")?;
+        old.terminate();
+        self.start_manager(settings).await?;
+        Ok(old.settings().clone())
+    }
+
+    /// Starts a manager in place of the one that was taken away, and waits until it answers.
+    pub async fn start_manager(&mut self, settings: &Settings) -> Result<()> {
+        let manager = Manager::start(&self.plane, settings).await?;
+        manager.ready().await?;
+        self.manager = Some(manager);
+        self.webhooks_answer().await
+    }
+
     /// Replaces the manager by one with these fields merged over its Configuration; returns what undoes it.
     pub async fn reconfigure(&mut self, fields: &Value) -> Result<Value> {
         let old = self.manager.take().context("no manager")?;

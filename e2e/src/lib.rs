@@ -23,6 +23,7 @@ mod demo_racks;
 pub mod install;
 pub mod kubeconfig;
 pub mod kubectl;
+pub mod lag;
 pub mod manager;
 pub mod objects;
 pub mod paths;

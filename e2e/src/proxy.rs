@@ -5,6 +5,7 @@
 //! been sent into the proxy is delivered even if the client has given up meanwhile, as by a network.
 
 use crate::kubeconfig;
+use crate::lag::Lag;
 use crate::plane::Plane;
 use crate::process::free_ports;
 use crate::taps::{OpenTap, Passing, Taps, tapped, untouched};
@@ -135,7 +136,15 @@ pub struct Proxy {
     port: u16,
     rules: Arc<Rules>,
     taps: Arc<Taps>,
+    behind: Arc<Behind>,
     task: JoinHandle<()>,
+}
+
+/// How far it is behind, if it is, and how many lists it has told so.
+#[derive(Default)]
+struct Behind {
+    lag: Mutex<Option<Lag>>,
+    told: AtomicUsize,
 }
 
 impl Proxy {
@@ -145,8 +154,10 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let client = kubeconfig::anonymous(plane.server(), &plane.authority())?;
         let (rules, taps) = (Arc::new(Rules::default()), Arc::new(Taps::default()));
-        let task = tokio::spawn(serve(listener, client, Arc::clone(&rules), Arc::clone(&taps)));
-        Ok(Self { port, rules, taps, task })
+        let behind = Arc::new(Behind::default());
+        let task =
+            tokio::spawn(serve(listener, client, Arc::clone(&rules), Arc::clone(&taps), Arc::clone(&behind)));
+        Ok(Self { port, rules, taps, behind, task })
     }
 
     /// What a kubeconfig names as its server.
@@ -171,6 +182,16 @@ impl Proxy {
         });
         self.rules.change(|rules| rules.push(Arc::clone(&rule)));
         Trap { rule, rules: Arc::clone(&self.rules) }
+    }
+
+    /// Makes streamed lists tell what was there at an earlier revision, or what is there.
+    pub fn fall_behind(&self, lag: Option<Lag>) {
+        *self.behind.lag.lock().unwrap_or_else(PoisonError::into_inner) = lag;
+    }
+
+    /// How many lists were told as of an earlier revision.
+    pub fn told_late(&self) -> usize {
+        self.behind.told.load(Ordering::Acquire)
     }
 
     /// Does to each event of a watch, an object with `type` and `object`, what `judge` says.
@@ -230,16 +251,23 @@ impl Drop for Trap {
     }
 }
 
-async fn serve(listener: TcpListener, client: Client, rules: Arc<Rules>, taps: Arc<Taps>) {
+async fn serve(
+    listener: TcpListener,
+    client: Client,
+    rules: Arc<Rules>,
+    taps: Arc<Taps>,
+    behind: Arc<Behind>,
+) {
     // Dropped with this task, and the connections with it.
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else { continue };
         let (client, rules, taps) = (client.clone(), Arc::clone(&rules), Arc::clone(&taps));
+        let behind = Arc::clone(&behind);
         connections.spawn(async move {
             let service = service_fn(move |request| {
-                answer(request, client.clone(), Arc::clone(&rules), Arc::clone(&taps))
+                answer(request, client.clone(), Arc::clone(&rules), Arc::clone(&taps), Arc::clone(&behind))
             });
             // Broken connections are what this is for.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
@@ -256,10 +284,19 @@ async fn answer(
     client: Client,
     rules: Arc<Rules>,
     taps: Arc<Taps>,
+    behind: Arc<Behind>,
 ) -> Result<Response<Answer>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let call = Call::read(&head, &body);
+    let lag = behind.lag.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(lag) = lag.filter(|_| Lag::concerns(&call))
+        // A kind that is not served, say, is answered as ever.
+        && let Ok((head, chunks)) = lag.answer(client.clone(), end_to_end(&head.headers), &call).await
+    {
+        behind.told.fetch_add(1, Ordering::AcqRel);
+        return Ok(Response::from_parts(head, StreamBody::new(chunks.map(|c| c.map(Frame::data)).boxed())));
+    }
     let rule = rules.harm(&call);
     // In a task of its own: what is under way arrives even if the client has given up.
     let (head, body) = tokio::spawn(async move {

@@ -7,9 +7,19 @@ use std::time::{Duration, Instant};
 /// How long anything on a loaded machine may take.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
+/// Whether faults last as long as they are said to (`SLUICE_SOAK`), and not a tenth of it.
+pub fn soaks() -> bool {
+    std::env::var_os("SLUICE_SOAK").is_some()
+}
+
+/// How long a fault lasts: the whole, or a tenth.
+pub fn scaled(whole: Duration) -> Duration {
+    if soaks() { whole } else { whole / 10 }
+}
+
 /// Polls until `probe` finds something; its error says what is still wrong and ends up in the failure.
 pub async fn eventually<T>(what: impl Display, probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
-    within(PATIENCE, what, probe).await
+    within(if soaks() { 15 * PATIENCE } else { PATIENCE }, what, probe).await
 }
 
 /// The same with a patience of its own.

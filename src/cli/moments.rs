@@ -1,10 +1,10 @@
 //! The script of a test build: files in a folder say where passes halt and whose guards are taken away.
 //!
 //! `NAMESPACE.NAME.MOMENT` halts a pass, and gets `NAMESPACE.NAME.MOMENT.reached` beside it when it does;
-//! `NAMESPACE.NAME.unguarded` takes the guards away. Never in a build that ships.
+//! `NAMESPACE.NAME.unguarded` takes the guards away, `NAMESPACE.NAME.without-GUARD` one of them. Never in a build that ships.
 
 use crate::api::ObjectKey;
-use crate::state::moments::{Moment, Moments, Script};
+use crate::state::moments::{Guard, Moment, Moments, Script};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,6 +33,10 @@ impl Script for Folder {
 
     fn is_unguarded(&self, workload: &ObjectKey) -> bool {
         self.file(workload, "unguarded").exists()
+    }
+
+    fn lacks(&self, workload: &ObjectKey, guard: Guard) -> bool {
+        self.file(workload, &format!("without-{}", guard.as_str())).exists()
     }
 }
 

@@ -51,6 +51,7 @@ pub fn plan(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: 
         draft.reserved(facts, settings);
         Place::Out
     } else {
+        draft.heed_late_answers();
         draft.pending(facts)
     };
     draft.plan(place)
@@ -307,7 +308,22 @@ impl Draft<'_> {
                 self.set(ConditionType::DeactivationTarget, true, eviction::ADMISSION_CHECK, &message);
                 self.notices.push(Notice::CheckRejected(message));
             }
-            Demand::Reject(_) | Demand::Retry(_) => checks::reset(&mut self.status, self.now),
+            Demand::Reject(_) | Demand::Retry(_) => {
+                if self.subject.active {
+                    self.put_off();
+                }
+                checks::reset(&mut self.status, self.now);
+            }
+        }
+    }
+
+    /// It is not queued again before the time that its checks want.
+    fn put_off(&mut self) {
+        if let Some(at) = checks::retry_at(&self.status) {
+            let state = self.status.requeue_state.get_or_insert_default();
+            if state.requeue_at.as_ref().is_none_or(|t| t.0 < at) {
+                state.requeue_at = Some(conditions::stored(at));
+            }
         }
     }
 
@@ -320,12 +336,7 @@ impl Draft<'_> {
                 true
             }
             Demand::Retry(message) => {
-                if let Some(at) = checks::retry_at(&self.status) {
-                    let state = self.status.requeue_state.get_or_insert_default();
-                    if state.requeue_at.as_ref().is_none_or(|t| t.0 < at) {
-                        state.requeue_at = Some(conditions::stored(at));
-                    }
-                }
+                self.put_off();
                 self.evict(Cause::plain(eviction::ADMISSION_CHECK, message));
                 true
             }

@@ -1,4 +1,5 @@
-//! Moments of a second pass at which a test build (feature `moments`) halts it, and whether its guards stand.
+//! Moments of a second pass at which a test build (feature `moments`) halts it, and whether its guards stand: all of them,
+//! or one.
 //!
 //! In every other build nothing halts, all guards stand, and the compiler removes the questions.
 
@@ -29,6 +30,31 @@ impl Moment {
     }
 }
 
+/// What keeps a pass from one that goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// The object is asked when the time of the pass has come.
+    Dequeue,
+    /// It is asked again before the write.
+    Recheck,
+    /// The write carries the version that it was decided on.
+    Version,
+    /// The end of a workload overtakes a write that is under way.
+    Overtaking,
+}
+
+impl Guard {
+    /// Its name, as tests say it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Dequeue => "dequeue",
+            Self::Recheck => "recheck",
+            Self::Version => "version",
+            Self::Overtaking => "overtaking",
+        }
+    }
+}
+
 /// What tests ask for.
 #[cfg(feature = "moments")]
 pub trait Script: Send + Sync + std::fmt::Debug {
@@ -36,6 +62,8 @@ pub trait Script: Send + Sync + std::fmt::Debug {
     fn halts(&self, workload: &ObjectKey, moment: Moment) -> bool;
     /// Whether the guards of a Workload are taken away.
     fn is_unguarded(&self, workload: &ObjectKey) -> bool;
+    /// Whether one guard of a Workload is taken away.
+    fn lacks(&self, workload: &ObjectKey, guard: Guard) -> bool;
 }
 
 /// Where passes halt: nowhere.
@@ -58,6 +86,10 @@ impl Moments {
     pub(super) const fn is_unguarded(self, _: &ObjectKey) -> bool {
         false
     }
+
+    pub(super) const fn lacks(self, _: &ObjectKey, _: Guard) -> bool {
+        false
+    }
 }
 
 #[cfg(feature = "moments")]
@@ -68,5 +100,9 @@ impl Moments {
 
     pub(super) fn is_unguarded(&self, workload: &ObjectKey) -> bool {
         self.0.as_ref().is_some_and(|script| script.is_unguarded(workload))
+    }
+
+    pub(super) fn lacks(&self, workload: &ObjectKey, guard: Guard) -> bool {
+        self.0.as_ref().is_some_and(|script| script.lacks(workload, guard))
     }
 }

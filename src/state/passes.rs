@@ -4,7 +4,7 @@
 //! its time has come, and again right before the write, which carries the version of that object (I12, I13); what was found
 //! counts in the ledger as long as the object stays as it was decided on, and not longer.
 
-use super::moments::Moment;
+use super::moments::{Guard, Moment};
 use super::outlook::{nodes_failed, placed};
 use super::records::WorkloadRecord;
 use super::second_pass::{self, rewritten};
@@ -160,7 +160,7 @@ impl State {
             if self.halts(&key, Moment::Due, now) {
                 continue;
             }
-            match self.passes.halted.remove(&key).or_else(|| self.may_pass(&key, now)) {
+            match self.passes.halted.remove(&key).or_else(|| self.taken(&key, now)) {
                 Some(again) if self.halts(&key, Moment::Taken, now) => {
                     self.passes.halted.insert(key, again);
                 }
@@ -176,10 +176,20 @@ impl State {
         taken
     }
 
+    /// The workload as the scheduler gets it, if it still wants a pass and may have one.
+    fn taken(&self, key: &ObjectKey, now: Timestamp) -> Option<Again> {
+        if self.settings.moments.lacks(key, Guard::Dequeue) {
+            return self.as_again(key);
+        }
+        self.may_pass(key, now)
+    }
+
     /// The workload as a pass takes it: its object wants one, and nothing that was decided or is known speaks against it.
     fn may_pass(&self, key: &ObjectKey, now: Timestamp) -> Option<Again> {
         let record = self.workloads.get(key)?;
-        if self.engine.preemption_of(key).is_some() || self.ends(key, record, now) {
+        // Nodes that are well again are taken off the list instead.
+        let recovers = || !self.node_news(key, record, now).sound.is_empty();
+        if self.engine.preemption_of(key).is_some() || self.ends(key, record, now) || recovers() {
             return None;
         }
         self.second_pass_of(key)
@@ -229,7 +239,8 @@ impl State {
         let (Some(standing), Some(record)) = (self.passes.standing.get(key), self.workloads.get(key)) else {
             return false;
         };
-        if !standing.is_of(record) || self.may_pass(key, now).is_none() {
+        let may = || self.settings.moments.lacks(key, Guard::Recheck) || self.may_pass(key, now).is_some();
+        if !standing.is_of(record) || !may() {
             self.drop_pass(key);
             return false;
         }
@@ -256,7 +267,12 @@ impl State {
             }
         };
         let tell = notice.iter().flat_map(|notice| self.tell(record, notice, now)).collect();
-        let body = status_body(record, &status);
+        let mut body = status_body(record, &status);
+        if self.settings.moments.lacks(key, Guard::Version)
+            && let Some(meta) = body.get_mut("metadata").and_then(serde_json::Value::as_object_mut)
+        {
+            meta.shift_remove("resourceVersion");
+        }
         self.send_status(key, body, Purpose::Pass, tell);
         true
     }
@@ -286,7 +302,8 @@ impl State {
     /// of them lands.
     pub(super) fn overtake_pass(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
         let Some(record) = self.workloads.get(key) else { return false };
-        if !self.writes.is_pass(key) || !self.ends(key, record, now) {
+        let waits = !self.writes.is_pass(key) || self.settings.moments.lacks(key, Guard::Overtaking);
+        if waits || !self.ends(key, record, now) {
             return false;
         }
         self.writes.overtake(key);

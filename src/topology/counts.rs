@@ -9,6 +9,7 @@ use super::tree::{Shape, Tree};
 use super::vector::{Parts, times};
 use k8s_openapi::api::core::v1::Toleration;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What one domain could take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +95,8 @@ pub(super) struct Ask<'a> {
     pub(super) scores: bool,
     /// Narrowest domains that may be used.
     pub(super) within: Option<Range<usize>>,
+    /// Hosts that may not, whatever they say of themselves.
+    pub(super) barred: &'a [String],
 }
 
 /// What pods and leader take by resource, side by side.
@@ -118,6 +121,11 @@ impl Ask<'_> {
         }
         let mut nodes = spot.nodes.iter();
         nodes.find_map(|(name, node)| obstacle(pods, self.beside, name, &node.labels, &node.taints))
+    }
+
+    /// Whether a narrowest domain is a host that may not be used.
+    fn bars(&self, host: Option<&Arc<str>>) -> bool {
+        host.is_some_and(|host| self.barred.iter().any(|barred| **barred == **host))
     }
 
     /// What a narrowest domain could take.
@@ -160,7 +168,8 @@ impl Cluster {
         let spots = shape.spots.get(leaves.clone()).unwrap_or_default();
         for (leaf, id) in leaves.zip(spots) {
             let Some(spot) = self.spots.get(*id) else { continue };
-            if by_host && ask.obstacle(spot).is_some() {
+            let host = || shape.paths.get(leaf).and_then(|path| path.last());
+            if by_host && (ask.obstacle(spot).is_some() || ask.bars(host())) {
                 continue;
             }
             let mut count = ask.count(spot);

@@ -40,6 +40,8 @@ pub(super) struct Party<'a> {
     pub(super) count: i64,
     /// Level and leaf of the domain that may be used.
     pub(super) within: Option<Range<usize>>,
+    /// Hosts that may not.
+    pub(super) barred: &'a [String],
     /// What the request comes to, where it is not what it says.
     pub(super) terms: Option<Terms>,
 }
@@ -119,7 +121,7 @@ impl Cluster {
         } else {
             let leader = leader.and_then(|at| parts.get(at));
             let count = i64::from(part.count);
-            let asked = Party { workers: part, leader, count, within: None, terms: None };
+            let asked = Party { workers: part, leader, count, within: None, barred: &[], terms: None };
             self.place(&asked, view, rules)?
         };
         let pairs = [(Some(workers), Some(found.workers)), (leader, found.leader)];
@@ -161,6 +163,7 @@ impl Cluster {
             view,
             scores: rules.affinity,
             within: party.within.clone(),
+            barred: party.barred,
         };
         self.count(&mut counts, tree, &shape, &terms, &ask);
         let shares = choose(&shape, &mut counts, &terms, ask.has_leader, party.count, rules);

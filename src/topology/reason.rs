@@ -97,6 +97,7 @@ impl Cluster {
             view,
             scores: false,
             within: None,
+            barred: &[],
         };
         let excluded = self.excluded(&ask, &shape.spots, tree.is_by_host());
         if !excluded.is_empty() {

@@ -43,7 +43,9 @@ impl Cluster {
         }
         let remains = self.remains(part, &kept, i64::from(missing), rules)?;
         let (within, terms) = remains.narrow();
-        let party = Party { workers: part, leader: None, count: remains.missing, within, terms: Some(terms) };
+        // One that is listed is no place for anybody until it is taken off the list, even if it takes pods again.
+        let (count, barred) = (remains.missing, failed);
+        let party = Party { workers: part, leader: None, count, within, barred, terms: Some(terms) };
         let mut found = self
             .place(&party, view, Rules { balanced: false, ..rules })
             .map_err(|_| Refusal::NoReplacement(node.clone()))?;

@@ -12,7 +12,7 @@ const STAMP: &str = "2026-01-01T00:00:00Z";
 
 impl Cell<'_> {
     /// Writes the status as the manager would, on the newest version.
-    async fn rewrite(&self, change: impl Fn(&mut Value)) -> Result<()> {
+    pub(crate) async fn rewrite(&self, change: impl Fn(&mut Value)) -> Result<()> {
         let api = self.stage.ground.objects.api(Kind::WORKLOAD, &self.stage.ground.name);
         eventually("the status is written", async || {
             let workload = self.workload().await?;
@@ -69,9 +69,10 @@ impl Cell<'_> {
         let ground = self.stage.ground;
         let evicted = |w: &Value| holds(w, "Evicted");
         match self.state {
+            State::Undisturbed => Ok(()),
             State::Finished => self.rewrite(|status| set(status, "Finished", "True", "Succeeded")).await,
             State::Preempted => {
-                self.create(&format!("{}-preemptor", self.name), 100).await?;
+                self.create(&format!("{}-preemptor", self.name), 100, "1").await?;
                 self.until("it is evicted", evicted).await.map(drop)
             }
             State::Deleted => self.mark_deleted().await,
@@ -107,7 +108,7 @@ impl Cell<'_> {
         let ground = self.stage.ground;
         let none = json!({"metadata": {"finalizers": null}});
         ground.objects.merge(Kind::WORKLOAD, &ground.name, &self.name, &none).await?;
-        self.create(&self.name, 0).await?;
+        self.create(&self.name, 0, "1").await?;
         self.until("the new one holds quota", |w| holds(w, "QuotaReserved")).await.map(drop)
     }
 
@@ -133,7 +134,7 @@ impl Cell<'_> {
 }
 
 /// Sets a condition in a status.
-fn set(status: &mut Value, kind: &str, holds: &str, reason: &str) {
+pub(crate) fn set(status: &mut Value, kind: &str, holds: &str, reason: &str) {
     let said =
         json!({"type": kind, "status": holds, "reason": reason, "message": "", "lastTransitionTime": STAMP});
     if let Some(all) = status["conditions"].as_array_mut() {

@@ -9,14 +9,14 @@ use sluice_e2e::cluster::Cluster;
 use sluice_e2e::manager::{Manager, Settings};
 use sluice_e2e::objects::{Kind, number, text};
 use sluice_e2e::proxy::{Call, Fault, Proxy};
-use sluice_e2e::wait::eventually;
+use sluice_e2e::wait::{eventually, scaled};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The manager gives a call up after this time …
-const PATIENCE: &str = "--call-timeout=1s";
-/// … and a late one arrives after that one.
-const LATE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// … and a late one arrives after that one. Both are a tenth of it, but for a soak.
+const LATE: Duration = Duration::from_secs(30);
 /// Stories at once.
 const AT_ONCE: usize = 8;
 
@@ -90,7 +90,8 @@ pub(crate) async fn writes_that_go_astray(cluster: &mut Cluster, ground: &Ground
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
     let proxy = Proxy::open(&cluster.plane).await?;
-    let flags = vec![PATIENCE.to_owned(), "--metrics-insecure".to_owned()];
+    let flags =
+        vec![format!("--call-timeout={}s", scaled(PATIENCE).as_secs()), "--metrics-insecure".to_owned()];
     let settings = Settings { server: Some(proxy.url()), flags, ..old.settings().clone() };
     let manager = Manager::start(&cluster.plane, &settings).await?;
     manager.ready().await?;
@@ -111,7 +112,11 @@ pub(crate) async fn writes_that_go_astray(cluster: &mut Cluster, ground: &Ground
                 let job = job.clone();
                 move |call: &Call| step(call, &job)
             };
-            let trap = proxy.trap(*fault, 0..1, picks);
+            let fault = match *fault {
+                Fault::Delay(time) => Fault::Delay(scaled(time)),
+                other => other,
+            };
+            let trap = proxy.trap(fault, 0..1, picks);
             let told = async {
                 story(ground, &job).await?;
                 trap.over().await?;

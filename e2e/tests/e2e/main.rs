@@ -23,13 +23,17 @@ mod edits;
 mod ending;
 mod faults;
 mod ground;
+mod guards;
 mod harm;
 mod history;
 mod holds;
 mod interrupt;
+mod kills;
+mod lagging;
 mod life;
 mod load;
 mod matrix;
+mod nodes;
 mod order;
 mod partial;
 mod predict;
@@ -87,6 +91,8 @@ fn shared() -> Vec<(&'static str, Shared)> {
         topology::pods_land_where_they_were_placed,
         topology::a_pod_larger_than_its_node_spoils_that_node_alone,
         topology::a_node_that_goes_is_told_and_replaced,
+        nodes::one_fails_under_who_is_preempted,
+        nodes::two_fail_under_one,
         bad_items::bad_items_stop_no_good_one,
         bad_items::a_missing_queue_appears,
         edits::edits_of_a_pending_job,
@@ -116,6 +122,11 @@ fn alone() -> Vec<(&'static str, Alone)> {
         ending::a_job_that_ends_while_it_is_stopped,
         watches::events_that_go_astray,
         matrix::no_pass_lands_on_who_goes,
+        guards::each_is_needed_or_stands_before_another,
+        kills::the_manager_dies_in_a_second_pass,
+        nodes::two_want_the_one_that_is_left,
+        nodes::one_comes_and_goes,
+        lagging::a_server_that_is_behind,
         readiness::one_admission_after_the_other,
         crashes::two_replicas_and_a_paused_leader,
         certificates::rotated_under_creates,

@@ -22,12 +22,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Cells at once: fewer than the calls that the manager makes at a time, of which each may be held.
-const AT_ONCE: usize = 12;
+pub(crate) const AT_ONCE: usize = 12;
 /// After this long nothing lands any more: a pass waits one second.
-const QUIET: Duration = Duration::from_millis(2500);
+pub(crate) const QUIET: Duration = Duration::from_millis(2500);
 /// How long one without guards may take to do its harm.
-const HARM: Duration = Duration::from_secs(20);
-const HOST: &str = "kubernetes.io/hostname";
+pub(crate) const HARM: Duration = Duration::from_secs(20);
+pub(crate) const HOST: &str = "kubernetes.io/hostname";
 const FINALIZER: &str = "kueue.x-k8s.io/resource-in-use";
 const STAMP: &str = "2026-01-01T00:00:00Z";
 
@@ -51,11 +51,13 @@ pub(crate) enum State {
     Unreserved,
     Retried,
     Drained,
+    /// Nothing.
+    Undisturbed,
 }
 
 /// How far the pass is by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moment {
+pub(crate) enum Moment {
     Before,
     Armed,
     Due,
@@ -64,7 +66,7 @@ enum Moment {
     Flight,
 }
 
-const PASSES: [(&str, Pass); 2] = [("late", Pass::Late), ("instead", Pass::Instead)];
+pub(crate) const PASSES: [(&str, Pass); 2] = [("late", Pass::Late), ("instead", Pass::Instead)];
 const STATES: [(&str, State); 8] = [
     ("finished", State::Finished),
     ("preempted", State::Preempted),
@@ -87,14 +89,14 @@ const MOMENTS: [(&str, Moment); 6] = [
 /// What all cells share.
 pub(crate) struct Stage<'a> {
     pub(crate) ground: &'a Ground,
-    proxy: Proxy,
+    pub(crate) proxy: Proxy,
     script: PathBuf,
-    history: History,
+    pub(crate) history: History,
     /// Who owns the Workloads: an object of a kind that nobody follows, so that nobody stops them either.
     owner: Value,
     /// The checks: one of the case's, and one that makes places come late.
     pub(crate) gate: String,
-    room: String,
+    pub(crate) room: String,
 }
 
 /// One play.
@@ -103,9 +105,9 @@ pub(crate) struct Cell<'a> {
     pub(crate) name: String,
     pub(crate) pass: Pass,
     pub(crate) state: State,
-    moment: Moment,
-    moment_name: &'static str,
-    guarded: bool,
+    pub(crate) moment: Moment,
+    pub(crate) moment_name: &'static str,
+    pub(crate) guarded: bool,
 }
 
 /// Every cell of the matrix with guards, where nothing may land, and without, where something must.
@@ -155,7 +157,7 @@ pub(crate) async fn no_pass_lands_on_who_goes(cluster: &mut Cluster, ground: &Gr
 }
 
 impl<'a> Stage<'a> {
-    async fn prepare(ground: &'a Ground, proxy: Proxy, script: PathBuf) -> Result<Self> {
+    pub(crate) async fn prepare(ground: &'a Ground, proxy: Proxy, script: PathBuf) -> Result<Self> {
         for number in 1..=3 {
             let name = ground.own(&format!("host-{number}"));
             let labels = json!({"e2e.example/pool": ground.name, HOST: name});
@@ -209,7 +211,7 @@ impl<'a> Stage<'a> {
 
 impl Stage<'_> {
     /// Those whom nobody stops would stay for ever.
-    async fn let_go(&self) -> Result<()> {
+    pub(crate) async fn let_go(&self) -> Result<()> {
         let objects = &self.ground.objects;
         for workload in objects.list(Kind::WORKLOAD, &self.ground.name, "").await? {
             let name = text(&workload, "/metadata/name");
@@ -222,7 +224,7 @@ impl Stage<'_> {
     }
 
     /// Nobody else can be placed where those stand who are to move.
-    async fn fail_hosts(&self, reserved: &[(Cell<'_>, Result<Value>)]) -> Result<()> {
+    pub(crate) async fn fail_hosts(&self, reserved: &[(Cell<'_>, Result<Value>)]) -> Result<()> {
         let moving = reserved.iter().filter(|(cell, _)| cell.pass == Pass::Instead);
         let hosts: BTreeSet<&str> = moving.filter_map(|(_, before)| host(before.as_ref().ok()?)).collect();
         ensure!(hosts.len() <= 1, "they stand on {hosts:?}");
@@ -253,8 +255,8 @@ impl Cell<'_> {
     }
 
     async fn play(&self, before: &Value) -> Result<()> {
-        let trap = self.trap(before);
-        let halts = matches!(self.moment, Moment::Armed | Moment::Due | Moment::Taken | Moment::Decided);
+        let trap = (self.moment == Moment::Flight).then(|| self.trap(before, Fault::Hold));
+        let halts = self.halts();
         if halts {
             fs::write(self.file(self.moment_name), "")?;
         }
@@ -285,11 +287,11 @@ impl Cell<'_> {
         self.ledger().await
     }
 
-    fn file(&self, what: &str) -> PathBuf {
+    pub(crate) fn file(&self, what: &str) -> PathBuf {
         self.stage.script.join(format!("{}.{}.{what}", self.stage.ground.name, self.name))
     }
 
-    async fn reached(&self) -> Result<()> {
+    pub(crate) async fn reached(&self) -> Result<()> {
         let file = self.file(&format!("{}.reached", self.moment_name));
         eventually(format!("the pass is {}", self.moment_name), async || {
             ensure!(file.exists(), "it is not");
@@ -298,27 +300,32 @@ impl Cell<'_> {
         .await
     }
 
-    /// Holds the write of the pass, if that is the moment.
-    fn trap(&self, before: &Value) -> Option<Trap> {
+    /// Whether the moment is one at which the pass halts.
+    pub(crate) const fn halts(&self) -> bool {
+        matches!(self.moment, Moment::Armed | Moment::Due | Moment::Taken | Moment::Decided)
+    }
+
+    /// Does harm to the write of the pass.
+    pub(crate) fn trap(&self, before: &Value, fault: Fault) -> Trap {
         let path = format!("/workloads/{}/status", self.name);
         let old = assignment(before).clone();
         let picks = move |call: &Call| {
             let new = assignment(&call.body);
             call.is(&Method::PATCH, &path) && !new.is_null() && *new != old
         };
-        (self.moment == Moment::Flight).then(|| self.stage.proxy.trap(Fault::Hold, 0..1, picks))
+        self.stage.proxy.trap(fault, 0..1, picks)
     }
 
     pub(crate) async fn workload(&self) -> Result<Value> {
         self.stage.ground.objects.need(Kind::WORKLOAD, &self.stage.ground.name, &self.name).await
     }
 
-    pub(crate) async fn create(&self, name: &str, priority: i32) -> Result<()> {
+    pub(crate) async fn create(&self, name: &str, priority: i32, cpu: &str) -> Result<()> {
         let owner = &self.stage.owner["metadata"];
         let owner =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["name"], "uid": owner["uid"]});
         let pods = json!({"restartPolicy": "Never", "containers": [
-            {"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "1"}}}]});
+            {"name": "main", "image": "work:1", "resources": {"requests": {"cpu": cpu}}}]});
         let set = json!({"name": "main", "count": 1, "template": {"spec": pods},
             "topologyRequest": {"required": HOST}});
         let body = json!({
@@ -331,7 +338,7 @@ impl Cell<'_> {
     }
 
     /// A queue with room for one, and the Workload that has it, short of its pass.
-    async fn reserve(&self) -> Result<Value> {
+    pub(crate) async fn reserve(&self) -> Result<Value> {
         if !self.guarded {
             fs::write(self.file("unguarded"), "")?;
         }
@@ -347,7 +354,7 @@ impl Cell<'_> {
         ground.keep(Kind::CLUSTER_QUEUE, body).await?;
         let queue = objects::local_queue(&ground.name, &self.name, &name);
         ground.objects.create(Kind::LOCAL_QUEUE, &queue).await?;
-        self.create(&self.name, 0).await?;
+        self.create(&self.name, 0, "1").await?;
         self.until("it holds quota", |w| {
             holds(w, "QuotaReserved") && check(w, &self.stage.gate) == "Pending"
         })
@@ -374,7 +381,7 @@ impl Cell<'_> {
     }
 
     /// The first rule that the versions of the Workload break.
-    fn harm(&self) -> Result<Option<String>> {
+    pub(crate) fn harm(&self) -> Result<Option<String>> {
         let all = self.stage.history.revisions()?;
         let own: Vec<&Value> = all.iter().filter(|w| text(w, "/metadata/name") == self.name).collect();
         let uid = |w: &Value| w["metadata"]["uid"].clone();
@@ -387,7 +394,7 @@ impl Cell<'_> {
     }
 
     /// The queue holds what the objects say, and what is left of the reservation after what came between.
-    async fn ledger(&self) -> Result<()> {
+    pub(crate) async fn ledger(&self) -> Result<()> {
         let lost = match self.state {
             State::Finished | State::Unreserved => true,
             State::Drained => self.pass == Pass::Late,
@@ -402,7 +409,7 @@ impl Cell<'_> {
 }
 
 /// The assignment of the only pod set.
-fn assignment(workload: &Value) -> &Value {
+pub(crate) fn assignment(workload: &Value) -> &Value {
     &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
 }
 
@@ -412,7 +419,7 @@ pub(crate) fn host(workload: &Value) -> Option<&str> {
 }
 
 /// State of a check.
-fn check<'a>(workload: &'a Value, name: &str) -> &'a str {
+pub(crate) fn check<'a>(workload: &'a Value, name: &str) -> &'a str {
     let all = workload.pointer("/status/admissionChecks").and_then(Value::as_array);
     all.and_then(|all| all.iter().find(|check| text(check, "/name") == name))
         .map_or("", |check| text(check, "/state"))

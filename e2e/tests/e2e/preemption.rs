@@ -6,11 +6,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, condition, holds, text};
-use sluice_e2e::wait::eventually;
+use sluice_e2e::wait::{eventually, soaks};
 use std::collections::BTreeSet;
 
-/// Victims, and how long their pods take to end.
-const VICTIMS: [(&str, Option<&str>); 3] = [("quick", None), ("slow", Some("5s")), ("slowest", Some("20s"))];
+/// Victims, how long their pods take to end, and how long where faults last as long as they may.
+const VICTIMS: [(&str, Option<&str>, Option<&str>); 3] =
+    [("quick", None, Some("1s")), ("slow", Some("5s"), Some("60s")), ("slowest", Some("20s"), Some("600s"))];
 
 /// The preemptor starts when the last victim's pod is gone, not before; what the first victims gave back is kept for it;
 /// each victim is preempted once and runs again later.
@@ -18,7 +19,8 @@ pub(crate) async fn victims_that_end_at_different_times(_: &Cluster, ground: &Gr
     let policy = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
     ground.queue("main", "", &[("cpu", "3", None)], policy).await?;
     let (low, high) = (ground.priority("low", 1).await?, ground.priority("high", 100).await?);
-    for (victim, ends) in VICTIMS {
+    for (victim, ends, long) in VICTIMS {
+        let ends = if soaks() { long } else { ends };
         let job = ground.job(victim, "main", "1").priority(&low);
         let job = ends.iter().fold(job, |job, time| job.pod_annotation("sluice.dev/terminate-after", time));
         ground.submit(job).await?;
@@ -27,11 +29,11 @@ pub(crate) async fn victims_that_end_at_different_times(_: &Cluster, ground: &Gr
     let workloads = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
     let pods = History::start(&ground.objects, Kind::POD, &ground.name).await?;
     let mut running = Vec::new();
-    for (victim, _) in VICTIMS {
+    for (victim, ..) in VICTIMS {
         running.extend(ground.pods(victim).await?.iter().map(|pod| text(pod, "/metadata/name").to_owned()));
     }
     ground.submit(ground.job("urgent", "main", "3").priority(&high)).await?;
-    for (victim, _) in VICTIMS {
+    for (victim, ..) in VICTIMS {
         ground.condition(victim, "Evicted", "True", "Preempted").await?;
         ground.condition(victim, "Preempted", "True", "InClusterQueue").await?;
     }
@@ -44,7 +46,7 @@ pub(crate) async fn victims_that_end_at_different_times(_: &Cluster, ground: &Gr
         );
     }
     ground.finish("urgent").await?;
-    for (victim, _) in VICTIMS {
+    for (victim, ..) in VICTIMS {
         ground.runs(victim).await?;
     }
     let workloads = workloads.revisions()?;
@@ -55,7 +57,7 @@ pub(crate) async fn victims_that_end_at_different_times(_: &Cluster, ground: &Gr
         ensure!(gone < admitted, "{pod} went at revision {gone}, urgent was admitted at {admitted}");
     }
     let ended = first(&workloads, "urgent", "Finished")?;
-    for (victim, _) in VICTIMS {
+    for (victim, ..) in VICTIMS {
         stopped_once(&workloads, victim, ended)?;
     }
     Ok(())

@@ -2,10 +2,12 @@
 
 mod bad_topology;
 mod echoes;
+mod late_answers;
 mod laws;
 mod passes;
 mod preemption;
 mod provisioning;
 mod readiness;
+mod replacement;
 mod topology;
 mod world;

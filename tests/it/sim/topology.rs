@@ -143,7 +143,7 @@ pub(super) fn sent(world: &World, job: &str) -> BTreeMap<String, Option<String>>
 }
 
 /// The scheduler binds the pods of a Job that were sent.
-fn bind(world: &mut World, job: &str) {
+pub(super) fn bind(world: &mut World, job: &str) {
     for (name, host) in sent(world, job) {
         world.server.edit(Kind::Pod, &key(&name), |pod| {
             pod["spec"]["nodeName"] = json!(host);
@@ -152,12 +152,12 @@ fn bind(world: &mut World, job: &str) {
     }
 }
 
-fn everybody_left(world: &mut World, job: &'static str) {
+pub(super) fn everybody_left(world: &mut World, job: &'static str) {
     until(world, "all pods have left the gate", |world| sent(world, job).values().all(Option::is_some));
 }
 
 /// Whether any version of a job's Workload said this.
-fn ever(world: &mut World, job: &str, said: impl Fn(&Value) -> bool) -> bool {
+pub(super) fn ever(world: &mut World, job: &str, said: impl Fn(&Value) -> bool) -> bool {
     world.remember();
     let ours = |w: &&Value| w["metadata"]["ownerReferences"][0]["name"] == job;
     world.history.iter().filter(ours).any(said)

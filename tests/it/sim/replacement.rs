@@ -1,0 +1,202 @@
+//! Places instead of those on a node that has failed: which nodes are none, whom the old ones belong to until the new ones
+//! are written, and who is left alone.
+
+use super::topology::{
+    ALL, HOST, bind, ever, everybody_left, foreign, job, key, placed, racks, start, until,
+};
+use super::topology::{is_admitted, workload};
+use super::world::{Faults, World, condition};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::simulate::server::key_of;
+use sluice::state::Kind;
+use std::collections::BTreeMap;
+
+const TAINT: &str = "e2e.example/shaky";
+
+/// A node that pods may come to, and must leave at once.
+fn shake(world: &mut World, host: &str) {
+    let taint = json!({"key": TAINT, "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"});
+    world.server.edit(Kind::Node, &ObjectKey::cluster(host), |node| node["spec"]["taints"] = json!([taint]));
+}
+
+fn ready(world: &mut World, host: &str, status: &str) {
+    world.server.edit(Kind::Node, &ObjectKey::cluster(host), |node| {
+        node["status"]["conditions"][0]["status"] = json!(status);
+    });
+}
+
+fn tolerant(mut job: Value, seconds: Option<i64>) -> Value {
+    let mut toleration = json!({"key": TAINT, "operator": "Exists"});
+    if let Some(seconds) = seconds {
+        toleration["effect"] = json!("NoExecute");
+        toleration["tolerationSeconds"] = json!(seconds);
+    }
+    job["spec"]["template"]["spec"]["tolerations"] = json!([toleration]);
+    job
+}
+
+fn told(host: &str) -> impl Fn(&Value) -> bool {
+    let want = json!([{"name": host}]);
+    move |w: &Value| w["status"]["unhealthyNodes"] == want
+}
+
+fn listed(world: &World, job: &str, host: &str) -> bool {
+    told(host)(&workload(world, job))
+}
+
+/// Lets so many milliseconds pass.
+fn pass(world: &mut World, milliseconds: i64) {
+    let end = world.now.checked_add(SignedDuration::from_millis(milliseconds)).unwrap();
+    while world.now < end {
+        world.step();
+    }
+}
+
+/// Pods could go back to the node, whose taint they tolerate for a while: it is none of the places that are looked at.
+#[test]
+fn a_node_that_has_failed_is_not_given_in_its_own_stead() {
+    for seed in 0..4 {
+        let mut world = racks(seed, &ALL);
+        world.create(Kind::Job(0), tolerant(job("j", 1, &json!({})), Some(1)));
+        until(&mut world, "it is admitted", |world| is_admitted(world, "j"));
+        let host = placed(&world, "j").into_keys().next().unwrap();
+        shake(&mut world, &host);
+        assert!(world.rest(20_000), "seed {seed}: it goes round in circles");
+        assert!(ever(&mut world, "j", told(&host)), "seed {seed}: nobody was told");
+        let now = placed(&world, "j");
+        assert!(!now.contains_key(&host) && now.len() == 1, "seed {seed}: {host} -> {now:?}");
+        assert!(is_admitted(&world, "j"));
+    }
+}
+
+/// Its node is well again before anything was written: it stays there, although there is no other room.
+#[test]
+fn one_whose_node_is_well_again_stays() {
+    for seed in 0..8 {
+        let mut world = racks(seed, &ALL[..1]);
+        start(&mut world, "j", 2, &json!({}));
+        everybody_left(&mut world, "j");
+        ready(&mut world, "a1", "False");
+        until(&mut world, "the node is listed", |world| listed(world, "j", "a1"));
+        // No write lands until the pass is due.
+        world.faults = Faults { dropped: 1000, ..Faults::default() };
+        pass(&mut world, 400);
+        ready(&mut world, "a1", "True");
+        pass(&mut world, 2_000);
+        world.faults = Faults::default();
+        assert!(world.rest(20_000));
+        assert!(workload(&world, "j")["status"]["unhealthyNodes"].is_null(), "seed {seed}");
+        let evicted = ever(&mut world, "j", |w| condition(w, "Evicted") == Some("True"));
+        assert!(!evicted && placed(&world, "j").contains_key("a1"), "seed {seed}: it was evicted");
+    }
+}
+
+/// Pods by host of all who hold quota, as their objects say.
+fn taken(world: &World) -> BTreeMap<String, i32> {
+    let mut taken = BTreeMap::new();
+    for name in ["j", "waits"] {
+        let found = workload(world, name);
+        if condition(&found, "QuotaReserved") == Some("True") && condition(&found, "Finished") != Some("True")
+        {
+            for (host, pods) in placed(world, name) {
+                *taken.entry(host).or_insert(0) += pods;
+            }
+        }
+    }
+    taken
+}
+
+/// Somebody waits for the very node that another is leaving: it is not given twice, whichever write is lost.
+#[test]
+fn the_old_place_is_nobody_elses_until_the_new_one_is_written() {
+    let mut lost = 0;
+    for seed in 0..30 {
+        let mut world = racks(seed, &ALL[..2]);
+        world.create(Kind::Job(0), tolerant(job("j", 2, &json!({})), Some(1)));
+        until(&mut world, "it is admitted", |world| is_admitted(world, "j"));
+        let host = placed(&world, "j").into_keys().next().unwrap();
+        let mut waits = tolerant(job("waits", 2, &json!({})), None);
+        waits["spec"]["template"]["spec"]["nodeSelector"] = json!({HOST: host});
+        world.create(Kind::Job(0), waits);
+        assert!(world.rest(20_000) && !is_admitted(&world, "waits"), "seed {seed}");
+        shake(&mut world, &host);
+        until(&mut world, "the node is listed", |world| listed(world, "j", &host));
+        world.faults = Faults { dropped: 500, ..Faults::default() };
+        for _ in 0..1_000 {
+            world.step();
+            let taken = taken(&world);
+            assert!(taken.values().all(|pods| *pods <= 2), "seed {seed}: {taken:?}");
+            lost += u32::from(listed(&world, "j", &host));
+        }
+        world.faults = Faults::default();
+        until(&mut world, "it is found when it is left", |world| is_admitted(world, "waits"));
+        assert!(is_admitted(&world, "j") && !placed(&world, "j").contains_key(&host), "seed {seed}");
+    }
+    assert!(lost > 0, "no write was ever lost");
+}
+
+/// Places were found and their write was lost; before it is sent again, its queue is drained: it is not sent.
+#[test]
+fn what_was_found_is_looked_at_again_before_it_is_written() {
+    for seed in 0..8 {
+        let mut world = racks(seed, &ALL);
+        start(&mut world, "j", 2, &json!({}));
+        everybody_left(&mut world, "j");
+        let host = placed(&world, "j").into_keys().next().unwrap();
+        ready(&mut world, &host, "False");
+        until(&mut world, "the node is listed", |world| listed(world, "j", &host));
+        world.faults = Faults { dropped: 1000, ..Faults::default() };
+        pass(&mut world, 2_500);
+        assert!(listed(&world, "j", &host), "nothing can have been written");
+        let queue = ObjectKey::cluster("q");
+        world.server.edit(Kind::ClusterQueue, &queue, |q| q["spec"]["stopPolicy"] = json!("HoldAndDrain"));
+        while !world.server.watch.is_empty() {
+            world.step();
+        }
+        // What is on its way does not arrive either.
+        pass(&mut world, 600);
+        world.faults = Faults::default();
+        assert!(world.rest(20_000));
+        let moved = ever(&mut world, "j", |w| {
+            let admission = &w["status"]["admission"];
+            !admission.is_null() && !admission.to_string().contains(&host)
+        });
+        assert!(!moved, "seed {seed}: it was given places while it goes");
+        assert!(condition(&workload(&world, "j"), "QuotaReserved") == Some("False"), "seed {seed}");
+    }
+}
+
+/// Two lose their nodes at once, and there is one other place: one has it, the other is evicted and told why.
+#[test]
+fn one_place_for_two_is_given_once() {
+    for seed in 0..8 {
+        let mut world = racks(seed, &[("a1", "a"), ("a2", "a"), ("b1", "b")]);
+        world.create(Kind::Pod, foreign("other", "b1", "2"));
+        for name in ["j", "k"] {
+            start(&mut world, name, 2, &json!({}));
+            everybody_left(&mut world, name);
+            bind(&mut world, name);
+        }
+        assert!(world.rest(20_000));
+        world.server.delete(Kind::Pod, &key("other"), world.now);
+        for host in ["a1", "a2"] {
+            world.server.delete(Kind::Node, &ObjectKey::cluster(host), world.now);
+        }
+        let over = |world: &World| {
+            let gone = |name| condition(&workload(world, name), "QuotaReserved") == Some("False");
+            let moved = |name| placed(world, name).contains_key("b1");
+            (gone("j") && moved("k")) || (gone("k") && moved("j"))
+        };
+        until(&mut world, "one has the place, and the other none", over);
+        assert!(world.rest(20_000) && over(&world), "seed {seed}");
+        world.remember();
+        let told = |w: &Value| {
+            let all = w["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            all.iter().any(|c| c["type"] == "Evicted" && c["reason"] == "NodeFailures")
+        };
+        let evicted: Vec<_> = world.history.iter().filter(|w| told(w)).map(key_of).collect();
+        assert!(!evicted.is_empty() && evicted.windows(2).all(|pair| pair[0] == pair[1]), "{evicted:?}");
+    }
+}
