@@ -180,11 +180,16 @@ impl WorkloadRecord {
         })
     }
 
-    /// A later version of the same Workload whose spec has not changed: only metadata and status are read again.
+    /// A later version of the same Workload whose spec has not changed: only metadata and status are read again, and the
+    /// status only if it is there or not known to have been written.
     ///
     /// # Errors
     /// Names what cannot be read.
-    pub(super) fn newer(&self, object: &Value) -> Result<Option<Self>, String> {
+    pub(super) fn newer(
+        &self,
+        object: &Value,
+        written: Option<Box<WorkloadStatus>>,
+    ) -> Result<Option<Self>, String> {
         let nothing = Value::Object(serde_json::Map::new());
         let part = |name: &str| object.get(name).unwrap_or(&nothing);
         let metadata = ObjectMeta::deserialize(part("metadata")).map_err(|e| e.to_string())?;
@@ -192,7 +197,10 @@ impl WorkloadRecord {
         if meta.uid != self.meta.uid || meta.generation != self.meta.generation || meta.generation == 0 {
             return Ok(None);
         }
-        let status = WorkloadStatus::deserialize(part("status")).map_err(|e| e.to_string())?;
+        let status = match written.filter(|_| object.get("status").is_none()) {
+            Some(status) => status,
+            None => Box::new(WorkloadStatus::deserialize(part("status")).map_err(|e| e.to_string())?),
+        };
         let nothing = BTreeMap::new();
         let annotations = metadata.annotations.as_ref().unwrap_or(&nothing);
         let gated_by =
@@ -207,7 +215,7 @@ impl WorkloadRecord {
             variant: variant_of(&metadata),
             parameters: parameters_of(annotations),
             replaces: replaced_by(&metadata),
-            status: Box::new(status),
+            status,
             queue_name: self.queue_name.clone(),
             priority: self.priority,
             priority_class: self.priority_class.clone(),
