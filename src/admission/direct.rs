@@ -3,7 +3,7 @@
 use super::Context;
 use super::response::Answer;
 use super::review::{answer, path_of};
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 /// What becomes of an object that is created, or that takes the place of `old`: first defaults, then judgement. Kinds that
 /// no rule answers for stay as they are. The second value is advice.
@@ -17,8 +17,17 @@ pub fn admitted(
     let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
     let mut advice = Vec::new();
     for path in [true, false].into_iter().filter_map(|mutating| path_of(group, kind, mutating)) {
-        let request = json!({"uid": "direct", "operation": operation, "object": &object, "oldObject": old});
-        match answer(path, &request, ctx) {
+        let fields = [
+            ("uid", Value::from("direct")),
+            ("operation", Value::from(operation)),
+            ("object", object),
+            ("oldObject", old.cloned().unwrap_or_default()),
+        ];
+        let named = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let mut request = Value::Object(named.collect::<Map<_, _>>());
+        let answer = answer(path, &request, ctx);
+        object = request.get_mut("object").map(Value::take).unwrap_or_default();
+        match answer {
             Answer::Allowed { patch, warnings } => {
                 advice.extend(warnings);
                 let operations: json_patch::Patch =

@@ -1,10 +1,11 @@
 //! Identity of objects by namespace and name.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped kinds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     /// The namespace, or empty.
     pub namespace: Arc<str>,
@@ -21,6 +22,20 @@ impl ObjectKey {
     /// Key of a cluster-scoped object.
     pub fn cluster(name: &str) -> Self {
         Self::new("", name)
+    }
+}
+
+/// By namespace, then by name. Text that is kept once is not read: maps of thousands of keys are searched all the time.
+impl Ord for ObjectKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = |a: &Arc<str>, b: &Arc<str>| if Arc::ptr_eq(a, b) { Ordering::Equal } else { a.cmp(b) };
+        order(&self.namespace, &other.namespace).then_with(|| order(&self.name, &other.name))
+    }
+}
+
+impl PartialOrd for ObjectKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -3,11 +3,13 @@
 //! Precedence: what keeps it from being judged at all comes before the scheduler's verdict; neither is invented where
 //! nothing is known.
 
-use super::facts::{Facts, Notice, Owner, Place, QueueFact};
+use super::facts::{Facts, Notice, Owner, Place, QueueFact, Subject};
 use super::workload::Draft;
 use super::{conditions, reservation};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::WorkloadStatus;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
 
 /// Reasons that hold only as long as what they name stands in the way.
@@ -23,20 +25,65 @@ const EVALUATION: &str = "The workload is waiting to be evaluated";
 /// Whether nothing is new but the words for why it waits.
 pub fn only_explains(old: &WorkloadStatus, new: &WorkloadStatus) -> bool {
     let words = [ConditionType::QuotaReserved, ConditionType::Admitted];
+    let other = |c: &&Condition| words.iter().all(|kind| kind.as_str() != c.type_);
     let rest = |status: &WorkloadStatus| {
-        let mut status = status.clone();
-        status.conditions.retain(|condition| words.iter().all(|kind| kind.as_str() != condition.type_));
-        status.resource_requests = Arc::default();
-        status
+        status.conditions.iter().filter(other).eq(new.conditions.iter().filter(other))
     };
-    words.iter().all(|kind| !conditions::is_true(old, *kind)) && rest(old) == rest(new)
+    let WorkloadStatus {
+        conditions: _,
+        admission,
+        requeue_state,
+        reclaimable_pods,
+        admission_checks,
+        resource_requests: _,
+        accumulated_past_execution_time_seconds,
+        scheduling_stats,
+        nominated_cluster_names,
+        cluster_name,
+        unhealthy_nodes,
+        preemption_gates,
+    } = old;
+    words.iter().all(|kind| !conditions::is_true(old, *kind))
+        && rest(old)
+        && (admission, requeue_state) == (&new.admission, &new.requeue_state)
+        && (reclaimable_pods, admission_checks) == (&new.reclaimable_pods, &new.admission_checks)
+        && *accumulated_past_execution_time_seconds == new.accumulated_past_execution_time_seconds
+        && *scheduling_stats == new.scheduling_stats
+        && (nominated_cluster_names, cluster_name) == (&new.nominated_cluster_names, &new.cluster_name)
+        && (unhealthy_nodes, preemption_gates) == (&new.unhealthy_nodes, &new.preemption_gates)
+}
+
+/// Where a workload without a reservation belongs.
+pub(super) fn place(
+    subject: &Subject<'_>,
+    status: &WorkloadStatus,
+    facts: &Facts<'_>,
+    now: Timestamp,
+) -> Place {
+    let closed = matches!(facts.local_queue, QueueFact::Missing | QueueFact::Stopped(_))
+        || facts.cluster_queue == QueueFact::Missing;
+    // A Workload whose job is gone is about to be collected.
+    let orphan = facts.owner == Owner::Gone;
+    if !subject.active || subject.gated || closed || orphan || is_on_hold(status) {
+        return Place::Out;
+    }
+    let backoff = status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref());
+    let held = conditions::is_false(status, ConditionType::Requeued)
+        || backoff.is_some_and(|at| at.0 > now)
+        || facts.misconfigured.is_some();
+    if held { Place::Waiting } else { Place::Queued }
+}
+
+fn is_on_hold(status: &WorkloadStatus) -> bool {
+    conditions::is_false(status, ConditionType::QuotaReserved)
+        && conditions::reason(status, ConditionType::QuotaReserved) == PendingReason::OnHold.as_str()
 }
 
 impl Draft<'_> {
     /// Says why a workload without a reservation waits, and where.
     pub(super) fn pending(&mut self, facts: &Facts<'_>) -> Place {
-        let place = self.place(facts);
-        if place == Place::Out && self.subject.active && self.is_on_hold() {
+        let place = place(self.subject, &self.status, facts, self.now);
+        if place == Place::Out && self.subject.active && is_on_hold(&self.status) {
             return place;
         }
         let obstacle = self.obstacle(facts);
@@ -62,28 +109,6 @@ impl Draft<'_> {
             self.notices.push(Notice::Pending(reason, message));
         }
         place
-    }
-
-    /// Where a workload without a reservation belongs.
-    fn place(&self, facts: &Facts<'_>) -> Place {
-        let closed = matches!(facts.local_queue, QueueFact::Missing | QueueFact::Stopped(_))
-            || facts.cluster_queue == QueueFact::Missing;
-        // A Workload whose job is gone is about to be collected.
-        let orphan = facts.owner == Owner::Gone;
-        if !self.subject.active || self.subject.gated || closed || orphan || self.is_on_hold() {
-            return Place::Out;
-        }
-        let backoff = self.status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref());
-        let held = conditions::is_false(&self.status, ConditionType::Requeued)
-            || backoff.is_some_and(|at| at.0 > self.now)
-            || facts.misconfigured.is_some();
-        if held { Place::Waiting } else { Place::Queued }
-    }
-
-    fn is_on_hold(&self) -> bool {
-        conditions::is_false(&self.status, ConditionType::QuotaReserved)
-            && conditions::reason(&self.status, ConditionType::QuotaReserved)
-                == PendingReason::OnHold.as_str()
     }
 
     /// Whether the reason that stands is an obstacle, which is gone by now.
@@ -126,5 +151,101 @@ impl Draft<'_> {
             ));
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1beta2::RequeueState;
+    use crate::lifecycle::workload::{JobFacts, Settings, plan};
+    use crate::lifecycle::{node_failure, workload};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    const NOW: Timestamp = Timestamp::constant(1000, 0);
+
+    /// Every set of conditions that matters, each with every wait.
+    fn statuses() -> Vec<WorkloadStatus> {
+        let kinds = [
+            ConditionType::QuotaReserved,
+            ConditionType::Requeued,
+            ConditionType::DeactivationTarget,
+            ConditionType::Finished,
+        ];
+        let mut all = vec![WorkloadStatus::default()];
+        for kind in kinds {
+            let before = all.clone();
+            for (holds, reason) in [(true, "Yes"), (false, "OnHold"), (false, "PodsReadyTimeout")] {
+                all.extend(before.iter().cloned().map(|mut status| {
+                    reservation::set(&mut status, kind, holds, reason, "", 1, NOW);
+                    status
+                }));
+            }
+        }
+        let waits = [None, Some(None), Some(Some(999)), Some(Some(1001))];
+        let with = |status: &WorkloadStatus, wait: Option<Option<i64>>| WorkloadStatus {
+            requeue_state: wait.map(|at| RequeueState {
+                count: Some(1),
+                requeue_at: at.map(|at| Time(Timestamp::constant(at, 0))),
+            }),
+            ..status.clone()
+        };
+        all.iter().flat_map(|status| waits.map(|wait| with(status, wait))).collect()
+    }
+
+    fn facts(owner: Owner, queue: QueueFact, misconfigured: bool) -> Facts<'static> {
+        Facts {
+            queues: ("lq", "cq"),
+            local_queue: QueueFact::Open,
+            cluster_queue: queue,
+            owner,
+            checks: Vec::new(),
+            misconfigured: misconfigured.then(|| "too much".to_owned()),
+            verdict: None,
+            preemption: None,
+            replaced_by: None,
+            provisioned: Vec::new(),
+            nodes: node_failure::News::default(),
+            requests: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn the_place_is_the_one_of_the_plan() {
+        let over = JobFacts { finished: Some((true, String::new())), ..JobFacts::default() };
+        let owners = [Owner::Nobody, Owner::Gone, Owner::Foreign, Owner::Job(over)];
+        let mut seen = [0; 3];
+        for status in &statuses() {
+            for flags in 0..16_u8 {
+                let on = |bit: u8| flags & bit != 0;
+                let subject = Subject {
+                    generation: 1,
+                    active: on(1),
+                    deleting: on(2),
+                    finalizer: false,
+                    made_for_job: on(8),
+                    gated: on(4),
+                    max_execution_seconds: None,
+                    status,
+                };
+                for owner in &owners {
+                    for (queue, wrong) in
+                        [(QueueFact::Open, false), (QueueFact::Open, true), (QueueFact::Missing, false)]
+                    {
+                        let facts = facts(owner.clone(), queue, wrong);
+                        let settings = Settings::default();
+                        let found = workload::place(&subject, &facts, &settings, NOW);
+                        assert_eq!(
+                            found,
+                            plan(&subject, &facts, &settings, NOW).place,
+                            "{subject:?} {facts:?}"
+                        );
+                        seen[usize::from(found == Place::Queued)
+                            + 2 * usize::from(found == Place::Waiting)] += 1;
+                    }
+                }
+            }
+        }
+        assert!(seen.iter().all(|number| *number > 100), "{seen:?}");
     }
 }

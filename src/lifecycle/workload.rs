@@ -7,7 +7,7 @@ use super::checks::{self, Demand};
 use super::eviction::{self, Cause};
 use super::pods_ready::{self, Late, Timer};
 use super::reservation::{self, set};
-use super::{backoff, conditions};
+use super::{backoff, conditions, waiting};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
 use crate::scheduler::PreemptionReason;
@@ -55,6 +55,27 @@ pub fn plan(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: 
         draft.pending(facts)
     };
     draft.plan(place)
+}
+
+/// Where it belongs, as `plan` says. Most wait without ever having been evicted: their status need not be drafted for that.
+pub fn place(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Timestamp) -> Place {
+    let status = subject.status;
+    let holds = |kind| conditions::is_true(status, kind);
+    let waits = subject.active
+        && !subject.deleting
+        && status.requeue_state.is_none()
+        && !conditions::is_false(status, ConditionType::Requeued)
+        && !holds(ConditionType::QuotaReserved)
+        && !holds(ConditionType::DeactivationTarget)
+        && !holds(ConditionType::Finished);
+    if !waits {
+        return plan(subject, facts, settings, now).place;
+    }
+    if finish_reason(subject, facts).is_some() {
+        Place::Out
+    } else {
+        waiting::place(subject, status, facts, now)
+    }
 }
 
 /// The status of a Workload that is about to get quota: what held it back is over.

@@ -11,7 +11,7 @@ use super::decision::{Assignment, Decision, Outcome, PreemptionReason, Topology}
 use super::earmarks::Earmark;
 use super::engine::Engine;
 use super::ledger::Holder;
-use super::preemption::{Field, Preemptor, Target};
+use super::preemption::{Preemptor, Target};
 use super::topology::{Portion, Stand};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
@@ -117,23 +117,13 @@ impl Engine {
         if let Err(refused) = self.topology.place_all(&stand.parts, View::Empty, rules) {
             return self.nothing(&stand, &refused, View::Empty);
         }
-        let Some(queue) = self.queues.get(&holder.charge.cluster_queue) else {
-            return Found::Nothing("the ClusterQueue is gone".to_owned());
-        };
         let flavors: BTreeSet<&Arc<str>> = stand.parts.iter().map(|part| &part.flavor).collect();
         let placed =
             |pair: &PairId| self.tree.pair_name(*pair).is_some_and(|name| flavors.contains(&name.flavor));
         let short: Vec<PairId> = holder.usage.iter().map(|(pair, _)| *pair).filter(placed).collect();
-        let root = self.tree.root(holder.node);
-        let mut field = Field {
-            settings: &self.settings,
-            tree: &mut self.tree,
-            holders: &self.holders,
-            inactive: &self.inactive,
-            order: &self.order,
-            topology: &mut self.topology,
-            barred: self.taken.victims(root, &again.workload.key),
-            known: Vec::new(),
+        let Some((mut field, queue, _)) = self.field(&holder.charge.cluster_queue, &again.workload.key)
+        else {
+            return Found::Nothing("the ClusterQueue is gone".to_owned());
         };
         let targets = field.targets(&Preemptor {
             queue,

@@ -1,6 +1,8 @@
 //! Nomination: what each head could take against the plan as it stands, and who would have to go.
 
 use super::assign::{Judgement, Question, assign};
+use super::compiled::Queue;
+use super::config::Flavor;
 use super::engine::Engine;
 use super::fit::Mode;
 use super::matching::selects;
@@ -11,7 +13,11 @@ use crate::api::reason::PendingReason;
 use crate::queue::{Claim, ClassId, Cursor, OrderKey, PodSet, Verdict, Waits, Workload};
 use crate::quota::{Layer, Usage};
 use crate::topology::Cluster;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Flavors by name.
+pub(super) type Flavors = BTreeMap<Arc<str>, Flavor>;
 
 /// A head of this cycle after nomination.
 #[derive(Debug)]
@@ -106,37 +112,51 @@ impl Engine {
         cursor: Option<&Cursor>,
         bound: Option<&[super::assign::Pick]>,
     ) -> Option<(Plan, Vec<Target>)> {
+        // Nothing may stand in the way of putting back what is taken off for the time being.
+        self.queues.get(name)?;
         let own = self.own_in_plan(workload);
         for taken in &own {
             self.shift(taken, -1, Layer::Planned);
         }
-        let queue = self.queues.get(name)?;
-        let root = self.tree.root(queue.node);
-        let mut field = Field {
-            settings: &self.settings,
-            tree: &mut self.tree,
-            holders: &self.holders,
-            inactive: &self.inactive,
-            order: &self.order,
-            topology: &mut self.topology,
-            barred: self.taken.victims(root, &workload.key),
-            known: Vec::new(),
-        };
+        let cycle = self.cycles;
+        let (mut field, queue, flavors) = self.field(name, &workload.key)?;
+        let holders = field.holders;
         let question = Question {
             workload,
             pod_sets: &workload.pod_sets,
             queue,
-            flavors: &self.flavors,
+            flavors,
             cursor,
             bound,
-            replaced: workload.replaces.as_ref().and_then(|old| self.holders.get(old)).map(|h| &**h),
-            cycle: self.cycles,
+            replaced: workload.replaces.as_ref().and_then(|old| holders.get(old)).map(|h| &**h),
+            cycle,
         };
         let judged = judge_with_partial(&mut field, &question);
         for taken in &own {
             self.shift(taken, 1, Layer::Planned);
         }
         Some(judged)
+    }
+
+    /// What a workload of a queue is judged on, with the queue and the flavors.
+    pub(super) fn field(
+        &mut self,
+        queue: &str,
+        workload: &ObjectKey,
+    ) -> Option<(Field<'_>, &Queue, &Flavors)> {
+        let queue = self.queues.get(queue)?;
+        let root = self.tree.root(queue.node);
+        let field = Field {
+            settings: &self.settings,
+            tree: &mut self.tree,
+            holders: &self.holders,
+            inactive: &self.inactive,
+            order: &self.order,
+            topology: &mut self.topology,
+            barred: self.taken.victims(root, workload),
+            known: Vec::new(),
+        };
+        Some((field, queue, &self.flavors))
     }
 }
 

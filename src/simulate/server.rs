@@ -11,12 +11,15 @@ use crate::lifecycle::conditions::stored;
 use crate::state::{Delta, Kind, Verb, Write, WriteOutcome};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// Objects, and the changes that watches still have to deliver.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     objects: BTreeMap<(Kind, ObjectKey), Value>,
+    /// Names of namespaces, each kept once.
+    namespaces: BTreeSet<Arc<str>>,
     version: u64,
     uids: u64,
     /// Changes that are not delivered yet, oldest first.
@@ -26,7 +29,8 @@ pub struct Server {
 
 impl Server {
     /// An empty server; with `echo` the core sees its own writes in the watch as well, beside their results. Without it
-    /// answers to writes of a Workload's status leave the spec out, which no such write changes.
+    /// answers to writes of a Workload's status leave the spec out, which no such write changes, and the status, which is as
+    /// it was written.
     pub fn new(echo: bool) -> Self {
         Self { echo, ..Self::default() }
     }
@@ -131,10 +135,12 @@ impl Server {
             let delta = match told {
                 Told::Nothing => None,
                 Told::Whole => Some(object.clone()),
-                Told::Brief => Some(brief(&object)),
+                Told::Brief => Some(part_of(&object, &["metadata", "status"])),
             };
             self.watch.extend(delta.map(|object| Delta::Applied { kind, object }));
-            self.objects.insert((kind, key), object);
+            let namespace = self.namespaces.get(&key.namespace).unwrap_or(&key.namespace).clone();
+            self.namespaces.insert(namespace.clone());
+            self.objects.insert((kind, ObjectKey { namespace, name: key.name }), object);
         }
     }
 
@@ -222,7 +228,8 @@ impl Server {
             set(&mut new, &["status"], status);
             self.store(write.kind, write.key, new, Told::whole(self.echo));
             let leaves_out = |object: &Value| !self.echo && may_be_brief(write.kind, object);
-            let answer = |object: &Value| if leaves_out(object) { brief(object) } else { object.clone() };
+            let identity = |object: &Value| part_of(object, &["metadata"]);
+            let answer = |object: &Value| if leaves_out(object) { identity(object) } else { object.clone() };
             return self.objects.get(&id).map(answer).map_or(WriteOutcome::NotFound, WriteOutcome::Done);
         }
         let mut new = object.clone();
@@ -262,10 +269,10 @@ fn may_be_brief(kind: Kind, object: &Value) -> bool {
     kind == Kind::Workload && at(object, "/status/admissionChecks").is_none()
 }
 
-/// Metadata and status of an object.
-fn brief(object: &Value) -> Value {
-    let part = |name: &str| (name.to_owned(), field(object, name).cloned().unwrap_or_default());
-    Value::Object(["metadata", "status"].map(part).into_iter().collect())
+/// Some fields of an object.
+fn part_of(object: &Value, fields: &[&str]) -> Value {
+    let part = |name: &&str| ((*name).to_owned(), field(object, name).cloned().unwrap_or_default());
+    Value::Object(fields.iter().map(part).collect())
 }
 
 fn change(object: &mut Value, write: &Write, now: Timestamp) {

@@ -247,13 +247,14 @@ impl Simulation {
                 let (id, kind, key) = (write.id, write.kind, write.key.clone());
                 let old = self.server.get(kind, &key).filter(|_| kind == Kind::Workload).map(Stand::of);
                 let outcome = self.server.write(write, self.now);
-                if let WriteOutcome::Done(object) = &outcome {
+                if let WriteOutcome::Done(_) = &outcome {
+                    let elapsed = self.elapsed();
                     if is_played(kind) {
                         self.consequences = self.consequences.saturating_add(1);
                         self.watch_run(kind, &key);
                     }
-                    if let Some(old) = old {
-                        self.timeline.observe(&old, object, self.elapsed());
+                    if let Some((old, new)) = old.zip(self.server.get(kind, &key)) {
+                        self.timeline.observe(&old, new, elapsed);
                     }
                 }
                 // The core learns of what it overlooked before it learns that it did.

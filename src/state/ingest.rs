@@ -9,7 +9,7 @@ use super::records::{
 };
 use super::{Item, State};
 use crate::api::reason::ConditionType;
-use crate::api::v1beta2;
+use crate::api::v1beta2::{self, WorkloadStatus};
 use crate::api::{ObjectKey, names};
 use crate::jobs::{JobView, KINDS};
 use crate::lifecycle::conditions;
@@ -29,22 +29,28 @@ fn is_older(new: &str, known: &str) -> bool {
     matches!((new.parse::<u64>(), known.parse::<u64>()), (Ok(new), Ok(known)) if new < known)
 }
 
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+fn text<'a>(metadata: Option<&'a Value>, field: &str) -> &'a str {
+    metadata.and_then(|metadata| metadata.get(field)?.as_str()).unwrap_or_default()
 }
 
 impl State {
     /// Takes an object in. One that cannot be read counts as absent, with an event that says so.
     pub(super) fn ingest(&mut self, kind: Kind, object: Value) {
+        self.ingest_answer(kind, object, None);
+    }
+
+    /// The same with the answer to a write of ours. One that leaves the status out says that it is the one that was written.
+    pub(super) fn ingest_answer(&mut self, kind: Kind, object: Value, written: Option<Arc<WorkloadStatus>>) {
+        let metadata = object.get("metadata");
         let key = ObjectKey {
-            namespace: self.templates.word(text(&object, "/metadata/namespace")),
-            name: Arc::from(text(&object, "/metadata/name")),
+            namespace: self.templates.word(text(metadata, "namespace")),
+            name: Arc::from(text(metadata, "name")),
         };
         if let Some(seen) = self.relisting.get_mut(&kind) {
             seen.insert(key.clone());
         }
-        let version = text(&object, "/metadata/resourceVersion");
-        let uid = text(&object, "/metadata/uid");
+        let version = text(metadata, "resourceVersion");
+        let uid = text(metadata, "uid");
         let same = |(u, v): (&str, &str)| {
             *u == *uid && (is_older(version, v) || self.is_echo(kind, &key, v == version))
         };
@@ -53,14 +59,14 @@ impl State {
             return;
         }
         // The last finalizer of a deleted object went: so did the object.
-        let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
-        let deleted = object.pointer("/metadata/deletionTimestamp").is_some();
+        let finalizers = metadata.and_then(|metadata| metadata.get("finalizers")?.as_array());
+        let deleted = metadata.is_some_and(|metadata| metadata.get("deletionTimestamp").is_some());
         if kind == Kind::Workload && deleted && finalizers.is_none_or(Vec::is_empty) {
             self.bury(kind, &key, Some(uid));
             return;
         }
         let uid = uid.to_owned();
-        if let Err(problem) = self.take(kind, &key, object) {
+        if let Err(problem) = self.take(kind, &key, object, written) {
             self.remove(kind, &key, None);
             self.tell_unreadable(kind, key, &uid, &problem);
         } else {
@@ -111,7 +117,13 @@ impl State {
         self.effects.push(Effect::Event(event));
     }
 
-    fn take(&mut self, kind: Kind, key: &ObjectKey, raw: Value) -> Result<(), String> {
+    fn take(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        raw: Value,
+        written: Option<Arc<WorkloadStatus>>,
+    ) -> Result<(), String> {
         let name = &key.name;
         let object = &raw;
         match kind {
@@ -153,7 +165,7 @@ impl State {
             Kind::Cohort => self.take_cohort(read(object)?),
             Kind::ClusterQueue => self.take_cluster_queue(read(object)?),
             Kind::LocalQueue => self.take_local_queue(read(object)?),
-            Kind::Workload => self.take_workload(key, raw)?,
+            Kind::Workload => self.take_workload(key, raw, written)?,
             Kind::ProvisioningRequestConfig => {
                 let config = read::<v1beta2::ProvisioningRequestConfig>(object)?;
                 self.take_provisioning_config(name, config.spec);
@@ -287,10 +299,16 @@ impl State {
         }
     }
 
-    fn take_workload(&mut self, key: &ObjectKey, raw: Value) -> Result<(), String> {
+    fn take_workload(
+        &mut self,
+        key: &ObjectKey,
+        raw: Value,
+        written: Option<Arc<WorkloadStatus>>,
+    ) -> Result<(), String> {
         let object = &raw;
         let newer = self.workloads.get(key).cloned();
-        let newer = newer.map(|record| record.newer(object, &mut self.templates)).transpose()?.flatten();
+        let newer =
+            newer.map(|record| record.newer(object, written, &mut self.templates)).transpose()?.flatten();
         let fresh = newer.is_none();
         let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.templates), Ok)?;
         if conditions::is_true(&record.status, ConditionType::Finished) {

@@ -9,7 +9,6 @@ use super::outlook::{nodes_failed, placed};
 use super::records::WorkloadRecord;
 use super::second_pass::{self, rewritten};
 use super::telling::event;
-use super::workload_step::status_body;
 use super::writes::Purpose;
 use super::{Item, State};
 use crate::api::ObjectKey;
@@ -267,13 +266,7 @@ impl State {
             }
         };
         let tell = notice.iter().flat_map(|notice| self.tell(record, notice, now)).collect();
-        let mut body = status_body(record, &status);
-        if self.settings.moments.lacks(key, Guard::Version)
-            && let Some(meta) = body.get_mut("metadata").and_then(serde_json::Value::as_object_mut)
-        {
-            meta.shift_remove("resourceVersion");
-        }
-        self.send_status(key, body, Purpose::Pass, tell);
+        self.send_status(key, Box::new(status), Purpose::Pass, tell);
         true
     }
 

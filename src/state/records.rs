@@ -181,17 +181,26 @@ impl WorkloadRecord {
         Ok(record.annotated(&metadata, templates))
     }
 
-    /// A later version of the same Workload whose spec has not changed: only metadata and status are read again.
+    /// A later version of the same Workload whose spec has not changed: only metadata and status are read again, and the
+    /// status only if it is there or not known to have been written.
     ///
     /// # Errors
     /// Names what cannot be read.
-    pub(super) fn newer(&self, object: &Value, templates: &mut Templates) -> Result<Option<Self>, String> {
+    pub(super) fn newer(
+        &self,
+        object: &Value,
+        written: Option<Arc<WorkloadStatus>>,
+        templates: &mut Templates,
+    ) -> Result<Option<Self>, String> {
         let metadata: ObjectMeta = read(object, "metadata")?;
         let meta = Meta::of(&metadata);
         if meta.uid != self.meta.uid || meta.generation != self.meta.generation || meta.generation == 0 {
             return Ok(None);
         }
-        let status = templates.status(object.get("status"))?;
+        let status = match written.filter(|_| object.get("status").is_none()) {
+            Some(status) => status,
+            None => templates.status(object.get("status"))?,
+        };
         let meta = Meta { uid: Arc::clone(&self.meta.uid), ..meta };
         Ok(Some(Self { meta, status, ..self.clone() }.annotated(&metadata, templates)))
     }

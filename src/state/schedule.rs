@@ -91,7 +91,7 @@ impl State {
         }
         self.passes.forget(key, &record.meta.uid);
         let facts = self.surroundings(record);
-        let place = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now).place;
+        let place = workload::place(&self.subject(record), &facts, &self.settings.lifecycle, now);
         let placed = if place == Place::Queued { self.queued(key) } else { None };
         if self.assumed.get(key).is_some_and(|a| placed.is_some() && a.uid == record.meta.uid) {
             return Place::Out;

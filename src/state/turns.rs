@@ -1,20 +1,37 @@
 //! Workloads whose next write waits for room among those under way: what it says is decided only when its turn comes,
 //! on the newest object, so that no write is overtaken while it waits.
 //!
-//! The order: first what admits, evicts or ends, the more important Workload first, then whoever asked first; last those
-//! in the queue, who can only be told why they wait.
+//! The order: first what admits or evicts, then what ends, since quota that is free already is worth more than quota that
+//! will be; then what is left to do of those that have ended; last those in the queue, who can only be told why they wait.
+//! Of one sort the more important Workload comes first, then whoever asked first.
 
 use super::State;
 use super::interface::Kind;
+use super::records::WorkloadRecord;
 use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
+use crate::lifecycle::conditions;
 use jiff::Timestamp;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+/// What a write is for, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sort {
+    /// It admits, evicts, or lets go of quota for somebody else.
+    Moves,
+    /// Its job has ended, and its quota is to be given back.
+    Ends,
+    /// It has ended.
+    Ended,
+    /// It can only be told why it waits.
+    Waits,
+}
+
 /// A place in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    waits: bool,
+    sort: Sort,
     priority: Reverse<i64>,
     number: u64,
 }
@@ -29,10 +46,10 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Lines a Workload up. One that stands there already keeps its time, wherever it belongs by now.
-    fn push(&mut self, key: &ObjectKey, waits: bool, priority: i64) {
+    fn push(&mut self, key: &ObjectKey, sort: Sort, priority: i64) {
         let known = self.places.get(key).copied();
         let number = known.map_or(self.next, |rank| rank.number);
-        let rank = Rank { waits, priority: Reverse(priority), number };
+        let rank = Rank { sort, priority: Reverse(priority), number };
         if known == Some(rank) {
             return;
         }
@@ -53,7 +70,7 @@ impl Turns {
 
     /// The first of those who can only be told why they wait.
     fn waiting(&self) -> Option<&ObjectKey> {
-        let first = Rank { waits: true, priority: Reverse(i64::MAX), number: 0 };
+        let first = Rank { sort: Sort::Waits, priority: Reverse(i64::MAX), number: 0 };
         self.line.range(first..).next().map(|(_, key)| key)
     }
 
@@ -84,8 +101,26 @@ impl State {
             let record = self.workloads.get(&found.preemptor)?;
             Some(i64::from(record.priority))
         });
-        let waits = self.engine.workload(key).is_some() && !self.assumed.contains_key(key);
-        self.turns.push(key, waits, preemptor.unwrap_or_else(own));
+        self.turns.push(key, self.sort(key), preemptor.unwrap_or_else(own));
+    }
+
+    fn sort(&self, key: &ObjectKey) -> Sort {
+        if self.assumed.contains_key(key) {
+            return Sort::Moves;
+        }
+        if self.engine.workload(key).is_some() {
+            return Sort::Waits;
+        }
+        match self.workloads.get(key) {
+            Some(record) if conditions::is_true(&record.status, ConditionType::Finished) => Sort::Ended,
+            Some(record) if self.job_is_over(record) => Sort::Ends,
+            _ => Sort::Moves,
+        }
+    }
+
+    fn job_is_over(&self, record: &WorkloadRecord) -> bool {
+        let id = record.owner.as_ref().and_then(|owner| self.job_by_uid.get(&owner.uid));
+        id.and_then(|id| self.jobs.get(id)).is_some_and(|job| job.status.finished.is_some())
     }
 
     /// Takes the next steps of Workloads as long as there is room for their writes. One explanation may be under way
@@ -114,21 +149,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_wait_come_last_and_nobody_loses_time_by_asking_again() {
+    fn what_admits_comes_first_those_who_wait_last_and_nobody_loses_time_by_asking_again() {
         let mut turns = Turns::default();
         let key = |name: &str| ObjectKey::new("ns", name);
-        for (name, waits, priority) in
-            [("told", true, 9), ("a", false, 0), ("b", false, 0), ("high", false, 5)]
-        {
-            turns.push(&key(name), waits, priority);
+        for (name, sort, priority) in [
+            ("told", Sort::Waits, 9),
+            ("ended", Sort::Ended, 9),
+            ("ends", Sort::Ends, 9),
+            ("a", Sort::Moves, 0),
+            ("b", Sort::Moves, 0),
+            ("high", Sort::Moves, 5),
+        ] {
+            turns.push(&key(name), sort, priority);
         }
-        turns.push(&key("a"), false, 0);
-        turns.push(&key("told"), false, 0);
-        turns.push(&key("last"), true, 9);
+        turns.push(&key("a"), Sort::Moves, 0);
+        turns.push(&key("told"), Sort::Moves, 0);
+        turns.push(&key("last"), Sort::Waits, 9);
         assert_eq!(turns.waiting(), Some(&key("last")));
         turns.remove(&key("last"));
         let order: Vec<_> = std::iter::from_fn(|| turns.pop()).map(|key| key.name.to_string()).collect();
-        assert_eq!(order, ["high", "told", "a", "b"]);
+        assert_eq!(order, ["high", "told", "a", "b", "ends", "ended"]);
         assert!(turns.places.is_empty());
     }
 }

@@ -8,7 +8,7 @@ use super::outlook::placed;
 use super::passes::PAUSE;
 use super::records::WorkloadRecord;
 use super::second_pass;
-use super::workload_step::status_body;
+use super::workload_step::{keep_ours, status_body};
 use super::{Item, State, Verb};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::CheckState;
@@ -61,7 +61,9 @@ impl State {
                 self.set_stage(key, Stage::Judged);
             }
             Stage::Found(assignment) if !halts(&[Moment::Taken, Moment::Decided]) => {
-                let mut body = status_body(&captured, &placed(&captured, &assignment, now));
+                let mut status = placed(&captured, &assignment, now);
+                keep_ours(&mut status);
+                let mut body = status_body(&captured, &status);
                 if let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut) {
                     meta.shift_remove("resourceVersion");
                 }

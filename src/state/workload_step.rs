@@ -1,6 +1,7 @@
 //! Writes on Workloads: the reservation, and whatever its life cycle plans.
 
 use super::interface::{Effect, Event, Kind, Observation, Verb, WriteOutcome, WriteResult};
+use super::moments::Guard;
 use super::records::WorkloadRecord;
 use super::telling::{event, wait};
 use super::writes::{Pending, Purpose, Request};
@@ -58,20 +59,19 @@ impl State {
         }
         let tell: Vec<Effect> = plan.notices.iter().flat_map(|n| self.tell(record, n, now)).collect();
         let version = &record.meta.resource_version;
-        let (verb, subresource, body) = match plan.step {
+        let (verb, body) = match plan.step {
             Step::Rest => return self.step_provisioning(key, now),
-            Step::Status(status) => (Verb::Apply, Some("status"), status_body(record, &status)),
-            Step::Deactivate => (
-                Verb::Merge,
-                None,
-                json!({"metadata": {"resourceVersion": version}, "spec": {"active": false}}),
-            ),
-            Step::RemoveFinalizer => (Verb::Merge, None, without_finalizer(&record.meta)),
-            Step::Delete => (Verb::Delete, None, delete_options(&record.meta)),
+            Step::Status(status) => {
+                let purpose = if explains { Purpose::Explain } else { Purpose::Plain };
+                return self.send_status(key, status, purpose, tell);
+            }
+            Step::Deactivate => {
+                (Verb::Merge, json!({"metadata": {"resourceVersion": version}, "spec": {"active": false}}))
+            }
+            Step::RemoveFinalizer => (Verb::Merge, without_finalizer(&record.meta)),
+            Step::Delete => (Verb::Delete, delete_options(&record.meta)),
         };
-        let purpose = if explains { Purpose::Explain } else { Purpose::Plain };
-        let (kind, key, on_behalf_of) = (Kind::Workload, key.clone(), None);
-        self.send(Request { kind, key, verb, subresource, body, purpose, tell, on_behalf_of });
+        self.send_plain(Kind::Workload, key, verb, None, body, tell);
     }
 
     /// The priority follows the value of its class.
@@ -105,14 +105,40 @@ impl State {
             tell.push(event(record, false, "Admitted", note));
             tell.push(Effect::Observe(Observation::Admitted(labels, waited)));
         }
-        let body = status_body(record, &status);
-        self.send_status(key, body, Purpose::Admit, tell);
+        self.send_status(key, Box::new(status), Purpose::Admit, tell);
     }
 
-    /// Applies the status of a Workload.
-    pub(super) fn send_status(&mut self, key: &ObjectKey, body: Value, purpose: Purpose, tell: Vec<Effect>) {
-        let (kind, key, verb, subresource) = (Kind::Workload, key.clone(), Verb::Apply, Some("status"));
-        self.send(Request { kind, key, verb, subresource, body, purpose, tell, on_behalf_of: None });
+    /// Applies the status of a Workload, as far as it is ours.
+    pub(super) fn send_status(
+        &mut self,
+        key: &ObjectKey,
+        mut status: Box<WorkloadStatus>,
+        purpose: Purpose,
+        tell: Vec<Effect>,
+    ) {
+        let Some(record) = self.workloads.get(key) else { return };
+        keep_ours(&mut status);
+        let mut body = status_body(record, &status);
+        if purpose == Purpose::Pass
+            && self.settings.moments.lacks(key, Guard::Version)
+            && let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            meta.shift_remove("resourceVersion");
+        }
+        let status = self.templates.written(body.get("status"), *status);
+        let (kind, verb, subresource) = (Kind::Workload, Verb::Apply, Some("status"));
+        let key = key.clone();
+        self.send(Request {
+            kind,
+            key: key.clone(),
+            verb,
+            subresource,
+            body,
+            purpose,
+            tell,
+            on_behalf_of: None,
+        });
+        self.writes.promise(key, status);
     }
 
     /// Sends a write that means nothing beyond itself.
@@ -156,7 +182,7 @@ impl State {
                     self.drop_pass(key);
                 }
                 if object.pointer("/metadata/name").is_some() {
-                    self.ingest(kind, object);
+                    self.ingest_answer(kind, object, pending.promised);
                 }
                 self.effects.extend(pending.tell);
                 self.mark(kind, key);
@@ -197,8 +223,8 @@ impl State {
     /// A write whose answer was lost has landed all the same if the newest object has what it set, times included.
     fn tell_if_landed(&mut self, kind: Kind, key: &ObjectKey, pending: &mut Pending) {
         let Some(record) = self.workloads.get(key).filter(|_| kind == Kind::Workload) else { return };
-        let promised = pending.promised.take().and_then(|s| serde_json::from_value::<WorkloadStatus>(s).ok());
-        let landed = promised.is_some_and(|promised| {
+        let told = pending.promised.take().filter(|_| !pending.tell.is_empty());
+        let landed = told.is_some_and(|promised| {
             promised.admission == record.status.admission
                 && promised.conditions.iter().all(|c| record.status.conditions.contains(c))
         });
@@ -287,10 +313,13 @@ impl State {
     }
 }
 
-/// The status as our field manager applies it: the conditions that it owns, and the version that it was decided on.
-pub(super) fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> Value {
-    let mut status = status.clone();
+/// Leaves the conditions that our field manager owns.
+pub(super) fn keep_ours(status: &mut WorkloadStatus) {
     status.conditions.retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
+}
+
+/// The status as our field manager applies it, with the version that it was decided on. It has no conditions of others.
+pub(super) fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{}", v1beta2::VERSION),
         "kind": "Workload",

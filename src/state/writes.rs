@@ -3,10 +3,12 @@
 use super::Item;
 use super::interface::{Effect, Kind, Verb, Write};
 use crate::api::ObjectKey;
+use crate::api::v1beta2::WorkloadStatus;
 use crate::lifecycle::backoff;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// First and longest wait after a write that failed for another reason than a conflict.
 const FIRST_WAIT: SignedDuration = SignedDuration::from_millis(500);
@@ -36,8 +38,8 @@ pub(super) struct Pending {
     status: bool,
     /// To be told when it has landed.
     pub(super) tell: Vec<Effect>,
-    /// The status that stands when it has landed, kept while something is to be told.
-    pub(super) promised: Option<Value>,
+    /// The status of a Workload that stands when it has landed.
+    pub(super) promised: Option<Arc<WorkloadStatus>>,
     /// What else gets another step at its end.
     pub(super) on_behalf_of: Option<Item>,
 }
@@ -116,8 +118,7 @@ impl Writes {
         let overtakes = kind == Kind::Workload && self.overtaking.remove(&key);
         let status = kind == Kind::Workload && subresource.is_some();
         self.statuses = self.statuses.saturating_add(usize::from(status));
-        let promised = body.get("status").filter(|_| !tell.is_empty()).cloned();
-        let pending = Pending { id: self.last_id, purpose, status, tell, promised, on_behalf_of };
+        let pending = Pending { id: self.last_id, purpose, status, tell, promised: None, on_behalf_of };
         self.pending.insert((kind, key.clone()), pending);
         Write {
             id: self.last_id,
@@ -128,6 +129,13 @@ impl Writes {
             body,
             background: purpose == Purpose::QueueStatus,
             overtakes,
+        }
+    }
+
+    /// Keeps the status that the write under way leaves a Workload with.
+    pub(super) fn promise(&mut self, key: ObjectKey, status: Arc<WorkloadStatus>) {
+        if let Some(pending) = self.pending.get_mut(&(Kind::Workload, key)) {
+            pending.promised = Some(status);
         }
     }
 
