@@ -8,6 +8,25 @@ use sluice::api::v1beta2::{
     FlavorFungibility, FungibilityPolicy, FungibilityPreference, ReclaimPolicy, WithinClusterQueuePolicy,
 };
 
+/// Whom of its own queue a workload may evict.
+pub(super) const WITHIN: [WithinClusterQueuePolicy; 3] = [
+    WithinClusterQueuePolicy::Never,
+    WithinClusterQueuePolicy::LowerPriority,
+    WithinClusterQueuePolicy::LowerOrNewerEqualPriority,
+];
+/// Whom of other queues.
+pub(super) const RECLAIM: [ReclaimPolicy; 3] =
+    [ReclaimPolicy::Never, ReclaimPolicy::LowerPriority, ReclaimPolicy::Any];
+
+/// Policies towards others, and the highest priority that may be evicted while borrowing; the largest number stands for no
+/// threshold.
+pub(super) fn policies() -> impl Strategy<Value = (WithinClusterQueuePolicy, ReclaimPolicy, Option<i32>)> {
+    let borrow = proptest::option::weighted(0.4, prop_oneof![Just(i32::MAX), 0..4_i32]);
+    (prop::sample::select(&WITHIN[..]), prop::sample::select(&RECLAIM[..]), borrow).prop_map(
+        |(within, reclaim, borrow)| (within, reclaim, borrow.filter(|_| reclaim != ReclaimPolicy::Never)),
+    )
+}
+
 /// What numbers are drawn from.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
@@ -54,14 +73,6 @@ fn quota(most: &BoxedStrategy<i128>) -> impl Strategy<Value = Quota> + use<> {
 }
 
 fn rules() -> impl Strategy<Value = Rules> {
-    let within = prop::sample::select(vec![
-        WithinClusterQueuePolicy::Never,
-        WithinClusterQueuePolicy::LowerPriority,
-        WithinClusterQueuePolicy::LowerOrNewerEqualPriority,
-    ]);
-    let reclaim =
-        prop::sample::select(vec![ReclaimPolicy::Never, ReclaimPolicy::LowerPriority, ReclaimPolicy::Any]);
-    let borrow = proptest::option::weighted(0.4, prop_oneof![Just(i32::MAX), 0..4_i32]);
     let policy = || {
         proptest::option::weighted(
             0.5,
@@ -69,12 +80,12 @@ fn rules() -> impl Strategy<Value = Rules> {
         )
     };
     let preference = proptest::option::weighted(0.4, Just(FungibilityPreference::PreemptionOverBorrowing));
-    (prop::bool::weighted(0.25), within, reclaim, borrow, policy(), policy(), preference).prop_map(
-        |(strict, within, reclaim, borrow, when_can_borrow, when_can_preempt, preference)| Rules {
+    (prop::bool::weighted(0.25), policies(), policy(), policy(), preference).prop_map(
+        |(strict, (within, reclaim, borrow), when_can_borrow, when_can_preempt, preference)| Rules {
             strict,
             within,
             reclaim,
-            borrow: borrow.filter(|_| reclaim != ReclaimPolicy::Never),
+            borrow,
             fungibility: FlavorFungibility { when_can_borrow, when_can_preempt, preference },
         },
     )

@@ -20,7 +20,7 @@ fn name_of(node: usize) -> NodeRef {
 }
 
 /// I1 at every node.
-fn same_usage(cluster: &Cluster) -> TestCaseResult {
+pub(super) fn same_usage(cluster: &Cluster) -> TestCaseResult {
     let sums = cluster.plain.figures(cluster.held.values().map(|(queue, usage)| (*queue, usage)));
     for node in 0..COHORTS.len() + QUEUES.len() {
         let found = cluster.engine.usage(&name_of(node));
@@ -44,7 +44,7 @@ fn same_usage(cluster: &Cluster) -> TestCaseResult {
 }
 
 /// I7: everyone waits or holds quota, in one place.
-fn one_place(cluster: &Cluster) -> TestCaseResult {
+pub(super) fn one_place(cluster: &Cluster) -> TestCaseResult {
     let waiting = cluster.waiting();
     for name in &waiting {
         prop_assert!(cluster.engine.workload(&key(name)).is_some(), "I7: {} is lost", name);

@@ -16,6 +16,7 @@ mod draws;
 mod extremes;
 mod failures;
 mod histories;
+mod long;
 mod model;
 mod plain;
 mod queueing;

@@ -3,8 +3,10 @@
 use super::world::{admitted, charge, cohort, engine, key, limits, many, one, pods, queue, settle, workload};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 use sluice::api::reason::PendingReason;
-use sluice::api::v1beta2::{FlavorFungibility, FungibilityPolicy, QueueingStrategy};
-use sluice::scheduler::{ClusterQueue, Engine, Flavor, Outcome, PodSet, Workload};
+use sluice::api::v1beta2::{
+    ClusterQueuePreemption, FlavorFungibility, FungibilityPolicy, QueueingStrategy, ReclaimPolicy,
+};
+use sluice::scheduler::{ClusterQueue, Engine, EngineSettings, Flavor, Outcome, PodSet, Workload};
 use sluice::topology::Pods;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,6 +139,80 @@ fn members_of_a_parked_class_are_explained_once() {
     assert!(!engine.has_work(), "it waits with those like it");
     assert_eq!(engine.take_explained(9), [key("w9")]);
     assert_eq!(engine.ahead_of(&key("w9")), Some(5));
+}
+
+#[test]
+fn those_who_wait_are_told_again_only_when_it_reads_otherwise() {
+    let mut engine = engine();
+    let rules = |nominal, weight| ClusterQueue {
+        weight: Some(weight),
+        ..queue(None, one("red", "cpu", limits(nominal, None, None)))
+    };
+    engine.set_cluster_queue("q", Some(rules(1, 1.0)));
+    for n in 0..3 {
+        engine.enqueue(cpu(&format!("w{n}"), "q", n, 5));
+    }
+    settle(&mut engine);
+    assert_eq!(engine.take_explained(9).len(), 2);
+    engine.set_cluster_queue("q", Some(rules(1, 2.0)));
+    assert!(!settle(&mut engine).is_empty(), "they are judged anew");
+    assert_eq!(engine.take_explained(9), [], "and nothing else is said of them");
+    engine.set_cluster_queue("q", Some(rules(2, 2.0)));
+    settle(&mut engine);
+    assert_eq!(engine.take_explained(9), [key("w1"), key("w2")]);
+}
+
+/// Fair sharing between two queues of a cohort with quotas of their own, which may reclaim.
+fn fair(own: i64, reclaim: ReclaimPolicy) -> Engine {
+    let settings = EngineSettings { fair_sharing: Some(Vec::new()), ..EngineSettings::default() };
+    let mut engine = Engine::new(settings);
+    engine.set_flavor("red", Some(Flavor::default()));
+    engine.set_namespace("ns", Some(BTreeMap::new()));
+    let preemption =
+        ClusterQueuePreemption { reclaim_within_cohort: Some(reclaim), ..ClusterQueuePreemption::default() };
+    for name in ["owner", "guest"] {
+        let made = queue(Some("all"), one("red", "cpu", limits(own, None, None)));
+        engine.set_cluster_queue(name, Some(ClusterQueue { preemption: preemption.clone(), ..made }));
+    }
+    engine
+}
+
+/// How many must go in one cycle.
+fn victims(engine: &mut Engine) -> usize {
+    let decisions = engine.cycle(jiff::Timestamp::UNIX_EPOCH);
+    let number = |outcome: &Outcome| match outcome {
+        Outcome::Preempting(_, victims) => victims.len(),
+        _ => 0,
+    };
+    decisions.iter().map(|decision| number(&decision.outcome)).sum()
+}
+
+#[test]
+fn fair_sharing_reclaims_what_is_lent_where_the_queue_says_so() {
+    for (reclaim, expected) in [(ReclaimPolicy::Any, 2), (ReclaimPolicy::Never, 0)] {
+        let mut engine = fair(2, reclaim);
+        for n in 0..4 {
+            engine.charge(&key(&format!("h{n}")), charge("guest", &[("red", "cpu", 1)]));
+        }
+        engine.enqueue(cpu("w", "owner", 0, 2));
+        assert_eq!(victims(&mut engine), expected, "{reclaim:?}");
+    }
+}
+
+#[test]
+fn fair_sharing_takes_nothing_from_those_who_would_have_less() {
+    let mut engine = fair(0, ReclaimPolicy::Any);
+    engine.set_cohort("all", Some(cohort(None, one("red", "cpu", limits(4, None, None)))));
+    for (n, holder) in ["owner", "owner", "guest", "guest"].into_iter().enumerate() {
+        engine.charge(&key(&format!("h{n}")), charge(holder, &[("red", "cpu", 1)]));
+    }
+    engine.enqueue(cpu("w", "owner", 0, 2));
+    assert_eq!(victims(&mut engine), 0);
+    for name in ["h0", "h1"] {
+        engine.release(&key(name));
+        engine.charge(&key(name), charge("guest", &[("red", "cpu", 1)]));
+    }
+    assert_eq!(victims(&mut engine), 2, "shares become equal");
 }
 
 #[test]

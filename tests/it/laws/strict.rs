@@ -2,12 +2,16 @@
 //! whose namespace the queue does not select are passed over.
 
 use super::world::{
-    COHORTS, QUEUES, Scale, Step, apply, config, engine, pods, queue, settle, step, tree, workload,
+    COHORTS, QUEUES, Scale, Step, admitted, apply, charge, config, engine, key, limits, one, pods, queue,
+    settle, step, tree, workload,
 };
+use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluice::api::ObjectKey;
-use sluice::api::v1beta2::{ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy};
+use sluice::api::v1beta2::{
+    ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy,
+};
 use sluice::queue::OrderKey;
 use sluice::scheduler::{ClusterQueue, Engine, Outcome, Workload};
 
@@ -129,4 +133,27 @@ proptest! {
             prop_assert_eq!(given, &*one.key.namespace == "ns", "{}", one.key);
         }
     }
+}
+
+/// Whom room was kept for in vain is one of its like again, and comes after those who come before it.
+#[test]
+fn room_that_was_kept_too_long_gives_no_precedence() {
+    let mut engine = engine();
+    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
+    let made = ClusterQueue {
+        strategy: QueueingStrategy::StrictFIFO,
+        preemption: ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() },
+        ..queue(None, one("red", "cpu", limits(2, None, None)))
+    };
+    engine.set_cluster_queue("q0", Some(made));
+    engine.charge(&key("held"), charge("q0", &[("red", "cpu", 2)]));
+    let asks = |name: &str, second| workload(name, "q0", 5, second, vec![pods("main", 1, &[("cpu", 2)])]);
+    engine.enqueue(asks("late", 9));
+    let start = Timestamp::UNIX_EPOCH;
+    let decisions = engine.cycle(start);
+    assert!(decisions.iter().any(|decision| matches!(decision.outcome, Outcome::Preempting(..))));
+    engine.enqueue(asks("early", 1));
+    engine.expire_earmarks(start + SignedDuration::from_mins(30));
+    engine.release(&key("held"));
+    assert_eq!(admitted(&settle(&mut engine)), ["early"]);
 }

@@ -4,6 +4,7 @@
 //! every smaller set than the chosen one is tried, and where nobody is chosen, every set that the rules would let go.
 
 use super::cluster::settings;
+use super::draws::policies;
 use super::plain::{Amounts, Figures, PAIRS, Plain, Quota, node_of};
 use super::world::{COHORTS, QUEUES, charge, cohort, config, key, limits, one, pods, queue, workload};
 use jiff::Timestamp;
@@ -383,23 +384,15 @@ fn holder() -> impl Strategy<Value = Holder> {
 }
 
 fn asker() -> impl Strategy<Value = Asker> {
-    let within = prop::sample::select(vec![
-        WithinClusterQueuePolicy::Never,
-        WithinClusterQueuePolicy::LowerPriority,
-        WithinClusterQueuePolicy::LowerOrNewerEqualPriority,
-    ]);
-    let reclaim =
-        prop::sample::select(vec![ReclaimPolicy::Never, ReclaimPolicy::LowerPriority, ReclaimPolicy::Any]);
-    let borrow = proptest::option::weighted(0.4, prop_oneof![Just(i32::MAX), 0..4_i32]);
-    (0..QUEUES.len(), 1..9_i64, 1..6_i64, 0..4_i64, within, reclaim, borrow).prop_map(
-        |(queue, amount, priority, since, within, reclaim, borrow)| Asker {
+    (0..QUEUES.len(), 1..9_i64, 1..6_i64, 0..4_i64, policies()).prop_map(
+        |(queue, amount, priority, since, (within, reclaim, borrow))| Asker {
             queue,
             amount,
             priority,
             since,
             within,
             reclaim,
-            borrow: borrow.filter(|_| reclaim != ReclaimPolicy::Never),
+            borrow,
         },
     )
 }

@@ -20,15 +20,21 @@ pub(super) const RESOURCES: [&str; 2] = ["cpu", "gpu"];
 pub(super) const QUEUES: [&str; 4] = ["q0", "q1", "q2", "q3"];
 pub(super) const COHORTS: [&str; 7] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6"];
 
-/// So many cases, times `SLUICE_SOAK`. The seed is printed when a law fails; `PROPTEST_RNG_SEED` replays it.
+/// The seed that random tests begin with, and how many times as long they run.
 #[expect(clippy::disallowed_methods, reason = "says how long to try, and which case again")]
-pub(super) fn config(cases: u32) -> Config {
+pub(super) fn seed_and_times(salt: impl std::hash::Hash) -> (u64, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let times = number("SLUICE_SOAK").unwrap_or(1);
     // The same tree gets the same answer; only long runs look elsewhere each time.
-    let random = || if number("SLUICE_SOAK").is_some() { RandomState::new().hash_one(cases) } else { 1 };
+    let random = || if number("SLUICE_SOAK").is_some() { RandomState::new().hash_one(salt) } else { 1 };
     let seed = number("PROPTEST_RNG_SEED").unwrap_or_else(random);
     println!("replay with PROPTEST_RNG_SEED={seed} and SLUICE_SOAK={times}");
+    (seed, times)
+}
+
+/// So many cases, times `SLUICE_SOAK`. The seed is printed when a law fails; `PROPTEST_RNG_SEED` replays it.
+pub(super) fn config(cases: u32) -> Config {
+    let (seed, times) = seed_and_times(cases);
     Config {
         cases: cases.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX)),
         failure_persistence: None,
