@@ -10,11 +10,9 @@ use crate::matrix::{AT_ONCE, Cell, HARM, Moment, Pass, QUIET, Stage, State};
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
-use sluice_e2e::binaries;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::manager::{Settings, moments};
 use sluice_e2e::objects::{Kind, condition};
-use sluice_e2e::proxy::{Fault, Proxy};
+use sluice_e2e::proxy::Fault;
 use sluice_e2e::wait::{eventually, within};
 use std::fs;
 
@@ -39,16 +37,7 @@ pub(crate) async fn each_is_needed_or_stands_before_another(
     cluster: &mut Cluster,
     ground: &Ground,
 ) -> Result<()> {
-    let program = binaries::sluice_with_moments()?;
-    let before = cluster.manager()?.settings().clone();
-    let proxy = Proxy::open(&cluster.plane).await?;
-    let mut settings = Settings { program, server: Some(proxy.url()), ..before.clone() };
-    // The case says which nodes have failed, and nobody else does.
-    settings.configuration["featureGates"] = json!({"TASFailedNodeReplacement": false});
-    let script = moments(&cluster.plane);
-    fs::create_dir_all(&script)?;
-    cluster.replace_manager(&settings).await?;
-    let stage = Stage::prepare(ground, proxy, script).await?;
+    let (stage, before) = Stage::open(cluster, ground).await?;
     let rows = ROWS.iter().enumerate().flat_map(|(at, row)| {
         [("late", Pass::Late), ("instead", Pass::Instead)].map(|(name, pass)| {
             let (guard, moment_name, moment, between, needed) = *row;

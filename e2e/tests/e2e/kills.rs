@@ -9,11 +9,9 @@ use anyhow::{Context as _, Result, ensure};
 use futures::stream::{self, StreamExt as _};
 use http::Method;
 use serde_json::{Value, json};
-use sluice_e2e::binaries;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::manager::{Settings, moments};
 use sluice_e2e::objects::{self, Kind, condition, holds, text};
-use sluice_e2e::proxy::{Call, Fault, Proxy, Trap};
+use sluice_e2e::proxy::{Call, Fault, Trap};
 use sluice_e2e::wait::eventually;
 use std::fs;
 
@@ -64,16 +62,7 @@ struct End {
 
 /// One death, with a pass of each kind at each of its moments, and one between the evictions of two victims.
 pub(crate) async fn the_manager_dies_in_a_second_pass(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
-    let program = binaries::sluice_with_moments()?;
-    let before = cluster.manager()?.settings().clone();
-    let proxy = Proxy::open(&cluster.plane).await?;
-    let mut settings = Settings { program, server: Some(proxy.url()), ..before.clone() };
-    // The case says which nodes have failed, and nobody else does.
-    settings.configuration["featureGates"] = json!({"TASFailedNodeReplacement": false});
-    let script = moments(&cluster.plane);
-    fs::create_dir_all(&script)?;
-    cluster.replace_manager(&settings).await?;
-    let stage = Stage::prepare(ground, proxy, script).await?;
+    let (stage, before) = Stage::open(cluster, ground).await?;
     let victims = Victims::prepare(&stage).await?;
 
     let cells = PASSES.iter().flat_map(|(name, pass)| {
@@ -121,7 +110,7 @@ pub(crate) async fn the_manager_dies_in_a_second_pass(cluster: &mut Cluster, gro
     for play in &plays {
         play.let_go(Fate::Arrives)?;
     }
-    cluster.start_manager(&settings).await?;
+    cluster.start_manager(old.settings()).await?;
     let wrong = stream::iter(&plays).map(async |play| {
         let outcome = play.judge(&calm).await;
         outcome.err().map(|error| format!("{}: {error:#}", play.cell.name))

@@ -12,7 +12,7 @@ use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use sluice_e2e::binaries;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::manager::{Manager, Settings, moments};
+use sluice_e2e::manager::{Settings, moments};
 use sluice_e2e::objects::{self, Kind, expect, holds, text};
 use sluice_e2e::proxy::{Call, Fault, Proxy, Trap};
 use sluice_e2e::wait::{eventually, within};
@@ -112,19 +112,7 @@ pub(crate) struct Cell<'a> {
 
 /// Every cell of the matrix with guards, where nothing may land, and without, where something must.
 pub(crate) async fn no_pass_lands_on_who_goes(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
-    let program = binaries::sluice_with_moments()?;
-    let old = cluster.take_manager().context("no manager")?;
-    old.terminate();
-    let proxy = Proxy::open(&cluster.plane).await?;
-    let mut settings = Settings { program, server: Some(proxy.url()), ..old.settings().clone() };
-    // The case says which nodes have failed, and nobody else does.
-    settings.configuration["featureGates"] = json!({"TASFailedNodeReplacement": false});
-    let script = moments(&cluster.plane);
-    fs::create_dir_all(&script)?;
-    let manager = Manager::start(&cluster.plane, &settings).await?;
-    manager.ready().await?;
-    cluster.webhooks_answer().await?;
-    let stage = Stage::prepare(ground, proxy, script).await?;
+    let (stage, before) = Stage::open(cluster, ground).await?;
     let names: Vec<String> = stage.cells().into_iter().map(|cell| cell.name).collect();
     let reserved: Vec<(Cell<'_>, Result<Value>)> = stream::iter(stage.cells())
         .map(async |cell| {
@@ -149,15 +137,25 @@ pub(crate) async fn no_pass_lands_on_who_goes(cluster: &mut Cluster, ground: &Gr
     }
     ensure!(wrong.is_empty(), "{} of {} cells:\n{}", wrong.len(), names.len(), wrong.join("\n"));
     stage.let_go().await?;
-    manager.terminate();
-    let direct = Manager::start(&cluster.plane, old.settings()).await?;
-    direct.ready().await?;
-    cluster.put_manager(direct);
-    cluster.webhooks_answer().await
+    cluster.replace_manager(&before).await.map(drop)
 }
 
 impl<'a> Stage<'a> {
-    pub(crate) async fn prepare(ground: &'a Ground, proxy: Proxy, script: PathBuf) -> Result<Self> {
+    /// Puts a manager that stops at moments behind a proxy; returns with the stage what undoes that.
+    pub(crate) async fn open(cluster: &mut Cluster, ground: &'a Ground) -> Result<(Self, Settings)> {
+        let program = binaries::sluice_with_moments()?;
+        let proxy = Proxy::open(&cluster.plane).await?;
+        let before = cluster.manager()?.settings().clone();
+        let mut settings = Settings { program, server: Some(proxy.url()), ..before.clone() };
+        // The case says which nodes have failed, and nobody else does.
+        settings.configuration["featureGates"] = json!({"TASFailedNodeReplacement": false});
+        let script = moments(&cluster.plane);
+        fs::create_dir_all(&script)?;
+        cluster.replace_manager(&settings).await?;
+        Ok((Self::prepare(ground, proxy, script).await?, before))
+    }
+
+    async fn prepare(ground: &'a Ground, proxy: Proxy, script: PathBuf) -> Result<Self> {
         for number in 1..=3 {
             let name = ground.own(&format!("host-{number}"));
             let labels = json!({"e2e.example/pool": ground.name, HOST: name});
