@@ -75,17 +75,6 @@ impl Templates {
         Ok(status)
     }
 
-    /// A status that is written as this.
-    pub(super) fn written(&mut self, raw: Option<&Value>, mut status: WorkloadStatus) -> Arc<WorkloadStatus> {
-        let digest = raw.map(shared::digest).unwrap_or_default();
-        self.statuses.find(&digest).unwrap_or_else(|| {
-            status.resource_requests = self.shown.intern(status.resource_requests);
-            let status = Arc::new(status);
-            self.statuses.keep(digest, &status);
-            status
-        })
-    }
-
     /// The pods of a Workload.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use crate::lifecycle::workload::{Notice, Step};
 use crate::lifecycle::{conditions, workload};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 impl State {
     /// Sends the next write of a Workload, if there is one.
@@ -125,7 +126,6 @@ impl State {
         {
             meta.shift_remove("resourceVersion");
         }
-        let status = self.templates.written(body.get("status"), *status);
         let (kind, verb, subresource) = (Kind::Workload, Verb::Apply, Some("status"));
         let key = key.clone();
         self.send(Request {
@@ -138,7 +138,7 @@ impl State {
             tell,
             on_behalf_of: None,
         });
-        self.writes.promise(key, status);
+        self.writes.promise(key, Arc::from(status));
     }
 
     /// Sends a write that means nothing beyond itself.
