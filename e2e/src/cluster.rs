@@ -50,8 +50,6 @@ impl Default for Options {
 pub struct Cluster {
     // The manager stops before the plane does.
     manager: Option<Manager>,
-    /// Of the first manager.
-    settings: Settings,
     /// In front of the managers, if asked for.
     pub balancer: Option<Balancer>,
     /// May do everything.
@@ -91,7 +89,7 @@ impl Cluster {
             balancer.set(vec![manager.settings().webhook_port]);
         }
         manager.ready().await?;
-        let cluster = Self { manager: Some(manager), settings, balancer, objects, kubectl, plane };
+        let cluster = Self { manager: Some(manager), balancer, objects, kubectl, plane };
         cluster.webhooks_answer().await?;
         Ok(cluster)
     }
@@ -109,20 +107,6 @@ impl Cluster {
     /// Puts a manager in.
     pub fn put_manager(&mut self, manager: Manager) {
         self.manager = Some(manager);
-    }
-
-    /// Replaces the manager by a fresh one with the same settings as the first.
-    pub async fn renew_manager(&mut self) -> Result<()> {
-        if let Some(old) = self.manager.take() {
-            old.kill();
-        }
-        let manager = Manager::start(&self.plane, &self.settings).await?;
-        if let Some(balancer) = &self.balancer {
-            balancer.set(vec![manager.settings().webhook_port]);
-        }
-        manager.ready().await?;
-        self.manager = Some(manager);
-        self.webhooks_answer().await
     }
 
     /// Ends the manager and starts one with these settings in its place; returns those of the one before.

@@ -262,6 +262,8 @@ impl Plane {
                 "--kube-api-qps=300".into(),
                 "--kube-api-burst=600".into(),
                 "--concurrent-job-syncs=10".into(),
+                // Nobody renews the leases of nodes: a node is as ready as its status says.
+                "--node-monitor-grace-period=24h".into(),
             ],
         )?;
         let config = kubeconfig(self, "system:kube-scheduler", None)?;
@@ -288,7 +290,9 @@ impl Plane {
                 format!("--config={}", stages.join("node.yaml").display()),
                 format!("--config={}", stages.join("pods.yaml").display()),
                 "--manage-all-nodes=true".into(),
-                "--node-lease-duration-seconds=40".into(),
+                // The lease of a node that was deleted goes with it, also from the next one of its name, and until it is made
+                // anew no pod on that node is played.
+                "--node-lease-duration-seconds=0".into(),
                 format!("--server-address=127.0.0.1:{kwok}"),
             ],
         )

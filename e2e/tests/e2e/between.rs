@@ -6,6 +6,7 @@ use kube::api::{Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};
 use sluice_e2e::objects::{self, Kind, condition, holds};
 use sluice_e2e::wait::eventually;
+use std::fs;
 use std::time::Duration;
 
 const STAMP: &str = "2026-01-01T00:00:00Z";
@@ -55,10 +56,18 @@ impl Cell<'_> {
     pub(crate) async fn intervene_early(&self, before: &Value) -> Result<()> {
         if self.state == State::Recreated {
             self.mark_deleted().await?;
+            if self.guarded {
+                self.call_for_pass(before).await?;
+                // It is seen as long as it is there.
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                return self.make_again().await;
+            }
+            // Without guards it is armed all the same, and halts for what comes.
+            fs::write(self.file("armed"), "")?;
             self.call_for_pass(before).await?;
-            // It is seen as long as it is there.
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            return self.make_again().await;
+            self.reached("armed").await?;
+            self.make_again().await?;
+            return Ok(fs::remove_file(self.file("armed"))?);
         }
         self.intervene().await?;
         self.call_for_pass(before).await

@@ -84,7 +84,7 @@ async fn play(cell: &Cell<'_>, before: &serde_json::Value, guard: &str, needed: 
     cell.call_for_pass(before).await?;
     match &trap {
         Some(trap) => trap.caught().await?,
-        None => cell.reached().await?,
+        None => cell.reached(cell.moment_name).await?,
     }
     intervene(cell).await?;
     if cell.halts() {

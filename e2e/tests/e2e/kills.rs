@@ -149,7 +149,7 @@ async fn bring(cell: Cell<'_>, fate: Fate, before: Value) -> Result<Play<'_>> {
     play.cell.call_for_pass(&play.before).await?;
     match &play.trap {
         Some(trap) => trap.caught().await?,
-        None if play.cell.halts() => play.cell.reached().await?,
+        None if play.cell.halts() => play.cell.reached(play.cell.moment_name).await?,
         None => {}
     }
     if fate == Fate::Unanswered {

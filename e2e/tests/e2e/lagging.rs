@@ -24,10 +24,9 @@ pub(crate) async fn a_server_that_is_behind(cluster: &mut Cluster, ground: &Grou
     let proxy = Proxy::open(&cluster.plane).await?;
     ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-    for job in ["gone", "next"] {
-        ground.submit(ground.job(job, "main", "1")).await?;
-    }
+    ground.submit(ground.job("gone", "main", "1")).await?;
     ground.runs("gone").await?;
+    ground.submit(ground.job("next", "main", "1")).await?;
     ground.waits("next", "WaitingForQuota").await?;
     let list = ground.objects.api(Kind::WORKLOAD, "").list(&ListParams::default()).await?;
     let revision = list.metadata.resource_version.unwrap_or_default();

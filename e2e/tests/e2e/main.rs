@@ -45,7 +45,7 @@ mod topology;
 mod unreadable;
 mod watches;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use futures::future::{FutureExt as _, LocalBoxFuture};
 use futures::stream::{self, StreamExt as _};
 use ground::Ground;
@@ -197,26 +197,35 @@ async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
             report(name, begun, caught(on(&ground, case(&cluster, &ground))).await);
         })
         .await;
+    let mut planes = 1;
     for (name, case) in alone().into_iter().filter(|case| wanted(case.0)) {
+        if failed.borrow().len() >= planes {
+            planes = failed.borrow().len() + 1;
+            leave(cluster);
+            cluster =
+                Cluster::start(&options, &Plane::own_folder().with_extension(planes.to_string())).await?;
+        }
         count += 1;
         let begun = Instant::now();
         let ground = Ground::new(&cluster, name);
         report(name, begun, caught(on(&ground, case(&mut cluster, &ground))).await);
-        // A case that failed may have left no manager, or one that does not answer: the next gets a fresh one.
-        if failed.borrow().last() == Some(&name) {
-            cluster.renew_manager().await?;
-        }
     }
     let failed = failed.into_inner();
     println!("\n{count} cases, {} failed, {:.1} s", failed.len(), begun.elapsed().as_secs_f64());
-    if failed.is_empty() {
-        return Ok(());
+    if failed.len() >= planes {
+        leave(cluster);
     }
-    if let Ok(manager) = cluster.manager() {
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
+}
+
+/// Ends a plane on which a case failed, and keeps its logs: what the case left there is nobody else's.
+fn leave(mut spoilt: Cluster) {
+    if let Ok(manager) = spoilt.manager() {
         println!("the manager logged last:\n{}", process::tail(manager.log(), 30));
     }
-    cluster.plane.keep_folder();
-    bail!("failed: {}; logs are in {}", failed.join(", "), cluster.plane.folder().display());
+    println!("logs are in {}", spoilt.plane.folder().display());
+    spoilt.plane.keep_folder();
 }
 
 /// A case on its ground: what a successful one made is taken away again.

@@ -264,7 +264,7 @@ impl Cell<'_> {
             self.call_for_pass(before).await?;
             match &trap {
                 Some(trap) => trap.caught().await?,
-                None => self.reached().await?,
+                None => self.reached(self.moment_name).await?,
             }
             self.intervene().await?;
         }
@@ -289,9 +289,9 @@ impl Cell<'_> {
         self.stage.script.join(format!("{}.{}.{what}", self.stage.ground.name, self.name))
     }
 
-    pub(crate) async fn reached(&self) -> Result<()> {
-        let file = self.file(&format!("{}.reached", self.moment_name));
-        eventually(format!("the pass is {}", self.moment_name), async || {
+    pub(crate) async fn reached(&self, moment: &str) -> Result<()> {
+        let file = self.file(&format!("{moment}.reached"));
+        eventually(format!("the pass is {moment}"), async || {
             ensure!(file.exists(), "it is not");
             Ok(())
         })
