@@ -156,6 +156,8 @@ pub struct State {
     allowance: allowance::Allowance,
     /// When Workloads may be told again what they were not told yet.
     news_due: Option<Timestamp>,
+    /// When cycles go on that were left for what came meanwhile.
+    cycles_due: Option<Timestamp>,
     queue_clock: queue_status::Clock,
     published: Published,
     effects: Vec<Effect>,
@@ -215,6 +217,7 @@ impl State {
             turns: turns::Turns::default(),
             allowance: allowance::Allowance::new(told_per_second),
             news_due: None,
+            cycles_due: None,
             queue_clock: queue_status::Clock::default(),
             published: Published::default(),
             effects: Vec::new(),
@@ -260,7 +263,7 @@ impl State {
             return None;
         }
         let expiry = self.engine.next_expiry();
-        self.timers.next().into_iter().chain(expiry).chain(self.news_due).min()
+        self.timers.next().into_iter().chain(expiry).chain(self.news_due).chain(self.cycles_due).min()
     }
 
     /// Whether the first lists of all kinds are complete.

@@ -20,6 +20,10 @@ use std::sync::Arc;
 /// Most explanations that are written at a time, so that they never stand in the way of admissions.
 const EXPLANATIONS: usize = 64;
 
+/// Most cycles before events are taken in again: more than heads can fit at a time where anybody waits for a decision, and
+/// what would go on for ever holds nobody up for longer.
+const CYCLES: usize = 1024;
+
 impl State {
     /// Does everything that the changes so far ask for.
     pub(super) fn settle(&mut self, now: Timestamp) {
@@ -128,14 +132,21 @@ impl State {
         })
     }
 
-    /// Runs cycles back to back until nobody can be judged. Writes are not waited for.
+    /// Runs cycles back to back until nobody can be judged, so many at a time. Writes are not waited for.
     fn run_cycles(&mut self, items: &mut BTreeSet<Item>, now: Timestamp) {
         if self.engine.next_expiry().is_some_and(|time| time <= now) {
             self.engine.expire_earmarks(now);
         }
         let mut passing = self.hand_over_passes(now);
         self.hold_admissions();
+        let mut left = CYCLES;
+        self.cycles_due = None;
         while self.engine.has_work() {
+            if left == 0 {
+                self.cycles_due = Some(now);
+                break;
+            }
+            left = left.saturating_sub(1);
             let decisions = self.engine.cycle(now);
             if decisions.is_empty() {
                 break;

@@ -326,3 +326,33 @@ fn what_the_server_refuses_holds_no_quota_until_it_is_tried_again() {
     let again: Vec<Write> = (0..3).flat_map(|_| writes(&core.pass(1), Kind::Workload)).collect();
     assert!(again.iter().any(|w| *w.key.name == *"w-first" && w.body["status"]["admission"].is_object()));
 }
+
+#[test]
+fn cycles_without_end_would_let_events_in() {
+    const MANY: usize = 1500;
+    let mut core = Core::new(Settings::default());
+    core.feed(Delta::Leading(false));
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [
+        {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "2k"}]}]}]);
+    core.put(
+        Kind::ClusterQueue,
+        json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups}}),
+    );
+    for number in 0..MANY {
+        let mut one = workload("nobody", &[]);
+        one["metadata"] = json!({"name": format!("w-{number}"), "namespace": "ns"});
+        core.put(Kind::Workload, one);
+    }
+    let admissions = |effects: &[Effect]| {
+        let all = writes(effects, Kind::Workload);
+        all.iter().filter(|write| write.body["status"]["admission"].is_object()).count()
+    };
+    // One of a queue in each cycle: what comes meanwhile has its turn before all have had theirs.
+    let first = core.feed(Delta::Leading(true));
+    let first = admissions(&first);
+    assert!(first > 0 && first < MANY, "{first}");
+    assert_eq!(core.state.next_due(), Some(core.now));
+    let rest = core.pass(0);
+    assert_eq!(first + admissions(&rest), MANY);
+    assert_ne!(core.state.next_due(), Some(core.now));
+}

@@ -151,7 +151,7 @@ async fn story(ground: &Ground, job: &str) -> Result<()> {
     ground.set_workload(job, json!({"active": false})).await?;
     ground.waits(job, "Deactivated").await?;
     ground.set_workload(job, json!({"active": true})).await?;
-    ground.runs(job).await?;
+    ground.runs_as_told(job).await?;
     ground.finish(job).await?;
     ground.counts(job, (0, 0, 0), &[("cpu", "0")]).await
 }

@@ -7,11 +7,7 @@ use sluice_e2e::cluster::Cluster;
 use sluice_e2e::kubectl::Kubectl;
 use sluice_e2e::objects::{self, Job, Kind, Objects, condition, expect, holds, number, text};
 use sluice_e2e::wait::eventually;
-use std::cell::{Cell, RefCell};
-use std::time::{Duration, Instant};
-
-/// After so long a pod that was bound should be ready.
-const UNSEEN: Duration = Duration::from_secs(15);
+use std::cell::RefCell;
 
 /// (resource, nominal quota, borrowing limit).
 pub(crate) type Quota<'a> = &'a [(&'a str, &'a str, Option<&'a str>)];
@@ -152,7 +148,6 @@ impl Ground {
 
     /// Waits until a Job is admitted and all its pods are ready.
     pub(crate) async fn runs(&self, job: &str) -> Result<()> {
-        let (since, shown) = (Instant::now(), Cell::new(false));
         eventually(format!("{job} runs"), async || {
             let workload = self.workload(job).await?;
             expect(&workload, "QuotaReserved", "True", "QuotaReserved")?;
@@ -162,23 +157,15 @@ impl Ground {
             if number(&object, "/status/ready") == number(&object, "/spec/parallelism") {
                 return Ok(());
             }
-            if since.elapsed() > UNSEEN && !shown.replace(true) {
-                self.show_bound(job).await?;
-            }
             bail!("not all pods are ready")
         })
         .await
     }
 
-    /// Touches the pods of a Job that were bound to a node: whoever plays the kubelets overlooks a pod that comes to a node
-    /// which was deleted and made again just before.
-    async fn show_bound(&self, job: &str) -> Result<()> {
-        let touched = json!({"metadata": {"annotations": {"e2e.example/shown": "again"}}});
-        for pod in self.pods(job).await?.iter().filter(|pod| pod["spec"]["nodeName"].is_string()) {
-            let name = text(pod, "/metadata/name");
-            self.objects.merge(Kind::POD, &self.name, name, &touched).await?;
-        }
-        Ok(())
+    /// The same, and its Workload says so: at its end nobody would make up for it.
+    pub(crate) async fn runs_as_told(&self, job: &str) -> Result<()> {
+        self.runs(job).await?;
+        self.condition(job, "PodsReady", "True", "Started").await
     }
 
     /// Waits until a Job is told why it waits, and checks that it has no pod.

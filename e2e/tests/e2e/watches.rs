@@ -148,7 +148,7 @@ async fn story(ground: &Ground, manager: &Manager, cell: &str, calm: Option<&End
     ground.waits(cell, "Deactivated").await?;
     ground.set_workload(cell, json!({"active": true})).await?;
     ground.finish(&next).await?;
-    ground.runs(cell).await?;
+    ground.runs_as_told(cell).await?;
     ground.finish(cell).await?;
     ground.counts(cell, (0, 0, 0), &[("cpu", "0")]).await?;
     let found = eventually("the end is as without any fault", async || {
