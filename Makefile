@@ -8,21 +8,25 @@ MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin slu
 FAULTS = preemption::victims faults:: watches:: lagging::
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test soak mutants e2e conformance bench bench-cluster bench-manager lint fmt crds generated deny
+.PHONY: help tools demo up down test soak mutants e2e conformance bench bench-cluster bench-manager lint fmt crds generated deny
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## show the main job on a real control plane, check it, leave nothing behind
+tools:
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: Rust 1.95, by rustup (https://rustup.rs)" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "cc is missing: a C compiler, such as gcc 12" >&2; exit 1; }
+
+demo: tools ## show the main job on a real control plane, check it, leave nothing behind
 	@$(E2E) demo
 
-up: ## start the same cluster and leave it running; prints how to point kubectl at it
+up: tools ## start the same cluster and leave it running; prints how to point kubectl at it
 	@$(E2E) up
 
 down: ## stop it
 	@$(E2E) down
 
-test: ## unit, law and contract tests, then end-to-end tests on a real control plane
+test: tools ## unit, law and contract tests, then end-to-end tests on a real control plane
 	$(CARGO) test --locked --package sluice
 	$(CARGO) test --locked --package sluice-e2e --lib --bins
 	$(CARGO) test --locked --package sluice-e2e --test e2e
@@ -35,10 +39,10 @@ mutants: ## a sample of mutants of quota, queue and choice of victims, judged by
 	nice $(CARGO) mutants --package sluice --jobs 1 --sharding round-robin --shard $(or $(SHARD),0/4) --output target/mutants \
 		--file 'src/quota/*.rs' --file 'src/queue/*.rs' --file 'src/scheduler/preemption/*.rs' -- --locked --test it laws::
 
-e2e: ## the end-to-end tests alone; CASE=WORD runs those whose names contain it
+e2e: tools ## the end-to-end tests alone; CASE=WORD runs those whose names contain it
 	$(CARGO) test --locked --package sluice-e2e --test e2e -- $(CASE)
 
-conformance: ## replay recorded decisions and API answers, where ../shared exists; ONLY=decisions|api CASES=DIR SUITE=NAME SHOW=N
+conformance: tools ## replay recorded decisions and API answers, where ../shared exists; ONLY=decisions|api CASES=DIR SUITE=NAME SHOW=N
 	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)
 
 bench: ## benchmarks of the engine
