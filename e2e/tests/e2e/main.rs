@@ -10,6 +10,7 @@
     reason = "a case fails by panicking as well as by an error, and this harness prints"
 )]
 
+mod absent;
 mod again;
 mod bad_items;
 mod between;
@@ -118,6 +119,7 @@ fn alone() -> Vec<(&'static str, Alone)> {
     cases![Alone:
         quiet::writes_and_events_of_one_job,
         crashes::killed_at_every_step,
+        absent::only_who_opted_in_waits,
         faults::writes_that_go_astray,
         ending::a_job_that_ends_while_it_is_stopped,
         watches::events_that_go_astray,
