@@ -149,6 +149,7 @@ impl Engine {
         let field = Field {
             settings: &self.settings,
             tree: &mut self.tree,
+            queues: &self.queues,
             holders: &self.holders,
             inactive: &self.inactive,
             order: &self.order,

@@ -17,13 +17,14 @@ use crate::api::v1beta2::{BorrowPolicy, ReclaimPolicy};
 use crate::quota::{Layer, NodeId, PairId, Tree, Usage};
 use crate::topology::{Cluster, Part, View};
 use jiff::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What the choice is made from.
 pub(super) struct Field<'a> {
     pub(super) settings: &'a EngineSettings,
     pub(super) tree: &'a mut Tree,
+    pub(super) queues: &'a BTreeMap<Arc<str>, Queue>,
     pub(super) holders: &'a Holders,
     /// ClusterQueues whose workloads nobody may take.
     pub(super) inactive: &'a BTreeSet<NodeId>,
