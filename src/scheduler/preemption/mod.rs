@@ -114,12 +114,12 @@ impl Field<'_> {
 
     pub(super) fn take_out(&mut self, holder: &Holder) {
         self.tree.plan(holder.node, &holder.usage, -1);
-        self.topology.shift(&holder.stand, -1, View::Planned);
+        self.topology.shift(&holder.stand, -1, Layer::Planned);
     }
 
     pub(super) fn put_back(&mut self, holder: &Holder) {
         self.tree.plan(holder.node, &holder.usage, 1);
-        self.topology.shift(&holder.stand, 1, View::Planned);
+        self.topology.shift(&holder.stand, 1, Layer::Planned);
     }
 
     /// Lets go of victims that turn out not to be needed, from the last but one to the first, and puts all back.
