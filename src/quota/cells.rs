@@ -1,15 +1,7 @@
 //! The figures of one node, by flavor and resource.
 
 use super::PairId;
-
-/// Which usage is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layer {
-    /// What is held now.
-    Held,
-    /// What will be held when everyone who must go is gone and everyone for whom room is kept is in.
-    Planned,
-}
+use crate::resources::Layer;
 
 /// Figures of one node for one flavor and resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,10 +3,9 @@
 //! All arithmetic is exact (`i128`), so neither unlimited quotas nor debts bend a comparison. Answers cost the length of
 //! the path and allocate nothing.
 
-use super::cells::Layer;
 use super::tree::{Node, NodeId, Tree};
 use super::{FlavorResource, Limits, NodeRef, PairId};
-use crate::resources::Amount;
+use crate::resources::{Amount, Layer};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a limit binds and what it is.

@@ -14,7 +14,7 @@ mod pairs;
 mod share;
 mod tree;
 
-pub use cells::Layer;
+pub use crate::resources::Layer;
 pub use figures::{Binding, NodeUsage};
 pub use groups::{FlavorQuotas, Limits, ResourceGroup};
 pub use pairs::{PairId, Usage};

@@ -2,10 +2,9 @@
 //!
 //! Computed in the same floating-point steps as Kueue's, so that ties fall alike.
 
-use super::cells::Layer;
 use super::pairs::{ResourceId, Usage};
 use super::tree::{NodeId, Tree};
-use crate::resources::float;
+use crate::resources::{Layer, float};
 use std::cmp::Ordering;
 
 /// Share of a node in its parent.

@@ -4,11 +4,11 @@
 //! release walks one path. Every figure is an exact sum, so that whatever was added can be taken off again: trying
 //! something out needs no copy of the tree.
 
-use super::cells::{Cell, Cells, Layer};
+use super::cells::{Cell, Cells};
 use super::groups::limits_of;
 use super::pairs::{Pairs, ResourceId, Usage};
 use super::{FlavorResource, Limits, NodeRef, PairId, ResourceGroup};
-use crate::resources::Amount;
+use crate::resources::{Amount, Layer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

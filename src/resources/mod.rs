@@ -4,6 +4,7 @@
 
 mod amount;
 mod float;
+mod layer;
 pub mod limit_range;
 mod natural;
 mod pod;
@@ -13,6 +14,7 @@ pub mod transform;
 
 pub use amount::Amount;
 pub use float::float;
+pub use layer::Layer;
 pub use limit_range::LimitRangeSummary;
 pub use pod::{
     Quantities, amounts, apply_overhead, pod_quantities, pod_requests, total, without_reclaimable,

@@ -86,23 +86,19 @@ impl Engine {
         if stand.parts.is_empty() {
             return Found::Places(stand);
         }
-        let kept = self.earmarks.get(&holder.key).map(Portion::kept);
-        if let Some(taken) = &kept {
-            self.shift(taken, -1, Layer::Planned);
-        }
         let rules = self.settings.gates.placement;
-        let found = match self.topology.place_soonest(&stand.parts, rules) {
-            Ok(placements) => {
-                stand.placements = placements;
-                Found::Places(stand)
+        self.without(&self.kept_for(&holder.key), Layer::Planned, |engine| {
+            match engine.topology.place_soonest(&stand.parts, rules) {
+                Ok(placements) => {
+                    stand.placements = placements;
+                    Found::Places(stand)
+                }
+                Err(refused) if !again.unhealthy.is_empty() => {
+                    engine.nothing(&stand, &refused, View::Planned)
+                }
+                Err(_) => engine.find_with_evictions(again, holder, stand),
             }
-            Err(refused) if !again.unhealthy.is_empty() => self.nothing(&stand, &refused, View::Planned),
-            Err(_) => self.find_with_evictions(again, holder, stand),
-        };
-        if let Some(taken) = &kept {
-            self.shift(taken, 1, Layer::Planned);
-        }
-        found
+        })
     }
 
     fn nothing(&mut self, stand: &Stand, (at, refusal): &Refused, view: View) -> Found {
@@ -141,14 +137,8 @@ impl Engine {
                 Ok(_) => Found::Nothing(String::new()),
             };
         }
-        let out: Vec<Portion> = targets.iter().map(|target| Portion::by(&target.holder)).collect();
-        for taken in &out {
-            self.shift(taken, -1, Layer::Planned);
-        }
-        let placements = self.topology.place_all(&stand.parts, View::Planned, rules);
-        for taken in &out {
-            self.shift(taken, 1, Layer::Planned);
-        }
+        let place = |engine: &mut Self| engine.topology.place_all(&stand.parts, View::Planned, rules);
+        let placements = self.without(&Portion::of(&targets), Layer::Planned, place);
         stand.placements = placements.unwrap_or_default();
         Found::Evictions(stand, targets)
     }
@@ -216,22 +206,15 @@ impl Engine {
 
     /// Whether the places that were found are still free in the plan.
     fn has_places(&mut self, stand: &Stand, key: &ObjectKey) -> bool {
-        let own = self.earmarks.get(key).map(Portion::kept);
         let wanted = self.topology.footprint(&stand.new_occupancies());
-        if let Some(taken) = &own {
-            self.shift(taken, -1, Layer::Planned);
-        }
-        let free = self.topology.can_take(&wanted, View::Planned);
-        if let Some(taken) = &own {
-            self.shift(taken, 1, Layer::Planned);
-        }
-        free
+        let free = |engine: &mut Self| engine.topology.can_take(&wanted, Layer::Planned);
+        self.without(&self.kept_for(key), Layer::Planned, free)
     }
 
     /// Gives the places, if they are free in fact.
     fn settle_places(&mut self, again: &Again, holder: &Holder, stand: &Stand, turn: &mut Turn) -> Outcome {
         let wanted = self.topology.footprint(&stand.new_occupancies());
-        if !self.topology.can_take(&wanted, View::Held) {
+        if !self.topology.can_take(&wanted, Layer::Held) {
             return unplaced("The places are being freed by workloads that were preempted");
         }
         let mut granted = again.granted.clone();
@@ -245,8 +228,8 @@ impl Engine {
         let charge = Charge { topology, ..holder.charge.clone() };
         // What it holds moves when the cycle is over: until then nobody counts on the places that it leaves, where pods may
         // still be ending, nor on those that it was just given.
-        self.topology.shift(&wanted, 1, View::Held);
-        self.topology.shift(&wanted, 1, View::Planned);
+        self.topology.shift(&wanted, 1, Layer::Held);
+        self.topology.shift(&wanted, 1, Layer::Planned);
         turn.placed.push((holder.key.clone(), charge, wanted));
         Outcome::Placed(granted)
     }
@@ -254,8 +237,8 @@ impl Engine {
     /// Has those that were given places hold them.
     pub(super) fn confirm_places(&mut self, placed: Vec<(ObjectKey, Charge, Footprint)>) {
         for (key, charge, places) in placed {
-            self.topology.shift(&places, -1, View::Held);
-            self.topology.shift(&places, -1, View::Planned);
+            self.topology.shift(&places, -1, Layer::Held);
+            self.topology.shift(&places, -1, Layer::Planned);
             self.charge(&key, charge);
         }
     }

@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::lineup::Lineup;
 use super::nominate::{Entry, Found, Plan, Short, found};
 use super::preemption::Target;
-use super::topology::{Portion, view};
+use super::topology::Portion;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy};
@@ -190,11 +190,12 @@ impl Engine {
                 Some(Err(outcome)) => return outcome,
                 None => {}
             }
+            let mut lacking = self.lacking(entry, &plan, &[], Layer::Held);
             // What others of this cycle took is free in the plan, but there may be places that are free in fact.
-            if self.lacking(entry, &plan, &[], Layer::Held).only_places() {
-                self.find_other_places(entry, &mut plan, &[]);
+            if lacking.only_places() && self.find_other_places(entry, &mut plan, &[]) {
+                lacking = self.lacking(entry, &plan, &[], Layer::Held);
             }
-            return self.admit_or_wait(entry, &plan, turn);
+            return self.admit_or_wait(entry, &plan, lacking, turn);
         }
         self.pass_over(entry, plan, short, turn)
     }
@@ -236,7 +237,8 @@ impl Engine {
             match found(judged, victims, &mut self.topology) {
                 Found::Fits(plan) => {
                     turn.moved.insert(self.root_of(entry));
-                    return self.wait_for_room(entry, &plan, turn.now);
+                    let lacking = self.lacking(entry, &plan, &[], Layer::Held);
+                    return self.wait_for_room(entry, &plan, lacking, turn.now);
                 }
                 Found::Preempts(judged, victims) => (plan, targets) = (*judged, victims),
                 Found::Short(short) => return self.short_after_all(entry, *short, turn),
@@ -263,33 +265,28 @@ impl Engine {
         self.preempt(entry, &plan, &targets, turn)
     }
 
-    /// Gives quota that is free in fact as well; keeps it where it is not.
-    fn admit_or_wait(&mut self, entry: &Entry, plan: &Plan, turn: &mut Turn) -> Outcome {
+    /// Gives quota if nothing of it is lacking in fact; keeps it otherwise.
+    fn admit_or_wait(&mut self, entry: &Entry, plan: &Plan, lacking: Lacking, turn: &mut Turn) -> Outcome {
         turn.moved.insert(self.root_of(entry));
-        if self.lacking(entry, plan, &[], Layer::Held).is_empty() {
+        if lacking.is_empty() {
             return self.admit_in_turn(entry, plan);
         }
-        self.wait_for_room(entry, plan, turn.now)
+        self.wait_for_room(entry, plan, lacking, turn.now)
     }
 
     /// Looks for other places, with the same flavors and the same victims, as others of this cycle took those of the plan.
     fn find_other_places(&mut self, entry: &Entry, plan: &mut Plan, targets: &[Target]) -> bool {
-        let mut out = self.own_in_plan(&entry.workload);
-        out.extend(targets.iter().map(|target| Portion::by(&target.holder)));
-        for taken in &out {
-            self.shift(taken, -1, Layer::Planned);
-        }
+        let mut gone = self.own_in_plan(&entry.workload);
+        gone.extend(Portion::of(targets));
         let (parts, rules) = (&plan.judgement.stand.parts, self.settings.gates.placement);
-        let found = if targets.is_empty() {
-            self.topology.place_soonest(parts, rules)
-        } else {
-            self.topology.place_all(parts, View::Planned, rules)
-        };
-        for taken in &out {
-            self.shift(taken, 1, Layer::Planned);
-        }
-        let found = found.map(|placements| plan.judgement.stand.placements = placements);
-        found.is_ok()
+        let found = self.without(&gone, Layer::Planned, |engine| {
+            if targets.is_empty() {
+                engine.topology.place_soonest(parts, rules)
+            } else {
+                engine.topology.place_all(parts, View::Planned, rules)
+            }
+        });
+        found.map(|placements| plan.judgement.stand.placements = placements).is_ok()
     }
 
     /// With the same flavors there are no other places beside what others of this cycle took: it is judged again.
@@ -299,7 +296,10 @@ impl Engine {
             return skipped("The ClusterQueue is gone");
         };
         match found(judged, victims, &mut self.topology) {
-            Found::Fits(plan) => self.admit_or_wait(entry, &plan, turn),
+            Found::Fits(plan) => {
+                let lacking = self.lacking(entry, &plan, &[], Layer::Held);
+                self.admit_or_wait(entry, &plan, lacking, turn)
+            }
             Found::Preempts(plan, targets) => self.process_preemption(entry, *plan, targets, true, turn),
             Found::Short(short) => self.short_after_all(entry, *short, turn),
             Found::Parked(..) | Found::Claims(_) => skipped(""),
@@ -346,7 +346,8 @@ impl Engine {
             text: Arc::from(text),
         });
         let victims = targets.iter().map(|target| (target.key().clone(), target.reason)).collect();
-        let verdict = self.keep_room(entry, plan, verdict, victims, turn.now);
+        let lacking = self.lacking(entry, plan, &[], Layer::Held);
+        let verdict = self.keep_room(entry, plan, lacking, verdict, victims, turn.now);
         let victims = targets.iter().filter_map(|target| self.preemption_of(target.key()));
         Outcome::Preempting(verdict, victims.map(|preemption| preemption.victim).collect())
     }
@@ -355,14 +356,7 @@ impl Engine {
     /// first, and would try again for ever.
     fn short_in_plan(&mut self, entry: &Entry, plan: &Plan, targets: &[Target], turn: &Turn) -> Lacking {
         let claims: &[Portion] = if self.earmarks.contains_key(entry.key()) { &turn.reserved } else { &[] };
-        for claim in claims {
-            self.shift(claim, -1, Layer::Planned);
-        }
-        let short = self.lacking(entry, plan, targets, Layer::Planned);
-        for claim in claims {
-            self.shift(claim, 1, Layer::Planned);
-        }
-        short
+        self.without(claims, Layer::Planned, |engine| engine.lacking(entry, plan, targets, Layer::Planned))
     }
 
     /// What of a plan could not be had, with targets gone and without what the workload has itself already.
@@ -377,22 +371,18 @@ impl Engine {
         let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
             return Lacking { pairs: usage.iter().map(|(pair, _)| *pair).collect(), places: true };
         };
-        let mut out = if layer == Layer::Planned { self.own_in_plan(&entry.workload) } else { Vec::new() };
-        if layer == Layer::Held {
-            out.extend(self.replaced(&entry.workload).map(Portion::by));
-        }
-        out.extend(targets.iter().map(|target| Portion::by(&target.holder)));
-        for taken in &out {
-            self.shift(taken, -1, layer);
-        }
-        let fits = |(pair, need): &(PairId, i128)| *need <= self.tree.available(node, *pair, layer).max(0);
-        let pairs = usage.iter().filter(|part| !fits(part)).map(|(pair, _)| *pair).collect();
-        let stand = self.topology.footprint(&plan.judgement.stand.new_occupancies());
-        let places = self.topology.can_take(&stand, view(layer));
-        for taken in &out {
-            self.shift(taken, 1, layer);
-        }
-        Lacking { pairs, places: !places }
+        let mut gone = match layer {
+            Layer::Planned => self.own_in_plan(&entry.workload),
+            Layer::Held => self.replaced(&entry.workload).map(Portion::by).into_iter().collect(),
+        };
+        gone.extend(Portion::of(targets));
+        self.without(&gone, layer, |engine| {
+            let free = |pair: PairId| engine.tree.available(node, pair, layer).max(0);
+            let pairs =
+                usage.iter().filter(|(pair, need)| *need > free(*pair)).map(|(pair, _)| *pair).collect();
+            let stand = engine.topology.footprint(&plan.judgement.stand.new_occupancies());
+            Lacking { pairs, places: !engine.topology.can_take(&stand, layer) }
+        })
     }
 
     fn replaced(&self, workload: &Workload) -> Option<&super::ledger::Holder> {
@@ -401,9 +391,8 @@ impl Engine {
 
     /// What stands in the plan for the workload itself: room kept for it, and the slice that it takes over from.
     pub(super) fn own_in_plan(&self, workload: &Workload) -> Vec<Portion> {
-        let kept = self.earmarks.get(&workload.key).map(Portion::kept);
         let old = self.replaced(workload).filter(|old| old.leaves_for.is_none());
-        kept.into_iter().chain(old.map(Portion::by)).collect()
+        self.kept_for(&workload.key).into_iter().chain(old.map(Portion::by)).collect()
     }
 
     /// Charges an assignment.
@@ -473,7 +462,7 @@ impl Engine {
         self.queues.get(queue).map(|queue| queue.config.strategy).unwrap_or_default()
     }
 
-    fn reclaim_policy(&self, queue: &str) -> ReclaimPolicy {
+    pub(super) fn reclaim_policy(&self, queue: &str) -> ReclaimPolicy {
         self.queues
             .get(queue)
             .and_then(|queue| queue.config.preemption.reclaim_within_cohort)

@@ -5,15 +5,17 @@
 //! nobody takes what is kept and nobody is evicted twice for the same. Earmarks come from decisions of this engine alone,
 //! never from conditions found on objects.
 
+use super::cycle::Lacking;
 use super::decision::{Outcome, PreemptionReason, Victim};
 use super::engine::{Engine, negated};
 use super::nominate::{Entry, Plan};
+use super::topology::Portion;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{Parked, Verdict, Waits};
 use crate::quota::{FlavorResource, Layer, NodeId, PairId, Usage};
 use crate::resources::Amount;
-use crate::topology::{Footprint, View};
+use crate::topology::Footprint;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,28 +53,35 @@ impl Engine {
         for victim in earmark.victims.keys() {
             if let Some(holder) = self.holders.set_leaving(victim, Some(key.clone())) {
                 self.tree.hold(holder.node, &negated(&holder.usage), &[Layer::Planned]);
-                self.topology.shift(&holder.stand, -1, View::Planned);
+                self.topology.shift(&holder.stand, -1, Layer::Planned);
             }
         }
         self.tree.hold(earmark.node, &earmark.usage, &[Layer::Planned]);
-        self.topology.shift(&earmark.stand, 1, View::Planned);
+        self.topology.shift(&earmark.stand, 1, Layer::Planned);
         self.oldest_earmark = Some(self.oldest_earmark.map_or(earmark.since, |old| old.min(earmark.since)));
         self.earmarks.insert(key.clone(), earmark);
     }
 
     /// It fits once those are gone who must go already: room is kept, and quota given when it is free in fact.
-    pub(super) fn wait_for_room(&mut self, entry: &Entry, plan: &Plan, now: Timestamp) -> Outcome {
+    pub(super) fn wait_for_room(
+        &mut self,
+        entry: &Entry,
+        plan: &Plan,
+        lacking: Lacking,
+        now: Timestamp,
+    ) -> Outcome {
         let text = "The quota is being freed by workloads that were preempted";
         let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForPreemptedWorkloads, text));
-        let verdict = self.keep_room(entry, plan, verdict, BTreeMap::new(), now);
+        let verdict = self.keep_room(entry, plan, lacking, verdict, BTreeMap::new(), now);
         Outcome::Pending(verdict)
     }
 
-    /// Keeps room for a workload, beside what is kept for it already.
+    /// Keeps room for a workload that lacks some of it in fact, beside what is kept for it already.
     pub(super) fn keep_room(
         &mut self,
         entry: &Entry,
         plan: &Plan,
+        lacking: Lacking,
         verdict: Arc<Verdict>,
         victims: BTreeMap<ObjectKey, PreemptionReason>,
         now: Timestamp,
@@ -82,7 +91,7 @@ impl Engine {
         };
         let usage = &plan.judgement.usage;
         let stand = Arc::new(self.topology.footprint(&plan.judgement.stand.new_occupancies()));
-        let waits = self.until_free(entry, plan);
+        let waits = self.until_free(entry, plan, lacking);
         let known = self.earmarks.get(entry.key()).filter(|known| known.node == node);
         if let Some(known) = known.filter(|known| known.usage == *usage && victims.is_empty()) {
             let (verdict, before) = (Arc::clone(&known.verdict), Arc::clone(&known.stand));
@@ -108,20 +117,24 @@ impl Engine {
             return;
         }
         self.stand(before, -1, &[Layer::Planned]);
-        self.topology.shift(&stand, 1, View::Planned);
+        self.topology.shift(&stand, 1, Layer::Planned);
         if let Some(earmark) = self.earmarks.get_mut(key) {
             earmark.stand = stand;
         }
     }
 
     /// How one waits for whom room is kept: until what it lacks of it is free in fact.
-    fn until_free(&mut self, entry: &Entry, plan: &Plan) -> Waits {
-        let lacking = self.lacking(entry, plan, &[], Layer::Held);
+    fn until_free(&self, entry: &Entry, plan: &Plan, lacking: Lacking) -> Waits {
         let all = lacking.is_empty();
         let judgement = &plan.judgement;
         let any = if all { judgement.usage.iter().map(|(pair, _)| *pair).collect() } else { lacking.pairs };
         let places = if all || lacking.places { judgement.stand.flavors() } else { BTreeSet::new() };
         Waits { tree: Some(self.root_of(entry)), any, places, ..Waits::default() }
+    }
+
+    /// What is kept for a workload, if anything is.
+    pub(super) fn kept_for(&self, key: &ObjectKey) -> Vec<Portion> {
+        self.earmarks.get(key).map(Portion::kept).into_iter().collect()
     }
 
     /// Parks a workload by itself.

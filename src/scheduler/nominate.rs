@@ -112,30 +112,24 @@ impl Engine {
         cursor: Option<&Cursor>,
         bound: Option<&[super::assign::Pick]>,
     ) -> Option<(Plan, Vec<Target>)> {
-        // Nothing may stand in the way of putting back what is taken off for the time being.
-        self.queues.get(name)?;
-        let own = self.own_in_plan(workload);
-        for taken in &own {
-            self.shift(taken, -1, Layer::Planned);
-        }
         let cycle = self.cycles;
-        let (mut field, queue, flavors) = self.field(name, &workload.key)?;
-        let holders = field.holders;
-        let question = Question {
-            workload,
-            pod_sets: &workload.pod_sets,
-            queue,
-            flavors,
-            cursor,
-            bound,
-            replaced: workload.replaces.as_ref().and_then(|old| holders.get(old)).map(|h| &**h),
-            cycle,
-        };
-        let judged = judge_with_partial(&mut field, &question);
-        for taken in &own {
-            self.shift(taken, 1, Layer::Planned);
-        }
-        Some(judged)
+        self.without(&self.own_in_plan(workload), Layer::Planned, |engine| {
+            let (mut field, queue, flavors) = engine.field(name, &workload.key)?;
+            let holders = field.holders;
+            let question = Question {
+                workload,
+                pod_sets: &workload.pod_sets,
+                queue,
+                flavors,
+                cursor,
+                bound,
+                replaced: workload.replaces.as_ref().and_then(|old| holders.get(old)).map(|h| &**h),
+                cycle,
+            };
+            let (mut plan, targets) = judge_with_partial(&mut field, &question);
+            engine.reserve(name, &mut plan.judgement, &targets);
+            Some((plan, targets))
+        })
     }
 
     /// What a workload of a queue is judged on, with the queue and the flavors.
@@ -149,6 +143,7 @@ impl Engine {
         let field = Field {
             settings: &self.settings,
             tree: &mut self.tree,
+            queues: &self.queues,
             holders: &self.holders,
             inactive: &self.inactive,
             order: &self.order,
@@ -241,6 +236,5 @@ fn judge_from(field: &mut Field, question: &Question) -> (Judgement, Vec<Target>
         short: &judgement.short,
         parts: &judgement.stand.parts,
     });
-    topology::reserve(field, question, &mut judgement, &targets);
     (judgement, targets)
 }

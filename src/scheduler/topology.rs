@@ -221,26 +221,6 @@ fn refuse(question: &Question, judgement: &mut Judgement, pod_set: usize, why: &
     }
 }
 
-/// Finds the places that pods will have once victims are gone; without any, those that they would claim of empty nodes.
-pub(super) fn reserve(field: &mut Field, question: &Question, judgement: &mut Judgement, targets: &[Target]) {
-    // A queue that may take everything back claims nothing.
-    let claims = question.queue.config.preemption.reclaim_within_cohort != Some(ReclaimPolicy::Any);
-    if judgement.stand.parts.is_empty() || (targets.is_empty() && !claims) {
-        return;
-    }
-    for target in targets {
-        field.take_out(&target.holder);
-    }
-    let rules = field.settings.gates.placement;
-    let view = if targets.is_empty() { View::Empty } else { View::Planned };
-    if let Ok(placements) = field.topology.place_all(&judgement.stand.parts, view, rules) {
-        judgement.stand.placements = placements;
-    }
-    for target in targets {
-        field.put_back(&target.holder);
-    }
-}
-
 /// Quota and places that somebody takes in the plan.
 #[derive(Clone, Debug)]
 pub(super) struct Portion {
@@ -255,17 +235,14 @@ impl Portion {
         Self { node: holder.node, usage: holder.usage.clone(), stand: Arc::clone(&holder.stand) }
     }
 
+    /// What victims take.
+    pub(super) fn of(targets: &[Target]) -> Vec<Self> {
+        targets.iter().map(|target| Self::by(&target.holder)).collect()
+    }
+
     /// What is kept for somebody.
     pub(super) fn kept(earmark: &Earmark) -> Self {
         Self { node: earmark.node, usage: earmark.usage.clone(), stand: Arc::clone(&earmark.stand) }
-    }
-}
-
-/// The view of nodes that belongs to a layer of quota.
-pub(super) const fn view(layer: Layer) -> View {
-    match layer {
-        Layer::Held => View::Held,
-        Layer::Planned => View::Planned,
     }
 }
 
@@ -316,7 +293,7 @@ impl Engine {
             return;
         }
         for layer in layers {
-            self.topology.shift(stand, sign, view(*layer));
+            self.topology.shift(stand, sign, *layer);
         }
         if sign < 0 {
             let flavors = self.topology.flavors_of(stand);
@@ -329,6 +306,39 @@ impl Engine {
         for (pair, amount) in &taken.usage {
             self.tree.try_out(taken.node, *pair, sign * amount, layer);
         }
-        self.topology.shift(&taken.stand, sign, view(layer));
+        self.topology.shift(&taken.stand, sign, layer);
+    }
+
+    /// Asks a question as if these had nothing.
+    pub(super) fn without<T>(
+        &mut self,
+        gone: &[Portion],
+        layer: Layer,
+        ask: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        for taken in gone {
+            self.shift(taken, -1, layer);
+        }
+        let answer = ask(self);
+        for taken in gone {
+            self.shift(taken, 1, layer);
+        }
+        answer
+    }
+
+    /// Finds the places that pods will have once victims are gone; without any, those that they would claim of empty nodes.
+    pub(super) fn reserve(&mut self, queue: &str, judgement: &mut Judgement, targets: &[Target]) {
+        // A queue that may take everything back claims nothing.
+        let claims = self.reclaim_policy(queue) != ReclaimPolicy::Any;
+        let parts = &judgement.stand.parts;
+        if !judgement.mode.needs_room() || parts.is_empty() || (targets.is_empty() && !claims) {
+            return;
+        }
+        let rules = self.settings.gates.placement;
+        let view = if targets.is_empty() { View::Empty } else { View::Planned };
+        let place = |engine: &mut Self| engine.topology.place_all(parts, view, rules);
+        if let Ok(placements) = self.without(&Portion::of(targets), Layer::Planned, place) {
+            judgement.stand.placements = placements;
+        }
     }
 }

@@ -5,11 +5,11 @@
 //! workloads take is known by host or domain, whether the node is there or not.
 
 use super::pods::{Path, Pods};
-use super::spots::{Footprint, SpotKey, Spots, View};
+use super::spots::{Footprint, SpotKey, Spots};
 use super::tree::{FlavorSpec, Tree};
 use super::vector::{Names, Parts, Vector, add};
 use crate::api::ObjectKey;
-use crate::resources::{Amount, Quantity, Requests, amount};
+use crate::resources::{Amount, Layer, Quantity, Requests, amount};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -257,18 +257,18 @@ impl Cluster {
         Footprint::of(occupancies, &mut self.names)
     }
 
-    /// Adds or takes off a footprint in a view.
-    pub fn shift(&mut self, footprint: &Footprint, sign: i128, view: View) {
-        self.spots.shift(footprint, sign, view);
+    /// Adds or takes off a footprint in a layer.
+    pub fn shift(&mut self, footprint: &Footprint, sign: i128, layer: Layer) {
+        self.spots.shift(footprint, sign, layer);
     }
 
     /// Whether every spot of the footprint could take it beside what is there.
-    pub fn can_take(&self, footprint: &Footprint, view: View) -> bool {
+    pub fn can_take(&self, footprint: &Footprint, layer: Layer) -> bool {
         footprint.cells.iter().all(|(key, parts)| {
             let Some(spot) = self.spots.find(key).and_then(|id| self.spots.get(id)) else {
                 return false;
             };
-            parts.iter().all(|(number, amount)| *amount <= spot.free(*number, view))
+            parts.iter().all(|(number, amount)| *amount <= spot.free_in(*number, layer))
         })
     }
 
@@ -276,8 +276,9 @@ impl Cluster {
     pub fn can_stay(&self, standing: &Footprint, other: &Footprint) -> bool {
         let sound = |(key, parts): &(SpotKey, Parts)| {
             let spot = self.spots.find(key).and_then(|id| self.spots.get(id));
-            spot.filter(|spot| !spot.nodes.is_empty())
-                .is_some_and(|spot| parts.iter().all(|(number, _)| spot.free(*number, View::Planned) >= 0))
+            spot.filter(|spot| !spot.nodes.is_empty()).is_some_and(|spot| {
+                parts.iter().all(|(number, _)| spot.free_in(*number, Layer::Planned) >= 0)
+            })
         };
         standing.cells.iter().all(sound) && standing.total() == other.total()
     }
@@ -316,9 +317,9 @@ impl Cluster {
         let same = |a: &[i128], b: &[i128]| {
             (0..a.len().max(b.len())).all(|n| super::vector::at(a, n) == super::vector::at(b, n))
         };
-        let right = |key: &SpotKey, planned| {
+        let right = |key: &SpotKey, layer| {
             let (sum, known) = (usage.get(key), self.spots.find(key).and_then(|id| self.spots.get(id)));
-            same(sum.map_or(&[], |s| &s[..]), known.map_or(&[], |spot| spot.sums(planned)))
+            same(sum.map_or(&[], |s| &s[..]), known.map_or(&[], |spot| spot.sums(layer)))
         };
         let capacity_right = self.spots.iter().all(|(_, spot)| {
             let mut sum = Vector::new();
@@ -329,17 +330,10 @@ impl Cluster {
             }
             same(&sum, &spot.capacity) && super::vector::is_zero(&spot.trial)
         });
-        let known = |planned| self.spots.usage(planned).into_keys().collect::<Vec<_>>();
-        let mut keys = usage.keys().cloned().chain(known(false)).chain(known(true));
-        capacity_right && keys.all(|key| right(&key, false) && right(&key, true))
-    }
-}
-
-impl super::spots::Spot {
-    /// What is free of a resource.
-    pub(super) fn free(&self, number: usize, view: View) -> i128 {
-        use super::vector::at;
-        at(&self.capacity, number) - self.used(number, view) - at(&self.trial, number)
+        let both = [Layer::Held, Layer::Planned];
+        let known = both.iter().flat_map(|layer| self.spots.usage(*layer).into_keys());
+        let mut keys = usage.keys().cloned().chain(known);
+        capacity_right && keys.all(|key| both.iter().all(|layer| right(&key, *layer)))
     }
 }
 

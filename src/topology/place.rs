@@ -4,7 +4,7 @@ use super::choose::{Choice, Share};
 use super::cluster::Cluster;
 use super::counts::{Ask, Counts, needs};
 use super::pods::{HOSTNAME, Occupancy, Path, Placement, Pods};
-use super::spots::{Footprint, View};
+use super::spots::{Footprint, Spot, SpotId, View};
 use super::terms::Terms;
 use super::tree::{Shape, Tree};
 use super::{Refusal, Rules, balance};
@@ -74,7 +74,7 @@ impl Cluster {
             }
         }
         for footprint in trail.iter().rev() {
-            self.shift(footprint, -1, View::Empty);
+            self.spots.try_out(footprint, -1);
         }
         outcome.map(|()| placed.into_iter().flatten().collect())
     }
@@ -84,7 +84,22 @@ impl Cluster {
     /// # Errors
     /// The first part that cannot be placed in the plan, and why.
     pub fn place_soonest(&mut self, parts: &[Part], rules: Rules) -> Result<Vec<Placement>, Refused> {
-        self.place_all(parts, View::Both, rules).or_else(|_| self.place_all(parts, View::Planned, rules))
+        let found = self.place_all(parts, View::Both, rules);
+        if found.is_err() && self.is_freed(parts) {
+            self.place_all(parts, View::Planned, rules)
+        } else {
+            found
+        }
+    }
+
+    /// Whether more is free in the plan than in fact anywhere on the nodes of these flavors.
+    fn is_freed(&mut self, parts: &[Part]) -> bool {
+        let Self { trees, spots, .. } = self;
+        let mut flavors: Vec<&Arc<str>> = parts.iter().map(|part| &part.flavor).collect();
+        flavors.dedup();
+        let shapes = flavors.into_iter().filter_map(|flavor| Some(trees.get_mut(flavor)?.shape()));
+        let freed = |id: &SpotId| spots.get(*id).is_some_and(Spot::is_freed);
+        shapes.into_iter().any(|shape| shape.spots.iter().any(freed))
     }
 
     /// Places a part, and those of its group with it.
@@ -130,7 +145,7 @@ impl Cluster {
             if let Some(part) = parts.get(at) {
                 let fresh = part.newly(&placement);
                 let footprint = self.footprint(&[part.occupancy(fresh)]);
-                self.shift(&footprint, 1, View::Empty);
+                self.spots.try_out(&footprint, 1);
                 trail.push(footprint);
             }
             if let Some(place) = placed.get_mut(at) {

@@ -7,6 +7,7 @@
 use super::cluster::NodeSpec;
 use super::pods::{Occupancy, Path};
 use super::vector::{Names, Parts, Vector, add, at, is_zero};
+use crate::resources::Layer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -31,14 +32,12 @@ impl SpotKey {
     }
 }
 
-/// Views of what is in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What counts as free where places are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// What is held in fact.
-    Held,
     /// With those gone who must go, and those in for whom room is kept.
     Planned,
-    /// What is free in both: it can be had at once, and nobody was promised it.
+    /// What is free so and in fact: it can be had at once, and nobody was promised it.
     Both,
     /// As if no workload stood anywhere.
     Empty,
@@ -62,19 +61,36 @@ pub(super) struct Spot {
 }
 
 impl Spot {
-    /// What is in use of a resource.
-    pub(super) fn used(&self, number: usize, view: View) -> i128 {
-        match view {
-            View::Held => at(&self.held, number),
+    /// What is free of a resource.
+    pub(super) fn free(&self, number: usize, view: View) -> i128 {
+        let used = match view {
             View::Planned => at(&self.planned, number),
             View::Both => at(&self.held, number).max(at(&self.planned, number)),
             View::Empty => 0,
+        };
+        self.left(number, used)
+    }
+
+    /// What is free in a layer.
+    pub(super) fn free_in(&self, number: usize, layer: Layer) -> i128 {
+        self.left(number, at(self.sums(layer), number))
+    }
+
+    fn left(&self, number: usize, used: i128) -> i128 {
+        at(&self.capacity, number) - used - at(&self.trial, number)
+    }
+
+    /// What is in use.
+    pub(super) const fn sums(&self, layer: Layer) -> &Vector {
+        match layer {
+            Layer::Held => &self.held,
+            Layer::Planned => &self.planned,
         }
     }
 
-    /// What is in use in fact, or in the plan.
-    pub(super) fn sums(&self, planned: bool) -> &Vector {
-        if planned { &self.planned } else { &self.held }
+    /// Whether more is free in the plan than in fact.
+    pub(super) fn is_freed(&self) -> bool {
+        self.held.iter().enumerate().any(|(number, held)| *held > at(&self.planned, number))
     }
 
     fn is_idle(&self) -> bool {
@@ -167,24 +183,32 @@ impl Spots {
         self.vacant.push(id);
     }
 
-    /// Adds or takes off a footprint in one view. What is tried out in the plan and taken back leaves all as it was.
-    pub(super) fn shift(&mut self, footprint: &Footprint, sign: i128, view: View) {
+    /// Adds or takes off a footprint in one layer. What is tried out in the plan and taken back leaves all as it was.
+    pub(super) fn shift(&mut self, footprint: &Footprint, sign: i128, layer: Layer) {
+        self.change(footprint, sign, |spot| match layer {
+            Layer::Held => &mut spot.held,
+            Layer::Planned => &mut spot.planned,
+        });
+    }
+
+    /// Adds or takes off what is tried out, on top of every view.
+    pub(super) fn try_out(&mut self, footprint: &Footprint, sign: i128) {
+        self.change(footprint, sign, |spot| &mut spot.trial);
+    }
+
+    fn change(&mut self, footprint: &Footprint, sign: i128, of: impl Fn(&mut Spot) -> &mut Vector) {
         for (key, parts) in &footprint.cells {
             let id = self.find_or_add(key);
             if let Some(spot) = self.get_mut(id) {
-                match view {
-                    View::Held => add(&mut spot.held, parts, sign),
-                    View::Planned => add(&mut spot.planned, parts, sign),
-                    View::Both | View::Empty => add(&mut spot.trial, parts, sign),
-                }
+                add(of(spot), parts, sign);
             }
             self.tidy(key);
         }
     }
 
     /// What is in use by spot, of spots where anything is.
-    pub(super) fn usage(&self, planned: bool) -> BTreeMap<SpotKey, Vector> {
-        let used = |id: &SpotId| self.get(*id).map(|spot| spot.sums(planned).clone()).unwrap_or_default();
+    pub(super) fn usage(&self, layer: Layer) -> BTreeMap<SpotKey, Vector> {
+        let used = |id: &SpotId| self.get(*id).map(|spot| spot.sums(layer).clone()).unwrap_or_default();
         let all = self.by_key.iter().map(|(key, id)| (key.clone(), used(id)));
         all.filter(|(_, vector)| !is_zero(vector)).collect()
     }

@@ -3,7 +3,7 @@
 
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::PodSetTopologyRequest;
-use sluice::resources::{Amount, Requests};
+use sluice::resources::{Amount, Layer, Requests};
 use sluice::topology::{
     Cluster, FlavorSpec, Footprint, HOSTNAME, NodeSpec, Occupancy, Part, Placement, Pods, Rules, View,
 };
@@ -151,8 +151,8 @@ fn step(cluster: &mut Cluster, model: &mut Model, dice: &mut Dice) {
         }
         6 => {
             if let Some((_, footprint)) = model.held.remove(&dice.roll(16)) {
-                cluster.shift(&footprint, -1, View::Held);
-                cluster.shift(&footprint, -1, View::Planned);
+                cluster.shift(&footprint, -1, Layer::Held);
+                cluster.shift(&footprint, -1, Layer::Planned);
             }
         }
         7 => {
@@ -188,9 +188,9 @@ fn place(cluster: &mut Cluster, model: &mut Model, dice: &mut Dice) {
     assert_eq!(placement.pods(), count / size * size);
     let occupancies = vec![part.occupancy(placement)];
     let footprint = cluster.footprint(&occupancies);
-    assert!(cluster.can_take(&footprint, View::Planned));
-    cluster.shift(&footprint, 1, View::Held);
-    cluster.shift(&footprint, 1, View::Planned);
+    assert!(cluster.can_take(&footprint, Layer::Planned));
+    cluster.shift(&footprint, 1, Layer::Held);
+    cluster.shift(&footprint, 1, Layer::Planned);
     model.held.insert(id, (occupancies, footprint));
 }
 

@@ -60,8 +60,8 @@ impl Field<'_> {
         self.holders.of(queue).filter(free).cloned().collect()
     }
 
-    /// Sorts candidates: those on their way out first, then other queues, then the least important and the newest. Where
-    /// past usage counts, those of one queue go by it: the LocalQueue that used most comes first.
+    /// Sorts candidates: those on their way out first, then other queues, then the least important and the newest. Those of
+    /// one queue where past usage counts go by it: the LocalQueue that used most comes first.
     pub(super) fn sort<T>(&self, candidates: &mut Vec<T>, own: NodeId, holder: impl Fn(&T) -> &Holder) {
         sort(candidates, own, &holder);
         self.sort_by_past_usage(candidates, holder);
@@ -75,7 +75,9 @@ impl Field<'_> {
         let mut by_queue: BTreeMap<(bool, NodeId), Vec<usize>> = BTreeMap::new();
         for (at, candidate) in candidates.iter().enumerate() {
             let holder = holder(candidate);
-            by_queue.entry((holder.charge.evicted, holder.node)).or_default().push(at);
+            if self.queues.get(&holder.charge.cluster_queue).is_some_and(|queue| queue.config.usage_based) {
+                by_queue.entry((holder.charge.evicted, holder.node)).or_default().push(at);
+            }
         }
         let mut place: Vec<usize> = (0..candidates.len()).collect();
         for spots in by_queue.values() {

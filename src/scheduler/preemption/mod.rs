@@ -17,13 +17,14 @@ use crate::api::v1beta2::{BorrowPolicy, ReclaimPolicy};
 use crate::quota::{Layer, NodeId, PairId, Tree, Usage};
 use crate::topology::{Cluster, Part, View};
 use jiff::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What the choice is made from.
 pub(super) struct Field<'a> {
     pub(super) settings: &'a EngineSettings,
     pub(super) tree: &'a mut Tree,
+    pub(super) queues: &'a BTreeMap<Arc<str>, Queue>,
     pub(super) holders: &'a Holders,
     /// ClusterQueues whose workloads nobody may take.
     pub(super) inactive: &'a BTreeSet<NodeId>,
@@ -113,12 +114,12 @@ impl Field<'_> {
 
     pub(super) fn take_out(&mut self, holder: &Holder) {
         self.tree.plan(holder.node, &holder.usage, -1);
-        self.topology.shift(&holder.stand, -1, View::Planned);
+        self.topology.shift(&holder.stand, -1, Layer::Planned);
     }
 
     pub(super) fn put_back(&mut self, holder: &Holder) {
         self.tree.plan(holder.node, &holder.usage, 1);
-        self.topology.shift(&holder.stand, 1, View::Planned);
+        self.topology.shift(&holder.stand, 1, Layer::Planned);
     }
 
     /// Lets go of victims that turn out not to be needed, from the last but one to the first, and puts all back.

@@ -15,6 +15,8 @@ mod contention;
 mod draws;
 mod extremes;
 mod failures;
+mod fair_rules;
+mod fair_victims;
 mod histories;
 mod long;
 mod model;

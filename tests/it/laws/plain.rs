@@ -81,6 +81,27 @@ impl Plain {
         (local - usage).max(0) + own.map_or(above, |own| own.min(above))
     }
 
+    /// What a node could have at most if nothing were in use.
+    pub(super) fn potential(&self, sums: &Figures, at: usize, pair: usize) -> i128 {
+        let Some(up) = self.nodes[at].parent else {
+            return sums.subtree[at][pair];
+        };
+        let most = sums.local[at][pair] + self.potential(sums, up, pair);
+        let limit = self.nodes[at].quotas[pair].borrowing;
+        limit.map_or(most, |limit| most.min(sums.subtree[at][pair] + limit))
+    }
+
+    /// Whether an amount is within what a queue or a cohort above it owns that has a cohort above itself.
+    pub(super) fn may_reclaim(&self, sums: &Figures, queue: usize, pair: usize, amount: i128) -> bool {
+        let mut rest = amount;
+        let owner = self.path(queue).into_iter().find(|node| {
+            let owns = sums.usage[*node][pair] + rest <= sums.subtree[*node][pair];
+            rest -= (sums.local[*node][pair] - sums.usage[*node][pair]).max(0);
+            owns
+        });
+        owner.is_some_and(|node| self.nodes[node].parent.is_some())
+    }
+
     /// Whether a queue can take so much more.
     pub(super) fn fits(&self, sums: &Figures, queue: usize, wanted: &Amounts) -> bool {
         let at = node_of(queue);

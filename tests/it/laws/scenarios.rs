@@ -1,13 +1,19 @@
 //! Single stories with their messages.
 
 use super::world::{admitted, charge, cohort, engine, key, limits, many, one, pods, queue, settle, workload};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 use sluice::api::reason::PendingReason;
 use sluice::api::v1beta2::{
     ClusterQueuePreemption, FlavorFungibility, FungibilityPolicy, QueueingStrategy, ReclaimPolicy,
+    WithinClusterQueuePolicy,
 };
-use sluice::scheduler::{ClusterQueue, Engine, EngineSettings, Flavor, Outcome, PodSet, Workload};
-use sluice::topology::Pods;
+use sluice::resources::Amount;
+use sluice::scheduler::{
+    AdmissionFairSharing, Charge, ClusterQueue, Engine, EngineSettings, Flavor, LocalQueue, Outcome, PodSet,
+    Workload,
+};
+use sluice::topology::{HOSTNAME, NodeSpec, Pods};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -162,6 +168,93 @@ fn those_who_wait_are_told_again_only_when_it_reads_otherwise() {
     assert_eq!(engine.take_explained(9), [key("w1"), key("w2")]);
 }
 
+#[test]
+fn one_for_whom_room_is_kept_is_not_judged_until_its_victims_are_gone() {
+    let mut engine = engine();
+    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
+    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
+    let made = queue(None, one("red", "cpu", limits(2, None, None)));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
+    engine.charge(&key("held"), charge("q", &[("red", "cpu", 2)]));
+    engine.enqueue(Workload { priority: 1, ..cpu("w", "q", 0, 2) });
+    assert_eq!(victims(&mut engine), 1);
+    assert!(!engine.has_work(), "there is nothing to be found out meanwhile");
+    engine.release(&key("held"));
+    assert_eq!(admitted(&settle(&mut engine)), ["w"]);
+}
+
+#[test]
+fn past_usage_says_who_goes_first_only_where_the_queue_counts_it() {
+    for (usage_based, expected) in [(true, "old"), (false, "new")] {
+        let mut engine = Engine::new(EngineSettings {
+            admission_fair_sharing: Some(AdmissionFairSharing {
+                half_life: SignedDuration::from_hours(1),
+                sampling: SignedDuration::from_mins(5),
+                weights: BTreeMap::new(),
+            }),
+            ..EngineSettings::default()
+        });
+        engine.set_flavor("red", Some(Flavor::default()));
+        engine.set_namespace("ns", Some(BTreeMap::new()));
+        let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
+        let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
+        let made = queue(None, one("red", "cpu", limits(2, None, None)));
+        engine.set_cluster_queue("q", Some(ClusterQueue { preemption, usage_based, ..made }));
+        for (second, (name, local, used)) in (0..).zip([("old", "much", 5.0), ("new", "little", 1.0)]) {
+            let consumed = BTreeMap::from([(Arc::from("cpu"), used)]);
+            let local_queue = LocalQueue { cluster_queue: Arc::from("q"), consumed, ..LocalQueue::default() };
+            engine.set_local_queue(&key(local), Some(local_queue));
+            let reserved_at = Timestamp::from_second(second).ok();
+            let held = charge("q", &[("red", "cpu", 1)]);
+            engine.charge(&key(name), Charge { local_queue: Arc::from(local), reserved_at, ..held });
+        }
+        engine.enqueue(Workload { priority: 1, ..cpu("w", "q", 0, 1) });
+        assert_eq!(victims(&mut engine), 1);
+        assert!(engine.preemption_of(&key(expected)).is_some(), "usage based: {usage_based}");
+    }
+}
+
+#[test]
+fn a_namespace_that_changes_wakes_nobody_of_another() {
+    let mut engine = engine();
+    engine.set_namespace("other", Some(BTreeMap::new()));
+    engine.set_cluster_queue("q", Some(queue(None, one("red", "cpu", limits(1, None, None)))));
+    let mut stranger = cpu("stranger", "q", 1, 2);
+    stranger.key.namespace = Arc::from("other");
+    engine.enqueue(cpu("w", "q", 0, 2));
+    engine.enqueue(stranger);
+    assert_eq!(settle(&mut engine).len(), 2, "neither fits");
+    engine.set_namespace("other", None);
+    let judged: Vec<String> =
+        settle(&mut engine).into_iter().map(|decision| decision.key.name.to_string()).collect();
+    assert_eq!(judged, ["stranger"]);
+}
+
+#[test]
+fn workloads_that_ask_the_same_of_quota_and_not_of_nodes_are_judged_apart() {
+    let mut engine = engine();
+    let of_nodes = Flavor { topology_name: Some(Arc::from("hosts")), ..Flavor::default() };
+    engine.set_flavor("red", Some(of_nodes));
+    engine.set_topology("hosts", Some(Arc::from([Arc::from(HOSTNAME)])));
+    let node = NodeSpec {
+        labels: BTreeMap::from([(HOSTNAME.to_owned(), "n".to_owned())]),
+        usable: true,
+        allocatable: [("cpu", 4), ("pods", 9)].map(|(name, n)| (Arc::from(name), Amount::new(n))).into(),
+        ..NodeSpec::default()
+    };
+    engine.set_node("n", Some(node));
+    engine.set_cluster_queue("q", Some(queue(None, one("red", "cpu", limits(9, None, None)))));
+    for (second, (name, of_node)) in (0..).zip([("wide", 5), ("narrow", 3)]) {
+        let mut made = cpu(name, "q", second, 1);
+        let requests = BTreeMap::from([(Arc::from("cpu"), Amount::new(of_node))]);
+        let pods = Arc::new(Pods { requests, ..Pods::default() });
+        made.pod_sets =
+            made.pod_sets.iter().map(|set| PodSet { pods: Arc::clone(&pods), ..set.clone() }).collect();
+        engine.enqueue(made);
+    }
+    assert_eq!(admitted(&settle(&mut engine)), ["narrow"]);
+}
+
 /// Fair sharing between two queues of a cohort with quotas of their own, which may reclaim.
 fn fair(own: i64, reclaim: ReclaimPolicy) -> Engine {
     let settings = EngineSettings { fair_sharing: Some(Vec::new()), ..EngineSettings::default() };
@@ -179,7 +272,7 @@ fn fair(own: i64, reclaim: ReclaimPolicy) -> Engine {
 
 /// How many must go in one cycle.
 fn victims(engine: &mut Engine) -> usize {
-    let decisions = engine.cycle(jiff::Timestamp::UNIX_EPOCH);
+    let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
     let number = |outcome: &Outcome| match outcome {
         Outcome::Preempting(_, victims) => victims.len(),
         _ => 0,

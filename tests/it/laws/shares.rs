@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Weights, and twice the weight as a whole number.
-const WEIGHTS: [(f64, i128); 5] = [(0.0, 0), (0.5, 1), (1.0, 2), (2.0, 4), (4.0, 8)];
+pub(super) const WEIGHTS: [(f64, i128); 5] = [(0.0, 0), (0.5, 1), (1.0, 2), (2.0, 4), (4.0, 8)];
 
 /// One that waits: amounts of each resource, none where it does not ask.
 #[derive(Clone, Debug)]
@@ -37,14 +37,29 @@ struct World {
 
 /// A share as a fraction of whole numbers.
 #[derive(Clone, Copy, Debug)]
-enum Share {
+pub(super) enum Share {
     Of(i128, i128),
     /// Of a node without weight, by what it would be with one.
     Boundless(i128, i128),
 }
 
 impl Share {
-    fn compare(self, other: Self) -> Ordering {
+    /// The largest of what is borrowed by what could be lent, and then by weight.
+    pub(super) fn of(parts: impl Iterator<Item = (i128, i128)>, twice_weight: i128) -> Self {
+        let mut most = (0, 1);
+        for (borrowed, lendable) in parts {
+            if lendable > 0 && borrowed * most.1 > most.0 * lendable {
+                most = (borrowed, lendable);
+            }
+        }
+        match (most.0, twice_weight) {
+            (0, _) => Self::Of(0, 1),
+            (borrowed, 0) => Self::Boundless(borrowed * 1000, most.1),
+            (borrowed, twice) => Self::Of(borrowed * 2000, most.1 * twice),
+        }
+    }
+
+    pub(super) fn compare(self, other: Self) -> Ordering {
         match (self, other) {
             (Self::Of(a, b), Self::Of(c, d)) | (Self::Boundless(a, b), Self::Boundless(c, d)) => {
                 (a * d).cmp(&(c * b))
@@ -52,6 +67,11 @@ impl Share {
             (Self::Of(..), Self::Boundless(..)) => Ordering::Less,
             (Self::Boundless(..), Self::Of(..)) => Ordering::Greater,
         }
+    }
+
+    /// Whether there is no limit to it.
+    pub(super) const fn is_boundless(self) -> bool {
+        matches!(self, Self::Boundless(..))
     }
 
     fn shown(self) -> i64 {
@@ -89,20 +109,11 @@ impl World {
         let Some(up) = self.parents[node] else {
             return Share::Of(0, 1);
         };
-        let mut most = (0, 1);
-        for pair in 0..RESOURCES.len() {
+        let part = |pair: usize| {
             let borrowed = (sums.usage[node][pair] - sums.subtree[node][pair]).max(0);
-            let lendable = potential(plain, sums, up, pair);
-            if lendable > 0 && borrowed * most.1 > most.0 * lendable {
-                most = (borrowed, lendable);
-            }
-        }
-        let twice = WEIGHTS[self.weights[node]].1;
-        match (most.0, twice) {
-            (0, _) => Share::Of(0, 1),
-            (borrowed, 0) => Share::Boundless(borrowed * 1000, most.1),
-            (borrowed, twice) => Share::Of(borrowed * 2000, most.1 * twice),
-        }
+            (borrowed, plain.potential(sums, up, pair))
+        };
+        Share::of((0..RESOURCES.len()).map(part), WEIGHTS[self.weights[node]].1)
     }
 
     fn engine(&self) -> Engine {
@@ -187,15 +198,6 @@ impl World {
         }
         turns
     }
-}
-
-fn potential(plain: &Plain, sums: &Figures, at: usize, pair: usize) -> i128 {
-    let Some(up) = plain.nodes[at].parent else {
-        return sums.subtree[at][pair];
-    };
-    let most = sums.local[at][pair] + potential(plain, sums, up, pair);
-    let limit = plain.nodes[at].quotas[pair].borrowing;
-    limit.map_or(most, |limit| most.min(sums.subtree[at][pair] + limit))
 }
 
 fn quota(most: i128) -> impl Strategy<Value = Quota> {

@@ -175,17 +175,10 @@ impl World {
     fn is_worth_a_look(&self, plain: &Plain) -> bool {
         let (asker, sums, amount) = (&self.asker, self.sums(plain, &[]), i128::from(self.asker.amount));
         let own = node_of(asker.queue);
-        if amount > potential(plain, &sums, own) {
-            return false;
-        }
-        let path = plain.path(asker.queue);
-        let mut rest = amount;
-        let reclaims = path.iter().enumerate().find_map(|(at, node)| {
-            let enough = sums.usage[*node][0] + rest <= sums.subtree[*node][0];
-            rest -= (sums.local[*node][0] - sums.usage[*node][0]).max(0);
-            enough.then_some(at + 1 < path.len())
-        });
-        amount <= sums.subtree[own][0] || reclaims.unwrap_or(false) || asker.borrow.is_some()
+        amount <= plain.potential(&sums, own, 0)
+            && (amount <= sums.subtree[own][0]
+                || plain.may_reclaim(&sums, asker.queue, 0, amount)
+                || asker.borrow.is_some())
     }
 
     fn fate(&self, plain: &Plain) -> Fate {
@@ -321,16 +314,8 @@ impl World {
     }
 }
 
-fn potential(plain: &Plain, sums: &Figures, at: usize) -> i128 {
-    let Some(up) = plain.nodes[at].parent else {
-        return sums.subtree[at][0];
-    };
-    let most = sums.local[at][0] + potential(plain, sums, up);
-    let limit = plain.nodes[at].quotas[0].borrowing;
-    limit.map_or(most, |limit| most.min(sums.subtree[at][0] + limit))
-}
-
-fn subsets(all: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+/// All sets of these.
+pub(super) fn subsets(all: &[usize]) -> impl Iterator<Item = Vec<usize>> {
     (0..1_usize << all.len()).map(|bits| {
         all.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1).map(|(_, one)| *one).collect()
     })
