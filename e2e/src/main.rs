@@ -61,6 +61,18 @@ enum Bench {
         #[arg(long, default_value_t = 1)]
         divided: usize,
     },
+    /// Start in a cluster of many nodes and pods.
+    Start {
+        /// Nodes.
+        #[arg(long, default_value_t = 4_000)]
+        nodes: usize,
+        /// Pods on them, of nobody.
+        #[arg(long, default_value_t = 40_000)]
+        pods: usize,
+        /// The controller's binary; ours, built for it, otherwise.
+        #[arg(long)]
+        controller: Option<PathBuf>,
+    },
     /// Latency of the webhooks.
     Webhooks {
         /// Reviews a second.
@@ -103,8 +115,8 @@ async fn act(verb: Verb) -> Result<()> {
         Verb::Demo => demo::run().await,
         Verb::Conformance { only, suite, cases, show } => {
             let some = |text: Option<String>| text.filter(|text| !text.is_empty());
-            let cases = cases.filter(|path| !path.as_os_str().is_empty());
-            conformance::run(&conformance::Request { only, suite: some(suite), cases, show }).await
+            let request = conformance::Request { only, suite: some(suite), cases: some_path(cases), show };
+            conformance::run(&request).await
         }
         Verb::Bench { what } => measure(what).await,
     }
@@ -114,11 +126,18 @@ async fn measure(what: Bench) -> Result<()> {
     match what {
         Bench::Burst { jobs } => bench::burst::run(jobs).await,
         Bench::Pending { divided } => bench::pending::run(divided).await,
+        Bench::Start { nodes, pods, controller } => {
+            bench::start::run(nodes, pods, some_path(controller)).await
+        }
         Bench::Webhooks { rate, seconds } => bench::webhooks::run(rate, seconds).await,
         Bench::Load { scenario, controller, divided } => {
             let scenario = bench::scenario::Scenario::named(&scenario)?.divided(divided);
-            let controller = controller.filter(|path| !path.as_os_str().is_empty());
-            bench::run::run(&scenario, controller, &Plane::own_folder()).await.map(drop)
+            bench::run::run(&scenario, some_path(controller), &Plane::own_folder()).await.map(drop)
         }
     }
+}
+
+/// A path that says something.
+fn some_path(path: Option<PathBuf>) -> Option<PathBuf> {
+    path.filter(|path| !path.as_os_str().is_empty())
 }

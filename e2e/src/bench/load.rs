@@ -61,6 +61,11 @@ struct Status {
 }
 
 impl Seen {
+    /// Whether it is the Workload of this name, and admitted.
+    pub fn is_admitted(&self, name: &str) -> bool {
+        self.metadata.name == name && self.holds("Admitted")
+    }
+
     fn holds(&self, kind: &str) -> bool {
         self.status.conditions.iter().any(|c| c.kind == kind && c.status == "True")
     }

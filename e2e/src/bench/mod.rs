@@ -1,6 +1,7 @@
 //! Measurements on a real control plane. Their figures stand in BENCHMARKS.md, each with its command; none is a test's
 //! pass or fail.
 
+mod bare;
 pub mod burst;
 pub mod floor;
 pub mod load;
@@ -9,4 +10,5 @@ mod racks;
 pub mod report;
 pub mod run;
 pub mod scenario;
+pub mod start;
 pub mod webhooks;

@@ -11,6 +11,8 @@ use std::time::Duration;
 /// Where everything is.
 pub const NAMESPACE: &str = "bench";
 const FLAVOR: &str = "any";
+/// Nodes where pods are placed.
+const NODES: usize = 640;
 /// What each queue has, and what it may borrow.
 const NOMINAL: u32 = 20;
 const BORROWING: u32 = 100;
@@ -112,7 +114,7 @@ impl Scenario {
     pub async fn make_queues(&self, objects: &Objects) -> Result<()> {
         objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": NAMESPACE}})).await?;
         if self.placed {
-            racks::make(objects).await?;
+            racks::make(objects, NODES).await?;
         }
         let flavor = if self.placed { racks::flavor() } else { json!({}) };
         objects.create(Kind::FLAVOR, &json!({"metadata": {"name": FLAVOR}, "spec": flavor})).await?;

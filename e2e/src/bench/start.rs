@@ -1,0 +1,146 @@
+//! The manager's start in a large cluster: thousands of nodes in racks, and ten times as many pods on them. A Workload waits
+//! already that must be on one rack, and all racks but one are too full for it: its place tells whether anything was decided
+//! before everything was known.
+
+use super::bare::Bare;
+use super::load::{Watch, finish};
+use super::racks;
+use super::scenario::NAMESPACE;
+use crate::manager::Manager;
+use crate::objects::{Kind, Objects, cluster_queue, local_queue, text};
+use crate::plane::Plane;
+use crate::process::Usage;
+use anyhow::{Result, ensure};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Starts that are measured.
+const STARTS: usize = 3;
+/// Requests in flight at once.
+const CLIENTS: usize = 64;
+/// How long the manager is left alone before its memory is read again.
+const REST: Duration = Duration::from_secs(20);
+const QUEUE: &str = "large";
+/// The rack with room, somewhere in the middle.
+const FREE: usize = 3;
+
+/// Runs it and prints the figures.
+pub async fn run(nodes: usize, pods: usize, controller: Option<PathBuf>) -> Result<()> {
+    let bare = Bare::start(controller, &Plane::own_folder(), Value::Null).await?;
+    let objects = &bare.objects;
+    let webhooks = bare.take_webhooks().await?;
+    let begun = Instant::now();
+    objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": NAMESPACE}})).await?;
+    racks::make(objects, nodes).await?;
+    make_pods(objects, nodes, pods).await?;
+    make_queue(objects).await?;
+    println!("{nodes} nodes and {pods} pods created in {:.1} s", begun.elapsed().as_secs_f64());
+    bare.put_webhooks(webhooks).await?;
+    for start in 0..STARTS {
+        measure(&bare, &format!("first-{start}")).await?;
+    }
+    Ok(())
+}
+
+/// One start: a Workload waits, and the manager comes.
+async fn measure(bare: &Bare, name: &str) -> Result<()> {
+    let webhooks = bare.take_webhooks().await?;
+    bare.objects.create(Kind::WORKLOAD, &workload(name)).await?;
+    bare.put_webhooks(webhooks).await?;
+    let mut watch = Watch::start(&bare.objects).await?;
+    let manager = Manager::start(&bare.plane, &bare.settings).await?;
+    let begun = Instant::now();
+    let admitted = async {
+        while !watch.next().await?.is_admitted(name) {}
+        anyhow::Ok(begun.elapsed())
+    };
+    let ready = async {
+        manager.ready_soon().await?;
+        anyhow::Ok(begun.elapsed())
+    };
+    let (ready, admitted) = tokio::try_join!(ready, admitted)?;
+    let pid = manager.process().identity().pid;
+    let usage = Usage::of(pid)?;
+    println!(
+        "start to ready {:.2} s, to the first admission {:.2} s, until then CPU {:.2} s and at most {} MiB resident",
+        ready.as_secs_f64(),
+        admitted.as_secs_f64(),
+        usage.cpu.as_secs_f64(),
+        usage.peak
+    );
+    let rack = format!("{}-", racks::rack_name(FREE));
+    for host in hosts(&bare.objects.need(Kind::WORKLOAD, NAMESPACE, name).await?) {
+        ensure!(host.starts_with(&rack), "placed on {host}, where pods are");
+    }
+    tokio::time::sleep(REST).await;
+    let usage = Usage::of(pid)?;
+    println!("  {} s later {} MiB resident, at most {}", REST.as_secs(), usage.resident, usage.peak);
+    finish(&bare.objects, name).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    manager.terminate();
+    Ok(())
+}
+
+async fn make_queue(objects: &Objects) -> Result<()> {
+    objects.create(Kind::FLAVOR, &json!({"metadata": {"name": QUEUE}, "spec": racks::flavor()})).await?;
+    let queue = cluster_queue(QUEUE, "", QUEUE, &[("cpu", "1000000", None)]);
+    objects.create(Kind::CLUSTER_QUEUE, &queue).await?;
+    objects.create(Kind::LOCAL_QUEUE, &local_queue(NAMESPACE, QUEUE, QUEUE)).await?;
+    Ok(())
+}
+
+/// Pods of nobody, bound to one node after the other. Ten of them leave 6 of a node's 96 CPUs, but on the one rack.
+async fn make_pods(objects: &Objects, nodes: usize, pods: usize) -> Result<()> {
+    stream::iter(0..pods)
+        .map(async |number| objects.create(Kind::POD, &pod(number, number % nodes)).await.map(drop))
+        .buffer_unordered(CLIENTS)
+        .try_collect::<Vec<()>>()
+        .await?;
+    Ok(())
+}
+
+fn pod(number: usize, node: usize) -> Value {
+    let cpu = if racks::is_in(FREE, node) { "1" } else { "9" };
+    json!({
+        "metadata": {
+            "namespace": NAMESPACE, "name": format!("serving-{number}"),
+            "labels": {"app": "serving", "pod-template-hash": "5d8f7c9b6d"},
+        },
+        "spec": {
+            "nodeName": racks::node_name(node), "containers": [{
+                "name": "main", "image": "registry.example.com/serving:1", "args": ["--port=8080"],
+                "env": [{"name": "MODE", "value": "full"}], "ports": [{"containerPort": 8080}],
+                "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}},
+            }],
+        },
+    })
+}
+
+/// 64 pods of 8 CPUs on one rack.
+fn workload(name: &str) -> Value {
+    let container = json!({"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "8"}}});
+    json!({
+        "metadata": {"namespace": NAMESPACE, "name": name},
+        "spec": {"queueName": QUEUE, "priority": 0, "podSets": [{
+            "name": "main", "count": 64, "topologyRequest": racks::required(),
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        }]},
+    })
+}
+
+/// Hosts of an admitted Workload.
+fn hosts(workload: &Value) -> Vec<String> {
+    let assignment = &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
+    let mut hosts = Vec::new();
+    for slice in assignment["slices"].as_array().into_iter().flatten() {
+        let values = &slice["valuesPerLevel"][0];
+        hosts.extend(values["universal"].as_str().map(str::to_owned));
+        let individual = &values["individual"];
+        let (prefix, suffix) = (text(individual, "/prefix"), text(individual, "/suffix"));
+        let roots = individual["roots"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        hosts.extend(roots.map(|root| format!("{prefix}{root}{suffix}")));
+    }
+    hosts
+}
