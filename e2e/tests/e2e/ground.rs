@@ -154,10 +154,13 @@ impl Ground {
             expect(&workload, "Admitted", "True", "Admitted")?;
             let object = self.objects.need(Kind::JOB, &self.name, job).await?;
             ensure!(object["spec"]["suspend"] == json!(false), "it is suspended");
-            if number(&object, "/status/ready") == number(&object, "/spec/parallelism") {
-                return Ok(());
-            }
-            bail!("not all pods are ready")
+            let wanted = number(&object, "/spec/parallelism");
+            ensure!(number(&object, "/status/ready") == wanted, "not all pods are ready");
+            // The Job goes on counting pods that were taken away until its controller has seen it.
+            let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && holds(pod, "Ready");
+            let ready = self.pods(job).await?.iter().filter(stays).count();
+            ensure!(i64::try_from(ready)? == wanted, "{ready} pods are ready");
+            Ok(())
         })
         .await
     }
