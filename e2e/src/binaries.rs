@@ -3,6 +3,7 @@
 
 use crate::paths;
 use anyhow::{Context as _, Result, bail};
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -226,6 +227,13 @@ pub fn sluice_with_moments() -> Result<PathBuf> {
 fn build(program: &str, how: &[&str]) -> Result<()> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let what = ["build", "--quiet", "--locked", "--package", "sluice", "--bin", program];
+    // What `cargo run` says of this package: to ring's build script it is a change, and much would be built again.
+    let of_this = |name: &OsString| {
+        ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|word| name.to_string_lossy().starts_with(word))
+    };
+    for name in std::env::vars_os().map(|(name, _)| name).filter(of_this) {
+        command.env_remove(name);
+    }
     command.current_dir(paths::root()).args(what).args(how);
     if !command.status().context("cargo (Rust 1.95) is needed to build sluice")?.success() {
         bail!("cannot build {program}");
@@ -238,7 +246,7 @@ fn profile_folder(release: bool) -> PathBuf {
 }
 
 /// `PATH` with a folder in front, for programs that look for kubectl there.
-pub fn search_path(folder: &Path) -> std::ffi::OsString {
+pub fn search_path(folder: &Path) -> OsString {
     let mut all = vec![folder.to_owned()];
     if let Some(path) = std::env::var_os("PATH") {
         all.extend(std::env::split_paths(&path));
