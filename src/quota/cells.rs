@@ -73,15 +73,25 @@ impl Cells {
 
     /// Changes a cell; one that says nothing afterwards is dropped.
     pub(super) fn change(&mut self, pair: PairId, change: impl FnOnce(&mut Cell)) {
-        let at = self.0.binary_search_by_key(&pair, |(id, _)| *id);
-        let at = at.unwrap_or_else(|at| {
+        let mut anywhere = usize::MAX;
+        self.change_near(&mut anywhere, pair, change);
+    }
+
+    /// The same for a cell that is probably at a place, as when many are changed in order; the place moves on behind it.
+    pub(super) fn change_near(&mut self, place: &mut usize, pair: PairId, change: impl FnOnce(&mut Cell)) {
+        let there = self.0.get(*place).is_some_and(|(id, _)| *id == pair);
+        let found = if there { Ok(*place) } else { self.0.binary_search_by_key(&pair, |(id, _)| *id) };
+        let at = found.unwrap_or_else(|at| {
             self.0.insert(at, (pair, Cell::default()));
             at
         });
+        *place = at;
         if let Some((_, cell)) = self.0.get_mut(at) {
             change(cell);
             if cell.is_empty() {
                 self.0.remove(at);
+            } else {
+                *place += 1;
             }
         }
     }

@@ -134,7 +134,7 @@ impl Tree {
 
     /// Carries a change up the path, as far as it leaves each node's local quota, without making it part of what the leaf
     /// holds: whoever tries something out takes it off again.
-    pub fn try_out(&mut self, leaf: NodeId, pair: PairId, delta: i128, layer: Layer) {
+    fn try_out(&mut self, leaf: NodeId, pair: PairId, delta: i128, layer: Layer) {
         let (mut at, mut delta) = (Some(leaf), delta);
         while let Some(node) = at.and_then(|id| self.node_mut(id)).filter(|_| delta != 0) {
             let mut passed = 0;
@@ -144,6 +144,27 @@ impl Tree {
                 passed = cell.above_local(layer) - before;
             });
             delta = passed;
+            at = if node.cyclic { None } else { node.parent };
+        }
+    }
+
+    /// The same for all parts of a usage, so many times; it goes up node by node, since cells are in the order of usages.
+    pub fn try_out_all(&mut self, leaf: NodeId, usage: &Usage, times: i128, layer: Layer) {
+        let mut deltas: Usage = usage.iter().map(|(pair, amount)| (*pair, times * amount)).collect();
+        let mut at = Some(leaf);
+        loop {
+            deltas.retain(|(_, delta)| *delta != 0);
+            let Some(node) = at.and_then(|id| self.node_mut(id)).filter(|_| !deltas.is_empty()) else {
+                return;
+            };
+            let mut place = 0;
+            for (pair, delta) in &mut deltas {
+                node.cells.change_near(&mut place, *pair, |cell| {
+                    let before = cell.above_local(layer);
+                    cell.add(layer, *delta);
+                    *delta = cell.above_local(layer) - before;
+                });
+            }
             at = if node.cyclic { None } else { node.parent };
         }
     }

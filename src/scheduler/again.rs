@@ -225,7 +225,7 @@ impl Engine {
         }
         let mut topology = stand.occupancies();
         topology.extend(self.unmoved(again, stand));
-        let charge = Charge { topology, ..holder.charge.clone() };
+        let charge = Charge { topology, ..(*holder.charge).clone() };
         // What it holds moves when the cycle is over: until then nobody counts on the places that it leaves, where pods may
         // still be ending, nor on those that it was just given.
         self.topology.shift(&wanted, 1, Layer::Held);

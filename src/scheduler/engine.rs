@@ -232,6 +232,7 @@ impl Engine {
         let same = old.as_ref().filter(|old| old.charge.uid == charge.uid && old.node == node);
         let leaves_for = same.and_then(|old| old.leaves_for.clone());
         let stand = Arc::new(self.topology.footprint(&charge.topology));
+        let charge = Arc::new(charge);
         if let Some(old) = old.as_ref().filter(|_| same.is_some_and(|old| old.usage == usage)) {
             if old.stand != stand {
                 self.stand(&stand, 1, layers(leaves_for.as_ref()));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub(super) key: ObjectKey,
-    pub(super) charge: Charge,
+    pub(super) charge: Arc<Charge>,
     /// Its ClusterQueue.
     pub(super) node: NodeId,
     /// What it holds, by number.

@@ -55,12 +55,12 @@ impl Engine {
 
     /// What the workload holds.
     pub fn charge_of(&self, key: &ObjectKey) -> Option<&Charge> {
-        self.holders.get(key).map(|holder| &holder.charge)
+        self.holders.get(key).map(|holder| &*holder.charge)
     }
 
     /// All that hold quota.
     pub fn charges(&self) -> impl Iterator<Item = (&ObjectKey, &Charge)> {
-        self.holders.iter().map(|holder| (&holder.key, &holder.charge))
+        self.holders.iter().map(|holder| (&holder.key, &*holder.charge))
     }
 
     /// Limits, subtree quota and usage (reserved) of a node, with `borrowed` of each.

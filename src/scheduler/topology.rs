@@ -303,9 +303,7 @@ impl Engine {
 
     /// Tries out what somebody takes, or takes it back.
     pub(super) fn shift(&mut self, taken: &Portion, sign: i128, layer: Layer) {
-        for (pair, amount) in &taken.usage {
-            self.tree.try_out(taken.node, *pair, sign * amount, layer);
-        }
+        self.tree.try_out_all(taken.node, &taken.usage, sign, layer);
         self.topology.shift(&taken.stand, sign, layer);
     }
 

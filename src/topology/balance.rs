@@ -26,7 +26,7 @@ struct Candidate {
 }
 
 /// Shares of the narrowest domains, if a balanced placement is possible.
-pub(super) fn run(choice: &mut Choice, pods: i64) -> Option<Vec<Share>> {
+pub(super) fn run(choice: &Choice, pods: i64) -> Option<Vec<Share>> {
     let need = pods / choice.terms.slice_size;
     let level = choice.terms.level;
     let bearing = if choice.terms.slice_level > level { level + 1 } else { level };
@@ -220,7 +220,7 @@ fn spread(choice: &Choice, level: usize, domains: &[usize], need: i64, threshold
 }
 
 /// Goes down from the domains that bear slices, each for itself.
-fn descend(choice: &mut Choice, from: usize, mut shares: Vec<Share>) -> Option<Vec<Share>> {
+fn descend(choice: &Choice, from: usize, mut shares: Vec<Share>) -> Option<Vec<Share>> {
     let lowest = choice.shape.levels.len().saturating_sub(1);
     for level in from..choice.terms.slice_level.min(lowest) {
         let mut below = Vec::new();

@@ -7,7 +7,6 @@ use super::counts::{Count, Counts};
 use super::terms::{Mode, Terms};
 use super::tree::Shape;
 use std::cmp::Reverse;
-use std::ops::Range;
 
 /// Units that a domain is given, and whether the leader goes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,14 +19,14 @@ pub(super) struct Share {
 /// A choice under way.
 pub(super) struct Choice<'a> {
     pub(super) shape: &'a Shape,
-    pub(super) counts: &'a mut Counts,
+    pub(super) counts: &'a Counts,
     pub(super) terms: &'a Terms,
     pub(super) has_leader: bool,
 }
 
 impl Choice<'_> {
     /// Chooses domains for so many pods and goes down to the narrowest: shares in pods.
-    pub(super) fn run(&mut self, pods: i64) -> Result<Vec<Share>, Refusal> {
+    pub(super) fn run(&self, pods: i64) -> Result<Vec<Share>, Refusal> {
         let need = pods / self.terms.slice_size;
         let (level, chosen) = self.choose(self.terms.level, need)?;
         self.descend(level, chosen, need).ok_or(Refusal::TooFew { fit: 0, of: need })
@@ -39,7 +38,7 @@ impl Choice<'_> {
         if width == 0 {
             return Err(Refusal::NoDomains(level));
         }
-        if let Some(domain) = self.alone(level, 0..width, need) {
+        if let Some(domain) = self.alone(level, need) {
             return Ok((level, vec![Share { domain, units: need, leader: self.has_leader }]));
         }
         match self.terms.mode {
@@ -61,24 +60,25 @@ impl Choice<'_> {
 
     /// The one domain that suffices and is the best of those that do. By best fit none is taken while the one that comes
     /// first does not suffice, unless it must be one: pods rather go to several domains that they prefer.
-    fn alone(&self, level: usize, domains: Range<usize>, need: i64) -> Option<usize> {
-        let count = |domain: &usize| self.counts.get(level, *domain);
-        let first = domains
-            .clone()
-            .map(|domain| count(&domain))
-            .max_by_key(|count| (self.has_leader && count.leader, count.score, count.slices_with_leader));
-        let strict = self.terms.best_fit && self.terms.mode != Mode::Required;
-        if strict && first.is_some_and(|count| count.slices_with_leader < need) {
+    fn alone(&self, level: usize, need: i64) -> Option<usize> {
+        let all = self.counts.level(level);
+        let suffices = |count: &Count| (count.leader || !self.has_leader) && count.slices_with_leader >= need;
+        if !all.iter().any(suffices) {
             return None;
         }
-        let suffices = |domain: &usize| {
-            let count = count(domain);
-            (count.leader || !self.has_leader) && count.slices_with_leader >= need
-        };
-        domains.filter(suffices).min_by_key(|domain| {
-            let count = count(domain);
+        if self.terms.best_fit && self.terms.mode != Mode::Required {
+            let key =
+                |count: &&Count| (self.has_leader && count.leader, count.score, count.slices_with_leader);
+            let first = all.iter().max_by_key(key);
+            if first.is_some_and(|count| count.slices_with_leader < need) {
+                return None;
+            }
+        }
+        let domains = all.iter().enumerate().filter(|(_, count)| suffices(count));
+        let best = domains.min_by_key(|(domain, count)| {
             (Reverse(count.score), count.slices_with_leader, count.pods_with_leader, *domain)
-        })
+        });
+        best.map(|(domain, _)| domain)
     }
 
     /// Sorts domains as they are to be filled.
@@ -103,23 +103,26 @@ impl Choice<'_> {
         leader: bool,
     ) -> Result<Vec<Share>, i64> {
         let (mut shares, mut rest) = (Vec::new(), need);
-        self.sort(level, &mut pool, leader);
         if leader {
+            self.sort(level, &mut pool, true);
             let host = self.host_of_leader(level, &pool, need).ok_or(0)?;
             let units = self.counts.get(level, host).slices_with_leader.min(rest);
             shares.push(Share { domain: host, units, leader: true });
             rest -= units;
             pool.retain(|domain| *domain != host);
-            self.sort(level, &mut pool, false);
         }
+        let slices = |domain: &usize| self.counts.get(level, *domain).slices;
+        pool.retain(|domain| slices(domain) > 0);
+        let all = pool.iter().fold(0_i64, |sum, domain| sum.saturating_add(slices(domain)));
+        if all < rest {
+            return Err(need - rest + all);
+        }
+        self.sort(level, &mut pool, false);
         for (at, domain) in pool.iter().enumerate() {
             if rest <= 0 {
                 break;
             }
-            let slices = self.counts.get(level, *domain).slices;
-            if slices <= 0 {
-                continue;
-            }
+            let slices = slices(domain);
             if self.terms.best_fit && slices >= rest {
                 let left = pool.get(at..).unwrap_or_default();
                 let tightest = self.tightest(level, left, rest).unwrap_or(*domain);
@@ -161,7 +164,7 @@ impl Choice<'_> {
     }
 
     /// Goes down from domains of a level to the narrowest; shares come in slices and leave in pods.
-    pub(super) fn descend(&mut self, from: usize, mut shares: Vec<Share>, need: i64) -> Option<Vec<Share>> {
+    pub(super) fn descend(&self, from: usize, mut shares: Vec<Share>, need: i64) -> Option<Vec<Share>> {
         let lowest = self.shape.levels.len().saturating_sub(1);
         for level in from..self.terms.slice_level.min(lowest) {
             let mut pool = Vec::new();
@@ -180,12 +183,11 @@ impl Choice<'_> {
     }
 
     /// Splits what each domain has among its children.
-    pub(super) fn split(&mut self, level: usize, shares: &[Share]) -> Option<Vec<Share>> {
+    pub(super) fn split(&self, level: usize, shares: &[Share]) -> Option<Vec<Share>> {
         let unit = self.terms.units.get(level + 1).copied().unwrap_or(1).max(1);
         let mut below = Vec::with_capacity(shares.len());
         for share in shares {
             let children = self.shape.domain(level, share.domain)?.children.clone();
-            self.counts.in_units(level + 1, children.clone(), unit);
             let parts = self.take(level + 1, children.collect(), share.units / unit, share.leader).ok()?;
             below.extend(parts.into_iter().map(|part| Share { units: part.units * unit, ..part }));
         }

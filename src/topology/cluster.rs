@@ -5,7 +5,7 @@
 //! workloads take is known by host or domain, whether the node is there or not.
 
 use super::pods::{Path, Pods};
-use super::spots::{Footprint, SpotKey, Spots};
+use super::spots::{Cell, Footprint, SpotKey, Spots};
 use super::tree::{FlavorSpec, Tree};
 use super::vector::{Names, Parts, Vector, add};
 use crate::api::ObjectKey;
@@ -68,7 +68,7 @@ pub struct Cluster {
     /// What pods of others take, by node, known or not.
     foreign: BTreeMap<Arc<str>, Vector>,
     pub(super) spots: Spots,
-    pub(super) scratch: super::counts::Counts,
+    pub(super) tallies: super::tally::Tallies,
 }
 
 impl Cluster {
@@ -244,7 +244,7 @@ impl Cluster {
         let keys: Vec<SpotKey> =
             self.nodes.get(node).map(|entry| entry.spots.keys().cloned().collect()).unwrap_or_default();
         for key in keys {
-            let spot = self.spots.find(&key).and_then(|id| self.spots.get_mut(id));
+            let spot = self.spots.find(&key).and_then(|id| self.spots.room_mut(id));
             if let Some(spot) = spot {
                 add(&mut spot.capacity, parts, -sign);
             }
@@ -254,7 +254,7 @@ impl Cluster {
 
     /// What occupancies take, to be added and taken off as often as needed.
     pub fn footprint(&mut self, occupancies: &[super::Occupancy]) -> Footprint {
-        Footprint::of(occupancies, &mut self.names)
+        Footprint::of(occupancies, &mut self.names, &self.spots)
     }
 
     /// Adds or takes off a footprint in a layer.
@@ -264,28 +264,27 @@ impl Cluster {
 
     /// Whether every spot of the footprint could take it beside what is there.
     pub fn can_take(&self, footprint: &Footprint, layer: Layer) -> bool {
-        footprint.cells.iter().all(|(key, parts)| {
-            let Some(spot) = self.spots.find(key).and_then(|id| self.spots.get(id)) else {
+        footprint.cells.iter().all(|cell| {
+            let Some(spot) = self.spots.of(cell) else {
                 return false;
             };
-            parts.iter().all(|(number, amount)| *amount <= spot.free_in(*number, layer))
+            cell.parts.iter().all(|(number, amount)| *amount <= spot.free_in(*number, layer))
         })
     }
 
     /// Whether what stands in the plan could stay there, and takes no less than another.
     pub fn can_stay(&self, standing: &Footprint, other: &Footprint) -> bool {
-        let sound = |(key, parts): &(SpotKey, Parts)| {
-            let spot = self.spots.find(key).and_then(|id| self.spots.get(id));
-            spot.filter(|spot| !spot.nodes.is_empty()).is_some_and(|spot| {
-                parts.iter().all(|(number, _)| spot.free_in(*number, Layer::Planned) >= 0)
-            })
+        let sound = |cell: &Cell| {
+            let spot = self.spots.of(cell).filter(|spot| !spot.nodes.is_empty());
+            let stays = |number| spot.is_some_and(|spot| spot.free_in(number, Layer::Planned) >= 0);
+            spot.is_some() && cell.parts.iter().all(|(number, _)| stays(*number))
         };
         standing.cells.iter().all(sound) && standing.total() == other.total()
     }
 
     /// Flavors that see any spot of the footprint.
     pub fn flavors_of(&self, footprint: &Footprint) -> BTreeSet<Arc<str>> {
-        let spots = footprint.cells.iter().filter_map(|(key, _)| self.spots.get(self.spots.find(key)?));
+        let spots = footprint.cells.iter().filter_map(|cell| self.spots.of(cell));
         spots.flat_map(|spot| spot.flavors.iter().cloned()).collect()
     }
 
@@ -304,11 +303,11 @@ impl Cluster {
         !levels.chain(&request.pod_set_slice_required_topology).all(|level| tree.level(level).is_some())
     }
 
-    /// Adds up everything again from nodes, pods and these footprints, and answers whether that is what is known.
+    /// Adds and counts up everything again from nodes, pods and these footprints, and answers whether that is what is known.
     pub fn equals_recount<'a>(&self, held: impl Iterator<Item = &'a Footprint>) -> bool {
         let mut usage: BTreeMap<SpotKey, Vector> = BTreeMap::new();
-        for (key, parts) in held.flat_map(|footprint| &footprint.cells) {
-            add(usage.entry(key.clone()).or_default(), parts, 1);
+        for cell in held.flat_map(|footprint| &footprint.cells) {
+            add(usage.entry(cell.key.clone()).or_default(), &cell.parts, 1);
         }
         let mut foreign: BTreeMap<&str, Vector> = BTreeMap::new();
         for (node, parts) in self.pods.values() {
@@ -333,7 +332,8 @@ impl Cluster {
         let both = [Layer::Held, Layer::Planned];
         let known = both.iter().flat_map(|layer| self.spots.usage(*layer).into_keys());
         let mut keys = usage.keys().cloned().chain(known);
-        capacity_right && keys.all(|key| both.iter().all(|layer| right(&key, *layer)))
+        let usage_right = keys.all(|key| both.iter().all(|layer| right(&key, *layer)));
+        capacity_right && usage_right && self.tallies_are_right()
     }
 }
 

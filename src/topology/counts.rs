@@ -4,10 +4,12 @@ use super::cluster::Cluster;
 use super::filter::{Obstacle, obstacle, preference};
 use super::pods::Pods;
 use super::spots::{Spot, View};
+use super::tally::Tally;
 use super::terms::Terms;
 use super::tree::{Shape, Tree};
 use super::vector::{Parts, times};
 use k8s_openapi::api::core::v1::Toleration;
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,20 +27,34 @@ pub(super) struct Count {
     pub(super) score: i64,
 }
 
-/// Counts by level and domain; kept between placements to spare the allocation.
-#[derive(Clone, Debug, Default)]
+/// Counts by level and domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) levels: Vec<Vec<Count>>,
 }
 
 impl Counts {
     pub(super) fn get(&self, level: usize, domain: usize) -> Count {
-        self.levels.get(level).and_then(|counts| counts.get(domain)).copied().unwrap_or_default()
+        self.level(level).get(domain).copied().unwrap_or_default()
     }
 
-    fn set(&mut self, level: usize, domain: usize, count: Count) {
-        if let Some(place) = self.levels.get_mut(level).and_then(|counts| counts.get_mut(domain)) {
-            *place = count;
+    /// All domains of a level.
+    pub(super) fn level(&self, level: usize) -> &[Count] {
+        self.levels.get(level).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Answers whether the count is another than before.
+    fn set(&mut self, level: usize, domain: usize, count: Count) -> bool {
+        let place = self.levels.get_mut(level).and_then(|counts| counts.get_mut(domain));
+        place.is_some_and(|place| std::mem::replace(place, count) != count)
+    }
+
+    /// Nothing is counted in any domain.
+    fn clear(&mut self, shape: &Shape) {
+        self.levels.resize_with(shape.levels.len(), Vec::new);
+        for (level, all) in self.levels.iter_mut().enumerate() {
+            all.clear();
+            all.resize(shape.width(level), Count::default());
         }
     }
 
@@ -51,44 +67,50 @@ impl Counts {
         terms: &Terms,
         has_leader: bool,
     ) {
-        for domain in domains {
-            self.set(level, domain, Count::default());
-        }
-        for above in (0..level).rev() {
-            self.add_up(shape, above, terms, has_leader);
-        }
+        let changed = domains.filter(|domain| self.set(level, *domain, Count::default())).collect();
+        self.add_up(shape, level, changed, terms, has_leader);
     }
 
-    /// Counts a level from the one below.
-    fn add_up(&mut self, shape: &Shape, level: usize, terms: &Terms, has_leader: bool) {
-        let unit = terms.units.get(level + 1).copied().unwrap_or(1);
-        for at in 0..shape.width(level) {
-            let Some(domain) = shape.domain(level, at) else { continue };
-            let children = self.levels.get(level + 1).and_then(|all| all.get(domain.children.clone()));
-            let mut count = sum(children.unwrap_or_default(), unit, has_leader);
-            finish(&mut count, level, terms);
-            self.set(level, at, count);
-        }
-    }
-
-    /// Makes the domains of a level count in units of so many pods.
-    pub(super) fn in_units(&mut self, level: usize, domains: Range<usize>, unit: i64) {
-        for count in
-            self.levels.get_mut(level).and_then(|counts| counts.get_mut(domains)).into_iter().flatten()
-        {
-            count.slices = count.pods / unit;
-            count.slices_with_leader = count.pods_with_leader / unit;
+    /// Counts what is above domains of a level that have changed, which are in order.
+    fn add_up(
+        &mut self,
+        shape: &Shape,
+        level: usize,
+        mut changed: Vec<usize>,
+        terms: &Terms,
+        has_leader: bool,
+    ) {
+        for level in (0..level).rev() {
+            let unit = terms.units.get(level + 1).copied().unwrap_or(1);
+            let mut above: Vec<usize> = Vec::new();
+            let mut end = 0;
+            for child in changed {
+                if child < end {
+                    continue;
+                }
+                let Some((at, domain)) = shape.parent(level, child) else { continue };
+                end = domain.children.end;
+                let children = self.level(level + 1).get(domain.children.clone());
+                let mut count = sum(children.unwrap_or_default(), unit, has_leader);
+                finish(&mut count, level, terms);
+                if self.set(level, at, count) {
+                    above.push(at);
+                }
+            }
+            changed = above;
         }
     }
 }
+
+/// A resource by number, what one pod needs of it, and what the leader.
+pub(super) type Need = (usize, i128, i128);
 
 /// What is asked of each domain.
 pub(super) struct Ask<'a> {
     pub(super) pods: &'a Pods,
     /// Tolerations that the pods are given.
     pub(super) beside: &'a [Toleration],
-    /// What one pod, and what the leader takes, by resource.
-    pub(super) needs: Vec<(usize, i128, i128)>,
+    pub(super) needs: Arc<[Need]>,
     pub(super) has_leader: bool,
     pub(super) view: View,
     /// Whether preferences of the pods count.
@@ -100,19 +122,33 @@ pub(super) struct Ask<'a> {
 }
 
 /// What pods and leader take by resource, side by side.
-pub(super) fn needs(pod: &Parts, leader: Option<&Parts>) -> Vec<(usize, i128, i128)> {
-    let mut needs: Vec<(usize, i128, i128)> =
-        pod.iter().map(|(number, amount)| (*number, *amount, 0)).collect();
+pub(super) fn needs(pod: &Parts, leader: Option<&Parts>) -> Arc<[Need]> {
+    let mut needs: Vec<Need> = pod.iter().map(|(number, amount)| (*number, *amount, 0)).collect();
     for (number, amount) in leader.into_iter().flatten() {
         match needs.iter_mut().find(|(known, _, _)| known == number) {
             Some((_, _, leader)) => *leader = *amount,
             None => needs.push((*number, 0, *amount)),
         }
     }
-    needs
+    needs.into()
 }
 
-impl Ask<'_> {
+impl<'a> Ask<'a> {
+    /// What the subject of a tally asks.
+    pub(super) fn of(tally: &'a Tally, tree: &'a Tree) -> Self {
+        let Tally { subject, needs, .. } = tally;
+        Self {
+            pods: &subject.pods,
+            beside: &tree.flavor.tolerations,
+            needs: Arc::clone(needs),
+            has_leader: subject.leader.is_some(),
+            view: subject.view,
+            scores: subject.scores,
+            within: None,
+            barred: &[],
+        }
+    }
+
     /// What keeps the pods from a narrowest domain that is a host.
     pub(super) fn obstacle(&self, spot: &Spot) -> Option<Obstacle> {
         let pods = self.pods;
@@ -131,7 +167,7 @@ impl Ask<'_> {
     /// What a narrowest domain could take.
     fn count(&self, spot: &Spot) -> Count {
         let (mut pods, mut beside, mut leader) = (i64::MAX, i64::MAX, self.has_leader);
-        for (number, need, of_leader) in &self.needs {
+        for (number, need, of_leader) in &*self.needs {
             let free = spot.free(*number, self.view);
             pods = pods.min(times(free, *need));
             if self.has_leader {
@@ -155,40 +191,67 @@ impl Ask<'_> {
 }
 
 impl Cluster {
-    /// Counts what every domain could take.
-    pub(super) fn count(&self, counts: &mut Counts, tree: &Tree, shape: &Shape, terms: &Terms, ask: &Ask) {
+    /// Counts what every domain could take, as far as that may have changed since the last time.
+    pub(super) fn count(&self, tally: &mut Tally, tree: &Tree, shape: &Shape, ask: &Ask) {
+        let Tally { subject, counts, closed, seen, .. } = tally;
         let lowest = shape.levels.len().saturating_sub(1);
-        counts.levels.resize_with(shape.levels.len(), Vec::new);
-        for (level, all) in counts.levels.iter_mut().enumerate() {
-            all.clear();
-            all.resize(shape.width(level), Count::default());
+        if *seen == 0 {
+            counts.clear(shape);
+            closed.clear();
+            closed.resize(shape.spots.len(), false);
         }
         let leaves = ask.within.clone().unwrap_or(0..shape.spots.len());
         let by_host = tree.is_by_host();
         let spots = shape.spots.get(leaves.clone()).unwrap_or_default();
+        let mut changed = Vec::new();
         for (leaf, id) in leaves.zip(spots) {
-            let Some(spot) = self.spots.get(*id) else { continue };
-            let host = || shape.paths.get(leaf).and_then(|path| path.last());
-            if by_host && (ask.obstacle(spot).is_some() || ask.bars(host())) {
+            let news = self.spots.changed(*id);
+            if news.any <= *seen {
                 continue;
             }
-            let mut count = ask.count(spot);
-            count.score = ask.score(spot);
-            finish(&mut count, lowest, terms);
-            counts.set(lowest, leaf, count);
+            let (Some(spot), Some(closed)) = (self.spots.get(*id), closed.get_mut(leaf)) else { continue };
+            if news.nodes > *seen {
+                let host = || shape.paths.get(leaf).and_then(|path| path.last());
+                *closed = by_host && (ask.obstacle(spot).is_some() || ask.bars(host()));
+            }
+            let mut count = Count::default();
+            if !*closed {
+                count = ask.count(spot);
+                count.score = ask.score(spot);
+                finish(&mut count, lowest, &subject.terms);
+            }
+            if counts.set(lowest, leaf, count) {
+                changed.push(leaf);
+            }
         }
-        for level in (0..lowest).rev() {
-            counts.add_up(shape, level, terms, ask.has_leader);
-        }
+        *seen = self.spots.changes();
+        counts.add_up(shape, lowest, changed, &subject.terms, ask.has_leader);
+    }
+
+    /// Whether what was counted so far is what a count from nothing comes to.
+    pub(super) fn tallies_are_right(&self) -> bool {
+        self.tallies.iter().all(|tally| {
+            let Some(shape) = tally.shape.upgrade() else { return true };
+            let current = |tree: &&Tree| tree.has_shape(&shape);
+            let Some(tree) = self.trees.values().find(current) else { return true };
+            let ask = Ask::of(tally, tree);
+            let (mut known, mut fresh) = (tally.clone(), Tally { seen: 0, ..tally.clone() });
+            self.count(&mut known, tree, &shape, &ask);
+            self.count(&mut fresh, tree, &shape, &ask);
+            known.counts == fresh.counts
+        })
     }
 }
 
-/// Slices are counted where they have to be in one domain.
+/// Slices are counted where they have to be in one domain, and below that as units of inner slices.
 fn finish(count: &mut Count, level: usize, terms: &Terms) {
-    if level == terms.slice_level {
-        count.slices = count.pods / terms.slice_size;
-        count.slices_with_leader = count.pods_with_leader / terms.slice_size;
-    }
+    let size = match level.cmp(&terms.slice_level) {
+        Ordering::Less => return,
+        Ordering::Equal => terms.slice_size,
+        Ordering::Greater => terms.units.get(level).copied().unwrap_or(1).max(1),
+    };
+    count.slices = count.pods / size;
+    count.slices_with_leader = count.pods_with_leader / size;
 }
 
 /// What children could take together; the leader goes where it costs least.

@@ -18,6 +18,7 @@ mod pods;
 mod reason;
 mod replace;
 mod spots;
+mod tally;
 mod terms;
 mod tree;
 mod vector;

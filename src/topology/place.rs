@@ -5,6 +5,7 @@ use super::cluster::Cluster;
 use super::counts::{Ask, Counts, needs};
 use super::pods::{HOSTNAME, Occupancy, Path, Placement, Pods};
 use super::spots::{Footprint, Spot, SpotId, View};
+use super::tally::{Subject, Tally};
 use super::terms::Terms;
 use super::tree::{Shape, Tree};
 use super::{Refusal, Rules, balance};
@@ -46,6 +47,14 @@ pub(super) struct Party<'a> {
     pub(super) terms: Option<Terms>,
 }
 
+impl<'a> Party<'a> {
+    /// All pods of a part, beside a leader, anywhere.
+    fn of(workers: &'a Part, leader: Option<&'a Part>) -> Self {
+        let count = i64::from(workers.count);
+        Self { workers, leader, count, within: None, barred: &[], terms: None }
+    }
+}
+
 /// Where workers and leader go, as domains in order of their values.
 pub(super) struct Found {
     pub(super) workers: Placement,
@@ -77,6 +86,14 @@ impl Cluster {
             self.spots.try_out(footprint, -1);
         }
         outcome.map(|()| placed.into_iter().flatten().collect())
+    }
+
+    /// Whether all parts could go somewhere.
+    pub fn can_place(&mut self, parts: &[Part], view: View, rules: Rules) -> bool {
+        match parts {
+            [part] if part.keeps.is_none() => self.shares(&Party::of(part, None), view, rules).is_ok(),
+            _ => self.place_all(parts, view, rules).is_ok(),
+        }
     }
 
     /// Where all parts could go at once; where there is no such place, where they could go in the plan.
@@ -134,22 +151,21 @@ impl Cluster {
         let found = if part.keeps.is_some() {
             self.replace(part, leader.and_then(|at| parts.get(at)), view, rules)?
         } else {
-            let leader = leader.and_then(|at| parts.get(at));
-            let count = i64::from(part.count);
-            let asked = Party { workers: part, leader, count, within: None, barred: &[], terms: None };
-            self.place(&asked, view, rules)?
+            self.place(&Party::of(part, leader.and_then(|at| parts.get(at))), view, rules)?
         };
-        let pairs = [(Some(workers), Some(found.workers)), (leader, found.leader)];
-        for (at, placement) in pairs {
-            let (Some(at), Some(placement)) = (at, placement) else { continue };
-            if let Some(part) = parts.get(at) {
-                let fresh = part.newly(&placement);
-                let footprint = self.footprint(&[part.occupancy(fresh)]);
+        let mut taken = Vec::new();
+        for (at, placement) in [(Some(workers), Some(found.workers)), (leader, found.leader)] {
+            let Some(at) = at else { continue };
+            let (Some(part), Some(place)) = (parts.get(at), placed.get_mut(at)) else { continue };
+            taken.extend(placement.as_ref().map(|placement| part.occupancy(part.newly(placement))));
+            *place = placement;
+        }
+        // Nobody comes after the last.
+        if placed.iter().any(Option::is_none) {
+            for occupancy in taken {
+                let footprint = self.footprint(&[occupancy]);
                 self.spots.try_out(&footprint, 1);
                 trail.push(footprint);
-            }
-            if let Some(place) = placed.get_mut(at) {
-                *place = Some(placement);
             }
         }
         Ok(())
@@ -157,9 +173,19 @@ impl Cluster {
 
     /// Where a party could go.
     pub(super) fn place(&mut self, party: &Party, view: View, rules: Rules) -> Result<Found, Refusal> {
+        let (shape, shares) = self.shares(party, view, rules)?;
+        let tree = self.trees.get(&party.workers.flavor).ok_or(Refusal::NoTopology)?;
+        Ok(found(tree, &shape, shares, party.leader.is_some()))
+    }
+
+    /// What each of the narrowest domains of a shape would take of a party.
+    fn shares(
+        &mut self,
+        party: &Party,
+        view: View,
+        rules: Rules,
+    ) -> Result<(Arc<Shape>, Vec<Share>), Refusal> {
         let part = party.workers;
-        let pod = self.names.pod(&part.pods.requests);
-        let leader = party.leader.map(|leader| self.names.pod(&leader.pods.requests));
         let Some(tree) = self.trees.get_mut(&part.flavor) else {
             return Err(Refusal::NoTopology);
         };
@@ -168,23 +194,34 @@ impl Cluster {
             None => Terms::of(&part.pods, tree, rules)?,
         };
         let shape = tree.shape();
-        let mut counts = std::mem::take(&mut self.scratch);
+        // What is asked of a part of the domains alone is hardly asked twice.
+        let kept = party.within.is_none() && party.barred.is_empty();
+        let leader = party.leader.map(|leader| Arc::clone(&leader.pods));
+        let subject = Subject { pods: Arc::clone(&part.pods), leader, terms, view, scores: rules.affinity };
+        let known = if kept { self.tallies.take(&subject, &shape) } else { None };
+        let mut tally = known.unwrap_or_else(|| {
+            let pod = self.names.pod(&part.pods.requests);
+            let leader = party.leader.map(|leader| self.names.pod(&leader.pods.requests));
+            Tally::new(subject, &shape, needs(&pod, leader.as_ref()))
+        });
         let tree = self.trees.get(&part.flavor).ok_or(Refusal::NoTopology)?;
+        let needs = Arc::clone(&tally.needs);
         let ask = Ask {
             pods: &part.pods,
             beside: &tree.flavor.tolerations,
-            needs: needs(&pod, leader.as_ref()),
-            has_leader: leader.is_some(),
+            needs,
+            has_leader: party.leader.is_some(),
             view,
             scores: rules.affinity,
             within: party.within.clone(),
             barred: party.barred,
         };
-        self.count(&mut counts, tree, &shape, &terms, &ask);
-        let shares = choose(&shape, &mut counts, &terms, ask.has_leader, party.count, rules);
-        let found = shares.map(|shares| found(tree, &shape, shares, ask.has_leader));
-        self.scratch = counts;
-        found
+        self.count(&mut tally, tree, &shape, &ask);
+        let shares = choose(&shape, &tally.counts, &tally.subject.terms, ask.has_leader, party.count, rules);
+        if kept {
+            self.tallies.put(tally);
+        }
+        Ok((shape, shares?))
     }
 }
 
@@ -207,19 +244,20 @@ impl Part {
 /// Balanced where that is asked for and possible, or else by the usual rules.
 fn choose(
     shape: &Shape,
-    counts: &mut Counts,
+    counts: &Counts,
     terms: &Terms,
     has_leader: bool,
     pods: i64,
     rules: Rules,
 ) -> Result<Vec<Share>, Refusal> {
-    if rules.balanced && terms.mode == super::terms::Mode::Preferred {
-        let mut choice = Choice { shape, counts, terms, has_leader };
-        if let Some(shares) = balance::run(&mut choice, pods) {
-            return Ok(shares);
-        }
+    let choice = Choice { shape, counts, terms, has_leader };
+    if rules.balanced
+        && terms.mode == super::terms::Mode::Preferred
+        && let Some(shares) = balance::run(&choice, pods)
+    {
+        return Ok(shares);
     }
-    Choice { shape, counts, terms, has_leader }.run(pods)
+    choice.run(pods)
 }
 
 /// Shares of the narrowest domains as placements.

@@ -2,7 +2,7 @@
 
 use super::Rules;
 use super::cluster::Cluster;
-use super::counts::{Ask, needs};
+use super::counts::{Ask, Need, needs};
 use super::filter::Obstacle;
 use super::place::Part;
 use super::spots::View;
@@ -110,24 +110,26 @@ impl Cluster {
 
     /// How many of the narrowest domains are of no use, by what keeps pods from them.
     fn excluded(&self, ask: &Ask, spots: &[usize], by_host: bool) -> BTreeMap<String, usize> {
-        let mut excluded: BTreeMap<String, usize> = BTreeMap::new();
+        // There are many domains and few reasons: each is put into words once.
+        let mut obstacles: BTreeMap<Obstacle, usize> = BTreeMap::new();
+        let mut resources: BTreeMap<usize, usize> = BTreeMap::new();
         for spot in spots.iter().filter_map(|id| self.spots.get(*id)) {
-            let what = match ask.obstacle(spot).filter(|_| by_host) {
-                Some(Obstacle::Affinity) => "affinity".to_owned(),
-                Some(Obstacle::NodeSelector) => "nodeSelector".to_owned(),
-                Some(Obstacle::Taint(taint)) => format!("taint \"{taint}\""),
-                None => {
-                    let short = |(number, need, _): &&(usize, i128, i128)| {
-                        times(spot.free(*number, ask.view), *need) == 0
-                    };
-                    match ask.needs.iter().find(short) {
-                        Some((number, _, _)) => format!("resource \"{}\"", self.names.name(*number)),
-                        None => continue,
-                    }
-                }
-            };
-            *excluded.entry(what).or_default() += 1;
+            if let Some(obstacle) = ask.obstacle(spot).filter(|_| by_host) {
+                *obstacles.entry(obstacle).or_default() += 1;
+                continue;
+            }
+            let short = |(number, need, _): &&Need| times(spot.free(*number, ask.view), *need) == 0;
+            if let Some((number, _, _)) = ask.needs.iter().find(short) {
+                *resources.entry(*number).or_default() += 1;
+            }
         }
-        excluded
+        let obstacle = |obstacle| match obstacle {
+            Obstacle::Affinity => "affinity".to_owned(),
+            Obstacle::NodeSelector => "nodeSelector".to_owned(),
+            Obstacle::Taint(taint) => format!("taint \"{taint}\""),
+        };
+        let resource = |number| format!("resource \"{}\"", self.names.name(number));
+        let obstacles = obstacles.into_iter().map(|(what, count)| (obstacle(what), count));
+        obstacles.chain(resources.into_iter().map(|(number, count)| (resource(number), count))).collect()
     }
 }

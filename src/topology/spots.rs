@@ -2,7 +2,8 @@
 //! topology that does not go down to hosts.
 //!
 //! Invariants: what is in use at a spot is the sum of what stands there, whether a node is there or not, so that a node
-//! which goes and comes back finds its usage; a spot without nodes and without usage is forgotten.
+//! which goes and comes back finds its usage; a spot without nodes and without usage is forgotten; nobody changes a spot
+//! without its being noted.
 
 use super::cluster::NodeSpec;
 use super::pods::{Occupancy, Path};
@@ -44,8 +45,9 @@ pub enum View {
 }
 
 /// A spot.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Spot {
+    key: SpotKey,
     /// What its nodes have, without what pods of others take.
     pub(super) capacity: Vector,
     pub(super) held: Vector,
@@ -61,6 +63,19 @@ pub(super) struct Spot {
 }
 
 impl Spot {
+    fn new(key: SpotKey) -> Self {
+        Self {
+            key,
+            capacity: Vector::new(),
+            held: Vector::new(),
+            planned: Vector::new(),
+            trial: Vector::new(),
+            nodes: BTreeMap::new(),
+            tainted: false,
+            flavors: BTreeSet::new(),
+        }
+    }
+
     /// What is free of a resource.
     pub(super) fn free(&self, number: usize, view: View) -> i128 {
         let used = match view {
@@ -98,10 +113,27 @@ impl Spot {
     }
 }
 
+/// What is taken of one spot.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    pub(super) key: SpotKey,
+    pub(super) parts: Parts,
+    /// Where the spot was last: looked at before it is searched for.
+    last: SpotId,
+}
+
+impl PartialEq for Cell {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key && self.parts == other.parts
+    }
+}
+
+impl Eq for Cell {}
+
 /// What somebody takes, spot by spot: computed once, added and taken off many times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    pub(super) cells: Vec<(SpotKey, Parts)>,
+    pub(super) cells: Vec<Cell>,
 }
 
 impl Footprint {
@@ -113,14 +145,14 @@ impl Footprint {
     /// How much is taken in all.
     pub(super) fn total(&self) -> Vector {
         let mut sum = Vector::new();
-        for (_, parts) in &self.cells {
-            add(&mut sum, parts, 1);
+        for cell in &self.cells {
+            add(&mut sum, &cell.parts, 1);
         }
         sum
     }
 
     /// What these take together.
-    pub(super) fn of(occupancies: &[Occupancy], names: &mut Names) -> Self {
+    pub(super) fn of(occupancies: &[Occupancy], names: &mut Names, spots: &Spots) -> Self {
         let mut sums: BTreeMap<SpotKey, Vector> = BTreeMap::new();
         for occupancy in occupancies {
             let each = names.pod(&occupancy.each);
@@ -131,8 +163,19 @@ impl Footprint {
             }
         }
         let parts = |vector: Vector| vector.into_iter().enumerate().filter(|(_, a)| *a != 0).collect();
-        Self { cells: sums.into_iter().map(|(key, vector)| (key, parts(vector))).collect() }
+        let cell =
+            |(key, vector)| Cell { last: spots.find(&key).unwrap_or(SpotId::MAX), parts: parts(vector), key };
+        Self { cells: sums.into_iter().map(cell).collect() }
     }
+}
+
+/// When a spot last changed, in changes of all spots.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Changed {
+    /// In its nodes.
+    pub(super) nodes: u64,
+    /// In its nodes or in what is free.
+    pub(super) any: u64,
 }
 
 /// All spots.
@@ -141,6 +184,10 @@ pub(super) struct Spots {
     by_key: BTreeMap<SpotKey, SpotId>,
     all: Vec<Option<Spot>>,
     vacant: Vec<SpotId>,
+    /// By spot; apart from the spots, so that what changed since is found without a look at them.
+    changed: Vec<Changed>,
+    /// Number of changes so far.
+    changes: u64,
 }
 
 impl Spots {
@@ -148,12 +195,52 @@ impl Spots {
         self.all.get(id)?.as_ref()
     }
 
+    /// A spot whose nodes are to change.
     pub(super) fn get_mut(&mut self, id: SpotId) -> Option<&mut Spot> {
+        self.note(id, true);
         self.all.get_mut(id)?.as_mut()
+    }
+
+    /// A spot of which more or less is to be free, on the same nodes.
+    pub(super) fn room_mut(&mut self, id: SpotId) -> Option<&mut Spot> {
+        self.note(id, false);
+        self.all.get_mut(id)?.as_mut()
+    }
+
+    /// Notes a change.
+    fn note(&mut self, id: SpotId, nodes: bool) {
+        self.changes += 1;
+        if let Some(changed) = self.changed.get_mut(id) {
+            changed.any = self.changes;
+            if nodes {
+                changed.nodes = self.changes;
+            }
+        }
+    }
+
+    /// When a spot last changed.
+    pub(super) fn changed(&self, id: SpotId) -> Changed {
+        self.changed.get(id).copied().unwrap_or_default()
+    }
+
+    /// Number of changes so far.
+    pub(super) const fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(super) fn find(&self, key: &SpotKey) -> Option<SpotId> {
         self.by_key.get(key).copied()
+    }
+
+    /// The spot of a cell.
+    fn find_cell(&self, cell: &Cell) -> Option<SpotId> {
+        let there = self.get(cell.last).is_some_and(|spot| spot.key == cell.key);
+        if there { Some(cell.last) } else { self.find(&cell.key) }
+    }
+
+    /// The spot of a cell.
+    pub(super) fn of(&self, cell: &Cell) -> Option<&Spot> {
+        self.get(self.find_cell(cell)?)
     }
 
     pub(super) fn find_or_add(&mut self, key: &SpotKey) -> SpotId {
@@ -163,10 +250,12 @@ impl Spots {
         let id = self.vacant.pop().unwrap_or(self.all.len());
         if id == self.all.len() {
             self.all.push(None);
+            self.changed.push(Changed::default());
         }
         if let Some(place) = self.all.get_mut(id) {
-            *place = Some(Spot::default());
+            *place = Some(Spot::new(key.clone()));
         }
+        self.note(id, true);
         self.by_key.insert(key.clone(), id);
         id
     }
@@ -197,12 +286,13 @@ impl Spots {
     }
 
     fn change(&mut self, footprint: &Footprint, sign: i128, of: impl Fn(&mut Spot) -> &mut Vector) {
-        for (key, parts) in &footprint.cells {
-            let id = self.find_or_add(key);
-            if let Some(spot) = self.get_mut(id) {
-                add(of(spot), parts, sign);
+        for cell in &footprint.cells {
+            let id = self.find_cell(cell).unwrap_or_else(|| self.find_or_add(&cell.key));
+            let Some(spot) = self.room_mut(id) else { continue };
+            add(of(spot), &cell.parts, sign);
+            if spot.is_idle() {
+                self.tidy(&cell.key);
             }
-            self.tidy(key);
         }
     }
 

@@ -81,6 +81,13 @@ impl Shape {
         self.spots.iter().position(|known| *known == spot)
     }
 
+    /// The domain of a level in which a domain of the level below is.
+    pub(super) fn parent(&self, level: usize, child: usize) -> Option<(usize, &Domain)> {
+        let domains = self.levels.get(level)?;
+        let at = domains.partition_point(|domain| domain.children.end <= child);
+        Some((at, domains.get(at)?))
+    }
+
     /// The domain of a level in which a leaf is.
     pub(super) fn above(&self, level: usize, leaf: usize) -> Option<usize> {
         let domains = self.levels.get(level)?;
@@ -156,6 +163,11 @@ impl Tree {
         if let Some(path) = after {
             self.order.insert((path, spot));
         }
+    }
+
+    /// Whether these are the domains as they stand.
+    pub(super) fn has_shape(&self, shape: &Arc<Shape>) -> bool {
+        self.shape.as_ref().is_some_and(|own| Arc::ptr_eq(own, shape))
     }
 
     /// The domains as they stand.

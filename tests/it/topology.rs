@@ -1,6 +1,7 @@
 //! Laws of placement: usage equals a recount after any history, nothing panics, what is said to fit does fit, and on small
 //! trees what exists is found.
 
+use k8s_openapi::api::core::v1::Taint;
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::PodSetTopologyRequest;
 use sluice::resources::{Amount, Layer, Requests};
@@ -31,6 +32,11 @@ fn requests(pairs: &[(&str, Amount)]) -> Requests {
     pairs.iter().map(|(name, amount)| (Arc::from(*name), *amount)).collect()
 }
 
+/// A taint that nobody tolerates.
+fn taint() -> Taint {
+    Taint { key: "broken".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() }
+}
+
 fn node(dice: &mut Dice, host: u64) -> NodeSpec {
     let labels =
         [("pool", "a".to_owned()), ("rack", format!("r{}", host / HOSTS)), (HOSTNAME, format!("h{host}"))];
@@ -40,7 +46,7 @@ fn node(dice: &mut Dice, host: u64) -> NodeSpec {
     }
     NodeSpec {
         labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
-        taints: Vec::new(),
+        taints: if dice.roll(6) == 0 { vec![taint()] } else { Vec::new() },
         usable: dice.roll(8) > 0,
         allocatable,
     }
@@ -98,7 +104,7 @@ impl Model {
     fn free(&self, host: &str, resource: &str) -> i64 {
         let of = |requests: &Requests| requests.get(resource).map_or(0, |amount| amount.get());
         let one = i64::from(resource == "pods");
-        let node = self.nodes.get(host).filter(|node| node.usable);
+        let node = self.nodes.get(host).filter(|node| node.usable && node.taints.is_empty());
         let mut free = node.map_or(0, |node| of(&node.allocatable));
         free -= self.pods.values().filter(|(on, _)| on == host).map(|(_, r)| of(r) + one).sum::<i64>();
         for occupancy in self.held.values().flat_map(|(all, _)| all).filter(|o| o.placement.levels.len() == 1)

@@ -108,8 +108,7 @@ impl Field<'_> {
         });
         let rules = self.settings.gates.placement;
         quota
-            && (preemptor.parts.is_empty()
-                || self.topology.place_all(preemptor.parts, View::Planned, rules).is_ok())
+            && (preemptor.parts.is_empty() || self.topology.can_place(preemptor.parts, View::Planned, rules))
     }
 
     pub(super) fn take_out(&mut self, holder: &Holder) {

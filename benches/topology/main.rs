@@ -1,4 +1,13 @@
-//! Figures of placement: one pod set on clusters of growing size, with and without a leader.
+//! Figures of placement: one pod set on clusters of growing size, with and without a leader, events of nodes and pods, and a
+//! cycle that evicts for the sake of places.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::panic,
+    reason = "a benchmark reads the clock and has nothing to hand on"
+)]
+
+mod preemption;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use sluice::api::v1beta2::PodSetTopologyRequest;
@@ -98,5 +107,5 @@ fn events(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, placement, events);
+criterion_group!(benches, placement, events, preemption::preemption);
 criterion_main!(benches);

@@ -1,0 +1,175 @@
+//! A whole cycle in which one workload evicts others for the sake of places on nodes: 1,000 nodes with 30 resources, full of
+//! workloads, and a newcomer of 200 pods, each of which takes half a node.
+
+use criterion::Criterion;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use sluice::api::ObjectKey;
+use sluice::api::v1beta2::{ClusterQueuePreemption, PodSetTopologyRequest, WithinClusterQueuePolicy};
+use sluice::quota::{FlavorQuotas, FlavorResource, Limits, ResourceGroup};
+use sluice::resources::{Amount, Requests};
+use sluice::scheduler::{Charge, ClusterQueue, Engine, EngineSettings, Flavor, Outcome, PodSet, Workload};
+use sluice::topology::{HOSTNAME, NodeSpec, Occupancy, Placement, Pods};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const NODES: usize = 1_000;
+const RACKS: usize = 8;
+const RESOURCES: usize = 30;
+/// What a node has of each resource.
+const ROOM: i64 = 10;
+
+fn resource(n: usize) -> Arc<str> {
+    Arc::from(format!("example.com/resource-{n}"))
+}
+
+/// So much of each resource.
+fn of_each(amount: i64) -> Requests {
+    (0..RESOURCES).map(|n| (resource(n), Amount::new(amount))).collect()
+}
+
+fn host(node: usize) -> String {
+    format!("node-{node:04}")
+}
+
+/// Neighbours are in different racks.
+fn node(n: usize) -> NodeSpec {
+    let labels = [("pool", "a".to_owned()), ("rack", format!("r{}", n % RACKS)), (HOSTNAME, host(n))];
+    let mut allocatable = of_each(ROOM);
+    allocatable.insert(Arc::from("pods"), Amount::new(110));
+    NodeSpec {
+        labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+        taints: Vec::new(),
+        usable: true,
+        allocatable,
+    }
+}
+
+/// Workloads of 1 to 31 pods with 1 to 10 of each resource fill one node after the other, the least important first.
+fn fill(engine: &mut Engine) -> i64 {
+    let mut free = [ROOM; NODES];
+    for n in 1.. {
+        let (size, pods) = (1 + n % ROOM, 1 + n * 10 % 31);
+        let mut domains: Vec<(usize, i32)> = Vec::new();
+        let mut left = pods;
+        for (at, room) in free.iter_mut().enumerate() {
+            let here = (*room / size).min(left);
+            if here > 0 {
+                *room -= here * size;
+                left -= here;
+                domains.push((at, i32::try_from(here).unwrap_or_default()));
+            }
+        }
+        if left > 0 {
+            return n;
+        }
+        let domains = domains.into_iter().map(|(at, pods)| (Arc::from([Arc::from(host(at))]), pods));
+        let placement = Placement { levels: Arc::from([Arc::from(HOSTNAME)]), domains: domains.collect() };
+        let flavor: Arc<str> = Arc::from("f");
+        let usage =
+            (0..RESOURCES).map(|r| (FlavorResource::new("f", &resource(r)), Amount::new(size * pods)));
+        let charge = Charge {
+            cluster_queue: Arc::from("q"),
+            usage: usage.collect(),
+            uid: Arc::from(format!("held-{n}")),
+            local_queue: Arc::from("lq"),
+            priority: n,
+            reserved_at: Some(Timestamp::UNIX_EPOCH),
+            topology: vec![Occupancy { flavor, placement, each: of_each(size) }],
+            ..Charge::default()
+        };
+        engine.charge(&ObjectKey::new("ns", &format!("w{n}")), charge);
+    }
+    0
+}
+
+/// A cluster that is full, with so much quota of each resource; and a priority above all who are in it.
+fn full(nominal: i64) -> (Engine, i64) {
+    let mut engine = Engine::new(EngineSettings::default());
+    engine.set_namespace("ns", Some(BTreeMap::new()));
+    engine.set_topology("racks", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME)])));
+    let node_labels = BTreeMap::from([("pool".to_owned(), "a".to_owned())]);
+    let topology_name = Some(Arc::from("racks"));
+    engine.set_flavor("f", Some(Flavor { node_labels, topology_name, ..Flavor::default() }));
+    let limits = Limits { nominal: Amount::new(nominal), ..Limits::default() };
+    let quotas = FlavorQuotas {
+        name: Arc::from("f"),
+        limits: (0..RESOURCES).map(|n| (resource(n), limits)).collect(),
+    };
+    let queue = ClusterQueue {
+        groups: vec![ResourceGroup::of(vec![quotas])],
+        namespace_selector: Some(LabelSelector::default()),
+        preemption: ClusterQueuePreemption {
+            within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
+            ..ClusterQueuePreemption::default()
+        },
+        ..ClusterQueue::default()
+    };
+    engine.set_cluster_queue("q", Some(queue));
+    for n in 0..NODES {
+        engine.set_node(&host(n), Some(node(n)));
+    }
+    let priority = fill(&mut engine);
+    (engine, priority)
+}
+
+fn newcomer(priority: i64, request: Option<PodSetTopologyRequest>, rack: Option<&str>) -> Workload {
+    let node_selector = rack.map(|rack| ("rack".to_owned(), rack.to_owned())).into_iter().collect();
+    let requests = of_each(ROOM / 2);
+    let pods = Pods { request, requests: requests.clone(), node_selector, ..Pods::default() };
+    let set =
+        PodSet { name: Arc::from("main"), count: 200, requests, pods: Arc::new(pods), ..PodSet::default() };
+    Workload {
+        key: ObjectKey::new("ns", "newcomer"),
+        uid: Arc::from("newcomer"),
+        cluster_queue: Arc::from("q"),
+        local_queue: Arc::from("lq"),
+        priority,
+        pod_sets: vec![set].into(),
+        ..Workload::default()
+    }
+}
+
+/// The cycle alone is timed; what it decides is taken back.
+pub(super) fn preemption(criterion: &mut Criterion) {
+    let base = PodSetTopologyRequest::default();
+    let rack = Some("rack".to_owned());
+    let required = PodSetTopologyRequest { required: rack.clone(), ..base.clone() };
+    let preferred = PodSetTopologyRequest { preferred: rack, ..base };
+    let (plenty, little) = (1_000_000, i64::try_from(NODES).unwrap_or_default() * ROOM);
+    let cases = [
+        ("nodes of one rack selected", None, Some("r0"), plenty),
+        ("required on a rack", Some(required.clone()), None, plenty),
+        ("preferred on a rack", Some(preferred), None, plenty),
+        ("required on a rack, quota used up", Some(required), None, little),
+    ];
+    let mut group = criterion.benchmark_group("preemption, 1000 nodes, 200 pods, 30 resources");
+    group.sample_size(20);
+    for (name, request, rack, nominal) in cases {
+        let (mut engine, priority) = full(nominal);
+        let newcomer = newcomer(priority, request, rack);
+        let mut said = false;
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|times| {
+                let mut spent = Duration::ZERO;
+                for _ in 0..times {
+                    engine.enqueue(newcomer.clone());
+                    let start = Instant::now();
+                    let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
+                    spent += start.elapsed();
+                    let Some(Outcome::Preempting(_, victims)) = decisions.first().map(|d| &d.outcome) else {
+                        panic!("nobody has to go: {decisions:?}");
+                    };
+                    if !std::mem::replace(&mut said, true) {
+                        eprintln!("{name}: {} of {} have to go", victims.len(), priority - 1);
+                    }
+                    engine.forget(&newcomer.key);
+                    engine.take_explained(usize::MAX);
+                }
+                spent
+            });
+        });
+    }
+    group.finish();
+}
