@@ -217,26 +217,42 @@ pub fn tail(path: &Path, lines: usize) -> String {
     all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
 }
 
-/// Ports of 127.0.0.1 that nobody listens on, below the range from which the kernel picks on its own.
+/// Below the range from which the kernel picks on its own.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// Ports of 127.0.0.1 that nobody listens on. None is given twice: who was given one may listen on it again, such as a manager
+/// that is started anew.
 pub fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos()
-        ^ std::process::id();
-    let mut candidate = u16::try_from(seed % 12_000)?;
+    static GIVEN: Mutex<Option<u16>> = Mutex::new(None);
+    let width = PORTS.end - PORTS.start;
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = match *given {
+        Some(last) => last,
+        None => u16::try_from(seed()? % u32::from(width))?,
+    };
     let mut held = Vec::new();
-    for _ in 0..12_000 {
+    for _ in 0..width {
         if held.len() == count {
             break;
         }
-        candidate = (candidate + 7) % 12_000;
-        let port = 20_000 + candidate;
+        // Without a divisor in common, so that all have their turn.
+        last = (last + 7) % width;
+        let port = PORTS.start + last;
         if let Ok(listener) = std::net::TcpListener::bind(("127.0.0.1", port)) {
             held.push((port, listener));
         }
     }
+    *given = Some(last);
     if held.len() < count {
         bail!("no {count} free ports on 127.0.0.1");
     }
     Ok(held.into_iter().map(|(port, _)| port).collect())
+}
+
+/// Processes that run beside each other begin elsewhere.
+fn seed() -> Result<u32> {
+    Ok(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos()
+        ^ std::process::id())
 }
 
 /// CPU time and resident memory of a process.
@@ -269,5 +285,21 @@ impl Usage {
             resident: mebibytes("VmRSS:"),
             peak: mebibytes("VmHWM:"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::free_ports;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_port_is_given_twice() {
+        let mut seen = BTreeSet::new();
+        for _ in 0..1000 {
+            for port in free_ports(3).expect("ports") {
+                assert!(seen.insert(port), "{port} was given before");
+            }
+        }
     }
 }
