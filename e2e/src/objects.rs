@@ -5,6 +5,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const GROUP: &str = "kueue.x-k8s.io";
 
@@ -202,6 +203,20 @@ fn plain(object: &DynamicObject) -> kube::Result<Value> {
 /// The text at a JSON pointer, or "".
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The hosts in a Workload's first topology assignment, whose only level is the host; none if it has no place.
+pub fn hosts(workload: &Value) -> BTreeSet<String> {
+    let assignment = &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
+    let mut hosts = BTreeSet::new();
+    for slice in assignment["slices"].as_array().into_iter().flatten() {
+        let values = &slice["valuesPerLevel"][0];
+        hosts.extend(values["universal"].as_str().map(str::to_owned));
+        let (prefix, suffix) = (text(values, "/individual/prefix"), text(values, "/individual/suffix"));
+        let roots = values["individual"]["roots"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        hosts.extend(roots.map(|root| format!("{prefix}{root}{suffix}")));
+    }
+    hosts
 }
 
 /// The number at a JSON pointer, or 0.

@@ -7,7 +7,7 @@ use super::load::{Watch, finish};
 use super::racks;
 use super::scenario::NAMESPACE;
 use crate::manager::Manager;
-use crate::objects::{Kind, Objects, cluster_queue, local_queue, text};
+use crate::objects::{Kind, Objects, cluster_queue, hosts, local_queue};
 use crate::plane::Plane;
 use crate::process::Usage;
 use anyhow::{Result, ensure};
@@ -71,7 +71,9 @@ async fn measure(bare: &Bare, name: &str) -> Result<()> {
         usage.peak
     );
     let rack = format!("{}-", racks::rack_name(FREE));
-    for host in hosts(&bare.objects.need(Kind::WORKLOAD, NAMESPACE, name).await?) {
+    let hosts = hosts(&bare.objects.need(Kind::WORKLOAD, NAMESPACE, name).await?);
+    ensure!(!hosts.is_empty(), "admitted without a place");
+    for host in hosts {
         ensure!(host.starts_with(&rack), "placed on {host}, where pods are");
     }
     tokio::time::sleep(REST).await;
@@ -128,19 +130,4 @@ fn workload(name: &str) -> Value {
             "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
         }]},
     })
-}
-
-/// Hosts of an admitted Workload.
-fn hosts(workload: &Value) -> Vec<String> {
-    let assignment = &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
-    let mut hosts = Vec::new();
-    for slice in assignment["slices"].as_array().into_iter().flatten() {
-        let values = &slice["valuesPerLevel"][0];
-        hosts.extend(values["universal"].as_str().map(str::to_owned));
-        let individual = &values["individual"];
-        let (prefix, suffix) = (text(individual, "/prefix"), text(individual, "/suffix"));
-        let roots = individual["roots"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        hosts.extend(roots.map(|root| format!("{prefix}{root}{suffix}")));
-    }
-    hosts
 }

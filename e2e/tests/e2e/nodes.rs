@@ -9,7 +9,7 @@ use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::manager::Settings;
-use sluice_e2e::objects::{self, Kind, condition, holds, text};
+use sluice_e2e::objects::{self, Kind, condition, holds, hosts, text};
 use sluice_e2e::proxy::{Call, Fault, Proxy};
 use sluice_e2e::wait::eventually;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,21 +79,6 @@ fn bury(ground: &Ground, nodes: &BTreeSet<String>) -> Result<()> {
         ground.kubectl.run(&pods.iter().chain(&force).copied().collect::<Vec<_>>())?;
     }
     Ok(())
-}
-
-/// Hosts of a Workload of one pod set, as its assignment says.
-fn hosts(workload: &Value) -> BTreeSet<String> {
-    let assignment = &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
-    let mut all = BTreeSet::new();
-    for slice in assignment["slices"].as_array().into_iter().flatten() {
-        let values = &slice["valuesPerLevel"][0];
-        all.extend(values["universal"].as_str().map(str::to_owned));
-        let part = |name: &str| values["individual"][name].as_str().unwrap_or_default().to_owned();
-        for root in values["individual"]["roots"].as_array().into_iter().flatten() {
-            all.insert(format!("{}{}{}", part("prefix"), root.as_str().unwrap_or_default(), part("suffix")));
-        }
-    }
-    all
 }
 
 async fn stands(ground: &Ground, job: &str) -> Result<BTreeSet<String>> {
