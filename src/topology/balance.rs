@@ -23,6 +23,8 @@ struct Candidate {
     domains: Vec<usize>,
     /// Those that slices are counted in: the same, or their children.
     bearers: Vec<usize>,
+    /// What is counted without all other children; none where slices are counted in the domains themselves.
+    narrowed: Option<Counts>,
 }
 
 /// Shares of the narrowest domains, if a balanced placement is possible.
@@ -39,9 +41,8 @@ pub(super) fn run(choice: &Choice, pods: i64) -> Option<Vec<Share>> {
             if better { other } else { best }
         })?;
     let mut domains = best.bearers;
-    if bearing > level {
-        let mut counts = choice.counts.clone();
-        let narrowed = narrow(choice, &mut counts, bearing, &domains);
+    if let Some(counts) = &best.narrowed {
+        let narrowed = Choice { counts, ..*choice };
         let outer = fewest(&narrowed, level, by_evenness(&narrowed, level, &best.domains), need)?;
         domains.retain(|domain| outer.iter().any(|above| children(choice, level, *above).contains(domain)));
     }
@@ -87,22 +88,22 @@ fn candidate(
         return None;
     }
     if bearing == level {
-        return Some(Candidate { threshold, filling, domains: bearers.clone(), bearers });
+        return Some(Candidate { threshold, filling, domains: bearers.clone(), bearers, narrowed: None });
     }
     let used =
         |domain: &usize| children(choice, level, *domain).any(|child| bearers.binary_search(&child).is_ok());
     let domains: Vec<usize> = domains.into_iter().filter(used).collect();
-    let mut counts = choice.counts.clone();
-    let narrowed = narrow(choice, &mut counts, bearing, &bearers);
-    let filling = fill(&narrowed, level, &domains, need)?.domains;
-    Some(Candidate { threshold, filling, domains, bearers })
+    let counts = narrowed(choice, bearing, &bearers);
+    let filling = fill(&Choice { counts: &counts, ..*choice }, level, &domains, need)?.domains;
+    Some(Candidate { threshold, filling, domains, bearers, narrowed: Some(counts) })
 }
 
-/// The choice with no other domains of a level than these, which are in order.
-fn narrow<'a>(choice: &Choice<'a>, counts: &'a mut Counts, level: usize, domains: &[usize]) -> Choice<'a> {
+/// What is counted with no other domains of a level than these, which are in order.
+fn narrowed(choice: &Choice, level: usize, domains: &[usize]) -> Counts {
+    let mut counts = choice.counts.clone();
     let dropped = (0..choice.shape.width(level)).filter(|domain| domains.binary_search(domain).is_err());
     counts.leave_out(choice.shape, level, dropped, choice.terms, choice.has_leader);
-    Choice { shape: choice.shape, counts, terms: choice.terms, has_leader: choice.has_leader }
+    counts
 }
 
 fn count(choice: &Choice, level: usize, domain: usize) -> Count {

@@ -2,10 +2,10 @@
 //!
 //! Invariant: what is given to a domain never exceeds what was counted for it, and ties go by the values of the domains.
 
-use super::Refusal;
 use super::counts::{Count, Counts};
 use super::terms::{Mode, Terms};
 use super::tree::Shape;
+use super::{Refusal, Rules, balance};
 use std::cmp::Reverse;
 
 /// Units that a domain is given, and whether the leader goes there.
@@ -17,6 +17,7 @@ pub(super) struct Share {
 }
 
 /// A choice under way.
+#[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {
     pub(super) shape: &'a Shape,
     pub(super) counts: &'a Counts,
@@ -25,8 +26,16 @@ pub(super) struct Choice<'a> {
 }
 
 impl Choice<'_> {
+    /// Chooses the narrowest domains for so many pods: balanced where that is asked for and possible, or else by the usual
+    /// rules.
+    pub(super) fn make(&self, pods: i64, rules: Rules) -> Result<Vec<Share>, Refusal> {
+        let balanced = rules.balanced && self.terms.mode == Mode::Preferred;
+        let shares = if balanced { balance::run(self, pods) } else { None };
+        shares.map_or_else(|| self.run(pods), Ok)
+    }
+
     /// Chooses domains for so many pods and goes down to the narrowest: shares in pods.
-    pub(super) fn run(&self, pods: i64) -> Result<Vec<Share>, Refusal> {
+    fn run(&self, pods: i64) -> Result<Vec<Share>, Refusal> {
         let need = pods / self.terms.slice_size;
         let (level, chosen) = self.choose(self.terms.level, need)?;
         self.descend(level, chosen, need).ok_or(Refusal::TooFew { fit: 0, of: need })

@@ -193,7 +193,7 @@ impl<'a> Ask<'a> {
 impl Cluster {
     /// Counts what every domain could take, as far as that may have changed since the last time.
     pub(super) fn count(&self, tally: &mut Tally, tree: &Tree, shape: &Shape, ask: &Ask) {
-        let Tally { subject, counts, closed, seen, .. } = tally;
+        let Tally { subject, counts, closed, seen, chosen, .. } = tally;
         let lowest = shape.levels.len().saturating_sub(1);
         if *seen == 0 {
             counts.clear(shape);
@@ -225,6 +225,9 @@ impl Cluster {
             }
         }
         *seen = self.spots.changes();
+        if !changed.is_empty() {
+            *chosen = None;
+        }
         counts.add_up(shape, lowest, changed, &subject.terms, ask.has_leader);
     }
 
@@ -238,7 +241,11 @@ impl Cluster {
             let (mut known, mut fresh) = (tally.clone(), Tally { seen: 0, ..tally.clone() });
             self.count(&mut known, tree, &shape, &ask);
             self.count(&mut fresh, tree, &shape, &ask);
-            known.counts == fresh.counts
+            let same = known.chosen.clone().is_none_or(|chosen| {
+                fresh.chosen = None;
+                fresh.choose(&shape, chosen.pods, chosen.rules) == chosen.outcome
+            });
+            same && known.counts == fresh.counts
         })
     }
 }

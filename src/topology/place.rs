@@ -1,14 +1,14 @@
 //! Placing pod sets: one after the other, each beside those before it; nothing is decided and nothing stays.
 
-use super::choose::{Choice, Share};
+use super::choose::Share;
 use super::cluster::Cluster;
-use super::counts::{Ask, Counts, needs};
+use super::counts::{Ask, needs};
 use super::pods::{HOSTNAME, Occupancy, Path, Placement, Pods};
 use super::spots::{Footprint, Spot, SpotId, View};
 use super::tally::{Subject, Tally};
 use super::terms::Terms;
 use super::tree::{Shape, Tree};
-use super::{Refusal, Rules, balance};
+use super::{Refusal, Rules};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -217,7 +217,7 @@ impl Cluster {
             barred: party.barred,
         };
         self.count(&mut tally, tree, &shape, &ask);
-        let shares = choose(&shape, &tally.counts, &tally.subject.terms, ask.has_leader, party.count, rules);
+        let shares = tally.choose(&shape, party.count, rules);
         if kept {
             self.tallies.put(tally);
         }
@@ -239,25 +239,6 @@ impl Part {
         let domains = placement.domains.iter().map(more).filter(|(_, pods)| *pods > 0).collect();
         Placement { levels: Arc::clone(&placement.levels), domains }
     }
-}
-
-/// Balanced where that is asked for and possible, or else by the usual rules.
-fn choose(
-    shape: &Shape,
-    counts: &Counts,
-    terms: &Terms,
-    has_leader: bool,
-    pods: i64,
-    rules: Rules,
-) -> Result<Vec<Share>, Refusal> {
-    let choice = Choice { shape, counts, terms, has_leader };
-    if rules.balanced
-        && terms.mode == super::terms::Mode::Preferred
-        && let Some(shares) = balance::run(&choice, pods)
-    {
-        return Ok(shares);
-    }
-    choice.run(pods)
 }
 
 /// Shares of the narrowest domains as placements.

@@ -4,11 +4,13 @@
 //! Invariants: a tally that was brought up to date says what a count from nothing says; it belongs to one shape and is of no
 //! use to another; what is kept is bounded by the narrowest domains of all tallies together.
 
+use super::choose::{Choice, Share};
 use super::counts::{Counts, Need};
 use super::pods::Pods;
 use super::spots::View;
 use super::terms::Terms;
 use super::tree::Shape;
+use super::{Refusal, Rules};
 use std::sync::{Arc, Weak};
 
 /// Most tallies that are kept.
@@ -54,13 +56,34 @@ pub(super) struct Tally {
     pub(super) closed: Vec<bool>,
     /// The last change of a spot that is counted; 0 before the first count.
     pub(super) seen: u64,
+    /// What was chosen last on these counts.
+    pub(super) chosen: Option<Chosen>,
+}
+
+/// What was chosen for so many pods.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    pub(super) pods: i64,
+    pub(super) rules: Rules,
+    pub(super) outcome: Result<Vec<Share>, Refusal>,
 }
 
 impl Tally {
     /// One that nothing was counted for yet.
     pub(super) fn new(subject: Subject, shape: &Arc<Shape>, needs: Arc<[Need]>) -> Self {
         let (counts, closed) = (Counts::default(), Vec::new());
-        Self { subject, shape: Arc::downgrade(shape), needs, counts, closed, seen: 0 }
+        Self { subject, shape: Arc::downgrade(shape), needs, counts, closed, seen: 0, chosen: None }
+    }
+
+    /// Chooses for so many pods, unless that was done since anything changed.
+    pub(super) fn choose(&mut self, shape: &Shape, pods: i64, rules: Rules) -> Result<Vec<Share>, Refusal> {
+        let known = self.chosen.take().filter(|known| known.pods == pods && known.rules == rules);
+        let chosen = known.unwrap_or_else(|| {
+            let Self { counts, subject: Subject { terms, leader, .. }, .. } = &*self;
+            let choice = Choice { shape, counts, terms, has_leader: leader.is_some() };
+            Chosen { pods, rules, outcome: choice.make(pods, rules) }
+        });
+        self.chosen.insert(chosen).outcome.clone()
     }
 
     fn is_of(&self, shape: &Arc<Shape>) -> bool {
