@@ -322,14 +322,10 @@ impl Queues {
         self.by_name.get(queue).map(|pending| pending.counts).unwrap_or_default()
     }
 
-    /// Pending workloads of a LocalQueue by state.
-    pub fn local_counts(&self, namespace: &str, local_queue: &str) -> PendingCounts {
-        let name = (Arc::from(namespace), Arc::from(local_queue));
-        let all = self.by_name.values().filter_map(|pending| pending.local.get(&name));
-        all.fold(PendingCounts::default(), |sum, counts| PendingCounts {
-            active: sum.active + counts.active,
-            inadmissible: sum.inadmissible + counts.inadmissible,
-        })
+    /// Those of them that came by a LocalQueue.
+    pub fn local_counts(&self, queue: &str, local_queue: &ObjectKey) -> PendingCounts {
+        let name = (Arc::clone(&local_queue.namespace), Arc::clone(&local_queue.name));
+        self.by_name.get(queue).and_then(|pending| pending.local.get(&name)).copied().unwrap_or_default()
     }
 
     /// Pending workloads of a ClusterQueue in order.

@@ -97,9 +97,9 @@ impl Engine {
         self.pending.counts(cluster_queue)
     }
 
-    /// Pending workloads of a LocalQueue.
-    pub fn local_pending(&self, namespace: &str, local_queue: &str) -> PendingCounts {
-        self.pending.local_counts(namespace, local_queue)
+    /// Those of them that came by a LocalQueue.
+    pub fn local_pending(&self, cluster_queue: &str, local_queue: &ObjectKey) -> PendingCounts {
+        self.pending.local_counts(cluster_queue, local_queue)
     }
 
     /// Pending workloads of a ClusterQueue in order.

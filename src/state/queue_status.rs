@@ -131,7 +131,10 @@ impl State {
     }
 
     fn local_queue_counts(&self, key: &ObjectKey) -> Counts {
-        Counts::new(self.engine.local_pending(&key.namespace, &key.name), self.tallies.local_queue(key))
+        let target =
+            self.local_queues.get(key).and_then(|record| record.object.spec.cluster_queue.as_deref());
+        let pending = self.engine.local_pending(target.unwrap_or_default(), key);
+        Counts::new(pending, self.tallies.local_queue(key))
     }
 
     /// Whether a count comes from or goes to zero, or the queue becomes active or inactive.

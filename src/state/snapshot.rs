@@ -310,11 +310,11 @@ impl State {
             active: !stopped
                 && self.cluster_queues.contains_key(&target)
                 && self.engine.inactive_reason(&target).is_none(),
+            pending: waiting(self.engine.local_pending(&target, key), tally),
             cluster_queue: target,
             shown: self.is_shown(record),
             finished: tally.finished,
             unadmitted: tally.unadmitted.clone(),
-            pending: waiting(self.engine.local_pending(&key.namespace, &key.name), tally),
             reserving: tally.reserving,
             admitted: tally.admitted,
             reserved_usage: self.engine.local_usage(&key.namespace, &key.name),

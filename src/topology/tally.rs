@@ -1,8 +1,9 @@
 //! Counts that are kept from one placement to the next: the same pods are placed again and again, while victims are tried
 //! out and from cycle to cycle, and in between few spots change.
 //!
-//! Invariants: a tally that was brought up to date says what a count from nothing says; it belongs to one shape and is of no
-//! use to another; what is kept is bounded by the narrowest domains of all tallies together.
+//! Invariants: a tally that was brought up to date says what a count from nothing says, and what was chosen on it is what
+//! would be chosen anew; it belongs to one shape and is of no use to another; what is kept is bounded by the narrowest domains
+//! of all tallies together.
 
 use super::choose::{Choice, Share};
 use super::counts::{Counts, Need};

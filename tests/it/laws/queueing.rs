@@ -108,7 +108,8 @@ proptest! {
             let counted: usize = QUEUES.iter().map(|q| engine.pending(q).total()).sum();
             let listed: usize = QUEUES.iter().map(|q| engine.pending_in_order(q).len()).sum();
             prop_assert_eq!((pending, pending), (counted, listed));
-            prop_assert_eq!(engine.local_pending("ns", "lq").total(), pending);
+            let local: usize = QUEUES.iter().map(|q| engine.local_pending(q, &key("lq")).total()).sum();
+            prop_assert_eq!(local, pending);
         }
     }
 
