@@ -54,10 +54,6 @@ use sluice_e2e::signals;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// So many cases may fail in a run of all of them and pass when they are run again: on a machine that other work slows
-/// down, what a case does beside the manager can come too late. It is printed each time.
-const CHANCES: usize = 2;
-
 macro_rules! cases {
     ($kind:ty: $($module:ident::$name:ident),* $(,)?) => {
         [$({
@@ -149,8 +145,7 @@ async fn main() -> ExitCode {
             .for_each(|name| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    match signals::interruptible(run(wanted, if words.is_empty() { CHANCES } else { 0 }).boxed_local()).await
-    {
+    match signals::interruptible(run(wanted).boxed_local()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("{error:#}");
@@ -159,7 +154,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(wanted: impl Fn(&str) -> bool, chances: usize) -> Result<()> {
+async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
     let begun = Instant::now();
     let mut stage = Stage::default();
     let shared: Vec<_> = shared().into_iter().filter(|case| wanted(case.0)).collect();
@@ -170,16 +165,6 @@ async fn run(wanted: impl Fn(&str) -> bool, chances: usize) -> Result<()> {
     }
     let (count, seconds) = (shared.len() + alone.len(), begun.elapsed().as_secs_f64());
     println!("\n{count} cases, {} failed, {seconds:.1} s", failed.len());
-    if (1..=chances).contains(&failed.len()) {
-        println!("these are run once more, each on a control plane of its own: {}", failed.join(", "));
-        let first = std::mem::take(&mut failed);
-        for case in shared.into_iter().filter(|case| first.contains(&case.0)) {
-            failed.extend(stage.cleared().side_by_side(&[case]).await?);
-        }
-        for case in alone.into_iter().filter(|case| first.contains(&case.0)) {
-            failed.extend(stage.cleared().alone(case).await?);
-        }
-    }
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
 }

@@ -43,12 +43,6 @@ impl Stage {
         self.cluster.as_mut().context("no control plane")
     }
 
-    /// Without the plane, so that the next case gets a fresh one.
-    pub(crate) fn cleared(&mut self) -> &mut Self {
-        self.cluster = None;
-        self
-    }
-
     /// Runs cases beside each other; gives those that failed.
     pub(crate) async fn side_by_side(&mut self, cases: &[Case<Shared>]) -> Result<Vec<&'static str>> {
         let cluster: &Cluster = self.cluster().await?;
