@@ -238,14 +238,12 @@ impl Cluster {
             let current = |tree: &&Tree| tree.has_shape(&shape);
             let Some(tree) = self.trees.values().find(current) else { return true };
             let ask = Ask::of(tally, tree);
-            let (mut known, mut fresh) = (tally.clone(), Tally { seen: 0, ..tally.clone() });
+            let (mut known, mut fresh) = (tally.clone(), Tally { seen: 0, chosen: None, ..tally.clone() });
             self.count(&mut known, tree, &shape, &ask);
             self.count(&mut fresh, tree, &shape, &ask);
-            let same = known.chosen.clone().is_none_or(|chosen| {
-                fresh.chosen = None;
-                fresh.choose(&shape, chosen.pods, chosen.rules) == chosen.outcome
-            });
-            same && known.counts == fresh.counts
+            let chosen = known.chosen.as_ref();
+            chosen.is_none_or(|known| fresh.choose(&shape, known.pods, known.rules) == known.outcome)
+                && known.counts == fresh.counts
         })
     }
 }
