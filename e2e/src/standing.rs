@@ -11,6 +11,8 @@ use std::time::Duration;
 
 #[derive(Serialize, Deserialize)]
 struct State {
+    /// The folder of kubectl.
+    tools: PathBuf,
     /// In the order in which they are stopped.
     processes: Vec<Identity>,
 }
@@ -39,26 +41,26 @@ pub async fn up(options: &Options) -> Result<()> {
         && state.processes.iter().any(Identity::runs)
     {
         println!("A cluster is running already (`make down` stops it).\n");
-        say_how();
+        say_how(&state);
         return Ok(());
     }
     let mut cluster = Cluster::start(options, &folder()).await?;
     let mut processes = vec![cluster.manager()?.process().identity().clone()];
     processes.extend(cluster.plane.identities());
+    let kubectl = cluster.plane.binaries.path("kubectl");
+    let tools = kubectl.parent().context("kubectl has no folder")?.to_owned();
+    let state = State { tools, processes };
     // Written before anything is let go: what runs on is always known.
-    fs::write(state_file(), serde_json::to_string_pretty(&State { processes })?)?;
+    fs::write(state_file(), serde_json::to_string_pretty(&state)?)?;
     cluster.detach()?;
     println!("The cluster is running; `make down` stops it.\n");
-    say_how();
+    say_how(&state);
     Ok(())
 }
 
-fn say_how() {
+fn say_how(state: &State) {
     println!("    export KUBECONFIG={}", folder().join("admin.kubeconfig").display());
-    println!(
-        "    export PATH={}:$PATH    # for a kubectl of the same version",
-        paths::controlplane().join("bin").display()
-    );
+    println!("    export PATH={}:$PATH    # for a kubectl of the same version", state.tools.display());
 }
 
 /// Stops the cluster that `up` left.
