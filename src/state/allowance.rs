@@ -78,6 +78,11 @@ impl Allowance {
         self.given_until
     }
 
+    /// Whether one was given a time that is still to come.
+    pub(super) fn has_turn(&self, key: &ObjectKey, now: Timestamp) -> bool {
+        self.turns.get(key).is_some_and(|turn| *turn > now)
+    }
+
     /// How many writes are within the allowance now.
     pub(super) fn room(&self, now: Timestamp) -> usize {
         let Some(each) = self.each else { return usize::MAX };

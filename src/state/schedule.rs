@@ -165,6 +165,7 @@ impl State {
                             self.pass_again(&key, Some(&verdict.to_string()), now);
                         }
                     }
+                    Outcome::Pending(verdict) if self.is_told(&key, &verdict, now) => continue,
                     Outcome::Pending(_) | Outcome::Gated(_) => {}
                     #[cfg(feature = "moments")]
                     Outcome::Placed(assignment) if self.take_unguarded(&key, &assignment) => {}
@@ -184,6 +185,19 @@ impl State {
         for key in passing {
             self.pass_again(&key, None, now);
         }
+    }
+
+    /// Whether a Workload says already why it waits, or has a time at which it is to be told. Heads are judged again and again
+    /// while their queues are at work, and hardly ever with another verdict.
+    fn is_told(&self, key: &ObjectKey, verdict: &Verdict, now: Timestamp) -> bool {
+        let status = self.workloads.get(key).map(|record| &record.status);
+        let told = status.and_then(|status| conditions::find(status, ConditionType::QuotaReserved));
+        self.allowance.has_turn(key, now)
+            || told.is_some_and(|told| {
+                told.status == "False"
+                    && told.reason == verdict.reason.as_str()
+                    && told.message == verdict.to_string()
+            })
     }
 
     /// Takes up Workloads that wait for a reason that they were not told yet, a few at a time.
