@@ -61,13 +61,19 @@ pub(super) struct Turn {
 impl Engine {
     /// Judges one head of every ClusterQueue. Those admitted hold their quota from then on.
     pub fn cycle(&mut self, now: Timestamp) -> Vec<Decision> {
+        self.cycle_of(usize::MAX, now)
+    }
+
+    /// The same for so many heads: those of the most urgent trees, each with all of its heads, so that more may be judged.
+    /// The others wait for a later cycle as they stand. Second passes are never among them.
+    pub fn cycle_of(&mut self, heads: usize, now: Timestamp) -> Vec<Decision> {
         self.cycles += 1;
         self.expire_earmarks(now);
-        if self.pending.ready().is_empty() {
+        if heads > 0 && self.pending.ready().is_empty() {
             self.pending.wake_doubtful();
         }
         let due = self.judge_due();
-        let entries = self.nominees();
+        let entries = self.nominees(heads);
         let entries = entries.into_iter().map(|entry| self.park_if_short(entry)).collect();
         let mut lineup = Lineup::new(entries, &self.settings, &self.tree);
         let mut turn = Turn { now, ..Turn::default() };
@@ -83,32 +89,6 @@ impl Engine {
         }
         self.confirm_places(turn.placed);
         decisions
-    }
-
-    /// Heads to be judged, judged against the plan as it stands, and the blocked heads with claims beside them.
-    fn nominees(&mut self) -> Vec<Entry> {
-        let ready: Vec<Arc<str>> = self.pending.ready().iter().cloned().collect();
-        let root = |queue: &Arc<str>| self.queues.get(queue).map(|queue| self.tree.root(queue.node));
-        let trees: BTreeSet<NodeId> = ready.iter().filter_map(root).collect();
-        let blocked = self.pending.claimants().filter(|queue| !self.pending.ready().contains(*queue));
-        let near = blocked.filter(|queue| root(queue).is_some_and(|root| trees.contains(&root)));
-        let claims: Vec<Entry> = near.filter_map(|queue| self.claiming(queue)).collect();
-        let mut entries: Vec<Entry> = ready.iter().filter_map(|queue| self.nominate(queue)).collect();
-        entries.extend(claims);
-        entries
-    }
-
-    fn claiming(&self, queue: &Arc<str>) -> Option<Entry> {
-        let head = self.pending.claimant(queue)?;
-        let claim = head.claim?.clone();
-        Some(Entry {
-            queue: Arc::clone(queue),
-            class: head.class,
-            workload: Arc::clone(head.workload),
-            borrows: claim.borrows,
-            usage: claim.usage.clone(),
-            found: Found::Claims(claim),
-        })
     }
 
     /// Parks the class of a head that does not fit, before anything of this cycle is charged: what is charged later may be

@@ -302,7 +302,12 @@ impl Engine {
 
     /// Whether a cycle would judge anybody.
     pub fn has_work(&self) -> bool {
-        self.pending.has_work() || !self.due.is_empty()
+        self.pending.has_work() || self.has_due()
+    }
+
+    /// Whether second passes are to be judged.
+    pub fn has_due(&self) -> bool {
+        !self.due.is_empty()
     }
 }
 

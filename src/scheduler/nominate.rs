@@ -11,13 +11,18 @@ use super::topology;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{Claim, ClassId, Cursor, OrderKey, PodSet, Verdict, Waits, Workload};
-use crate::quota::{Layer, Usage};
+use crate::quota::{Layer, NodeId, Usage};
 use crate::topology::Cluster;
-use std::collections::BTreeMap;
+use jiff::Timestamp;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Flavors by name.
 pub(super) type Flavors = BTreeMap<Arc<str>, Flavor>;
+
+/// Place of a head among those of all queues: the more important first, then the older.
+type Place = (Reverse<i64>, Timestamp);
 
 /// A head of this cycle after nomination.
 #[derive(Debug)]
@@ -78,8 +83,60 @@ impl Entry {
 }
 
 impl Engine {
+    /// Heads to be judged, judged against the plan as it stands, and the blocked heads with claims beside them.
+    pub(super) fn nominees(&mut self, heads: usize) -> Vec<Entry> {
+        let ready = if heads < self.pending.ready().len() {
+            self.most_urgent(heads)
+        } else {
+            self.pending.ready().iter().cloned().collect()
+        };
+        let root = |queue: &Arc<str>| self.queues.get(queue).map(|queue| self.tree.root(queue.node));
+        let trees: BTreeSet<NodeId> = ready.iter().filter_map(root).collect();
+        let blocked = self.pending.claimants().filter(|queue| !self.pending.ready().contains(*queue));
+        let near = blocked.filter(|queue| root(queue).is_some_and(|root| trees.contains(&root)));
+        let claims: Vec<Entry> = near.filter_map(|queue| self.claiming(queue)).collect();
+        let mut entries: Vec<Entry> = ready.iter().filter_map(|queue| self.nominate(queue)).collect();
+        entries.extend(claims);
+        entries
+    }
+
+    /// Queues of the trees whose best heads come first by priority and time, until so many are found.
+    fn most_urgent(&self, heads: usize) -> Vec<Arc<str>> {
+        let mut trees: BTreeMap<NodeId, (Place, Vec<Arc<str>>)> = BTreeMap::new();
+        for name in self.pending.ready() {
+            let Some(head) = self.pending.head(name) else { continue };
+            let place = (Reverse(head.workload.priority), head.workload.queued_since);
+            let root = self.queues.get(name).map(|queue| self.tree.root(queue.node)).unwrap_or_default();
+            let (best, queues) = trees.entry(root).or_insert_with(|| (place, Vec::new()));
+            *best = place.min(*best);
+            queues.push(Arc::clone(name));
+        }
+        let mut trees: Vec<(Place, Vec<Arc<str>>)> = trees.into_values().collect();
+        trees.sort_by_key(|(best, _)| *best);
+        let mut taken = 0;
+        let first = trees.into_iter().take_while(|(_, queues)| {
+            let before = taken;
+            taken += queues.len();
+            before < heads
+        });
+        first.flat_map(|(_, queues)| queues).collect()
+    }
+
+    fn claiming(&self, queue: &Arc<str>) -> Option<Entry> {
+        let head = self.pending.claimant(queue)?;
+        let claim = head.claim?.clone();
+        Some(Entry {
+            queue: Arc::clone(queue),
+            class: head.class,
+            workload: Arc::clone(head.workload),
+            borrows: claim.borrows,
+            usage: claim.usage.clone(),
+            found: Found::Claims(claim),
+        })
+    }
+
     /// Judges the head of a queue.
-    pub(super) fn nominate(&mut self, name: &Arc<str>) -> Option<Entry> {
+    fn nominate(&mut self, name: &Arc<str>) -> Option<Entry> {
         let head = self.pending.head(name)?;
         let (class, workload, cursor) = (head.class, Arc::clone(head.workload), head.cursor.cloned());
         let queue = self.queues.get(name)?;

@@ -54,12 +54,14 @@ impl State {
             self.publish(now);
             return;
         }
-        self.run_cycles(&mut items, now);
+        let more = self.run_cycles(&mut items, now);
         self.explain(&mut items, now);
         for item in &items {
             self.step(item, now);
         }
         self.take_turns(now);
+        // Where the line is still too long, writes are under way whose ends bring the next cycles.
+        self.cycles_due = (more && self.decisions_wanted() > 0).then_some(now);
         // A step may have undone a decision: what it left dirty is taken up with the next delta or at once.
         if !self.dirty.is_empty() {
             self.timers.wake_all(std::mem::take(&mut self.dirty), now);
@@ -132,59 +134,73 @@ impl State {
         })
     }
 
-    /// Runs cycles back to back until nobody can be judged, so many at a time. Writes are not waited for.
-    fn run_cycles(&mut self, items: &mut BTreeSet<Item>, now: Timestamp) {
+    /// Runs cycles back to back until nobody can be judged, so many at a time and not much further than what is decided can
+    /// be written: quota would be held for nothing, and later decisions know more. Answers whether there is more to judge.
+    fn run_cycles(&mut self, items: &mut BTreeSet<Item>, now: Timestamp) -> bool {
         if self.engine.next_expiry().is_some_and(|time| time <= now) {
             self.engine.expire_earmarks(now);
         }
         let mut passing = self.hand_over_passes(now);
         self.hold_admissions();
-        let mut left = CYCLES;
-        self.cycles_due = None;
-        while self.engine.has_work() {
-            if left == 0 {
-                self.cycles_due = Some(now);
-                break;
-            }
+        let (mut left, mut wanted) = (CYCLES, self.decisions_wanted());
+        let mut fruitless = false;
+        while left > 0 && !fruitless && (self.engine.has_due() || (wanted > 0 && self.engine.has_work())) {
+            let decisions = self.engine.cycle_of(wanted, now);
             left = left.saturating_sub(1);
-            let decisions = self.engine.cycle(now);
-            if decisions.is_empty() {
-                break;
-            }
-            let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
-            self.effects.push(Effect::Observe(Observation::Attempt { admitted }));
-            for Decision { key, uid, outcome } in decisions {
-                let again = passing.remove(&key);
-                match outcome {
-                    Outcome::Admitted(assignment) => {
-                        self.assumed.insert(key.clone(), Assumed { uid, assignment });
-                    }
-                    Outcome::Preempting(verdict, victims) => {
-                        items.extend(victims.into_iter().map(|victim| Item::Workload(victim.key)));
-                        if again {
-                            self.pass_again(&key, Some(&verdict.to_string()), now);
-                        }
-                    }
-                    Outcome::Pending(verdict) if self.is_told(&key, &verdict, now) => continue,
-                    Outcome::Pending(_) | Outcome::Gated(_) => {}
-                    #[cfg(feature = "moments")]
-                    Outcome::Placed(assignment) if self.take_unguarded(&key, &assignment) => {}
-                    Outcome::Placed(assignment) => self.take_found(&key, &uid, Found::Places(assignment)),
-                    Outcome::NodesFailed(why) => self.take_found(&key, &uid, Found::NoNodes(why)),
-                    Outcome::Unplaced(why) => {
-                        self.pass_again(&key, Some(&why.to_string()), now);
-                        continue;
-                    }
-                    Outcome::Skipped(_) => continue,
-                }
-                items.insert(Item::Workload(key));
-            }
+            fruitless = decisions.is_empty();
+            wanted = wanted.saturating_sub(self.follow(decisions, &mut passing, items, now));
             self.hold_admissions();
         }
         // They could not be judged as they stand in the scheduler now.
         for key in passing {
             self.pass_again(&key, None, now);
         }
+        !fruitless && self.engine.has_work()
+    }
+
+    /// Takes up what a cycle decided. Answers with how many Workloads it admits and evicts.
+    fn follow(
+        &mut self,
+        decisions: Vec<Decision>,
+        passing: &mut BTreeSet<ObjectKey>,
+        items: &mut BTreeSet<Item>,
+        now: Timestamp,
+    ) -> usize {
+        if decisions.is_empty() {
+            return 0;
+        }
+        let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
+        self.effects.push(Effect::Observe(Observation::Attempt { admitted }));
+        let mut moves: usize = 0;
+        for Decision { key, uid, outcome } in decisions {
+            let again = passing.remove(&key);
+            match outcome {
+                Outcome::Admitted(assignment) => {
+                    moves = moves.saturating_add(1);
+                    self.assumed.insert(key.clone(), Assumed { uid, assignment });
+                }
+                Outcome::Preempting(verdict, victims) => {
+                    moves = moves.saturating_add(victims.len());
+                    items.extend(victims.into_iter().map(|victim| Item::Workload(victim.key)));
+                    if again {
+                        self.pass_again(&key, Some(&verdict.to_string()), now);
+                    }
+                }
+                Outcome::Pending(verdict) if self.is_told(&key, &verdict, now) => continue,
+                Outcome::Pending(_) | Outcome::Gated(_) => {}
+                #[cfg(feature = "moments")]
+                Outcome::Placed(assignment) if self.take_unguarded(&key, &assignment) => {}
+                Outcome::Placed(assignment) => self.take_found(&key, &uid, Found::Places(assignment)),
+                Outcome::NodesFailed(why) => self.take_found(&key, &uid, Found::NoNodes(why)),
+                Outcome::Unplaced(why) => {
+                    self.pass_again(&key, Some(&why.to_string()), now);
+                    continue;
+                }
+                Outcome::Skipped(_) => continue,
+            }
+            items.insert(Item::Workload(key));
+        }
+        moves
     }
 
     /// Whether a Workload says already why it waits, or has a time at which it is to be told. Heads are judged again and again

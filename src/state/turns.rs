@@ -74,6 +74,12 @@ impl Turns {
         self.line.range(first..).next().map(|(_, key)| key)
     }
 
+    /// How many stand in line to move, counted up to a limit.
+    fn moves(&self, limit: usize) -> usize {
+        let last = Rank { sort: Sort::Ends, priority: Reverse(i64::MAX), number: 0 };
+        self.line.range(..last).take(limit).count()
+    }
+
     fn remove(&mut self, key: &ObjectKey) {
         if let Some(rank) = self.places.remove(key) {
             self.line.remove(&rank);
@@ -123,6 +129,13 @@ impl State {
         id.and_then(|id| self.jobs.get(id)).is_some_and(|job| job.status.finished.is_some())
     }
 
+    /// How many decisions there would be writes for: as many as may be under way at a time, once half of them are.
+    pub(super) fn decisions_wanted(&self) -> usize {
+        let Some(limit) = self.settings.status_writes_at_once else { return usize::MAX };
+        let line = self.turns.moves(limit);
+        if line > limit / 2 { 0 } else { limit.saturating_sub(line) }
+    }
+
     /// Takes the next steps of Workloads as long as there is room for their writes. One explanation may be under way
     /// besides: however much there is to write, those who wait are told why in the end.
     pub(super) fn take_turns(&mut self, now: Timestamp) {
@@ -165,6 +178,7 @@ mod tests {
         turns.push(&key("a"), Sort::Moves, 0);
         turns.push(&key("told"), Sort::Moves, 0);
         turns.push(&key("last"), Sort::Waits, 9);
+        assert_eq!((turns.moves(9), turns.moves(2)), (4, 2));
         assert_eq!(turns.waiting(), Some(&key("last")));
         turns.remove(&key("last"));
         let order: Vec<_> = std::iter::from_fn(|| turns.pop()).map(|key| key.name.to_string()).collect();

@@ -83,6 +83,8 @@ pub(super) struct Cluster {
     pub(super) held: BTreeMap<String, (usize, Amounts)>,
     pub(super) now: Timestamp,
     settings: EngineSettings,
+    /// Number of cycles so far.
+    pub(super) cycles: usize,
 }
 
 pub(super) fn queue_at(name: &str) -> usize {
@@ -204,6 +206,7 @@ impl Cluster {
             held: BTreeMap::new(),
             now: Timestamp::from_second(1_000_000).unwrap(),
             settings,
+            cycles: 0,
         }
     }
 

@@ -51,6 +51,23 @@ fn two_siblings_that_fit_alone_but_not_together_get_one_place() {
 }
 
 #[test]
+fn a_cycle_of_few_heads_takes_whole_trees_the_most_urgent_first() {
+    let mut engine = engine();
+    for (name, cohort) in [("a", None), ("b", Some("two")), ("c", Some("two")), ("d", None)] {
+        engine.set_cluster_queue(name, Some(queue(cohort, one("red", "cpu", limits(9, None, None)))));
+    }
+    for (second, (at, priority)) in (0..).zip([("a", 0), ("b", 0), ("c", 5), ("d", 0)]) {
+        let pods = vec![pods("main", 1, &[("cpu", 1)])];
+        engine.enqueue(workload(&format!("in-{at}"), at, priority, second, pods));
+    }
+    let mut next = |heads| admitted(&engine.cycle_of(heads, Timestamp::UNIX_EPOCH));
+    assert_eq!(next(0), [""; 0]);
+    assert_eq!(next(1), ["in-c", "in-b"], "the more important brings its tree with it");
+    assert_eq!(next(1), ["in-a"], "then the older");
+    assert_eq!(next(usize::MAX), ["in-d"]);
+}
+
+#[test]
 fn what_can_never_fit_says_where_and_why() {
     let mut engine = engine();
     engine
