@@ -1,7 +1,7 @@
 //! The API server's audit log: who wrote what.
 
 use crate::objects::text;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -74,6 +74,7 @@ impl Audit {
     /// What has been answered since this place; moves on to the end.
     pub fn read(&mut self) -> Result<Vec<Request>> {
         let mut file = File::open(&self.path)?;
+        ensure!(file.metadata()?.len() >= self.position, "{} was begun anew", self.path.display());
         file.seek(SeekFrom::Start(self.position))?;
         let mut reader = BufReader::new(file);
         let mut found = Vec::new();

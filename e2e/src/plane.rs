@@ -228,6 +228,8 @@ impl Plane {
             "--enable-aggregator-routing=true".into(),
             format!("--audit-policy-file={policy}"),
             format!("--audit-log-path={audit}"),
+            // MB: it is read as one file, which is not to be begun anew meanwhile.
+            "--audit-log-maxsize=8192".into(),
             "--profiling=false".into(),
         ];
         if extent == Extent::Api {

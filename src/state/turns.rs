@@ -13,7 +13,7 @@ use crate::api::reason::ConditionType;
 use crate::lifecycle::conditions;
 use jiff::Timestamp;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write is for, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +42,8 @@ pub(super) struct Turns {
     next: u64,
     line: BTreeMap<Rank, ObjectKey>,
     places: BTreeMap<ObjectKey, Rank>,
+    /// Those of them of whom the scheduler has decided that they are admitted or evicted.
+    decided: BTreeSet<ObjectKey>,
 }
 
 impl Turns {
@@ -65,6 +67,7 @@ impl Turns {
     fn pop(&mut self) -> Option<ObjectKey> {
         let (_, key) = self.line.pop_first()?;
         self.places.remove(&key);
+        self.decided.remove(&key);
         Some(key)
     }
 
@@ -74,15 +77,10 @@ impl Turns {
         self.line.range(first..).next().map(|(_, key)| key)
     }
 
-    /// How many stand in line to move, counted up to a limit.
-    fn moves(&self, limit: usize) -> usize {
-        let last = Rank { sort: Sort::Ends, priority: Reverse(i64::MAX), number: 0 };
-        self.line.range(..last).take(limit).count()
-    }
-
     fn remove(&mut self, key: &ObjectKey) {
         if let Some(rank) = self.places.remove(key) {
             self.line.remove(&rank);
+            self.decided.remove(key);
         }
     }
 
@@ -95,6 +93,7 @@ impl Turns {
     pub(super) fn clear(&mut self) {
         self.line.clear();
         self.places.clear();
+        self.decided.clear();
     }
 }
 
@@ -102,8 +101,14 @@ impl State {
     /// Lines a Workload up for its next write.
     pub(super) fn line_up(&mut self, key: &ObjectKey) {
         let own = || self.workloads.get(key).map_or(0, |record| i64::from(record.priority));
+        let preemption = self.engine.preemption_of(key);
+        if preemption.is_some() || self.assumed.contains_key(key) {
+            self.turns.decided.insert(key.clone());
+        } else {
+            self.turns.decided.remove(key);
+        }
         // A victim goes for the sake of another.
-        let preemptor = self.engine.preemption_of(key).and_then(|found| {
+        let preemptor = preemption.and_then(|found| {
             let record = self.workloads.get(&found.preemptor)?;
             Some(i64::from(record.priority))
         });
@@ -132,7 +137,7 @@ impl State {
     /// How many decisions there would be writes for: as many as may be under way at a time, once half of them are.
     pub(super) fn decisions_wanted(&self) -> usize {
         let Some(limit) = self.settings.status_writes_at_once else { return usize::MAX };
-        let line = self.turns.moves(limit);
+        let line = self.turns.decided.len();
         if line > limit / 2 { 0 } else { limit.saturating_sub(line) }
     }
 
@@ -178,7 +183,6 @@ mod tests {
         turns.push(&key("a"), Sort::Moves, 0);
         turns.push(&key("told"), Sort::Moves, 0);
         turns.push(&key("last"), Sort::Waits, 9);
-        assert_eq!((turns.moves(9), turns.moves(2)), (4, 2));
         assert_eq!(turns.waiting(), Some(&key("last")));
         turns.remove(&key("last"));
         let order: Vec<_> = std::iter::from_fn(|| turns.pop()).map(|key| key.name.to_string()).collect();

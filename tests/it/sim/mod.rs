@@ -1,5 +1,6 @@
 //! Seeded simulation of the core against a double of the API server. A failing seed is printed and replays.
 
+mod ahead;
 mod bad_topology;
 mod echoes;
 mod late_answers;

@@ -1,0 +1,120 @@
+//! More to write than can be written: decisions are taken not much further ahead than that.
+
+use super::laws::held;
+use super::world::World;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sluice::state::{Delta, Effect, Kind, Settings, State, Write, WriteResult};
+use std::collections::VecDeque;
+
+/// Writes at a time.
+const AT_ONCE: usize = 2;
+const QUOTA: i64 = 50;
+const PRIORITY: i32 = 9;
+
+/// A leading core, a server that answers one write after the other, and what was not answered yet.
+struct Rush {
+    world: World,
+    state: State,
+    open: VecDeque<Write>,
+    now: Timestamp,
+}
+
+impl Rush {
+    fn start() -> Self {
+        let settings = Settings { status_writes_at_once: Some(AT_ONCE), ..Settings::default() };
+        let mut world = World::new(1, &settings);
+        world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
+        world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
+        let flavor = json!({"name": "f", "resources": [{"name": "cpu", "nominalQuota": QUOTA}]});
+        let groups = json!([{"coveredResources": ["cpu"], "flavors": [flavor]}]);
+        let spec = json!({"namespaceSelector": {}, "resourceGroups": groups});
+        world.create(Kind::ClusterQueue, json!({"metadata": {"name": "a"}, "spec": spec}));
+        let spec = json!({"clusterQueue": "a"});
+        world.create(Kind::LocalQueue, json!({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec}));
+        let mut rush = Self { state: State::new(settings), open: VecDeque::new(), now: world.now, world };
+        rush.world.server.watch.clear();
+        let all = rush.world.server.list();
+        rush.feed(all);
+        rush.feed([Delta::Leading(true)]);
+        rush
+    }
+
+    fn feed(&mut self, deltas: impl IntoIterator<Item = Delta>) {
+        for delta in deltas {
+            self.now += SignedDuration::from_millis(1);
+            for effect in self.state.apply(delta, self.now) {
+                if let Effect::Write(write) = effect {
+                    self.open.push_back(write);
+                }
+            }
+        }
+        let under_way = self.open.iter().filter(|write| is_status_of_workload(write)).count();
+        // One that explains may be under way besides.
+        assert!(under_way <= AT_ONCE + 1, "{under_way} writes are under way");
+    }
+
+    fn submit(&mut self, name: &str, cpu: i64, priority: i32) {
+        let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}});
+        let sets = json!([{"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}]);
+        let spec = json!({"queueName": "a", "active": true, "priority": priority, "podSets": sets});
+        let object = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec});
+        self.world.server.create(Kind::Workload, object, self.now).expect("a new name");
+        self.watch();
+    }
+
+    fn watch(&mut self) {
+        let seen: Vec<Delta> = self.world.server.watch.drain(..).collect();
+        self.feed(seen);
+    }
+
+    /// The server answers the oldest write.
+    fn answer(&mut self) -> Option<String> {
+        let write = self.open.pop_front()?;
+        let (id, kind, key) = (write.id, write.kind, write.key.clone());
+        let admits = is_status_of_workload(&write) && write.body.pointer("/status/admission").is_some();
+        let outcome = self.world.server.write(write, self.now);
+        self.feed([Delta::Written(WriteResult { id, kind, key: key.clone(), outcome })]);
+        self.watch();
+        admits.then(|| key.name.to_string())
+    }
+
+    /// Quota that is given, written or not.
+    fn given(&mut self) -> i64 {
+        self.now += SignedDuration::from_secs(1);
+        self.feed([Delta::Tick]);
+        let snapshot = self.state.snapshot();
+        let cells = &snapshot.queues.cluster_queues["a"].cells;
+        cells.values().map(|cell| i64::try_from(cell.usage.wide() / 1000).unwrap()).sum()
+    }
+}
+
+fn is_status_of_workload(write: &Write) -> bool {
+    write.kind == Kind::Workload && write.subresource == Some("status")
+}
+
+#[test]
+fn quota_is_not_given_long_before_it_can_be_written() {
+    let mut rush = Rush::start();
+    for n in 0..QUOTA {
+        rush.submit(&format!("w{n:02}"), 1, 0);
+    }
+    // Those that are being written, and as many in line.
+    let most = i64::try_from(2 * AT_ONCE).unwrap();
+    let mut written = 0;
+    while written < 10 {
+        let ahead = rush.given() - held(&rush.world);
+        assert!((1..=most).contains(&ahead), "{ahead} are given quota and not written");
+        written += usize::from(rush.answer().is_some());
+    }
+    // Had all of them been given quota, there would be none left, and somebody would have to go.
+    rush.submit("urgent", QUOTA - 10 - most, PRIORITY);
+    let next: Vec<String> = (0..8 * AT_ONCE).filter_map(|_| rush.answer()).take(1 + 2 * AT_ONCE).collect();
+    assert!(next.iter().any(|name| name == "urgent"), "{next:?}");
+    while !rush.open.is_empty() {
+        rush.answer();
+    }
+    assert_eq!(held(&rush.world), QUOTA, "in the end all of it is given");
+    let evicted = |w: &&Value| super::world::condition(w, "Evicted").is_some();
+    assert_eq!(rush.world.server.all(Kind::Workload).filter(evicted).count(), 0);
+}
