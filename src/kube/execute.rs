@@ -1,9 +1,10 @@
 //! The effect executor: writes what the core decided.
 //!
-//! Invariants: one call per object at a time, but for one that overtakes; nothing is sent while this replica may not act (checked right before
-//! each call); nothing is sent twice, the core decides again on what is fed back; background writes share one budget,
-//! oldest first, fewer while much else is under way, and only the latest of an object is sent: one that a newer replaced gets no answer. Before a conflict
-//! is told, the newest object is.
+//! Invariants: one call per object at a time, but for one that overtakes; nothing is sent while this replica may not act
+//! (checked right before each call), and what is not sent is answered as unavailable; nothing is sent twice, the core
+//! decides again on what is fed back; background writes share one budget, oldest first, fewer while much else is under way,
+//! and only the latest of an object is sent: one that a newer replaced gets no answer. Before a conflict is told, the newest
+//! object is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,11 +97,10 @@ impl Executor {
 
     async fn perform(self: Arc<Self>, task: Task) -> Target {
         let target = task.target();
-        if !self.fence.open() {
-            return target;
-        }
         let deltas = match task {
-            Task::Write(write) => self.write(write).await,
+            Task::Write(write) if self.fence.open() => self.write(write).await,
+            // A lease that is renewed late opens the fence again: without an answer the core would wait for one for ever.
+            Task::Write(write) => vec![unsent(write)],
             Task::Refetch { kind, key } => self.fetch(kind, &key).await.ok().into_iter().collect(),
         };
         for delta in deltas {
@@ -163,6 +163,12 @@ impl Executor {
             }
         }
     }
+}
+
+fn unsent(write: Write) -> Delta {
+    let message = "this replica may not act at present".to_owned();
+    let Write { id, kind, key, .. } = write;
+    Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Unavailable { message } })
 }
 
 fn outcome(answer: Result<Object, CallError>) -> WriteOutcome {

@@ -10,7 +10,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+
+/// Documents that are not worth a reader of their own.
+const MANY: usize = 256;
 
 /// Where a document begins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -91,9 +96,11 @@ impl Manifests {
     /// Reads the documents of a file; objects without a namespace go to the given one.
     pub fn read(&mut self, file: &str, text: &str, namespace: &str) {
         let file: Arc<str> = Arc::from(file);
-        for (line, document) in documents(text) {
+        let documents = documents(text);
+        let objects = parse_all(&documents);
+        for ((line, document), object) in documents.into_iter().zip(objects) {
             let place = Place { file: Arc::clone(&file), line };
-            match parse(document) {
+            match object {
                 Ok(Value::Null) => {}
                 Ok(object) => self.take(&place, &(Arc::from(document), String::new()), object, namespace),
                 Err((within, reason)) => {
@@ -212,8 +219,22 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// One document; an error with the number of lines before it.
-fn parse(document: &str) -> Result<Value, (usize, String)> {
+/// An object, or why there is none, with the number of lines before that.
+type Parsed = Result<Value, (usize, String)>;
+
+/// All documents in their order; many are read side by side.
+fn parse_all(documents: &[(usize, &str)]) -> Vec<Parsed> {
+    let parse = |documents: &[(usize, &str)]| documents.iter().map(|(_, text)| parse(text)).collect();
+    let readers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let each = documents.len().div_ceil(readers).max(MANY);
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = documents.chunks(each).map(|part| scope.spawn(move || parse(part))).collect();
+        let joined = parts.into_iter().map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        joined.collect::<Vec<Vec<Parsed>>>().into_iter().flatten().collect()
+    })
+}
+
+fn parse(document: &str) -> Parsed {
     if document.trim_start().starts_with('{') {
         match serde_json::from_str(document) {
             Ok(value) => return Ok(value),
@@ -244,5 +265,19 @@ mod tests {
             documents(text).into_iter().map(|(line, text)| (line, text.trim().to_owned())).collect();
         let want = [(4, "kind: A"), (8, "kind: B\nname: |\n  ---"), (12, "kind: C")];
         assert_eq!(found, want.map(|(line, text)| (line, text.to_owned())));
+    }
+
+    #[test]
+    fn many_documents_keep_their_order_and_their_lines() {
+        let total = 3 * MANY;
+        let text = |n| if n == MANY { "a: [\n---\n".to_owned() } else { format!("n: {n}\n---\n") };
+        let text: String = (0..total).map(text).collect();
+        let documents = documents(&text);
+        let parsed = parse_all(&documents);
+        assert_eq!((documents.len(), parsed.len()), (total, total));
+        for (n, (found, (line, _))) in parsed.into_iter().zip(documents).enumerate() {
+            assert_eq!(found.ok(), (n != MANY).then(|| json!({"n": n})), "document {n}");
+            assert_eq!(line, 2 * n + 1);
+        }
     }
 }

@@ -76,6 +76,7 @@ impl Simulation {
     pub fn new(options: Options) -> Result<Self, String> {
         let core = Settings {
             queue_status_interval: UNWATCHED,
+            picture_interval: UNWATCHED,
             told_per_second: None,
             audit_interval: SignedDuration::MAX,
             ..options.core

@@ -41,6 +41,8 @@ pub struct Settings {
     pub status_writes_at_once: Option<usize>,
     /// Least time between two status writes of one queue.
     pub queue_status_interval: SignedDuration,
+    /// Least time between two pictures of the queues for metrics and other readers.
+    pub picture_interval: SignedDuration,
     /// Least time between two comparisons of the ledger with all objects.
     pub audit_interval: SignedDuration,
     /// Where second passes halt, in test builds.
@@ -64,6 +66,7 @@ impl Default for Settings {
             told_per_second: Some(30),
             status_writes_at_once: None,
             queue_status_interval: SignedDuration::from_secs(1),
+            picture_interval: SignedDuration::from_millis(250),
             audit_interval: SignedDuration::from_secs(60),
             moments: Moments::default(),
         }

@@ -17,9 +17,7 @@ use rpds::RedBlackTreeMapSync;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Least time between two renewals of the tables of queues.
-const RENEWAL: SignedDuration = SignedDuration::from_millis(250);
-/// What each queue adds to it, once there are hundreds.
+/// Least time between two pictures for each queue in them, once there are hundreds.
 const RENEWAL_EACH: SignedDuration = SignedDuration::from_millis(1);
 /// Stands for the queue of an object whose queue is known to its own controller alone.
 const QUEUED: &str = "external";
@@ -203,7 +201,10 @@ impl State {
         }
         // Many queues are renewed less often: the work for each second stays the same.
         let number = self.cluster_queues.len().saturating_add(self.local_queues.len());
-        let pause = RENEWAL.max(RENEWAL_EACH.saturating_mul(i32::try_from(number).unwrap_or(i32::MAX)));
+        let pause = self
+            .settings
+            .picture_interval
+            .max(RENEWAL_EACH.saturating_mul(i32::try_from(number).unwrap_or(i32::MAX)));
         let due = self.published.renewed.is_none_or(|t| now.duration_since(t) >= pause);
         if synced && due {
             self.published.renewed = Some(now);

@@ -183,7 +183,11 @@ async fn outcomes_by_status() {
 #[tokio::test]
 async fn nothing_leaves_while_the_fence_is_shut() {
     let (told, seen) = execute(|_, _| (200, json!({})), vec![write(1, Verb::Apply, None)], false).await;
-    assert!(told.is_empty() && seen.is_empty());
+    assert!(seen.is_empty());
+    assert!(
+        matches!(outcome(&told[0]), WriteOutcome::Unavailable { .. }),
+        "it is tried again later: {told:?}"
+    );
 }
 
 #[tokio::test]
