@@ -46,6 +46,7 @@ impl Queues {
             self.open.insert(Arc::clone(&name));
         } else {
             self.open.remove(&name);
+            self.drop_if_unused(&name);
         }
         self.refresh(&name);
     }
@@ -108,11 +109,16 @@ impl Queues {
         if let Some(parked) = pending.remove(&place) {
             self.waits.remove(queue, place.class, &parked.waits);
         }
-        if pending.is_empty() && !self.open.contains(queue) {
-            self.by_name.remove(queue);
-        }
+        self.drop_if_unused(queue);
         self.refresh(queue);
         Some(())
+    }
+
+    /// Forgets a closed queue that nobody waits in.
+    fn drop_if_unused(&mut self, queue: &Arc<str>) {
+        if !self.open.contains(queue) && self.by_name.get(queue).is_some_and(Pending::is_empty) {
+            self.by_name.remove(queue);
+        }
     }
 
     /// Parks a class with the verdict of its head, and with it those that differ only in their LocalQueue.

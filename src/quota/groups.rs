@@ -1,9 +1,7 @@
 //! Quotas as configured: groups of resources, their flavors in order, and limits per flavor and resource.
 
 use super::FlavorResource;
-use crate::api::v1beta2 as api;
-use crate::resources::{Amount, Quantity, QuantityError, amount};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use crate::resources::Amount;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -42,32 +40,6 @@ impl ResourceGroup {
         let covered = flavors.first().map(|f| f.limits.keys().cloned().collect()).unwrap_or_default();
         Self { covered, flavors }
     }
-
-    /// The groups as an object spells them. An object whose quantities cannot be read is refused as a whole.
-    pub fn from_api(groups: &[api::ResourceGroup]) -> Result<Vec<Self>, QuantityError> {
-        let group = |group: &api::ResourceGroup| {
-            let flavors: Result<Vec<FlavorQuotas>, QuantityError> =
-                group.flavors.iter().map(flavor).collect();
-            let covered = group.covered_resources.iter().map(|name| Arc::from(name.as_str())).collect();
-            Ok(Self { covered, flavors: flavors? })
-        };
-        groups.iter().map(group).collect()
-    }
-}
-
-fn flavor(flavor: &api::FlavorQuotas) -> Result<FlavorQuotas, QuantityError> {
-    let limits = |quota: &api::ResourceQuota| {
-        let read = |text: &Text| Quantity::parse(&text.0).map(|quantity| amount(&quota.name, &quantity));
-        let limits = Limits {
-            nominal: read(&quota.nominal_quota)?,
-            borrowing: quota.borrowing_limit.as_ref().map(read).transpose()?,
-            lending: quota.lending_limit.as_ref().map(read).transpose()?,
-        };
-        Ok((Arc::from(quota.name.as_str()), limits))
-    };
-    let limits: Result<BTreeMap<Arc<str>, Limits>, QuantityError> =
-        flavor.resources.iter().map(limits).collect();
-    Ok(FlavorQuotas { name: Arc::from(flavor.name.as_str()), limits: limits? })
 }
 
 /// All limits of a node by flavor and resource.

@@ -8,6 +8,7 @@
     reason = "a test that finds something amiss fails"
 )]
 
+mod alike;
 mod churn;
 mod cluster;
 mod conservation;

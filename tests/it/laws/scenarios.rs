@@ -69,18 +69,37 @@ fn a_cycle_of_few_heads_takes_whole_trees_the_most_urgent_first() {
 
 #[test]
 fn what_can_never_fit_says_where_and_why() {
+    // Of equal limits the lowest is named.
+    for above in [9000, 500] {
+        let mut engine = engine();
+        let own = one("red", "cpu", limits(1000, Some(500), None));
+        engine.set_cluster_queue("q", Some(queue(Some("root"), own)));
+        engine.set_cohort("root", Some(cohort(None, one("red", "cpu", limits(above, None, None)))));
+        engine.enqueue(cpu("w", "q", 0, 2000));
+        settle(&mut engine);
+        let verdict = engine.verdict(&key("w")).expect("it waits");
+        assert_eq!(verdict.reason, PendingReason::ExceedsMaxQuota);
+        assert_eq!(
+            verdict.to_string(),
+            "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor red, \
+             2 requested > maximum capacity 1500m at ClusterQueue q"
+        );
+    }
+}
+
+#[test]
+fn what_keeps_a_pod_set_from_several_flavors_is_said_in_one_breath() {
     let mut engine = engine();
-    engine
-        .set_cluster_queue("q", Some(queue(Some("root"), one("red", "cpu", limits(1000, Some(500), None)))));
-    engine.set_cohort("root", Some(cohort(None, one("red", "cpu", limits(9000, None, None)))));
-    engine.enqueue(cpu("w", "q", 0, 2000));
+    let quotas = [limits(1000, None, None), limits(500, None, None)];
+    engine.set_cluster_queue("q", Some(queue(None, many(&["red", "blue"], "cpu", &quotas))));
+    let sets = ["one", "two"].map(|name| pods(name, 1, &[("cpu", 2000)]));
+    engine.enqueue(workload("w", "q", 0, 0, sets.to_vec()));
     settle(&mut engine);
-    let verdict = engine.verdict(&key("w")).expect("it waits");
-    assert_eq!(verdict.reason, PendingReason::ExceedsMaxQuota);
     assert_eq!(
-        verdict.to_string(),
-        "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor red, \
-         2 requested > maximum capacity 1500m at ClusterQueue q"
+        engine.verdict(&key("w")).expect("it waits").to_string(),
+        "couldn't assign flavors to pod set one: insufficient quota for cpu in flavor blue, 2 requested > maximum \
+         capacity 500m at ClusterQueue q, insufficient quota for cpu in flavor red, 2 requested > maximum capacity \
+         1 at ClusterQueue q"
     );
 }
 
@@ -155,9 +174,11 @@ fn members_of_a_parked_class_are_explained_once() {
         engine.enqueue(cpu(&format!("w{n}"), "q", n, 2));
     }
     assert_eq!(settle(&mut engine).len(), 1, "only the first is judged");
+    assert!(engine.has_news());
     let told: Vec<String> = engine.take_explained(3).iter().map(|key| key.name.to_string()).collect();
     assert_eq!(told, ["w1", "w2", "w3"]);
     assert_eq!(engine.take_explained(9), [key("w4")]);
+    assert!(!engine.has_news());
     engine.enqueue(cpu("w9", "q", 9, 2));
     assert!(!engine.has_work(), "it waits with those like it");
     assert_eq!(engine.take_explained(9), [key("w9")]);
@@ -201,26 +222,51 @@ fn one_for_whom_room_is_kept_is_not_judged_until_its_victims_are_gone() {
 }
 
 #[test]
+fn nothing_is_remembered_of_a_queue_that_never_was_and_has_nobody_left() {
+    let mut engine = engine();
+    engine.enqueue(cpu("w", "nowhere", 0, 1));
+    settle(&mut engine);
+    engine.forget(&key("w"));
+    assert!(!format!("{engine:?}").contains("nowhere"));
+}
+
+#[test]
+fn nothing_is_remembered_of_a_queue_that_is_deleted_empty() {
+    let mut engine = engine();
+    engine.set_cluster_queue("gone", Some(queue(None, one("red", "cpu", limits(1, None, None)))));
+    engine.set_cluster_queue("gone", None);
+    assert!(!format!("{engine:?}").contains("gone"));
+}
+
+/// A queue that may evict the less important, with LocalQueues of which one used more than the other.
+fn used(usage_based: bool) -> Engine {
+    let mut engine = Engine::new(EngineSettings {
+        admission_fair_sharing: Some(AdmissionFairSharing {
+            half_life: SignedDuration::from_hours(1),
+            sampling: SignedDuration::from_mins(5),
+            weights: BTreeMap::new(),
+        }),
+        ..EngineSettings::default()
+    });
+    engine.set_flavor("red", Some(Flavor::default()));
+    engine.set_namespace("ns", Some(BTreeMap::new()));
+    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
+    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
+    let made = queue(None, one("red", "cpu", limits(2, None, None)));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption, usage_based, ..made }));
+    for (local, used) in [("much", 5.0), ("little", 1.0)] {
+        let consumed = BTreeMap::from([(Arc::from("cpu"), used)]);
+        let local_queue = LocalQueue { cluster_queue: Arc::from("q"), consumed, ..LocalQueue::default() };
+        engine.set_local_queue(&key(local), Some(local_queue));
+    }
+    engine
+}
+
+#[test]
 fn past_usage_says_who_goes_first_only_where_the_queue_counts_it() {
     for (usage_based, expected) in [(true, "old"), (false, "new")] {
-        let mut engine = Engine::new(EngineSettings {
-            admission_fair_sharing: Some(AdmissionFairSharing {
-                half_life: SignedDuration::from_hours(1),
-                sampling: SignedDuration::from_mins(5),
-                weights: BTreeMap::new(),
-            }),
-            ..EngineSettings::default()
-        });
-        engine.set_flavor("red", Some(Flavor::default()));
-        engine.set_namespace("ns", Some(BTreeMap::new()));
-        let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
-        let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
-        let made = queue(None, one("red", "cpu", limits(2, None, None)));
-        engine.set_cluster_queue("q", Some(ClusterQueue { preemption, usage_based, ..made }));
-        for (second, (name, local, used)) in (0..).zip([("old", "much", 5.0), ("new", "little", 1.0)]) {
-            let consumed = BTreeMap::from([(Arc::from("cpu"), used)]);
-            let local_queue = LocalQueue { cluster_queue: Arc::from("q"), consumed, ..LocalQueue::default() };
-            engine.set_local_queue(&key(local), Some(local_queue));
+        let mut engine = used(usage_based);
+        for (second, (name, local)) in (0..).zip([("old", "much"), ("new", "little")]) {
             let reserved_at = Timestamp::from_second(second).ok();
             let held = charge("q", &[("red", "cpu", 1)]);
             engine.charge(&key(name), Charge { local_queue: Arc::from(local), reserved_at, ..held });
@@ -228,6 +274,17 @@ fn past_usage_says_who_goes_first_only_where_the_queue_counts_it() {
         engine.enqueue(Workload { priority: 1, ..cpu("w", "q", 0, 1) });
         assert_eq!(victims(&mut engine), 1);
         assert!(engine.preemption_of(&key(expected)).is_some(), "usage based: {usage_based}");
+    }
+}
+
+#[test]
+fn past_usage_says_who_comes_first_only_where_the_queue_counts_it() {
+    for (usage_based, expected) in [(true, "late"), (false, "early")] {
+        let mut engine = used(usage_based);
+        for (second, (name, local)) in (0..).zip([("early", "much"), ("late", "little")]) {
+            engine.enqueue(Workload { local_queue: Arc::from(local), ..cpu(name, "q", second, 2) });
+        }
+        assert_eq!(admitted(&settle(&mut engine)), [expected]);
     }
 }
 

@@ -157,3 +157,20 @@ fn room_that_was_kept_too_long_gives_no_precedence() {
     engine.release(&key("held"));
     assert_eq!(admitted(&settle(&mut engine)), ["early"]);
 }
+
+#[test]
+fn what_a_blocked_strict_head_keeps_is_anybodys_when_it_is_deleted() {
+    let mut engine = engine();
+    let asks =
+        |name: &str, at: &str, amount| workload(name, at, 0, 0, vec![pods("main", 1, &[("cpu", amount)])]);
+    let owner = queue(Some("all"), one("red", "cpu", limits(4, None, None)));
+    engine.set_cluster_queue("owner", Some(ClusterQueue { strategy: QueueingStrategy::StrictFIFO, ..owner }));
+    engine.set_cluster_queue("guest", Some(queue(Some("all"), one("red", "cpu", limits(0, None, None)))));
+    engine.charge(&key("a"), charge("guest", &[("red", "cpu", 1)]));
+    engine.enqueue(asks("big", "owner", 4));
+    settle(&mut engine);
+    engine.enqueue(asks("crumb", "guest", 1));
+    assert_eq!(admitted(&settle(&mut engine)), Vec::<String>::new());
+    engine.forget(&key("big"));
+    assert_eq!(admitted(&settle(&mut engine)), ["crumb"]);
+}

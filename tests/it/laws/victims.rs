@@ -27,6 +27,7 @@ struct Holder {
     since: i64,
     /// Not known of one whose reservation is not confirmed.
     reserved: Option<i64>,
+    evicted: bool,
 }
 
 /// The workload that asks, and the rules of its queue.
@@ -181,6 +182,20 @@ impl World {
                 || asker.borrow.is_some())
     }
 
+    /// Whether the queue may borrow, at each try.
+    fn attempts(&self, plain: &Plain, others: &[Candidate]) -> &'static [bool] {
+        let hierarchical = others.iter().any(|candidate| candidate.pool == Pool::Hierarchical);
+        let own = node_of(self.asker.queue);
+        let sums = self.sums(plain, &[]);
+        let below = sums.usage[own][0] < sums.subtree[own][0];
+        match (others.is_empty(), self.asker.borrow.is_some()) {
+            (true, _) => &[true],
+            (_, false) if !below => &[true],
+            (_, false) if !hierarchical => &[false, true],
+            _ => &[true, false],
+        }
+    }
+
     fn fate(&self, plain: &Plain) -> Fate {
         if self.fits(plain, &[], true) {
             return Fate::Admitted;
@@ -189,21 +204,12 @@ impl World {
             return Fate::Waits;
         }
         let others = self.others(plain);
-        let hierarchical = others.iter().any(|candidate| candidate.pool == Pool::Hierarchical);
-        let own = node_of(self.asker.queue);
-        let sums = self.sums(plain, &[]);
-        let below = sums.usage[own][0] < sums.subtree[own][0];
-        let attempts: &[bool] = match (others.is_empty(), self.asker.borrow.is_some()) {
-            (true, _) => &[true],
-            (_, false) if !below => &[true],
-            (_, false) if !hierarchical => &[false, true],
-            _ => &[true, false],
-        };
+        let attempts = self.attempts(plain, &others);
         let mut all: Vec<Candidate> = others.into_iter().chain(self.own()).collect();
         all.sort_by_key(|candidate| {
             let holder = &self.holders[candidate.at];
             let newest = holder.reserved.map_or((0, Reverse(0)), |at| (1, Reverse(at)));
-            (candidate.pool, holder.priority, newest, candidate.at)
+            (!holder.evicted, candidate.pool, holder.priority, newest, candidate.at)
         });
         for borrowing in attempts {
             if let Some(victims) = self.attempt(plain, &all, *borrowing) {
@@ -290,6 +296,7 @@ impl World {
                 priority: holder.priority,
                 queued_since: time(holder.since),
                 reserved_at: holder.reserved.map(time),
+                evicted: holder.evicted,
                 ..charge(QUEUES[holder.queue], &[("red", "cpu", holder.amount)])
             };
             engine.charge(&key(&format!("h{at:02}")), held);
@@ -339,7 +346,7 @@ fn judged(world: &World) -> TestCaseResult {
         let others = world.others(&plain);
         let flat = world.is_flat(&others);
         let own: Vec<usize> = world.own().iter().map(|candidate| candidate.at).collect();
-        for borrowing in [true, false] {
+        for borrowing in world.attempts(&plain, &others).iter().copied() {
             let free = others.iter().filter(|other| !borrowing || !other.only_without_borrowing);
             let mut all: Vec<usize> = if flat { free.map(|other| other.at).collect() } else { Vec::new() };
             all.extend(&own);
@@ -363,8 +370,16 @@ fn quota(most: i128) -> impl Strategy<Value = Quota> {
 
 fn holder() -> impl Strategy<Value = Holder> {
     let reserved = proptest::option::weighted(0.8, 0..4_i64);
-    (0..QUEUES.len(), 0..8_i64, 0..4_i64, 0..4_i64, reserved).prop_map(
-        |(queue, amount, priority, since, reserved)| Holder { queue, amount, priority, since, reserved },
+    let evicted = prop::bool::weighted(0.15);
+    (0..QUEUES.len(), 0..8_i64, 0..4_i64, 0..4_i64, reserved, evicted).prop_map(
+        |(queue, amount, priority, since, reserved, evicted)| Holder {
+            queue,
+            amount,
+            priority,
+            since,
+            reserved,
+            evicted,
+        },
     )
 }
 
