@@ -279,12 +279,17 @@ fn past_usage_says_who_goes_first_only_where_the_queue_counts_it() {
 
 #[test]
 fn past_usage_says_who_comes_first_only_where_the_queue_counts_it() {
-    for (usage_based, expected) in [(true, "late"), (false, "early")] {
+    for (usage_based, weight, expected) in [(true, 1.0, "late"), (true, 9.0, "early"), (false, 1.0, "early")]
+    {
         let mut engine = used(usage_based);
         for (second, (name, local)) in (0..).zip([("early", "much"), ("late", "little")]) {
             engine.enqueue(Workload { local_queue: Arc::from(local), ..cpu(name, "q", second, 2) });
         }
-        assert_eq!(admitted(&settle(&mut engine)), [expected]);
+        // By weight it used less than the other.
+        let cluster_queue = Arc::from("q");
+        let heavy = LocalQueue { cluster_queue, weight: Some(weight), ..LocalQueue::default() };
+        engine.set_local_queue(&key("much"), Some(heavy));
+        assert_eq!(admitted(&settle(&mut engine)), [expected], "usage based: {usage_based}, weight {weight}");
     }
 }
 
