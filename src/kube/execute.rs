@@ -100,7 +100,10 @@ impl Executor {
         let deltas = match task {
             Task::Write(write) if self.fence.open() => self.write(write).await,
             // A lease that is renewed late opens the fence again: without an answer the core would wait for one for ever.
-            Task::Write(write) => vec![unsent(write)],
+            Task::Write(write) => {
+                let message = "this replica may not act at present".to_owned();
+                vec![written(write, WriteOutcome::Unavailable { message })]
+            }
             Task::Refetch { kind, key } => self.fetch(kind, &key).await.ok().into_iter().collect(),
         };
         for delta in deltas {
@@ -125,7 +128,7 @@ impl Executor {
                 deltas.extend(self.fetch(write.kind, &write.key).await.ok());
             }
         }
-        deltas.push(Delta::Written(WriteResult { id: write.id, kind: write.kind, key: write.key, outcome }));
+        deltas.push(written(write, outcome));
         deltas
     }
 
@@ -165,10 +168,9 @@ impl Executor {
     }
 }
 
-fn unsent(write: Write) -> Delta {
-    let message = "this replica may not act at present".to_owned();
+fn written(write: Write, outcome: WriteOutcome) -> Delta {
     let Write { id, kind, key, .. } = write;
-    Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Unavailable { message } })
+    Delta::Written(WriteResult { id, kind, key, outcome })
 }
 
 fn outcome(answer: Result<Object, CallError>) -> WriteOutcome {

@@ -224,13 +224,13 @@ type Parsed = Result<Value, (usize, String)>;
 
 /// All documents in their order; many are read side by side.
 fn parse_all(documents: &[(usize, &str)]) -> Vec<Parsed> {
-    let parse = |documents: &[(usize, &str)]| documents.iter().map(|(_, text)| parse(text)).collect();
+    let parse =
+        |documents: &[(usize, &str)]| documents.iter().map(|(_, text)| parse(text)).collect::<Vec<_>>();
     let readers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let each = documents.len().div_ceil(readers).max(MANY);
     std::thread::scope(|scope| {
         let parts: Vec<_> = documents.chunks(each).map(|part| scope.spawn(move || parse(part))).collect();
-        let joined = parts.into_iter().map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        joined.collect::<Vec<Vec<Parsed>>>().into_iter().flatten().collect()
+        parts.into_iter().flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
 }
 

@@ -144,10 +144,13 @@ impl State {
         self.hold_admissions();
         let (mut left, mut wanted) = (CYCLES, self.decisions_wanted());
         let mut fruitless = false;
-        while left > 0 && !fruitless && (self.engine.has_due() || (wanted > 0 && self.engine.has_work())) {
-            let decisions = self.engine.cycle_of(wanted, now);
+        while left > 0 && (self.engine.has_due() || (wanted > 0 && self.engine.has_work())) {
             left = left.saturating_sub(1);
+            let decisions = self.engine.cycle_of(wanted, now);
             fruitless = decisions.is_empty();
+            if fruitless {
+                break;
+            }
             wanted = wanted.saturating_sub(self.follow(decisions, &mut passing, items, now));
             self.hold_admissions();
         }
@@ -166,9 +169,6 @@ impl State {
         items: &mut BTreeSet<Item>,
         now: Timestamp,
     ) -> usize {
-        if decisions.is_empty() {
-            return 0;
-        }
         let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
         self.effects.push(Effect::Observe(Observation::Attempt { admitted }));
         let mut moves: usize = 0;

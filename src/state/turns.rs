@@ -134,7 +134,8 @@ impl State {
         id.and_then(|id| self.jobs.get(id)).is_some_and(|job| job.status.finished.is_some())
     }
 
-    /// How many decisions there would be writes for: as many as may be under way at a time, once half of them are.
+    /// How many more decisions there will soon be room to write: none while more than half of what may be under way at a time
+    /// stands in line decided, and else as many as fill the line up to that.
     pub(super) fn decisions_wanted(&self) -> usize {
         let Some(limit) = self.settings.status_writes_at_once else { return usize::MAX };
         let line = self.turns.decided.len();

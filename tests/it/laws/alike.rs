@@ -1,13 +1,9 @@
 //! Workloads that are judged alike: who is, who is not, and what is found for the first of them.
 
-use super::world::{admitted, cohort, engine, key, limits, many, one, pods, queue, settle, workload};
+use super::world::{admitted, cohort, cpu, engine, key, limits, many, one, pods, queue, settle, workload};
 use jiff::Timestamp;
 use sluice::scheduler::{Engine, Workload};
 use std::sync::Arc;
-
-fn cpu(name: &str, queue: &str, second: i64, milli: i64) -> Workload {
-    workload(name, queue, 0, second, vec![pods("main", 1, &[("cpu", milli)])])
-}
 
 #[test]
 fn those_who_differ_only_in_their_local_queue_are_judged_once() {

@@ -1,6 +1,8 @@
 //! Single stories with their messages.
 
-use super::world::{admitted, charge, cohort, engine, key, limits, many, one, pods, queue, settle, workload};
+use super::world::{
+    admitted, charge, cohort, cpu, engine, key, limits, many, one, pods, queue, settle, workload,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 use sluice::api::reason::PendingReason;
@@ -16,10 +18,6 @@ use sluice::scheduler::{
 use sluice::topology::{HOSTNAME, NodeSpec, Pods};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-fn cpu(name: &str, queue: &str, second: i64, milli: i64) -> Workload {
-    workload(name, queue, 0, second, vec![pods("main", 1, &[("cpu", milli)])])
-}
 
 fn flavors_of(engine: &mut Engine, pod_set: PodSet) -> Option<String> {
     engine.enqueue(workload("w", "q", 0, 0, vec![pod_set]));

@@ -91,6 +91,11 @@ pub(super) fn pods(name: &str, count: i32, requests: &[(&str, i64)]) -> PodSet {
     PodSet { name: Arc::from(name), count, requests, ..PodSet::default() }
 }
 
+/// A workload of one pod without priority.
+pub(super) fn cpu(name: &str, queue: &str, second: i64, milli: i64) -> Workload {
+    workload(name, queue, 0, second, vec![pods("main", 1, &[("cpu", milli)])])
+}
+
 pub(super) fn workload(
     name: &str,
     queue: &str,
