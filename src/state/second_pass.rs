@@ -76,18 +76,20 @@ pub(super) fn may_be_taken(record: &WorkloadRecord) -> bool {
         && checks::demand(status) == Demand::None
 }
 
-/// Whether a topology is to be had that is not there, or another one.
+/// Whether a topology is to be had that is not there, or another one. Before it is admitted nothing of a Workload can be on a
+/// node that fails.
 fn needs_pass(status: &WorkloadStatus, admission: &Admission) -> bool {
-    let checks = &status.admission_checks;
-    let delayed = !checks.is_empty()
-        && checks.iter().all(|check| check.state == CheckState::Ready)
-        && checks::awaits_topology(admission)
-        && !conditions::is_true(status, ConditionType::Admitted);
+    if !conditions::is_true(status, ConditionType::Admitted) {
+        let checks = &status.admission_checks;
+        return !checks.is_empty()
+            && checks.iter().all(|check| check.state == CheckState::Ready)
+            && checks::awaits_topology(admission);
+    }
     let placements = admission.pod_set_assignments.iter().filter_map(|set| set.topology_assignment.as_ref());
     let failed = |placement: &crate::topology::Placement| {
         status.unhealthy_nodes.iter().any(|node| placement.names_host(&node.name))
     };
-    delayed || placements.filter_map(decode).any(|placement| failed(&placement))
+    placements.filter_map(decode).any(|placement| failed(&placement))
 }
 
 /// The pods with what ready checks add to them.

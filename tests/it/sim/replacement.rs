@@ -93,6 +93,37 @@ fn one_whose_node_is_well_again_stays() {
     }
 }
 
+/// Before it is admitted nothing of it can be on a node: it keeps its place, and is given another when it is admitted.
+#[test]
+fn one_that_waits_for_a_check_is_given_no_other_place_before_it_is_admitted() {
+    for seed in 0..4 {
+        let mut world = racks(seed, &ALL);
+        let gate = json!({"metadata": {"name": "gate"}, "spec": {"controllerName": "example.com/gate"},
+            "status": {"conditions": [{"type": "Active", "status": "True", "reason": "Active", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        world.create(Kind::AdmissionCheck, gate);
+        world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |queue| {
+            queue["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "gate"}]});
+        });
+        world.create(Kind::Job(0), job("j", 1, &json!({})));
+        until(&mut world, "it waits for the check", |world| {
+            workload(world, "j")["status"]["admissionChecks"][0]["state"] == "Pending"
+        });
+        let host = placed(&world, "j").into_keys().next().unwrap();
+        let id = key_of(&workload(&world, "j"));
+        ready(&mut world, &host, "False");
+        world.server.edit(Kind::Workload, &id, |w| w["status"]["unhealthyNodes"] = json!([{"name": host}]));
+        assert!(world.rest(20_000), "seed {seed}: it goes round in circles");
+        let waits = workload(&world, "j");
+        assert!(placed(&world, "j").contains_key(&host) && told(&host)(&waits), "seed {seed}: {waits}");
+        world
+            .server
+            .edit(Kind::Workload, &id, |w| w["status"]["admissionChecks"][0]["state"] = json!("Ready"));
+        assert!(world.rest(20_000), "seed {seed}: it goes round in circles");
+        assert!(is_admitted(&world, "j") && !placed(&world, "j").contains_key(&host), "seed {seed}");
+    }
+}
+
 /// Pods by host of all who hold quota, as their objects say.
 fn taken(world: &World) -> BTreeMap<String, i32> {
     let mut taken = BTreeMap::new();
