@@ -26,7 +26,8 @@ use tokio_rustls::TlsAcceptor;
 pub struct Limits {
     /// For a TLS handshake.
     pub handshake: Duration,
-    /// For the headers of an HTTP/1 request.
+    /// For the headers of an HTTP/1 request, from the answer to the one before on. Longer than clients keep connections that
+    /// they do not use: what they write to one that was closed meanwhile is lost.
     pub headers: Duration,
     /// Connections at a time.
     pub connections: usize,
@@ -38,7 +39,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(5),
-            headers: Duration::from_secs(2),
+            // Clients in Go keep idle connections for 90 s.
+            headers: Duration::from_secs(100),
             connections: 2048,
             drain: Duration::from_secs(20),
         }

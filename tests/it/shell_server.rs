@@ -238,6 +238,22 @@ async fn slow_clients_hold_up_nobody() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_idle_for_a_while_serves_on() {
+    provider();
+    let authority = authority();
+    let serving = Arc::new(Serving::default());
+    store(&serving, &authority);
+    let (address, _stop, _task) = serve(echo(), &serving, Limits::default()).await;
+    let mut stream = connect(address, &[&authority]).await.unwrap();
+    for uid in ["first", "second"] {
+        let answer = post(&mut stream, "/x", json!({"request": {"uid": uid}}).to_string().as_bytes()).await;
+        assert!(answer.contains(uid), "{answer}");
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+    }
+    assert!(Limits::default().headers > Duration::from_secs(90), "longer than clients keep it");
+}
+
+#[tokio::test]
 async fn drain_lets_requests_finish_and_ends() {
     provider();
     let authority = authority();
