@@ -18,6 +18,11 @@ use crate::view::metrics::Role;
 
 /// Deltas taken in before effects go out and readers see the result.
 const BATCH: usize = 256;
+/// Mean time between two batches while deltas keep coming: several cost little more together than the first of them alone, and
+/// a write takes the server as long.
+const PACE: Duration = Duration::from_millis(20);
+/// Batches that may come without a pause after a quiet time.
+const SPARE: u32 = 10;
 /// Least time between two snapshots while deltas keep coming.
 const PUBLISH: Duration = Duration::from_millis(20);
 /// Least time between two ticks.
@@ -54,6 +59,7 @@ impl Core {
     async fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH);
         let mut shown = Instant::now();
+        let mut paced = Instant::now();
         let mut stale = false;
         loop {
             let due = self.due();
@@ -76,10 +82,11 @@ impl Core {
                     }
                 }
             }
-            stale |= !batch.is_empty();
-            for delta in batch.drain(..) {
+            let busy = !batch.is_empty();
+            stale |= busy;
+            if busy {
                 let began = Instant::now();
-                let effects = self.state.apply(delta, Timestamp::now());
+                let effects = self.state.apply_all(batch.drain(..), Timestamp::now());
                 self.time_attempts(&effects, began.elapsed());
                 for effect in effects {
                     self.carry_out(effect);
@@ -94,7 +101,20 @@ impl Core {
                     self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
                 }
             }
+            if busy {
+                paced = self.pace(paced);
+            }
         }
+    }
+
+    /// Lets what comes within a few milliseconds come together. Answers until when pauses are paid for.
+    fn pace(&self, paced: Instant) -> Instant {
+        let now = Instant::now();
+        let paced = paced.max(now.checked_sub(PACE * SPARE).unwrap_or(now)) + PACE;
+        if paced > now && self.state.synced() && self.deltas.len() < BATCH / 2 {
+            std::thread::sleep(paced - now);
+        }
+        paced
     }
 
     fn due(&self) -> Option<Duration> {

@@ -180,7 +180,7 @@ impl State {
                 let mut view = decoder.decode_after(object, before).map_err(|e| e.to_string())?;
                 self.apply_gates(&mut view, object);
                 self.templates.share_views(&mut view.pod_sets);
-                self.raw_job = Some(((index, key.clone()), raw));
+                self.raw.insert((kind, key.clone()), raw);
                 self.take_job(index, view);
             }
         }
@@ -334,7 +334,7 @@ impl State {
             self.workloads_by_queue.entry(queue).or_default().insert(key.clone());
         }
         if !record.status.admission_checks.is_empty() {
-            self.raw_workload = Some((key.clone(), raw));
+            self.raw.insert((Kind::Workload, key.clone()), raw);
         }
         let owner = record.owner.clone();
         self.workloads.insert(key.clone(), Arc::new(record));

@@ -181,13 +181,13 @@ impl State {
 
     /// The raw job, if it came with this delta; else it is fetched and this step comes again with it.
     fn raw(&mut self, index: usize, view: &JobView) -> Option<Value> {
-        match &self.raw_job {
-            Some(((i, key), job)) if *i == index && *key == view.key => Some(job.clone()),
-            _ => {
-                self.effects.push(Effect::Refetch { kind: Kind::Job(index), key: view.key.clone() });
-                None
-            }
+        let id = (Kind::Job(index), view.key.clone());
+        let raw = self.raw.get(&id).cloned();
+        if raw.is_none() {
+            let (kind, key) = id;
+            self.effects.push(Effect::Refetch { kind, key });
         }
+        raw
     }
 
     fn compose(

@@ -142,10 +142,8 @@ pub struct State {
     passes: passes::Passes,
     #[cfg(feature = "moments")]
     captured: unguarded::Captured,
-    /// Raw jobs of the delta at hand: a Workload is made from the object itself.
-    raw_job: Option<((usize, ObjectKey), Value)>,
-    /// Raw Workload of the delta at hand: pod templates are made from the object itself.
-    raw_workload: Option<(ObjectKey, Value)>,
+    /// Jobs and Workloads with checks of the deltas at hand: Workloads and pod templates are made from the objects themselves.
+    raw: BTreeMap<(Kind, ObjectKey), Value>,
     dirty: BTreeSet<Item>,
     timers: Timers<Item>,
     writes: Writes,
@@ -208,8 +206,7 @@ impl State {
             passes: passes::Passes::default(),
             #[cfg(feature = "moments")]
             captured: unguarded::Captured::default(),
-            raw_job: None,
-            raw_workload: None,
+            raw: BTreeMap::new(),
             dirty: BTreeSet::new(),
             timers: Timers::default(),
             writes: Writes::default(),
@@ -232,14 +229,13 @@ impl State {
         self.apply_all([delta], now)
     }
 
-    /// The same with several deltas that are decided on together. Of jobs that are new, all but the last are asked for again.
+    /// The same with several deltas that are decided on together.
     pub fn apply_all(&mut self, deltas: impl IntoIterator<Item = Delta>, now: Timestamp) -> Vec<Effect> {
         for delta in deltas {
             self.take_in(delta, now);
         }
         self.settle(now);
-        self.raw_job = None;
-        self.raw_workload = None;
+        self.raw.clear();
         std::mem::take(&mut self.effects)
     }
 

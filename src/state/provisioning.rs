@@ -284,6 +284,7 @@ impl State {
             .into_iter()
             .map(|meta| (Kind::ProvisioningRequest, meta.key.clone(), Verb::Delete, delete_options(&meta)))
             .collect();
+        let raw = (Kind::Workload, key.clone());
         let mut lacking = false;
         for asked in asked.iter().filter(|asked| asked.state.state == CheckState::Pending) {
             let Some(config) = asked.config.filter(|_| !asked.entries.is_empty()) else { continue };
@@ -295,7 +296,7 @@ impl State {
                         .filter(|(_, template)| !self.provisioning.templates.contains_key(template))
                         .map(|(set, template)| (set.clone(), template))
                         .collect();
-                    lacking |= !missing.is_empty() && self.raw_workload(key).is_none();
+                    lacking |= !missing.is_empty() && !self.raw.contains_key(&raw);
                     for (set, template) in missing {
                         let body = self.template_body(&record, request, &set, &template);
                         writes.extend(body.map(|body| (Kind::PodTemplate, template, Verb::Create, body)));
@@ -330,11 +331,6 @@ impl State {
         }
     }
 
-    /// The Workload as it came with the delta at hand.
-    fn raw_workload(&self, key: &ObjectKey) -> Option<&Value> {
-        self.raw_workload.as_ref().filter(|(known, _)| known == key).map(|(_, object)| object)
-    }
-
     /// The pod template of an entry: that of the Workload with what its flavors add.
     fn template_body(
         &self,
@@ -343,7 +339,7 @@ impl State {
         pod_set: &str,
         key: &ObjectKey,
     ) -> Option<Value> {
-        let raw = self.raw_workload(&record.meta.key)?;
+        let raw = self.raw.get(&(Kind::Workload, record.meta.key.clone()))?;
         let sets = raw.pointer("/spec/podSets").and_then(Value::as_array)?;
         let set = sets.iter().find(|set| set.get("name").and_then(Value::as_str) == Some(pod_set))?;
         let mut template = set.get("template").cloned()?;

@@ -23,15 +23,7 @@ struct Rush {
 impl Rush {
     fn start() -> Self {
         let settings = Settings { status_writes_at_once: Some(AT_ONCE), ..Settings::default() };
-        let mut world = World::new(1, &settings);
-        world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
-        world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
-        let flavor = json!({"name": "f", "resources": [{"name": "cpu", "nominalQuota": QUOTA}]});
-        let groups = json!([{"coveredResources": ["cpu"], "flavors": [flavor]}]);
-        let spec = json!({"namespaceSelector": {}, "resourceGroups": groups});
-        world.create(Kind::ClusterQueue, json!({"metadata": {"name": "a"}, "spec": spec}));
-        let spec = json!({"clusterQueue": "a"});
-        world.create(Kind::LocalQueue, json!({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec}));
+        let world = World::with_queue(&settings, QUOTA);
         let mut rush = Self { state: State::new(settings), open: VecDeque::new(), now: world.now, world };
         rush.world.server.watch.clear();
         let all = rush.world.server.list();

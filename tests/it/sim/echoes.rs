@@ -31,15 +31,7 @@ fn state() -> State {
 }
 
 fn state_with(settings: Settings) -> State {
-    let group = json!([{"coveredResources": ["cpu"], "flavors": [
-        {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "1"}]}]}]);
-    let mut world = World::new(1, &Settings::default());
-    world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
-    world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
-    let spec = json!({"namespaceSelector": {}, "resourceGroups": group});
-    world.create(Kind::ClusterQueue, json!({"metadata": {"name": "a"}, "spec": spec}));
-    let spec = json!({"clusterQueue": "a"});
-    world.create(Kind::LocalQueue, json!({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec}));
+    let world = World::with_queue(&Settings::default(), 1);
     let mut state = State::new(settings);
     for delta in world.server.list() {
         state.apply(delta, at(0));

@@ -65,6 +65,20 @@ impl World {
         world
     }
 
+    /// One with a queue `a` of so many CPUs.
+    pub(crate) fn with_queue(settings: &Settings, cpus: i64) -> Self {
+        let mut world = Self::new(1, settings);
+        world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
+        world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
+        let flavor = json!({"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpus}]});
+        let groups = json!([{"coveredResources": ["cpu"], "flavors": [flavor]}]);
+        let spec = json!({"namespaceSelector": {}, "resourceGroups": groups});
+        world.create(Kind::ClusterQueue, json!({"metadata": {"name": "a"}, "spec": spec}));
+        let spec = json!({"clusterQueue": "a"});
+        world.create(Kind::LocalQueue, json!({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec}));
+        world
+    }
+
     fn start(&mut self) {
         self.state = State::new(self.settings.clone());
         self.outbox.clear();
@@ -72,9 +86,9 @@ impl World {
         self.remember();
         self.server.watch.clear();
         for delta in self.server.list() {
-            self.feed(delta);
+            self.feed([delta]);
         }
-        self.feed(Delta::Leading(true));
+        self.feed([Delta::Leading(true)]);
     }
 
     /// A number below `n`.
@@ -93,8 +107,8 @@ impl World {
         self.server.create(kind, object, self.now);
     }
 
-    fn feed(&mut self, delta: Delta) {
-        for effect in self.state.apply(delta, self.now) {
+    fn feed(&mut self, deltas: impl IntoIterator<Item = Delta>) {
+        for effect in self.state.apply_all(deltas, self.now) {
             match effect {
                 Effect::Write(write) => self.outbox.push_back(write),
                 Effect::Refetch { kind, key } => {
@@ -116,16 +130,13 @@ impl World {
         }
         match self.roll(10) {
             0..=2 => {
-                if let Some(delta) = self.server.watch.pop_front() {
-                    self.note(&delta);
-                    self.feed(delta);
-                }
+                let deltas = self.watched();
+                self.feed(deltas);
             }
             3..=5 => self.deliver(),
             6..=7 => {
-                if let Some(delta) = self.inbox.pop_front() {
-                    self.feed(delta);
-                }
+                let deltas = self.answered();
+                self.feed(deltas);
             }
             8 => {
                 self.run_jobs();
@@ -133,12 +144,37 @@ impl World {
             }
             _ => {
                 self.now = self.now.checked_add(SignedDuration::from_millis(200)).unwrap();
-                self.feed(Delta::Tick);
+                self.feed([Delta::Tick]);
             }
         }
         if self.roll(1000) < self.faults.meddled {
             self.meddle();
         }
+    }
+
+    /// What the watch delivers next: most often one delta, at times several that come together.
+    fn watched(&mut self) -> Vec<Delta> {
+        let count = self.together(self.server.watch.len());
+        let deltas: Vec<Delta> = self.server.watch.drain(..count).collect();
+        for delta in &deltas {
+            self.note(delta);
+        }
+        deltas
+    }
+
+    /// Answers that come next, and at times what the watch delivers with them.
+    fn answered(&mut self) -> Vec<Delta> {
+        let count = self.together(self.inbox.len());
+        let mut deltas: Vec<Delta> = self.inbox.drain(..count).collect();
+        if self.roll(4) == 0 {
+            deltas.extend(self.watched());
+        }
+        deltas
+    }
+
+    fn together(&mut self, most: usize) -> usize {
+        let count = if self.roll(3) == 0 { 1 + self.roll(8) } else { 1 };
+        most.min(usize::try_from(count).unwrap())
     }
 
     /// Keeps the version of a Workload that the watch delivers.
