@@ -434,8 +434,12 @@ impl Engine {
     }
 
     pub(super) fn root_of(&self, entry: &Entry) -> NodeId {
-        let node = self.queues.get(&entry.queue).map(|queue| queue.node);
-        node.map(|node| self.tree.root(node)).unwrap_or_default()
+        self.root(&entry.queue).unwrap_or_default()
+    }
+
+    /// Root of the tree that a queue is in.
+    pub(super) fn root(&self, queue: &str) -> Option<NodeId> {
+        self.queues.get(queue).map(|queue| self.tree.root(queue.node))
     }
 
     fn strategy(&self, queue: &str) -> QueueingStrategy {

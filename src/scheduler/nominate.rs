@@ -90,10 +90,9 @@ impl Engine {
         } else {
             self.pending.ready().iter().cloned().collect()
         };
-        let root = |queue: &Arc<str>| self.queues.get(queue).map(|queue| self.tree.root(queue.node));
-        let trees: BTreeSet<NodeId> = ready.iter().filter_map(root).collect();
+        let trees: BTreeSet<NodeId> = ready.iter().filter_map(|queue| self.root(queue)).collect();
         let blocked = self.pending.claimants().filter(|queue| !self.pending.ready().contains(*queue));
-        let near = blocked.filter(|queue| root(queue).is_some_and(|root| trees.contains(&root)));
+        let near = blocked.filter(|queue| self.root(queue).is_some_and(|root| trees.contains(&root)));
         let claims: Vec<Entry> = near.filter_map(|queue| self.claiming(queue)).collect();
         let mut entries: Vec<Entry> = ready.iter().filter_map(|queue| self.nominate(queue)).collect();
         entries.extend(claims);
@@ -106,7 +105,7 @@ impl Engine {
         for name in self.pending.ready() {
             let Some(head) = self.pending.head(name) else { continue };
             let place = (Reverse(head.workload.priority), head.workload.queued_since);
-            let root = self.queues.get(name).map(|queue| self.tree.root(queue.node)).unwrap_or_default();
+            let root = self.root(name).unwrap_or_default();
             let (best, queues) = trees.entry(root).or_insert_with(|| (place, Vec::new()));
             *best = place.min(*best);
             queues.push(Arc::clone(name));

@@ -228,6 +228,9 @@ fn parse_all(documents: &[(usize, &str)]) -> Vec<Parsed> {
         |documents: &[(usize, &str)]| documents.iter().map(|(_, text)| parse(text)).collect::<Vec<_>>();
     let readers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let each = documents.len().div_ceil(readers).max(MANY);
+    if documents.len() <= each {
+        return parse(documents);
+    }
     std::thread::scope(|scope| {
         let parts: Vec<_> = documents.chunks(each).map(|part| scope.spawn(move || parse(part))).collect();
         parts.into_iter().flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()

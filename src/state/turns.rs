@@ -48,7 +48,12 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Lines a Workload up. One that stands there already keeps its time, wherever it belongs by now.
-    fn push(&mut self, key: &ObjectKey, sort: Sort, priority: i64) {
+    fn push(&mut self, key: &ObjectKey, sort: Sort, priority: i64, decided: bool) {
+        if decided {
+            self.decided.insert(key.clone());
+        } else {
+            self.decided.remove(key);
+        }
         let known = self.places.get(key).copied();
         let number = known.map_or(self.next, |rank| rank.number);
         let rank = Rank { sort, priority: Reverse(priority), number };
@@ -102,17 +107,13 @@ impl State {
     pub(super) fn line_up(&mut self, key: &ObjectKey) {
         let own = || self.workloads.get(key).map_or(0, |record| i64::from(record.priority));
         let preemption = self.engine.preemption_of(key);
-        if preemption.is_some() || self.assumed.contains_key(key) {
-            self.turns.decided.insert(key.clone());
-        } else {
-            self.turns.decided.remove(key);
-        }
+        let decided = preemption.is_some() || self.assumed.contains_key(key);
         // A victim goes for the sake of another.
         let preemptor = preemption.and_then(|found| {
             let record = self.workloads.get(&found.preemptor)?;
             Some(i64::from(record.priority))
         });
-        self.turns.push(key, self.sort(key), preemptor.unwrap_or_else(own));
+        self.turns.push(key, self.sort(key), preemptor.unwrap_or_else(own), decided);
     }
 
     fn sort(&self, key: &ObjectKey) -> Sort {
@@ -179,15 +180,15 @@ mod tests {
             ("b", Sort::Moves, 0),
             ("high", Sort::Moves, 5),
         ] {
-            turns.push(&key(name), sort, priority);
+            turns.push(&key(name), sort, priority, false);
         }
-        turns.push(&key("a"), Sort::Moves, 0);
-        turns.push(&key("told"), Sort::Moves, 0);
-        turns.push(&key("last"), Sort::Waits, 9);
+        turns.push(&key("a"), Sort::Moves, 0, true);
+        turns.push(&key("told"), Sort::Moves, 0, false);
+        turns.push(&key("last"), Sort::Waits, 9, true);
         assert_eq!(turns.waiting(), Some(&key("last")));
         turns.remove(&key("last"));
         let order: Vec<_> = std::iter::from_fn(|| turns.pop()).map(|key| key.name.to_string()).collect();
         assert_eq!(order, ["high", "told", "a", "b", "ends", "ended"]);
-        assert!(turns.places.is_empty());
+        assert!(turns.places.is_empty() && turns.decided.is_empty());
     }
 }
