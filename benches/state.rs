@@ -141,10 +141,11 @@ fn event(c: &mut Criterion) {
     group.finish();
 }
 
-/// Whether this part is wanted: `memory` or `nodes` on the command line asks for that alone, since figures of memory need
+/// Whether this part is wanted: `memory`, `finished` or `nodes` on the command line asks for that alone, since figures of memory need
 /// a process that has not held anything else.
 fn wanted(part: &str) -> bool {
-    let mut words = std::env::args().skip(1).filter(|word| matches!(word.as_str(), "memory" | "nodes"));
+    let mut words =
+        std::env::args().skip(1).filter(|word| matches!(word.as_str(), "memory" | "finished" | "nodes"));
     words.next().is_none_or(|word| word == part)
 }
 
@@ -176,6 +177,52 @@ fn memory(_: &mut Criterion) {
     eprintln!("memory, {number} pending: {} bytes per Workload", each(before, workloads));
     eprintln!("memory, {number} pending: {} bytes per Job", each(workloads, both));
     eprintln!("memory, {number} pending: {} MB resident in all", both >> 20);
+    drop(core);
+}
+
+/// A Workload without a Job that was admitted and has finished.
+fn finished(n: usize) -> Value {
+    let second = |offset: usize| {
+        format!("2026-11-21T1{}:{:02}:{:02}Z", n / 36_000, n / 600 % 60, n / 10 % 50 + offset)
+    };
+    let condition = |kind: &str, message: &str, offset: usize| {
+        json!({"type": kind, "status": "True", "reason": kind, "message": message, "observedGeneration": 1,
+            "lastTransitionTime": second(offset)})
+    };
+    let queue = format!("q{}", n % QUEUES);
+    json!({
+        "metadata": {"name": format!("{queue}-small-{n}"), "namespace": "ns", "uid": format!("workloads-uid-of-{n}")},
+        "spec": {"active": true, "queueName": queue, "priority": 0,
+            "podSets": [{"name": "main", "count": 1, "template": template()}]},
+        "status": {
+            "conditions": [
+                condition("QuotaReserved", &format!("Quota reserved in ClusterQueue {queue}"), 1),
+                condition("Admitted", "The workload is admitted", 1),
+                condition("Finished", "Job finished successfully", 2)],
+            "admission": {"clusterQueue": queue, "podSetAssignments": [{"name": "main", "count": 1,
+                "flavors": {"cpu": "f", "memory": "f"}, "resourceUsage": {"cpu": "1", "memory": "200Mi"}}]}},
+    })
+}
+
+/// Prints what one of 50,000 finished Workloads costs.
+fn memory_of_finished(_: &mut Criterion) {
+    if !wanted("finished") {
+        return;
+    }
+    let number = 50_000;
+    let mut core = Core::new(false);
+    let before = resident();
+    for n in 0..number {
+        let finished = finished(n);
+        let mut running = finished.clone();
+        if let Some(conditions) = running["status"]["conditions"].as_array_mut() {
+            conditions.truncate(2);
+        }
+        core.put(Kind::Workload, running);
+        core.put(Kind::Workload, finished);
+    }
+    let each = resident().saturating_sub(before) / number;
+    eprintln!("memory, {number} finished: {each} bytes per Workload");
     drop(core);
 }
 
@@ -255,5 +302,5 @@ fn nodes(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, memory, nodes, event);
+criterion_group!(benches, memory, memory_of_finished, nodes, event);
 criterion_main!(benches);

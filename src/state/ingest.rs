@@ -313,6 +313,8 @@ impl State {
         let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.templates), Ok)?;
         if conditions::is_true(&record.status, ConditionType::Finished) {
             record.pods = Arc::default();
+            record.effective = Arc::default();
+            record.status = self.templates.ended(&record.status);
         } else if fresh {
             record.effective = self.shared_effective(&record);
         }

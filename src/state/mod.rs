@@ -1,6 +1,6 @@
 //! The state of the core: what the objects say, what was decided and not yet confirmed, and what is to be done next.
 //!
-//! One owner calls `apply` with one delta after the other and carries out the effects. Invariants:
+//! One owner calls `apply_all` with what came meanwhile and carries out the effects. Invariants:
 //! - the ledger follows from reservations alone: what objects say, plus decisions whose write is under way (I1);
 //! - at most one write per object is under way, and it carries the resourceVersion that it was decided on (I12);
 //! - an object that cannot be read, and a write that fails, concern that object alone (I23);

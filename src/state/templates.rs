@@ -2,8 +2,10 @@
 
 use super::records::{Effective, OwnerRecord, PodSetRecord, PodSets};
 use super::shared::{self, Digest, Shared, Words};
+use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSet, PodSetRequest, PriorityClassRef, WorkloadStatus};
 use crate::jobs::{PodSetInfo, PodSetView, TemplateInfo, pod_set_infos, pod_set_shape};
+use crate::lifecycle::conditions;
 use crate::scheduler;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde::Deserialize;
@@ -17,6 +19,8 @@ pub(super) struct Templates {
     pods: Shared<PodSets>,
     /// Statuses of Workloads, by what the objects say.
     statuses: Shared<WorkloadStatus>,
+    /// What is kept of them when the Workload has finished.
+    ended: Shared<WorkloadStatus>,
     /// Pod specs without what no decision needs.
     specs: Shared<PodSpec>,
     /// What a start adds to and a stop restores.
@@ -73,6 +77,15 @@ impl Templates {
         let status = Arc::new(status);
         self.statuses.keep(digest, &status);
         Ok(status)
+    }
+
+    /// The status of a Workload that has finished, without what takes room: of its conditions that one is kept, and nothing of
+    /// what it was granted. No status is written to it any more.
+    pub(super) fn ended(&mut self, status: &WorkloadStatus) -> Arc<WorkloadStatus> {
+        let conditions = conditions::find(status, ConditionType::Finished).cloned().into_iter().collect();
+        let (admission, resource_requests) = (None, Arc::default());
+        let slim = WorkloadStatus { conditions, admission, resource_requests, ..status.clone() };
+        self.ended.intern(Arc::new(slim))
     }
 
     /// The pods of a Workload.

@@ -44,6 +44,14 @@ fn store(serving: &Serving, authority: &Pair) {
     serving.store(loaded.key);
 }
 
+/// An authority and what serves by it.
+fn certified() -> (Pair, Arc<Serving>) {
+    provider();
+    let (authority, serving) = (authority(), Arc::new(Serving::default()));
+    store(&serving, &authority);
+    (authority, serving)
+}
+
 async fn serve(
     router: Router,
     serving: &Arc<Serving>,
@@ -138,10 +146,7 @@ async fn a_new_certificate_needs_no_new_listener() {
 
 #[tokio::test]
 async fn versions_suites_and_curves_are_those_of_the_configuration() {
-    provider();
-    let authority = authority();
-    let serving = Arc::new(Serving::default());
-    store(&serving, &authority);
+    let (authority, serving) = certified();
     let latest = Tls { min_version: "VersionTLS13".to_owned(), ..Tls::default() };
     let (address, _stop, _task) = serve_with(echo(), &serving, Limits::default(), Some(&latest)).await;
     assert!(connect_by(address, &[&authority], &[&TLS12]).await.is_err());
@@ -166,10 +171,7 @@ async fn versions_suites_and_curves_are_those_of_the_configuration() {
 
 #[tokio::test]
 async fn bodies_have_a_limit() {
-    provider();
-    let authority = authority();
-    let serving = Arc::new(Serving::default());
-    store(&serving, &authority);
+    let (authority, serving) = certified();
     let (address, _stop, _task) = serve(echo(), &serving, Limits::default()).await;
     // Said too large: refused before it is sent.
     let mut stream = connect(address, &[&authority]).await.unwrap();
@@ -208,10 +210,7 @@ async fn bodies_have_a_limit() {
 
 #[tokio::test]
 async fn slow_clients_hold_up_nobody() {
-    provider();
-    let authority = authority();
-    let serving = Arc::new(Serving::default());
-    store(&serving, &authority);
+    let (authority, serving) = certified();
     let limits = Limits {
         handshake: Duration::from_millis(300),
         headers: Duration::from_millis(300),
@@ -239,10 +238,7 @@ async fn slow_clients_hold_up_nobody() {
 
 #[tokio::test]
 async fn a_connection_that_is_idle_for_a_while_serves_on() {
-    provider();
-    let authority = authority();
-    let serving = Arc::new(Serving::default());
-    store(&serving, &authority);
+    let (authority, serving) = certified();
     let (address, _stop, _task) = serve(echo(), &serving, Limits::default()).await;
     let mut stream = connect(address, &[&authority]).await.unwrap();
     for uid in ["first", "second"] {
@@ -255,10 +251,7 @@ async fn a_connection_that_is_idle_for_a_while_serves_on() {
 
 #[tokio::test]
 async fn drain_lets_requests_finish_and_ends() {
-    provider();
-    let authority = authority();
-    let serving = Arc::new(Serving::default());
-    store(&serving, &authority);
+    let (authority, serving) = certified();
     let slow = Router::new().fallback(async || {
         tokio::time::sleep(Duration::from_millis(400)).await;
         axum::Json(json!({"done": true}))
