@@ -10,6 +10,7 @@
 mod preemption;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use sluice::api::ObjectKey;
 use sluice::api::v1beta2::PodSetTopologyRequest;
 use sluice::resources::{Amount, Requests};
 use sluice::topology::{Cluster, FlavorSpec, HOSTNAME, NodeSpec, Part, Pods, Rules, View};
@@ -54,6 +55,11 @@ fn part(count: i32, cpu: i64, request: &PodSetTopologyRequest, group: Option<&st
     Part { flavor: Arc::from("flavor"), pods, count, group: group.map(Arc::from), keeps: None }
 }
 
+/// A pod of others, and what it takes.
+fn pod() -> (ObjectKey, Requests) {
+    (ObjectKey::new("ns", "pod"), [(Arc::from("cpu"), Amount::new(100))].into_iter().collect())
+}
+
 fn placement(criterion: &mut Criterion) {
     let base = PodSetTopologyRequest::default();
     let requests = [
@@ -61,16 +67,34 @@ fn placement(criterion: &mut Criterion) {
         ("preferred", PodSetTopologyRequest { preferred: Some("rack".to_owned()), ..base.clone() }),
         ("unconstrained", PodSetTopologyRequest { unconstrained: Some(true), ..base }),
     ];
+    let (key, takes) = pod();
     let mut group = criterion.benchmark_group("placement");
     for nodes in [500, 2_500] {
-        let mut cluster = cluster(nodes);
+        let mut fresh = cluster(nodes);
+        // The domains are made once, however many ask.
+        let other = [part(1, 1, &PodSetTopologyRequest::default(), None)];
+        assert!(fresh.place_all(&other, View::Planned, Rules::default()).is_ok(), "there is room");
         for (name, request) in &requests {
             let workers = [part(400, 4_000, request, None)];
             let led = [part(1, 8_000, request, Some("g")), part(400, 4_000, request, Some("g"))];
             for (kind, parts) in [("workers", &workers[..]), ("with leader", &led[..])] {
+                // Counted from nothing: nobody has asked for the like on this cluster.
                 let id = BenchmarkId::new(format!("{name}, {kind}"), nodes);
                 group.bench_function(id, |bencher| {
-                    bencher.iter(|| black_box(cluster.place_all(parts, View::Planned, Rules::default())));
+                    bencher.iter_batched_ref(
+                        || fresh.clone(),
+                        |cluster| black_box(cluster.place_all(parts, View::Planned, Rules::default())),
+                        criterion::BatchSize::LargeInput,
+                    );
+                });
+                let id = BenchmarkId::new(format!("{name}, {kind}, again, a pod having come or gone"), nodes);
+                let (mut cluster, mut there) = (fresh.clone(), false);
+                group.bench_function(id, |bencher| {
+                    bencher.iter(|| {
+                        there = !there;
+                        cluster.set_pod(&key, there.then(|| (Arc::from("node-00009"), takes.clone())));
+                        black_box(cluster.place_all(parts, View::Planned, Rules::default()))
+                    });
                 });
             }
         }
@@ -97,8 +121,7 @@ fn events(criterion: &mut Criterion) {
             criterion::BatchSize::SmallInput,
         );
     });
-    let key = sluice::api::ObjectKey::new("ns", "pod");
-    let takes: Requests = [(Arc::from("cpu"), Amount::new(100))].into_iter().collect();
+    let (key, takes) = pod();
     criterion.bench_function("pod comes and goes, 2500 nodes", |bencher| {
         bencher.iter(|| {
             cluster.set_pod(&key, Some((Arc::from("node-00009"), takes.clone())));

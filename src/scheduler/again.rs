@@ -90,7 +90,7 @@ impl Engine {
         self.without(&self.kept_for(&holder.key), Layer::Planned, |engine| {
             match engine.topology.place_soonest(&stand.parts, rules) {
                 Ok(placements) => {
-                    stand.placements = placements;
+                    stand.set_placements(placements);
                     Found::Places(stand)
                 }
                 Err(refused) if !again.unhealthy.is_empty() => {
@@ -139,7 +139,7 @@ impl Engine {
         }
         let place = |engine: &mut Self| engine.topology.place_all(&stand.parts, View::Planned, rules);
         let placements = self.without(&Portion::of(&targets), Layer::Planned, place);
-        stand.placements = placements.unwrap_or_default();
+        stand.set_placements(placements.unwrap_or_default());
         Found::Evictions(stand, targets)
     }
 
@@ -206,14 +206,14 @@ impl Engine {
 
     /// Whether the places that were found are still free in the plan.
     fn has_places(&mut self, stand: &Stand, key: &ObjectKey) -> bool {
-        let wanted = self.topology.footprint(&stand.new_occupancies());
+        let wanted = stand.footprint(&mut self.topology);
         let free = |engine: &mut Self| engine.topology.can_take(&wanted, Layer::Planned);
         self.without(&self.kept_for(key), Layer::Planned, free)
     }
 
     /// Gives the places, if they are free in fact.
     fn settle_places(&mut self, again: &Again, holder: &Holder, stand: &Stand, turn: &mut Turn) -> Outcome {
-        let wanted = self.topology.footprint(&stand.new_occupancies());
+        let wanted = stand.footprint(&mut self.topology);
         if !self.topology.can_take(&wanted, Layer::Held) {
             return unplaced("The places are being freed by workloads that were preempted");
         }
@@ -235,7 +235,7 @@ impl Engine {
     }
 
     /// Has those that were given places hold them.
-    pub(super) fn confirm_places(&mut self, placed: Vec<(ObjectKey, Charge, Footprint)>) {
+    pub(super) fn confirm_places(&mut self, placed: Vec<(ObjectKey, Charge, Arc<Footprint>)>) {
         for (key, charge, places) in placed {
             self.topology.shift(&places, -1, Layer::Held);
             self.topology.shift(&places, -1, Layer::Planned);
@@ -277,7 +277,7 @@ impl Engine {
         let earmark = Earmark {
             node: holder.node,
             usage: Usage::new(),
-            stand: Arc::new(self.topology.footprint(&stand.new_occupancies())),
+            stand: stand.footprint(&mut self.topology),
             since,
             victims: before.into_iter().chain(fresh).collect(),
             verdict: Arc::clone(&verdict),

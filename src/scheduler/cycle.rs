@@ -55,7 +55,7 @@ pub(super) struct Turn {
     /// Those who must go since this cycle.
     pub(super) victims: BTreeSet<ObjectKey>,
     /// Those that were given places in a second pass, with what they hold then and what of it is new.
-    pub(super) placed: Vec<(ObjectKey, Charge, Footprint)>,
+    pub(super) placed: Vec<(ObjectKey, Charge, Arc<Footprint>)>,
 }
 
 impl Engine {
@@ -266,7 +266,7 @@ impl Engine {
                 engine.topology.place_all(parts, View::Planned, rules)
             }
         });
-        found.map(|placements| plan.judgement.stand.placements = placements).is_ok()
+        found.map(|placements| plan.judgement.stand.set_placements(placements)).is_ok()
     }
 
     /// With the same flavors there are no other places beside what others of this cycle took: it is judged again.
@@ -360,7 +360,7 @@ impl Engine {
             let free = |pair: PairId| engine.tree.available(node, pair, layer).max(0);
             let pairs =
                 usage.iter().filter(|(pair, need)| *need > free(*pair)).map(|(pair, _)| *pair).collect();
-            let stand = engine.topology.footprint(&plan.judgement.stand.new_occupancies());
+            let stand = plan.judgement.stand.footprint(&mut engine.topology);
             Lacking { pairs, places: !engine.topology.can_take(&stand, layer) }
         })
     }

@@ -90,7 +90,7 @@ impl Engine {
             return verdict;
         };
         let usage = &plan.judgement.usage;
-        let stand = Arc::new(self.topology.footprint(&plan.judgement.stand.new_occupancies()));
+        let stand = plan.judgement.stand.footprint(&mut self.topology);
         let waits = self.until_free(entry, plan, lacking);
         let known = self.earmarks.get(entry.key()).filter(|known| known.node == node);
         if let Some(known) = known.filter(|known| known.usage == *usage && victims.is_empty()) {

@@ -19,6 +19,7 @@ use crate::quota::{Layer, NodeId, Usage};
 use crate::topology::{
     Cluster, FlavorSpec, Footprint, NodeSpec, Occupancy, Part, Path, Placement, Refused, View,
 };
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -29,9 +30,11 @@ pub(super) struct Stand {
     /// Place of the pod set of each part.
     pub(super) members: Vec<usize>,
     /// By part, once they were found.
-    pub(super) placements: Vec<Placement>,
+    placements: Vec<Placement>,
     /// Pod sets that get their place later.
     pub(super) delayed: BTreeSet<usize>,
+    /// What they take beside what they have already, once somebody asked.
+    footprint: OnceCell<Arc<Footprint>>,
 }
 
 impl Stand {
@@ -51,10 +54,19 @@ impl Stand {
         pairs.map(|(part, placement)| part.occupancy(placement.clone())).collect()
     }
 
+    /// Places for all parts were found, or others than before.
+    pub(super) fn set_placements(&mut self, placements: Vec<Placement>) {
+        (self.placements, self.footprint) = (placements, OnceCell::new());
+    }
+
     /// What they take beside what they have already.
-    pub(super) fn new_occupancies(&self) -> Vec<Occupancy> {
-        let pairs = self.parts.iter().zip(&self.placements);
-        pairs.map(|(part, placement)| part.occupancy(part.newly(placement))).collect()
+    pub(super) fn footprint(&self, cluster: &mut Cluster) -> Arc<Footprint> {
+        let footprint = self.footprint.get_or_init(|| {
+            let pairs = self.parts.iter().zip(&self.placements);
+            let new = pairs.map(|(part, placement)| part.occupancy(part.newly(placement)));
+            Arc::new(cluster.footprint(&new.collect::<Vec<Occupancy>>()))
+        });
+        Arc::clone(footprint)
     }
 
     /// Flavors on whose nodes they go.
@@ -169,7 +181,7 @@ pub(super) fn place(field: &mut Field, question: &Question, judgement: &mut Judg
     let rules = field.settings.gates.placement;
     match field.topology.place_soonest(&judgement.stand.parts, rules) {
         Ok(placements) if judgement.mode == Mode::Fit => {
-            judgement.stand.placements = placements;
+            judgement.stand.set_placements(placements);
             return;
         }
         // Quota has to come first: what becomes of places meanwhile does not matter.
@@ -336,7 +348,7 @@ impl Engine {
         let view = if targets.is_empty() { View::Empty } else { View::Planned };
         let place = |engine: &mut Self| engine.topology.place_all(parts, view, rules);
         if let Ok(placements) = self.without(&Portion::of(targets), Layer::Planned, place) {
-            judgement.stand.placements = placements;
+            judgement.stand.set_placements(placements);
         }
     }
 }

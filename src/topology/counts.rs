@@ -7,7 +7,7 @@ use super::spots::{Spot, View};
 use super::tally::Tally;
 use super::terms::Terms;
 use super::tree::{Shape, Tree};
-use super::vector::{Parts, times};
+use super::vector::{Parts, times_up_to};
 use k8s_openapi::api::core::v1::Toleration;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -43,10 +43,11 @@ impl Counts {
         self.levels.get(level).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Answers whether the count is another than before.
-    fn set(&mut self, level: usize, domain: usize, count: Count) -> bool {
-        let place = self.levels.get_mut(level).and_then(|counts| counts.get_mut(domain));
-        place.is_some_and(|place| std::mem::replace(place, count) != count)
+    /// Answers with the count before, if it was another.
+    fn set(&mut self, level: usize, domain: usize, count: Count) -> Option<Count> {
+        let place = self.levels.get_mut(level)?.get_mut(domain)?;
+        let before = std::mem::replace(place, count);
+        (before != count).then_some(before)
     }
 
     /// Nothing is counted in any domain.
@@ -67,39 +68,69 @@ impl Counts {
         terms: &Terms,
         has_leader: bool,
     ) {
-        let changed = domains.filter(|domain| self.set(level, *domain, Count::default())).collect();
+        let changed =
+            domains.filter_map(|domain| Some((domain, self.set(level, domain, Count::default())?))).collect();
         self.add_up(shape, level, changed, terms, has_leader);
     }
 
-    /// Counts what is above domains of a level that have changed, which are in order.
+    /// Counts what is above domains of a level that have changed, which are in order and come with their counts before.
     fn add_up(
         &mut self,
         shape: &Shape,
         level: usize,
-        mut changed: Vec<usize>,
+        mut changed: Vec<(usize, Count)>,
         terms: &Terms,
         has_leader: bool,
     ) {
         for level in (0..level).rev() {
             let unit = terms.units.get(level + 1).copied().unwrap_or(1);
-            let mut above: Vec<usize> = Vec::new();
-            let mut end = 0;
-            for child in changed {
-                if child < end {
-                    continue;
-                }
-                let Some((at, domain)) = shape.parent(level, child) else { continue };
-                end = domain.children.end;
-                let children = self.level(level + 1).get(domain.children.clone());
-                let mut count = sum(children.unwrap_or_default(), unit, has_leader);
+            let mut above: Vec<(usize, Count)> = Vec::new();
+            let mut rest = changed.as_slice();
+            while let Some((first, _)) = rest.first() {
+                let Some((at, domain)) = shape.parent(level, *first) else { break };
+                let (here, others) =
+                    rest.split_at(rest.partition_point(|(child, _)| *child < domain.children.end));
+                rest = others;
+                let children = self.level(level + 1);
+                let moved = || {
+                    let news = here.iter().map(|(child, before)| (before, children.get(*child)));
+                    moved(self.get(level, at), news, unit)
+                };
+                let mut count = if has_leader { None } else { moved() }.unwrap_or_else(|| {
+                    sum(children.get(domain.children.clone()).unwrap_or_default(), unit, has_leader)
+                });
                 finish(&mut count, level, terms);
-                if self.set(level, at, count) {
-                    above.push(at);
-                }
+                above.extend(self.set(level, at, count).map(|before| (at, before)));
             }
             changed = above;
         }
     }
+}
+
+/// A sum in which some children have changed; none where it cannot be told without the others. Leaders go where they cost
+/// least, which all children have a say in.
+fn moved<'a>(
+    mut sum: Count,
+    news: impl Iterator<Item = (&'a Count, Option<&'a Count>)>,
+    unit: i64,
+) -> Option<Count> {
+    // Sums end at the largest number, and say no more how far beyond they are.
+    let shift = |sum: i64, before: i64, after: i64| {
+        sum.checked_sub(before)?.checked_add(after).filter(|_| sum < i64::MAX)
+    };
+    for (before, after) in news {
+        let after = after?;
+        sum.pods = shift(sum.pods, whole(before.pods, unit), whole(after.pods, unit))?;
+        sum.slices = shift(sum.slices, before.slices, after.slices)?;
+        sum.score = shift(sum.score, before.score, after.score)?;
+    }
+    (sum.pods_with_leader, sum.slices_with_leader) = (sum.pods, sum.slices);
+    Some(sum)
+}
+
+/// Pods in whole units.
+const fn whole(pods: i64, unit: i64) -> i64 {
+    if unit > 1 { pods / unit * unit } else { pods }
 }
 
 /// A resource by number, what one pod needs of it, and what the leader.
@@ -169,10 +200,10 @@ impl<'a> Ask<'a> {
         let (mut pods, mut beside, mut leader) = (i64::MAX, i64::MAX, self.has_leader);
         for (number, need, of_leader) in &*self.needs {
             let free = spot.free(*number, self.view);
-            pods = pods.min(times(free, *need));
+            pods = times_up_to(pods, free, *need);
             if self.has_leader {
                 leader &= *of_leader <= free.max(0);
-                beside = beside.min(times(free - of_leader, *need));
+                beside = times_up_to(beside, free - of_leader, *need);
             } else if pods == 0 {
                 break;
             }
@@ -200,11 +231,10 @@ impl Cluster {
             closed.clear();
             closed.resize(shape.spots.len(), false);
         }
-        let leaves = ask.within.clone().unwrap_or(0..shape.spots.len());
         let by_host = tree.is_by_host();
-        let spots = shape.spots.get(leaves.clone()).unwrap_or_default();
         let mut changed = Vec::new();
-        for (leaf, id) in leaves.zip(spots) {
+        for leaf in self.leaves_to_count(*seen, shape, ask.within.clone()) {
+            let Some(id) = shape.spots.get(leaf) else { continue };
             let news = self.spots.changed(*id);
             if news.any <= *seen {
                 continue;
@@ -220,15 +250,25 @@ impl Cluster {
                 count.score = ask.score(spot);
                 finish(&mut count, lowest, &subject.terms);
             }
-            if counts.set(lowest, leaf, count) {
-                changed.push(leaf);
-            }
+            changed.extend(counts.set(lowest, leaf, count).map(|before| (leaf, before)));
         }
         *seen = self.spots.changes();
         if !changed.is_empty() {
             *chosen = None;
         }
         counts.add_up(shape, lowest, changed, &subject.terms, ask.has_leader);
+    }
+
+    /// Narrowest domains in order, those among them that have changed since.
+    fn leaves_to_count(&self, seen: u64, shape: &Shape, within: Option<Range<usize>>) -> Vec<usize> {
+        let latest = self.spots.changed_since(seen).filter(|_| seen > 0 && within.is_none());
+        let Some(latest) = latest else {
+            return within.unwrap_or(0..shape.spots.len()).collect();
+        };
+        let mut leaves: Vec<usize> = latest.filter_map(|spot| shape.leaf_of(spot)).collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        leaves
     }
 
     /// Whether what was counted so far is what a count from nothing comes to.
@@ -261,11 +301,10 @@ fn finish(count: &mut Count, level: usize, terms: &Terms) {
 
 /// What children could take together; the leader goes where it costs least.
 fn sum(children: &[Count], unit: i64, has_leader: bool) -> Count {
-    let whole = |pods: i64| if unit > 1 { pods / unit * unit } else { pods };
     let mut sum = Count::default();
     let (mut pods_lost, mut slices_lost) = (i64::MAX, i64::MAX);
     for child in children {
-        let (pods, beside) = (whole(child.pods), whole(child.pods_with_leader));
+        let (pods, beside) = (whole(child.pods, unit), whole(child.pods_with_leader, unit));
         sum.pods = sum.pods.saturating_add(pods);
         sum.slices = sum.slices.saturating_add(child.slices);
         sum.score = sum.score.saturating_add(child.score);

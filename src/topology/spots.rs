@@ -9,7 +9,7 @@ use super::cluster::NodeSpec;
 use super::pods::{Occupancy, Path};
 use super::vector::{Names, Parts, Vector, add, at, is_zero};
 use crate::resources::Layer;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Number of a spot while it is known.
@@ -47,7 +47,8 @@ pub enum View {
 /// A spot.
 #[derive(Clone, Debug)]
 pub(super) struct Spot {
-    key: SpotKey,
+    /// When it was added, in changes of all spots: no two are born at once.
+    born: u64,
     /// What its nodes have, without what pods of others take.
     pub(super) capacity: Vector,
     pub(super) held: Vector,
@@ -63,9 +64,9 @@ pub(super) struct Spot {
 }
 
 impl Spot {
-    fn new(key: SpotKey) -> Self {
+    const fn new(born: u64) -> Self {
         Self {
-            key,
+            born,
             capacity: Vector::new(),
             held: Vector::new(),
             planned: Vector::new(),
@@ -118,8 +119,8 @@ impl Spot {
 pub(super) struct Cell {
     pub(super) key: SpotKey,
     pub(super) parts: Parts,
-    /// Where the spot was last: looked at before it is searched for.
-    last: SpotId,
+    /// Where the spot was last and when it was born: looked at before it is searched for.
+    last: Option<(SpotId, u64)>,
 }
 
 impl PartialEq for Cell {
@@ -163,11 +164,17 @@ impl Footprint {
             }
         }
         let parts = |vector: Vector| vector.into_iter().enumerate().filter(|(_, a)| *a != 0).collect();
-        let cell =
-            |(key, vector)| Cell { last: spots.find(&key).unwrap_or(SpotId::MAX), parts: parts(vector), key };
+        let last = |key: &SpotKey| {
+            let id = spots.find(key)?;
+            Some((id, spots.get(id)?.born))
+        };
+        let cell = |(key, vector)| Cell { last: last(&key), parts: parts(vector), key };
         Self { cells: sums.into_iter().map(cell).collect() }
     }
 }
+
+/// Changes that are remembered.
+const LATEST: usize = 1024;
 
 /// When a spot last changed, in changes of all spots.
 #[derive(Clone, Copy, Debug, Default)]
@@ -188,6 +195,8 @@ pub(super) struct Spots {
     changed: Vec<Changed>,
     /// Number of changes so far.
     changes: u64,
+    /// Spots of the last changes, the last at the end.
+    latest: VecDeque<SpotId>,
 }
 
 impl Spots {
@@ -210,12 +219,23 @@ impl Spots {
     /// Notes a change.
     fn note(&mut self, id: SpotId, nodes: bool) {
         self.changes += 1;
+        if self.latest.len() == LATEST {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(id);
         if let Some(changed) = self.changed.get_mut(id) {
             changed.any = self.changes;
             if nodes {
                 changed.nodes = self.changes;
             }
         }
+    }
+
+    /// Spots that changed since, some of them more than once; none if that is too long ago.
+    pub(super) fn changed_since(&self, seen: u64) -> Option<impl Iterator<Item = SpotId>> {
+        let number = usize::try_from(self.changes.checked_sub(seen)?).ok()?;
+        let first = self.latest.len().checked_sub(number)?;
+        Some(self.latest.range(first..).copied())
     }
 
     /// When a spot last changed.
@@ -234,8 +254,9 @@ impl Spots {
 
     /// The spot of a cell.
     fn find_cell(&self, cell: &Cell) -> Option<SpotId> {
-        let there = self.get(cell.last).is_some_and(|spot| spot.key == cell.key);
-        if there { Some(cell.last) } else { self.find(&cell.key) }
+        let there =
+            |(id, born): (SpotId, u64)| self.get(id).is_some_and(|spot| spot.born == born).then_some(id);
+        cell.last.and_then(there).or_else(|| self.find(&cell.key))
     }
 
     /// The spot of a cell.
@@ -252,10 +273,10 @@ impl Spots {
             self.all.push(None);
             self.changed.push(Changed::default());
         }
-        if let Some(place) = self.all.get_mut(id) {
-            *place = Some(Spot::new(key.clone()));
-        }
         self.note(id, true);
+        if let Some(place) = self.all.get_mut(id) {
+            *place = Some(Spot::new(self.changes));
+        }
         self.by_key.insert(key.clone(), id);
         id
     }

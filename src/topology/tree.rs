@@ -39,6 +39,8 @@ pub(super) struct Shape {
     pub(super) spots: Vec<SpotId>,
     /// Values of each narrowest domain.
     pub(super) paths: Vec<Path>,
+    /// Narrowest domain of each spot.
+    leaves: BTreeMap<SpotId, usize>,
 }
 
 impl Shape {
@@ -63,6 +65,7 @@ impl Shape {
             }
             shape.paths.push(Arc::clone(path));
             shape.spots.push(*spot);
+            shape.leaves.insert(*spot, leaf);
         }
         shape
     }
@@ -78,7 +81,7 @@ impl Shape {
 
     /// The leaf with this spot.
     pub(super) fn leaf_of(&self, spot: SpotId) -> Option<usize> {
-        self.spots.iter().position(|known| *known == spot)
+        self.leaves.get(&spot).copied()
     }
 
     /// The domain of a level in which a domain of the level below is.

@@ -51,12 +51,22 @@ impl Names {
 
 /// Adds so many times the parts.
 pub(super) fn add(to: &mut Vector, parts: &[(usize, i128)], times: i128) {
+    let width = parts.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
+    if to.len() < width {
+        to.resize(width, 0);
+    }
+    // What is tried out comes and goes once: products of wide numbers would be most of its cost.
+    match times {
+        1 => add_each(to, parts, |amount| amount),
+        -1 => add_each(to, parts, |amount| -amount),
+        _ => add_each(to, parts, |amount| amount * times),
+    }
+}
+
+fn add_each(to: &mut Vector, parts: &[(usize, i128)], of: impl Fn(i128) -> i128) {
     for (number, amount) in parts {
-        if to.len() <= *number {
-            to.resize(number + 1, 0);
-        }
         if let Some(sum) = to.get_mut(*number) {
-            *sum += amount * times;
+            *sum += of(*amount);
         }
     }
 }
@@ -81,4 +91,11 @@ pub(super) fn times(free: i128, need: i128) -> i64 {
         (Ok(free), Ok(need)) => i64::try_from(free / need).unwrap_or(i64::MAX),
         _ => i64::try_from(free / need).unwrap_or(i64::MAX),
     }
+}
+
+/// The same as long as it is less than `most`; `most` otherwise. It is seldom less, and to find that out takes no division.
+pub(super) fn times_up_to(most: i64, free: i128, need: i128) -> i64 {
+    let all =
+        i64::try_from(need).ok().filter(|need| *need > 0).map(|need| i128::from(need) * i128::from(most));
+    if all.is_some_and(|all| (0..=free).contains(&all)) { most } else { times(free, need).min(most) }
 }
