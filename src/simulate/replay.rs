@@ -11,6 +11,7 @@ use crate::lifecycle::conditions;
 use crate::scheduler::Outcome as Decided;
 use crate::state::{Delta, Kind, State};
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,10 +43,14 @@ impl Stage {
     fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
         let now = scenario.now;
         let mut state = State::new(scenario.settings()?);
-        let mut objects = BTreeMap::new();
+        let (mut objects, mut before) = (BTreeMap::new(), BTreeMap::new());
         for (kind, object) in scenario.known_objects() {
-            if kind == Kind::Workload && scenario.cycles > 1 {
-                objects.insert(key_of(&object), object.clone());
+            if kind == Kind::Workload {
+                let status = object.get("status").map(WorkloadStatus::deserialize);
+                before.insert(key_of(&object), status.and_then(Result::ok).unwrap_or_default());
+                if scenario.cycles > 1 {
+                    objects.insert(key_of(&object), object.clone());
+                }
             }
             state.apply(Delta::Applied { kind, object }, now);
         }
@@ -54,7 +59,7 @@ impl Stage {
         }
         state.queue_obstructed();
         state.take_second_passes();
-        let before: BTreeMap<_, _> = state.statuses().map(|(key, s)| (key.clone(), s.clone())).collect();
+        before.retain(|key, _| state.knows_workload(key));
         Ok(Self { state, now, objects, statuses: before.clone(), before, preempting: BTreeSet::new() })
     }
 

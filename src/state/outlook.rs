@@ -25,9 +25,9 @@ impl State {
         &mut self.engine
     }
 
-    /// All Workloads with their status.
-    pub(crate) fn statuses(&self) -> impl Iterator<Item = (&ObjectKey, &WorkloadStatus)> {
-        self.workloads.iter().map(|(key, record)| (key, &*record.status))
+    /// Whether there is such a Workload, and it could be read.
+    pub(crate) fn knows_workload(&self, key: &ObjectKey) -> bool {
+        self.workloads.contains_key(key)
     }
 
     /// Workloads that count as pending without a place in the queue.
