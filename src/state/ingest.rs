@@ -314,7 +314,6 @@ impl State {
         if conditions::is_true(&record.status, ConditionType::Finished) {
             record.pods = Arc::default();
             record.effective = Arc::default();
-            record.status = self.templates.ended(&record.status);
         } else if fresh {
             record.effective = self.shared_effective(&record);
         }
@@ -340,6 +339,7 @@ impl State {
         }
         let owner = record.owner.clone();
         self.workloads.insert(key.clone(), Arc::new(record));
+        self.slim_ended(key);
         self.footing_changed(key);
         self.external_owner_changed(&key.namespace, owner.as_deref());
         self.workload_changed(key, owner.as_ref().map(|owner| &owner.uid));

@@ -218,6 +218,18 @@ impl State {
                 self.mark(kind, key);
             }
         }
+        if kind == Kind::Workload {
+            self.slim_ended(key);
+        }
+    }
+
+    /// Lets go of what a Workload that has finished was granted, once it does not matter any more whose write that was.
+    pub(super) fn slim_ended(&mut self, key: &ObjectKey) {
+        let idle = !self.writes.is_pending(Kind::Workload, key);
+        let Some(record) = self.workloads.get_mut(key).filter(|_| idle) else { return };
+        if conditions::is_true(&record.status, ConditionType::Finished) {
+            Arc::make_mut(record).status = self.templates.ended(&record.status);
+        }
     }
 
     /// A write whose answer was lost has landed all the same if the newest object has what it set, times included.

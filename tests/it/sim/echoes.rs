@@ -4,7 +4,7 @@ use super::world::World;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{Delta, Effect, Kind, Settings, State, Write, WriteOutcome, WriteResult};
+use sluice::state::{Delta, Effect, Kind, Observation, Settings, State, Write, WriteOutcome, WriteResult};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -134,6 +134,30 @@ fn quota_returns_though_the_watch_overtook_the_answer_of_the_stop() {
     let release = write_of(&state.apply(Delta::Written(answer), at(3)), Kind::Workload).unwrap();
     let mut conditions = release.body["status"]["conditions"].as_array().unwrap().iter();
     assert!(conditions.any(|c| c["type"] == "QuotaReserved" && c["status"] == "False"), "{}", release.body);
+}
+
+/// The watch tells of the end before the manager learns that its own write has landed: it is counted all the same.
+#[test]
+fn an_end_is_counted_though_the_answer_to_its_write_is_lost() {
+    let mut state = state();
+    let mut running = workload("100");
+    running["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j1", "controller": true}]);
+    state.apply(Delta::Applied { kind: Kind::Workload, object: running.clone() }, at(1));
+    let Delta::Applied { kind, object: mut over } = job("101", false) else { unreachable!() };
+    over["status"] = json!({"conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
+    let end = write_of(&state.apply(Delta::Applied { kind, object: over }, at(2)), Kind::Workload).unwrap();
+    running["metadata"]["resourceVersion"] = json!("102");
+    running["status"] = end.body["status"].clone();
+    let counts = |effects: &[Effect]| {
+        effects.iter().filter(|e| matches!(e, Effect::Observe(Observation::Finished(..)))).count()
+    };
+    let seen = state.apply(Delta::Applied { kind: Kind::Workload, object: running }, at(3));
+    assert_eq!(counts(&seen), 0, "nobody knows yet whose write it was");
+    let outcome = WriteOutcome::Unavailable { message: "timeout".to_owned() };
+    let Write { id, kind, key, .. } = end;
+    let told = state.apply(Delta::Written(WriteResult { id, kind, key, outcome }), at(4));
+    assert_eq!(counts(&told), 1, "{told:?}");
 }
 
 fn pending(name: &str, version: &str) -> Delta {
