@@ -25,6 +25,14 @@ fn workload(version: &str) -> Value {
     })
 }
 
+/// The same as the Workload of Job `j`.
+fn owned(version: &str) -> Value {
+    let mut object = workload(version);
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j1", "controller": true}]);
+    object
+}
+
 /// A state that leads a cluster with one queue, `a`.
 fn state() -> State {
     state_with(Settings::default())
@@ -117,9 +125,7 @@ fn write_of(effects: &[Effect], kind: Kind) -> Option<Write> {
 #[test]
 fn quota_returns_though_the_watch_overtook_the_answer_of_the_stop() {
     let mut state = state();
-    let mut evicted = workload("100");
-    evicted["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j1", "controller": true}]);
+    let mut evicted = owned("100");
     evicted["status"]["conditions"].as_array_mut().unwrap().push(json!({
         "type": "Evicted", "status": "True", "reason": "Deactivated", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -140,9 +146,7 @@ fn quota_returns_though_the_watch_overtook_the_answer_of_the_stop() {
 #[test]
 fn an_end_is_counted_though_the_answer_to_its_write_is_lost() {
     let mut state = state();
-    let mut running = workload("100");
-    running["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j1", "controller": true}]);
+    let mut running = owned("100");
     state.apply(Delta::Applied { kind: Kind::Workload, object: running.clone() }, at(1));
     let Delta::Applied { kind, object: mut over } = job("101", false) else { unreachable!() };
     over["status"] = json!({"conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
