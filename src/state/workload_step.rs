@@ -227,7 +227,9 @@ impl State {
     pub(super) fn slim_ended(&mut self, key: &ObjectKey) {
         let idle = !self.writes.is_pending(Kind::Workload, key);
         let Some(record) = self.workloads.get_mut(key).filter(|_| idle) else { return };
-        if conditions::is_true(&record.status, ConditionType::Finished) {
+        let status = &record.status;
+        let bulky = status.admission.is_some() || status.conditions.len() > 1;
+        if bulky && conditions::is_true(status, ConditionType::Finished) {
             Arc::make_mut(record).status = self.templates.ended(&record.status);
         }
     }
