@@ -2,12 +2,14 @@
 
 use super::shared::Digest;
 use super::templates::Templates;
+use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{
     AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetRequest, PodSetTopologyRequest,
     PreemptionGate, PriorityClassRef, ResourceFlavor, WorkloadStatus,
 };
 use crate::api::{ObjectKey, names};
 use crate::jobs::{PodSetInfo, Shape};
+use crate::lifecycle::conditions;
 use crate::lifecycle::provisioning::PARAMETER_PREFIX;
 use crate::scheduler::{self, Variant};
 use jiff::Timestamp;
@@ -182,7 +184,8 @@ impl WorkloadRecord {
     }
 
     /// A later version of the same Workload whose spec has not changed: only metadata and status are read again, and the
-    /// status only if it is there or not known to have been written.
+    /// status only if it is there or not known to have been written. None if all of it has to be read, as when it has
+    /// finished no more: its pods were let go of.
     ///
     /// # Errors
     /// Names what cannot be read.
@@ -201,6 +204,10 @@ impl WorkloadRecord {
             Some(status) => status,
             None => templates.status(object.get("status"))?,
         };
+        let finished = |status: &WorkloadStatus| conditions::is_true(status, ConditionType::Finished);
+        if finished(&self.status) && !finished(&status) {
+            return Ok(None);
+        }
         let meta = Meta { uid: Arc::clone(&self.meta.uid), ..meta };
         Ok(Some(Self { meta, status, ..self.clone() }.annotated(&metadata, templates)))
     }

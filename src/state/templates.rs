@@ -5,7 +5,6 @@ use super::shared::{self, Digest, Shared, Words};
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSet, PodSetRequest, PriorityClassRef, WorkloadStatus};
 use crate::jobs::{PodSetInfo, PodSetView, TemplateInfo, pod_set_infos, pod_set_shape};
-use crate::lifecycle::conditions;
 use crate::scheduler;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde::Deserialize;
@@ -81,10 +80,12 @@ impl Templates {
 
     /// The status of a Workload that has finished, without what takes room: of its conditions that one is kept, and nothing of
     /// what it was granted. No status is written to it any more.
-    pub(super) fn ended(&mut self, status: &WorkloadStatus) -> Arc<WorkloadStatus> {
-        let conditions = conditions::find(status, ConditionType::Finished).cloned().into_iter().collect();
-        let (admission, resource_requests) = (None, Arc::default());
-        let slim = WorkloadStatus { conditions, admission, resource_requests, ..status.clone() };
+    pub(super) fn ended(&mut self, status: Arc<WorkloadStatus>) -> Arc<WorkloadStatus> {
+        let mut slim = Arc::unwrap_or_clone(status);
+        slim.conditions.retain(|condition| condition.type_ == ConditionType::Finished.as_str());
+        slim.conditions.shrink_to_fit();
+        slim.admission = None;
+        slim.resource_requests = Arc::default();
         self.ended.intern(Arc::new(slim))
     }
 

@@ -13,6 +13,7 @@ use crate::lifecycle::workload::{Notice, Step};
 use crate::lifecycle::{conditions, workload};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::mem;
 use std::sync::Arc;
 
 impl State {
@@ -230,7 +231,8 @@ impl State {
         let status = &record.status;
         let bulky = status.admission.is_some() || status.conditions.len() > 1;
         if bulky && conditions::is_true(status, ConditionType::Finished) {
-            Arc::make_mut(record).status = self.templates.ended(&record.status);
+            let record = Arc::make_mut(record);
+            record.status = self.templates.ended(mem::take(&mut record.status));
         }
     }
 

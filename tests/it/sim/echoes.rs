@@ -174,6 +174,25 @@ fn pending(name: &str, version: &str) -> Delta {
     Delta::Applied { kind: Kind::Workload, object }
 }
 
+/// Somebody takes the condition away by hand: what was let go of at the end is read again.
+#[test]
+fn a_workload_that_has_finished_no_more_is_scheduled_with_its_pods() {
+    let mut state = state();
+    let Delta::Applied { kind, object: waiting } = pending("w", "102") else { unreachable!() };
+    let mut finished = waiting.clone();
+    finished["metadata"]["resourceVersion"] = json!("101");
+    finished["metadata"]["finalizers"] = json!([]);
+    finished["status"]["conditions"] = json!([{"type": "Finished", "status": "True", "reason": "Succeeded",
+        "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    assert!(
+        write_of(&state.apply(Delta::Applied { kind, object: finished }, at(1)), Kind::Workload).is_none()
+    );
+    let again = state.apply(Delta::Applied { kind, object: waiting }, at(2));
+    let admission = write_of(&again, Kind::Workload).unwrap();
+    let granted = &admission.body["status"]["admission"]["podSetAssignments"][0]["resourceUsage"];
+    assert_eq!(granted, &json!({"cpu": "500m"}), "{}", admission.body);
+}
+
 /// What waits for room among the writes under way says what holds when its turn comes, on the newest object.
 #[test]
 fn a_write_that_waits_for_room_is_not_overtaken() {
