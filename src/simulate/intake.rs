@@ -3,13 +3,14 @@
 
 use super::manifest::{Manifest, Manifests, Problem};
 use super::objects::{key_of, merge, set, subject, text};
+use super::quantities;
 use super::schema::Schemas;
 use super::world::Simulation;
 use crate::admission::{self, AdmissionSettings, Context};
 use crate::api::config::Duration;
 use crate::api::validation::syntax::{invalid_each, subdomain};
 use crate::api::validation::{FieldError, aggregate};
-use crate::api::{ObjectKey, names};
+use crate::api::{GROUP, ObjectKey, names};
 use crate::jobs::{KINDS, kind_of};
 use crate::state::Kind;
 use jiff::Timestamp;
@@ -207,6 +208,10 @@ fn checked_name(object: &Value) -> Vec<FieldError> {
 
 /// Kinds whose schemas are not ours must at least be readable.
 fn typed(kind: Kind, object: &Value) -> Result<(), String> {
+    let errors = if kind.resource().group == GROUP { Vec::new() } else { quantities::unreadable(object) };
+    if !errors.is_empty() {
+        return Err(aggregate(&errors));
+    }
     let read = match kind {
         Kind::Namespace => serde_json::from_value::<Namespace>(object.clone()).map(drop),
         Kind::Node => serde_json::from_value::<Node>(object.clone()).map(drop),

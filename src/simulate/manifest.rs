@@ -174,6 +174,11 @@ fn identify(object: &Value) -> Result<Option<Kind>, String> {
     if metadata.is_some_and(|metadata| !metadata.is_object()) {
         return Err("metadata: Invalid value: must be an object".to_owned());
     }
+    let no_text =
+        |field: &&str| metadata.and_then(|metadata| metadata.get(*field)).is_some_and(|v| !v.is_string());
+    if let Some(field) = ["name", "generateName", "namespace"].into_iter().find(no_text) {
+        return Err(format!("metadata.{field}: Invalid value: must be a string"));
+    }
     if text(object, "/metadata/name").is_empty() && text(object, "/metadata/generateName").is_empty() {
         return Err("metadata.name: Required value".to_owned());
     }

@@ -12,6 +12,7 @@ mod manifest;
 mod objects;
 mod outcome;
 mod patience;
+mod quantities;
 mod replay;
 mod report;
 mod runs;

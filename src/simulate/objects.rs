@@ -34,12 +34,13 @@ pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     at(object, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Kind and name for messages.
+/// Kind and name for messages, as far as they are known.
 pub(super) fn subject(object: &Value) -> String {
     let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
     let namespace = text(object, "/metadata/namespace");
     match (kind, namespace) {
         ("", _) => String::new(),
+        _ if name.is_empty() => kind.to_owned(),
         (_, "") => format!("{kind} {name}"),
         _ => format!("{kind} {namespace}/{name}"),
     }

@@ -131,7 +131,7 @@ fn the_exit_code_says_how_it_went() {
         (&[&queues, "-"], &two, 0, ""),
         (&[&queues, "-", "--fail-pending"], &two, 4, ""),
         (&[&queues, "-", "--fail-pending", "--run-for", "1s"], &two, 0, ""),
-        (&[&queues, &bad], "", 3, "bad.yaml:1: Cohort : apiVersion: Required value"),
+        (&[&queues, &bad], "", 3, "bad.yaml:1: Cohort: apiVersion: Required value"),
         (&[&folder.path(), "--fail-pending"], "", 3, "binary.yaml:2: not UTF-8"),
         (&["no-such-file"], "", 1, "no-such-file: No such file"),
         (&[], "", 1, "nothing to simulate"),

@@ -78,7 +78,7 @@ fn bad_documents_are_told_of_with_file_line_path_and_reason() {
         ),
         (
             "kind: Cohort\nmetadata: {}\napiVersion: kueue.x-k8s.io/v1beta2\n",
-            "m.yaml:2: Cohort : metadata.name: Required value",
+            "m.yaml:2: Cohort: metadata.name: Required value",
         ),
         (
             "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata:\n  name: A_b\n",
@@ -102,6 +102,43 @@ fn bad_documents_are_told_of_with_file_line_path_and_reason() {
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         assert!(found[0].starts_with(want), "{text}: {} instead of {want}", found[0]);
     }
+}
+
+/// The types of Kubernetes' own kinds keep the text of a quantity, whatever it is: a server does not.
+#[test]
+fn a_quantity_that_nobody_can_read_is_refused() {
+    let job = |amount: &str| {
+        format!(
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: j, labels: {{limits: one}}}}\nspec:\n  template:\n    spec:\n      \
+             containers:\n      - name: c\n        resources:\n          requests: {{cpu: {amount}}}\n"
+        )
+    };
+    for good in ["1", "1.5", "\"1\"", "100m", "1e3", "~"] {
+        assert_eq!(refused(&job(good)), Vec::<String>::new(), "{good}");
+    }
+    let field = "spec.template.spec.containers[0].resources.requests[cpu]";
+    for bad in ["one", "1Qi", "[]", "true"] {
+        let found = refused(&job(bad));
+        assert!(found[0].starts_with(&format!("m.yaml:10: Job team/j: {field}: Invalid value")), "{found:?}");
+    }
+    let of =
+        |kind: &str, rest: &str| refused(&format!("apiVersion: {kind}\nmetadata: {{name: x}}\n{rest}\n"));
+    let node = of("v1\nkind: Node", "status: {allocatable: {cpu: lots}}");
+    assert!(
+        node[0].starts_with("m.yaml:4: Node x: status.allocatable[cpu]: Invalid value: \"lots\""),
+        "{node:?}"
+    );
+    let class = "handler: h\noverhead: {podFixed: {cpu: lots}}";
+    let class = of("node.k8s.io/v1\nkind: RuntimeClass", class);
+    assert!(class[0].contains("overhead.podFixed[cpu]: Invalid value: \"lots\""), "{class:?}");
+    let range = of("v1\nkind: LimitRange", "spec: {limits: [{type: Container, max: {cpu: lots}}]}");
+    assert!(range[0].contains("spec.limits[0].max[cpu]: Invalid value: \"lots\""), "{range:?}");
+}
+
+#[test]
+fn a_name_that_is_no_text_is_told_of() {
+    let found = refused("apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n");
+    assert_eq!(found, ["m.yaml:3: Node: metadata.name: Invalid value: must be a string"]);
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! Quantities in objects of Kubernetes' own kinds: a server reads them when it decodes the object, types here keep their text.
+
+use crate::api::validation::FieldError;
+use crate::resources::Quantity;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// Fields that hold a quantity under each name.
+const LISTS: [&str; 11] = [
+    "allocatable",
+    "capacity",
+    "default",
+    "defaultRequest",
+    "limits",
+    "max",
+    "maxLimitRequestRatio",
+    "min",
+    "overhead",
+    "podFixed",
+    "requests",
+];
+
+/// What cannot be read as a quantity, wherever it stands in an object but for metadata.
+pub(super) fn unreadable(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    look(object, false, &mut String::new(), &mut errors);
+    errors
+}
+
+/// Looks through a value; `amounts`: what stands in it is quantities by their names.
+fn look(value: &Value, amounts: bool, path: &mut String, errors: &mut Vec<FieldError>) {
+    let length = path.len();
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields.iter().filter(|(name, _)| *name != "metadata") {
+                let amount = amounts && !field.is_object();
+                // Writing to a text does not fail.
+                let _ = match length {
+                    _ if amount => write!(path, "[{name}]"),
+                    0 => write!(path, "{name}"),
+                    _ => write!(path, ".{name}"),
+                };
+                if amount {
+                    errors.extend(check(path, field));
+                } else {
+                    look(field, LISTS.contains(&name.as_str()), path, errors);
+                }
+                path.truncate(length);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let _ = write!(path, "[{index}]");
+                look(item, false, path, errors);
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check(path: &str, amount: &Value) -> Option<FieldError> {
+    let read = match amount {
+        Value::String(text) => Quantity::parse(text).map_err(|error| error.to_string()),
+        Value::Number(number) => Quantity::parse(&number.to_string()).map_err(|error| error.to_string()),
+        Value::Null => return None,
+        _ => Err("must be a quantity".to_owned()),
+    };
+    read.err().map(|error| FieldError::invalid(path, amount.clone(), error))
+}
