@@ -13,8 +13,8 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 use std::thread::available_parallelism;
 
-/// Workloads that are measured, after as many to warm up.
-const SAMPLE: usize = 300;
+/// Workloads that are measured, after as many to warm up: enough for the server to collect its garbage several times.
+const SAMPLE: usize = 1500;
 /// Requests at once.
 const CLIENTS: usize = 16;
 
