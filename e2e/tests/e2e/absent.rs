@@ -1,4 +1,4 @@
-//! What can be done while no manager answers: those who opted in wait for one, and nobody else does.
+//! What can be done while no manager answers: those who opted in wait for one, and nobody else does (I26).
 
 use crate::ground::{Ground, refused};
 use anyhow::{Context as _, Result, ensure};

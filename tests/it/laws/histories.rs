@@ -1,4 +1,4 @@
-//! Long histories of everything that happens to a cluster: I1, I2, I3, I7, I8, I10, I11, I18, I19, I20, I25.
+//! Long histories of everything that happens to a cluster: I1, I2, I3, I5, I7, I8, I10, I11, I18, I19, I20, I25.
 
 use super::cluster::{Cluster, Event, pair, settings};
 use super::draws::{event, start};
@@ -19,7 +19,7 @@ fn name_of(node: usize) -> NodeRef {
     }
 }
 
-/// I1 at every node.
+/// I1 at every node; after a cycle also I5: what was weighed and searched, and not decided, has left nothing behind.
 pub(super) fn same_usage(cluster: &Cluster) -> TestCaseResult {
     let sums = cluster.plain.figures(cluster.held.values().map(|(queue, usage)| (*queue, usage)));
     for node in 0..COHORTS.len() + QUEUES.len() {
