@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::pace::Pace;
 use crate::kube::queue::Task;
 use crate::state::{Delta, Effect, Event, Observation, Snapshot, State};
 use crate::view::counters::Counters;
@@ -18,11 +19,6 @@ use crate::view::metrics::Role;
 
 /// Deltas taken in before effects go out and readers see the result.
 const BATCH: usize = 256;
-/// Mean time between two batches while deltas keep coming: several cost little more together than the first of them alone, and
-/// a write takes the server as long.
-const PACE: Duration = Duration::from_millis(20);
-/// Batches that may come without a pause after a quiet time.
-const SPARE: u32 = 10;
 /// Least time between two snapshots while deltas keep coming.
 const PUBLISH: Duration = Duration::from_millis(20);
 /// Least time between two ticks.
@@ -59,7 +55,7 @@ impl Core {
     async fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH);
         let mut shown = Instant::now();
-        let mut paced = Instant::now();
+        let mut pace = Pace::new(Instant::now());
         let mut stale = false;
         loop {
             let due = self.due();
@@ -102,19 +98,10 @@ impl Core {
                 }
             }
             if busy {
-                paced = self.pace(paced);
+                let pressed = !self.state.synced() || self.deltas.len() >= BATCH / 2;
+                std::thread::sleep(pace.after_batch(Instant::now(), pressed));
             }
         }
-    }
-
-    /// Lets what comes within a few milliseconds come together. Answers until when pauses are paid for.
-    fn pace(&self, paced: Instant) -> Instant {
-        let now = Instant::now();
-        let paced = paced.max(now.checked_sub(PACE * SPARE).unwrap_or(now)) + PACE;
-        if paced > now && self.state.synced() && self.deltas.len() < BATCH / 2 {
-            std::thread::sleep(paced - now);
-        }
-        paced
     }
 
     fn due(&self) -> Option<Duration> {

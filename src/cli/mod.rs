@@ -9,6 +9,7 @@ mod logs;
 mod manager;
 #[cfg(feature = "moments")]
 mod moments;
+mod pace;
 mod policy;
 mod settings;
 mod simulate;
