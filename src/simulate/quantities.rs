@@ -1,7 +1,7 @@
 //! Quantities in objects of Kubernetes' own kinds: a server reads them when it decodes the object, types here keep their text.
 
 use crate::api::validation::FieldError;
-use crate::resources::Quantity;
+use crate::api::validation::syntax::read_quantity;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -40,10 +40,10 @@ fn look(value: &Value, amounts: bool, path: &mut String, errors: &mut Vec<FieldE
                     0 => write!(path, "{name}"),
                     _ => write!(path, ".{name}"),
                 };
-                if amount {
-                    errors.extend(check(path, field));
-                } else {
+                if !amount {
                     look(field, LISTS.contains(&name.as_str()), path, errors);
+                } else if let Some(detail) = read_quantity(field).err().filter(|_| !field.is_null()) {
+                    errors.push(FieldError::invalid(path.as_str(), field.clone(), detail));
                 }
                 path.truncate(length);
             }
@@ -57,14 +57,4 @@ fn look(value: &Value, amounts: bool, path: &mut String, errors: &mut Vec<FieldE
         }
         _ => {}
     }
-}
-
-fn check(path: &str, amount: &Value) -> Option<FieldError> {
-    let read = match amount {
-        Value::String(text) => Quantity::parse(text).map_err(|error| error.to_string()),
-        Value::Number(number) => Quantity::parse(&number.to_string()).map_err(|error| error.to_string()),
-        Value::Null => return None,
-        _ => Err("must be a quantity".to_owned()),
-    };
-    read.err().map(|error| FieldError::invalid(path, amount.clone(), error))
 }

@@ -1,6 +1,6 @@
 //! Resource groups and weights, as `ClusterQueue`s and Cohorts both have them.
 
-use super::syntax::qualified_name;
+use super::syntax::{qualified_name, read_quantity};
 use super::{Cursor, FieldError};
 use crate::resources::Quantity;
 
@@ -13,23 +13,15 @@ pub(super) enum Holder {
     Cohort,
 }
 
-/// Reads a quantity, written as text or as a number.
+/// Reads a quantity, if there is one; one that cannot be read is told of.
 pub(super) fn quantity(at: &Cursor<'_>, errors: &mut Vec<FieldError>) -> Option<Quantity> {
     if !at.exists() {
         return None;
     }
-    let text = match at.value {
-        serde_json::Value::String(text) => text.clone(),
-        serde_json::Value::Number(number) => number.to_string(),
-        other => {
-            errors.push(FieldError::invalid(at.path.clone(), other.clone(), "must be a quantity"));
-            return None;
-        }
-    };
-    match Quantity::parse(&text) {
+    match read_quantity(at.value) {
         Ok(quantity) => Some(quantity),
-        Err(error) => {
-            errors.push(FieldError::invalid(at.path.clone(), at.value.clone(), error.to_string()));
+        Err(detail) => {
+            errors.push(FieldError::invalid(at.path.clone(), at.value.clone(), detail));
             None
         }
     }

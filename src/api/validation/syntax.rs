@@ -1,8 +1,9 @@
-//! Syntax of names, labels, annotations, selectors and conditions, as apimachinery checks it.
+//! Syntax of names, labels, annotations, selectors, quantities and conditions, as apimachinery checks it.
 
 use serde_json::Value;
 
 use super::{Cursor, ErrorKind, FieldError};
+use crate::resources::Quantity;
 
 const NAME_MAX: usize = 63;
 const SUBDOMAIN_MAX: usize = 253;
@@ -109,6 +110,19 @@ pub fn domain_prefixed_path(text: &str) -> Vec<String> {
 /// One error for each fault of a value.
 pub fn invalid_each(path: &str, value: &str, faults: Vec<String>) -> Vec<FieldError> {
     faults.into_iter().map(|fault| FieldError::invalid(path, value, fault)).collect()
+}
+
+/// Reads a quantity, written as text or as a number.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn read_quantity(value: &Value) -> Result<Quantity, String> {
+    let read = match value {
+        Value::String(text) => Quantity::parse(text),
+        Value::Number(number) => Quantity::parse(&number.to_string()),
+        _ => return Err("must be a quantity".to_owned()),
+    };
+    read.map_err(|error| error.to_string())
 }
 
 /// Checks a label key.
