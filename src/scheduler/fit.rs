@@ -128,11 +128,11 @@ impl Field<'_> {
         }
         let own = targets.iter().any(|target| target.reason == PreemptionReason::InClusterQueue);
         for target in &targets {
-            self.take_out(&target.holder);
+            self.take_out(&preemptor, &target.holder);
         }
         let (level, _) = self.tree.lowest_subtree_for(asker.queue.node, pair, need, Layer::Planned);
         for target in &targets {
-            self.put_back(&target.holder);
+            self.put_back(&preemptor, &target.holder);
         }
         Grade { mode: if own { Mode::Preempt } else { Mode::Reclaim }, level }
     }

@@ -116,14 +116,14 @@ impl Field<'_> {
             if !self.is_valid(candidate, preemptor, borrowing) {
                 continue;
             }
-            self.take_out(&candidate.holder);
+            self.take_out(preemptor, &candidate.holder);
             targets.push(Target { holder: Arc::clone(&candidate.holder), reason: candidate.reason });
             if self.fits(preemptor, borrowing) {
-                return self.fill_back(targets, |field| field.fits(preemptor, borrowing));
+                return self.fill_back(preemptor, targets, |field| field.fits(preemptor, borrowing));
             }
         }
         for target in &targets {
-            self.put_back(&target.holder);
+            self.put_back(preemptor, &target.holder);
         }
         Vec::new()
     }

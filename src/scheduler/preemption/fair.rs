@@ -54,7 +54,8 @@ impl Field<'_> {
         self.sort_by_past_usage(&mut candidates, |placed| &placed.holder);
         self.tree.plan(node, preemptor.usage, 1);
         let found = self.search(preemptor, candidates);
-        let targets = found.map(|targets| self.fill_back(targets, |field| field.fits_without(preemptor)));
+        let targets =
+            found.map(|targets| self.fill_back(preemptor, targets, |field| field.fits_without(preemptor)));
         self.tree.plan(node, preemptor.usage, -1);
         targets.unwrap_or_default()
     }
@@ -91,7 +92,7 @@ impl Field<'_> {
             || (strategies.len() > 1 && self.second_strategy(preemptor, again, &mut targets));
         if !fits {
             for target in &targets {
-                self.put_back(&target.holder);
+                self.put_back(preemptor, &target.holder);
             }
         }
         fits.then_some(targets)
@@ -119,7 +120,7 @@ impl Field<'_> {
                 None => self.fairer(&mut tournament, queue, strategy, again),
             };
             let Some(target) = chosen else { continue };
-            self.take_out(&target.holder);
+            self.take_out(preemptor, &target.holder);
             targets.push(target);
             if self.fits_without(preemptor) {
                 return true;
@@ -151,9 +152,9 @@ impl Field<'_> {
     fn passes(&mut self, share: Share, theirs: NodeId, holder: &Holder, strategy: FairStrategy) -> bool {
         match strategy {
             FairStrategy::LessThanOrEqualToFinalShare => {
-                self.take_out(holder);
+                self.tree.plan(holder.node, &holder.usage, -1);
                 let left = self.tree.share(theirs);
-                self.put_back(holder);
+                self.tree.plan(holder.node, &holder.usage, 1);
                 share.compare(&left) != Ordering::Greater
             }
             FairStrategy::LessThanInitialShare => share.compare(&self.tree.share(theirs)) == Ordering::Less,
@@ -174,7 +175,7 @@ impl Field<'_> {
             let chosen = tournament.pop(queue).filter(|_| larger);
             tournament.drop_queue(queue);
             let Some(Placed { holder, .. }) = chosen else { continue };
-            self.take_out(&holder);
+            self.take_out(preemptor, &holder);
             targets.push(Target { holder, reason: PreemptionReason::InCohortFairSharing });
             if self.fits_without(preemptor) {
                 return true;

@@ -111,31 +111,42 @@ impl Field<'_> {
             && (preemptor.parts.is_empty() || self.topology.can_place(preemptor.parts, View::Planned, rules))
     }
 
-    pub(super) fn take_out(&mut self, holder: &Holder) {
-        self.tree.plan(holder.node, &holder.usage, -1);
-        self.topology.shift(&holder.stand, -1, Layer::Planned);
+    pub(super) fn take_out(&mut self, preemptor: &Preemptor, holder: &Holder) {
+        self.shift(preemptor, holder, -1);
     }
 
-    pub(super) fn put_back(&mut self, holder: &Holder) {
-        self.tree.plan(holder.node, &holder.usage, 1);
-        self.topology.shift(&holder.stand, 1, Layer::Planned);
+    pub(super) fn put_back(&mut self, preemptor: &Preemptor, holder: &Holder) {
+        self.shift(preemptor, holder, 1);
+    }
+
+    /// Nodes are left alone where no places are asked for: moving them costs far more than moving quota.
+    fn shift(&mut self, preemptor: &Preemptor, holder: &Holder, sign: i128) {
+        self.tree.plan(holder.node, &holder.usage, sign);
+        if !preemptor.parts.is_empty() {
+            self.topology.shift(&holder.stand, sign, Layer::Planned);
+        }
     }
 
     /// Lets go of victims that turn out not to be needed, from the last but one to the first, and puts all back.
-    fn fill_back(&mut self, mut targets: Vec<Target>, fits: impl Fn(&mut Self) -> bool) -> Vec<Target> {
+    fn fill_back(
+        &mut self,
+        preemptor: &Preemptor,
+        mut targets: Vec<Target>,
+        fits: impl Fn(&mut Self) -> bool,
+    ) -> Vec<Target> {
         for at in (0..targets.len().saturating_sub(1)).rev() {
             let Some(holder) = targets.get(at).map(|target| Arc::clone(&target.holder)) else {
                 continue;
             };
-            self.put_back(&holder);
+            self.put_back(preemptor, &holder);
             if fits(self) {
                 targets.swap_remove(at);
             } else {
-                self.take_out(&holder);
+                self.take_out(preemptor, &holder);
             }
         }
         for target in &targets {
-            self.put_back(&target.holder);
+            self.put_back(preemptor, &target.holder);
         }
         targets
     }
