@@ -37,11 +37,15 @@ use crate::view::metrics::Role;
 /// Deltas on their way to the core: watches wait when it is full. Each holds a whole object, so that a long list would
 /// leave its mark on the memory of the process.
 const DELTAS: usize = 256;
+/// Threads that talk to the server and answer reviews, beside the core's. What comes is over in microseconds: several
+/// threads spend more on waking each other than they share.
+const IO_THREADS: usize = 1;
 
 pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;
     let settings = settings::load(args)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("runtime")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(IO_THREADS).enable_all().build();
+    let runtime = runtime.context("runtime")?;
     let result = runtime.block_on(run(&settings));
     if let Err(error) = &result {
         tracing::error!(error = format!("{error:#}"), "the end");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Mean time between two batches.
-const PACE: Duration = Duration::from_millis(20);
+const PACE: Duration = Duration::from_millis(50);
 /// Batches that may come without a pause after a quiet time.
 const SPARE: u32 = 10;
 
