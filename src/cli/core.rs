@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::pace::Pace;
 use crate::kube::queue::Task;
+use crate::lifecycle::clock::Clock;
 use crate::state::{Delta, Effect, Event, Observation, Snapshot, State};
 use crate::view::counters::Counters;
 use crate::view::metrics::Role;
@@ -23,6 +24,22 @@ const BATCH: usize = 256;
 const PUBLISH: Duration = Duration::from_millis(20);
 /// Least time between two ticks.
 const TICK: Duration = Duration::from_millis(5);
+
+/// The state's clock.
+struct SteadyClock {
+    clock: Clock,
+    origin: Instant,
+}
+
+impl SteadyClock {
+    fn start() -> Self {
+        Self { clock: Clock::new(Timestamp::now(), Duration::ZERO), origin: Instant::now() }
+    }
+
+    fn now(&mut self) -> Timestamp {
+        self.clock.read(Timestamp::now(), self.origin.elapsed())
+    }
+}
 
 /// What the core task works with.
 pub(super) struct Core {
@@ -56,9 +73,10 @@ impl Core {
         let mut batch = Vec::with_capacity(BATCH);
         let mut shown = Instant::now();
         let mut pace = Pace::new(Instant::now());
+        let mut clock = SteadyClock::start();
         let mut stale = false;
         loop {
-            let due = self.due();
+            let due = self.due(clock.now());
             let publish = shown + PUBLISH;
             tokio::select! {
                 biased;
@@ -82,7 +100,7 @@ impl Core {
             stale |= busy;
             if busy {
                 let began = Instant::now();
-                let effects = self.state.apply_all(batch.drain(..), Timestamp::now());
+                let effects = self.state.apply_all(batch.drain(..), clock.now());
                 self.time_attempts(&effects, began.elapsed());
                 for effect in effects {
                     self.carry_out(effect);
@@ -104,9 +122,9 @@ impl Core {
         }
     }
 
-    fn due(&self) -> Option<Duration> {
+    fn due(&self, now: Timestamp) -> Option<Duration> {
         let due = self.state.next_due()?;
-        Some(Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default().max(TICK))
+        Some(Duration::try_from(due.duration_since(now)).unwrap_or_default().max(TICK))
     }
 
     /// Cycles run back to back within one delta: its time is theirs, each an equal part.

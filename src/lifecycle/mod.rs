@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod certificates;
 pub mod checks;
+pub mod clock;
 pub mod conditions;
 pub mod eviction;
 pub mod facts;

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod bad_topology;
+mod clock_steps;
 mod echoes;
 mod late_answers;
 mod laws;

@@ -3,11 +3,14 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::lifecycle::clock::Clock;
 use sluice::simulate::server::{Server, key_of};
 use sluice::state::{Delta, Effect, Kind, Settings, State, Verb, Write, WriteOutcome, WriteResult};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 const JOB: Kind = Kind::Job(0);
+const BEGIN: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 /// What goes wrong, each in so many of 1,000 cases.
 #[derive(Clone, Copy, Default)]
@@ -29,7 +32,12 @@ pub(crate) struct World {
     pub(crate) history: Vec<Value>,
     pub(crate) state: State,
     settings: Settings,
+    /// The time on everybody's wall.
     pub(crate) now: Timestamp,
+    /// Time that has passed, whatever the wall says.
+    passed: Duration,
+    /// The core's own.
+    clock: Clock,
     /// Writes that are on their way to the server.
     outbox: VecDeque<Write>,
     /// Answers on their way back.
@@ -38,6 +46,8 @@ pub(crate) struct World {
     ends: BTreeMap<ObjectKey, Timestamp>,
     /// Running jobs do not end.
     pub(crate) endless: bool,
+    /// Their pods never are ready, and do not end.
+    pub(crate) never_ready: bool,
     pub(crate) faults: Faults,
     random: u64,
     pub(crate) writes: BTreeMap<String, u32>,
@@ -51,11 +61,14 @@ impl World {
             history: Vec::new(),
             state: State::new(settings.clone()),
             settings: settings.clone(),
-            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            now: BEGIN,
+            passed: Duration::ZERO,
+            clock: Clock::new(BEGIN, Duration::ZERO),
             outbox: VecDeque::new(),
             inbox: VecDeque::new(),
             ends: BTreeMap::new(),
             endless: false,
+            never_ready: false,
             faults: Faults::default(),
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             writes: BTreeMap::new(),
@@ -81,6 +94,7 @@ impl World {
 
     fn start(&mut self) {
         self.state = State::new(self.settings.clone());
+        self.clock = Clock::new(self.now, self.passed);
         self.outbox.clear();
         self.inbox.clear();
         self.remember();
@@ -89,6 +103,19 @@ impl World {
             self.feed([delta]);
         }
         self.feed([Delta::Leading(true)]);
+    }
+
+    /// Somebody sets the clocks on the wall; jobs run as long as before.
+    pub(crate) fn set_clocks(&mut self, by: SignedDuration) {
+        self.now = self.now.checked_add(by).unwrap();
+        for end in self.ends.values_mut() {
+            *end = end.checked_add(by).unwrap();
+        }
+    }
+
+    /// Time that has passed since the begin, whatever the clocks were set to.
+    pub(crate) fn passed(&self) -> Duration {
+        self.passed
     }
 
     /// A number below `n`.
@@ -108,7 +135,8 @@ impl World {
     }
 
     fn feed(&mut self, deltas: impl IntoIterator<Item = Delta>) {
-        for effect in self.state.apply_all(deltas, self.now) {
+        let now = self.clock.read(self.now, self.passed);
+        for effect in self.state.apply_all(deltas, now) {
             match effect {
                 Effect::Write(write) => self.outbox.push_back(write),
                 Effect::Refetch { kind, key } => {
@@ -144,6 +172,7 @@ impl World {
             }
             _ => {
                 self.now = self.now.checked_add(SignedDuration::from_millis(200)).unwrap();
+                self.passed += Duration::from_millis(200);
                 self.feed([Delta::Tick]);
             }
         }
@@ -266,10 +295,12 @@ impl World {
                 let run = 1 + self.roll(4);
                 self.ends
                     .insert(key.clone(), now.checked_add(SignedDuration::from_secs(i64::from(run))).unwrap());
+                let ready = if self.never_ready { 0 } else { parallelism };
                 self.server.edit(JOB, &key, |j| {
-                    j["status"] = json!({"active": parallelism, "ready": parallelism, "startTime": stamp});
+                    j["status"] = json!({"active": parallelism, "ready": ready, "startTime": stamp});
                 });
-            } else if !self.endless && self.ends.get(&key).is_none_or(|end| *end <= now) {
+            } else if !self.endless && !self.never_ready && self.ends.get(&key).is_none_or(|end| *end <= now)
+            {
                 self.server.edit(JOB, &key, |j| {
                     j["status"] = json!({"active": 0, "ready": 0, "succeeded": parallelism, "startTime": stamp,
                         "conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
