@@ -299,7 +299,8 @@ impl<'a, 'f> Search<'a, 'f> {
     }
 
     /// Notes what the workload waits for: the first group that does not fit, and any change where an earlier group might
-    /// choose otherwise or where others who may be evicted come and go.
+    /// choose otherwise, where others who may be evicted come and go, or where room is kept from others only as long as
+    /// evictions could help: that may end when others use more.
     fn settle(
         &mut self,
         group: &Group,
@@ -325,6 +326,9 @@ impl<'a, 'f> Search<'a, 'f> {
         }
         if self.question.queue.may_preempt() {
             self.found.waits.freed.extend(pairs());
+        }
+        if self.question.queue.keeps_room() && best.is_some_and(|best| best.mode().needs_room()) {
+            self.found.waits.any.extend(pairs());
         }
         self.found.blockers.extend(blockers);
     }

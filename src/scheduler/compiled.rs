@@ -1,7 +1,7 @@
 //! A ClusterQueue as decisions need it: names looked up once, when the configuration changes.
 
 use super::config::ClusterQueue;
-use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
+use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy};
 use crate::quota::{FlavorResource, NodeId, PairId, Tree};
 use std::sync::Arc;
 
@@ -52,6 +52,12 @@ impl Queue {
         preemption.within_cluster_queue.unwrap_or_default() != WithinClusterQueuePolicy::Never
             || (self.config.cohort.is_some()
                 && preemption.reclaim_within_cohort.unwrap_or_default() != ReclaimPolicy::Never)
+    }
+
+    /// Whether its blocked head keeps from others what it asks for.
+    pub(super) fn keeps_room(&self) -> bool {
+        let reclaims = self.config.preemption.reclaim_within_cohort.unwrap_or_default();
+        self.config.strategy == QueueingStrategy::StrictFIFO && reclaims != ReclaimPolicy::Any
     }
 }
 

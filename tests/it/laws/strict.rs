@@ -2,8 +2,8 @@
 //! whose namespace the queue does not select are passed over.
 
 use super::world::{
-    COHORTS, QUEUES, Scale, Step, admitted, apply, charge, config, engine, key, limits, one, pods, queue,
-    settle, step, tree, workload,
+    COHORTS, QUEUES, Scale, Step, admitted, apply, charge, cohort, config, engine, key, limits, one, pods,
+    queue, settle, step, tree, workload,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -13,7 +13,10 @@ use sluice::api::v1beta2::{
     ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy,
 };
 use sluice::queue::OrderKey;
+use sluice::quota::{FlavorQuotas, ResourceGroup};
 use sluice::scheduler::{ClusterQueue, Engine, Outcome, Workload};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What happens between cycles.
 #[derive(Clone, Debug)]
@@ -173,4 +176,33 @@ fn what_a_blocked_strict_head_keeps_is_anybodys_when_it_is_deleted() {
     assert_eq!(admitted(&settle(&mut engine)), Vec::<String>::new());
     engine.forget(&key("big"));
     assert_eq!(admitted(&settle(&mut engine)), ["crumb"]);
+}
+
+/// Found by I8 in a soak: the head is a matter of evictions only as long as its cohort could take something back from the
+/// cohort above, and that ends when others of its cohort take more.
+#[test]
+fn what_a_blocked_strict_head_keeps_is_anybodys_when_others_use_more() {
+    let mut engine = engine();
+    let both = |cpu, gpu| {
+        let limits = BTreeMap::from([(Arc::from("cpu"), cpu), (Arc::from("gpu"), limits(gpu, None, None))]);
+        vec![ResourceGroup::of(vec![FlavorQuotas { name: Arc::from("red"), limits }])]
+    };
+    let plain = |cpu| limits(cpu, None, None);
+    engine.set_cohort("top", Some(cohort(None, Vec::new())));
+    engine.set_cohort("middle", Some(cohort(Some("top"), Vec::new())));
+    engine.set_cohort("low", Some(cohort(Some("middle"), both(limits(2, Some(0), None), 0))));
+    engine.set_cluster_queue("rich", Some(queue(Some("top"), both(plain(7), 5))));
+    engine.set_cluster_queue("guest", Some(queue(Some("middle"), both(plain(7), 5))));
+    let owner = queue(Some("low"), both(plain(0), 9));
+    engine.set_cluster_queue("owner", Some(ClusterQueue { strategy: QueueingStrategy::StrictFIFO, ..owner }));
+    engine.charge(&key("a"), charge("owner", &[("red", "cpu", 2)]));
+    engine.charge(&key("b"), charge("guest", &[("red", "cpu", 6), ("red", "gpu", 10)]));
+    let asks = |name: &str, at: &str, cpu, gpu| {
+        workload(name, at, 0, 0, vec![pods("main", 1, &[("cpu", cpu), ("gpu", gpu)])])
+    };
+    engine.enqueue(asks("head", "owner", 1, 5));
+    engine.enqueue(asks("kept-out", "guest", 0, 5));
+    assert_eq!(admitted(&settle(&mut engine)), Vec::<String>::new());
+    engine.enqueue(asks("last-straw", "guest", 1, 0));
+    assert_eq!(admitted(&settle(&mut engine)), ["last-straw", "kept-out"]);
 }
