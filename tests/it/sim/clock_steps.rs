@@ -66,7 +66,7 @@ fn a_step_forward_is_no_timeout_for_everybody() {
     });
     for seed in seeds(740..745) {
         let mut world = cluster(seed, &settings);
-        world.never_ready = true;
+        (world.never_ready, world.endless) = (true, true);
         for n in 0..3_u32 {
             world.create(Kind::Job(0), job(&format!("j{n}"), "a", 1));
         }

@@ -46,7 +46,7 @@ pub(crate) struct World {
     ends: BTreeMap<ObjectKey, Timestamp>,
     /// Running jobs do not end.
     pub(crate) endless: bool,
-    /// Their pods never are ready, and do not end.
+    /// Their pods never are ready.
     pub(crate) never_ready: bool,
     pub(crate) faults: Faults,
     random: u64,
@@ -299,8 +299,7 @@ impl World {
                 self.server.edit(JOB, &key, |j| {
                     j["status"] = json!({"active": parallelism, "ready": ready, "startTime": stamp});
                 });
-            } else if !self.endless && !self.never_ready && self.ends.get(&key).is_none_or(|end| *end <= now)
-            {
+            } else if !self.endless && self.ends.get(&key).is_none_or(|end| *end <= now) {
                 self.server.edit(JOB, &key, |j| {
                     j["status"] = json!({"active": 0, "ready": 0, "succeeded": parallelism, "startTime": stamp,
                         "conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
