@@ -114,8 +114,11 @@ impl Simulation {
                 Err(reason) => self.refuse(&manifest, reason),
             };
         }
-        // What the core has not seen yet may be what the review asks for.
-        self.deliver();
+        // What the core has not seen yet may be what the review asks for, but for a Workload's, which asks for nothing: those
+        // that come at one moment are decided on together.
+        if kind != Kind::Workload || !self.state.leading() {
+            self.deliver();
+        }
         match self.reviewed(&manifest, old.as_ref()) {
             Ok(object) if old.is_some() => {
                 self.server.edit(kind, &key, |stored| *stored = object);

@@ -112,6 +112,25 @@ fn jobs_run_one_after_the_other_in_virtual_time() {
 }
 
 #[test]
+fn workloads_that_come_at_one_moment_are_decided_on_together() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "1", &json!({})));
+    for (name, priority) in [("low", 1), ("high", 2)] {
+        let pods = json!([{"name": "main", "count": 1, "template": {"spec": {"containers": [
+            {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}}]);
+        objects.push(json!({"apiVersion": OURS, "kind": "Workload",
+            "metadata": {"name": name, "annotations": {"sluice.dev/arrives-after": "1m", "sluice.dev/run-for": "10s"}},
+            "spec": {"queueName": "q", "priority": priority, "podSets": pods}}));
+    }
+    let mut simulation = empty();
+    simulation.add(manifests(&objects));
+    simulation.run(Until::Settled);
+    let admitted = |entry: &String| entry.contains("admitted");
+    let admitted: Vec<String> = history(&report(&mut simulation)).into_iter().filter(admitted).collect();
+    assert_eq!(admitted, ["60.0 admitted team/high", "70.0 admitted team/low"]);
+}
+
+#[test]
 fn the_default_run_time_is_for_those_that_have_none() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "1", &json!({})));
