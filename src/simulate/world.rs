@@ -75,7 +75,7 @@ impl Simulation {
     /// An empty cluster, in which nothing is decided yet.
     pub fn new(options: Options) -> Result<Self, String> {
         let core = Settings {
-            queue_status_interval: UNWATCHED,
+            queue_status_interval: None,
             picture_interval: UNWATCHED,
             told_per_second: None,
             audit_interval: SignedDuration::MAX,

@@ -1,5 +1,5 @@
-//! Status of ClusterQueues and LocalQueues: what they hold, at most once in an interval each, at once when the first
-//! workload comes or the last goes. A status that says what the object says already is not written.
+//! Status of ClusterQueues and LocalQueues: what they hold, at most once in an interval each, and less often while it keeps
+//! changing; whether they admit, at once. A status that says what the object says already is not written.
 
 use super::interface::{Kind, Verb};
 use super::tallies::Tally;
@@ -11,7 +11,7 @@ use crate::lifecycle::{backoff, conditions};
 use crate::quota::{FlavorResource, NodeRef};
 use crate::resources::{self, Amount};
 use crate::scheduler::PendingCounts;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -19,21 +19,48 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// How many intervals long the pause of a queue that keeps changing is at most.
+const LONGEST_PAUSE: i32 = 4;
+
 /// Queues whose status may be out of date, and when each was last written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
     dirty: BTreeSet<Item>,
-    written: BTreeMap<Item, Timestamp>,
+    written: BTreeMap<Item, Written>,
+}
+
+/// The last write of a queue's status.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    at: Timestamp,
+    /// How long the next one is put off.
+    pause: SignedDuration,
 }
 
 impl Clock {
     pub(super) fn touch(&mut self, item: Item) {
         self.dirty.insert(item);
     }
+
+    /// Until when the next write is put off.
+    fn due(&self, item: &Item) -> Option<Timestamp> {
+        self.written.get(item).map(|written| backoff::after(written.at, written.pause))
+    }
+
+    /// Notes a write. Who writes as soon as the pause is over kept changing: the next one is twice as long.
+    fn note(&mut self, item: Item, interval: SignedDuration, now: Timestamp) {
+        let last = self.written.get(&item).map(|written| written.pause);
+        let busy = self.due(&item).is_some_and(|due| now < backoff::after(due, interval));
+        let pause = match last.filter(|_| busy) {
+            Some(pause) => pause.saturating_add(pause).min(interval.saturating_mul(LONGEST_PAUSE)),
+            None => interval,
+        };
+        self.written.insert(item, Written { at: now, pause });
+    }
 }
 
 /// How many workloads a queue has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct Counts {
     pending: i32,
     reserving: i32,
@@ -44,13 +71,6 @@ impl Counts {
     fn new(pending: PendingCounts, tally: &Tally) -> Self {
         let pending = pending.active.saturating_add(pending.inadmissible).saturating_add(tally.waiting);
         Self { pending: int(pending), reserving: int(tally.reserving), admitted: int(tally.admitted) }
-    }
-
-    /// Whether one of them comes from or goes to zero.
-    fn turns(self, told: Self) -> bool {
-        let pairs =
-            [(self.pending, told.pending), (self.reserving, told.reserving), (self.admitted, told.admitted)];
-        pairs.iter().any(|(new, old)| (*new == 0) != (*old == 0))
     }
 }
 
@@ -77,21 +97,18 @@ impl State {
 
     /// Writes the statuses that are due.
     pub(super) fn flush_queue_status(&mut self, now: Timestamp) {
-        for item in std::mem::take(&mut self.queue_clock.dirty) {
-            let due = self
-                .queue_clock
-                .written
-                .get(&item)
-                .map(|t| backoff::after(*t, self.settings.queue_status_interval));
+        let dirty = std::mem::take(&mut self.queue_clock.dirty);
+        let Some(interval) = self.settings.queue_status_interval else { return };
+        for item in dirty {
             let (kind, key) = match &item {
                 Item::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
                 Item::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
                 Item::Cohort(name) => (Kind::Cohort, ObjectKey::cluster(name)),
                 _ => continue,
             };
-            // Before its time only a change from or to zero, or of the queue's state, is worth the work.
             // The timer touches it again: what waits for its time is not looked at with every change of anything.
-            if let Some(due) = due.filter(|due| *due > now && !self.is_turning(kind, &key)) {
+            let due = self.queue_clock.due(&item).filter(|due| *due > now);
+            if let Some(due) = due.filter(|_| !self.is_turning(kind, &key)) {
                 self.timers.wake(item, due);
                 continue;
             }
@@ -108,7 +125,7 @@ impl State {
                 }
                 continue;
             }
-            self.queue_clock.written.insert(item, now);
+            self.queue_clock.note(item, interval, now);
             self.allowance.spend(now);
             let body = json!({"metadata": {"resourceVersion": version}, "status": status});
             let purpose = Purpose::QueueStatus;
@@ -118,6 +135,7 @@ impl State {
                 verb: Verb::Merge,
                 subresource: Some("status"),
                 body,
+                status: None,
                 purpose,
                 tell: Vec::new(),
                 on_behalf_of: None,
@@ -137,32 +155,20 @@ impl State {
         Counts::new(pending, self.tallies.local_queue(key))
     }
 
-    /// Whether a count comes from or goes to zero, or the queue becomes active or inactive.
+    /// Whether the queue becomes active or inactive.
     fn is_turning(&self, kind: Kind, key: &ObjectKey) -> bool {
-        let (told, now, conditions, active) = if kind == Kind::ClusterQueue {
-            let Some(record) = self.cluster_queues.get(&key.name) else { return false };
-            let status = &record.object.status;
-            let told = Counts {
-                pending: status.pending_workloads,
-                reserving: status.reserving_workloads,
-                admitted: status.admitted_workloads,
-            };
-            let active = self.engine.inactive_reason(&key.name).is_none();
-            (told, self.cluster_queue_counts(&key.name), &status.conditions, active)
-        } else if kind == Kind::Cohort {
-            return false;
-        } else {
-            let Some(record) = self.local_queues.get(key) else { return false };
-            let status = &record.object.status;
-            let told = Counts {
-                pending: status.pending_workloads,
-                reserving: status.reserving_workloads,
-                admitted: status.admitted_workloads,
-            };
-            (told, self.local_queue_counts(key), &status.conditions, self.local_queue_state(record).0)
+        let (conditions, active) = match kind {
+            Kind::ClusterQueue => {
+                let Some(record) = self.cluster_queues.get(&key.name) else { return false };
+                (&record.object.status.conditions, self.engine.inactive_reason(&key.name).is_none())
+            }
+            Kind::LocalQueue => {
+                let Some(record) = self.local_queues.get(key) else { return false };
+                (&record.object.status.conditions, self.local_queue_state(record).0)
+            }
+            _ => return false,
         };
-        let said = conditions.iter().any(|c| c.type_ == "Active" && (c.status == "True") == active);
-        !said || now.turns(told)
+        !conditions.iter().any(|c| c.type_ == "Active" && (c.status == "True") == active)
     }
 
     /// Whether a LocalQueue admits, and the words for it.

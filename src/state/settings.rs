@@ -39,8 +39,8 @@ pub struct Settings {
     pub told_per_second: Option<u32>,
     /// Status writes of Workloads that are under way at a time; others wait for their turn. No limit when absent.
     pub status_writes_at_once: Option<usize>,
-    /// Least time between two status writes of one queue.
-    pub queue_status_interval: SignedDuration,
+    /// Least time between two status writes of one queue. None are written when absent.
+    pub queue_status_interval: Option<SignedDuration>,
     /// Least time between two pictures of the queues for metrics and other readers.
     pub picture_interval: SignedDuration,
     /// Least time between two comparisons of the ledger with all objects.
@@ -65,7 +65,7 @@ impl Default for Settings {
             gates: Gates::default(),
             told_per_second: Some(30),
             status_writes_at_once: None,
-            queue_status_interval: SignedDuration::from_secs(1),
+            queue_status_interval: Some(SignedDuration::from_secs(1)),
             picture_interval: SignedDuration::from_millis(250),
             audit_interval: SignedDuration::from_secs(60),
             moments: Moments::default(),

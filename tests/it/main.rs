@@ -18,6 +18,7 @@ mod layering;
 mod manifests;
 mod pod_template;
 mod priority;
+mod queue_status;
 mod shared;
 mod shell_access;
 mod shell_certificates;

@@ -101,9 +101,10 @@ fn failures_are_repeated_as_often_as_configured() {
     world.create(Kind::Job(0), job("j", "a", 1));
     turns(&mut world, |world| request(world).is_some());
     let first = request(&world).unwrap()["metadata"]["name"].clone();
+    // Two seconds from the answer on, of which the server's whole seconds may take one.
+    let failed = world.now;
     answer(&mut world, "Failed", "no room");
     turns(&mut world, |world| condition(&workload(world), "Evicted") == Some("True"));
-    let failed = world.now;
     turns(&mut world, |world| request(world).is_some_and(|request| request["metadata"]["name"] != first));
     assert!(world.now.duration_since(failed).as_secs() >= 1, "the wait was not kept");
     let again = workload(&world);
