@@ -75,7 +75,7 @@ pub(super) struct ManagerArgs {
     /// Writes per second that tell and decide nothing: status of queues, and why Workloads wait.
     #[arg(long, default_value_t = 30)]
     pub(super) queue_status_writes_per_second: u32,
-    /// Events per second.
+    /// Events per second; a tenth of it while many writes are under way.
     #[arg(long, default_value_t = 50.0)]
     pub(super) events_per_second: f64,
     /// Longest time for a read or write.

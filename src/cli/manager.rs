@@ -4,6 +4,7 @@
 //! acting and give the lease back, serve on for a moment, drain, exit 0. An end that nobody asked for is exit 1.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -163,10 +164,12 @@ fn start_workers(
     let counters = Arc::clone(&shared.counters);
     let on_call: OnCall =
         Arc::new(move |verb, outcome| counters.wrote(verb_word(verb), outcome_word(outcome)));
+    let crowded = Arc::new(AtomicBool::new(false));
     let executor = Executor {
         caller: shared.clients.call.clone(),
         settings: settings.executor(),
         fence: shared.fence.clone(),
+        crowded: Arc::clone(&crowded),
         deltas,
         on_call,
     };
@@ -181,6 +184,7 @@ fn start_workers(
         shared.clients.call.clone(),
         settings.events(),
         shared.fence.clone(),
+        crowded,
         dropped,
         ends.events.1,
     );

@@ -40,6 +40,40 @@ impl Budget {
     }
 }
 
+/// How many times fewer actions are allowed while much else is under way.
+const CROWDED: f64 = 10.0;
+
+/// A budget, of which little is allowed while much else is under way: it would take the server's time from the others.
+#[derive(Clone, Debug)]
+pub struct Throttle {
+    full: Budget,
+    trickle: Budget,
+}
+
+impl Throttle {
+    /// A full budget.
+    pub fn new(per_second: f64, burst: f64, now: Duration) -> Self {
+        let trickle = Budget::new(per_second / CROWDED, 1.0, now);
+        Self { full: Budget::new(per_second, burst, now), trickle }
+    }
+
+    /// Takes one action if there is one left. What one budget allows counts for both.
+    pub fn take(&mut self, now: Duration, crowded: bool) -> bool {
+        let (first, second) =
+            if crowded { (&mut self.trickle, &mut self.full) } else { (&mut self.full, &mut self.trickle) };
+        let taken = first.take(now);
+        if taken {
+            second.take(now);
+        }
+        taken
+    }
+
+    /// How long until there is one.
+    pub fn wait(&self, crowded: bool) -> Duration {
+        if crowded { self.trickle.wait() } else { self.full.wait() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +83,17 @@ mod tests {
         let mut budget = Budget::new(30.0, 30.0, Duration::ZERO);
         let taken = (0..10_000).filter(|ms| budget.take(Duration::from_millis(*ms))).count();
         assert!((325..=330).contains(&taken), "{taken} in ten seconds");
+    }
+
+    #[test]
+    fn a_tenth_of_it_while_much_else_is_under_way() {
+        let mut throttle = Throttle::new(50.0, 100.0, Duration::ZERO);
+        let mut taken = |seconds: std::ops::Range<u64>, crowded| {
+            let millis = seconds.start * 1000..seconds.end * 1000;
+            millis.filter(|ms| throttle.take(Duration::from_millis(*ms), crowded)).count()
+        };
+        let (crowd, quiet) = (taken(0..10, true), taken(10..20, false));
+        assert!((49..=52).contains(&crowd) && (598..=602).contains(&quiet), "{crowd} {quiet}");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use ::kube::config::{KubeConfigOptions, Kubeconfig};
 use ::kube::{Client, Config};
 use http::Request;
 use http::header::CONTENT_TYPE;
-use serde::de::DeserializeOwned;
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use super::budget::Budget;
@@ -219,9 +220,20 @@ impl Caller {
         verb: http::Method,
         path: &str,
         kind: Content,
-        body: Option<&Value>,
+        body: Option<&impl Serialize>,
     ) -> Result<Object, CallError> {
         self.call_for(verb, path, kind, body).await
+    }
+
+    /// A call whose answer nobody reads.
+    pub async fn tell(
+        &self,
+        verb: http::Method,
+        path: &str,
+        kind: Content,
+        body: &Value,
+    ) -> Result<(), CallError> {
+        self.call_for::<IgnoredAny>(verb, path, kind, Some(body)).await.map(drop)
     }
 
     async fn call_for<T: DeserializeOwned>(
@@ -229,7 +241,7 @@ impl Caller {
         verb: http::Method,
         path: &str,
         kind: Content,
-        body: Option<&Value>,
+        body: Option<&impl Serialize>,
     ) -> Result<T, CallError> {
         let bytes = match body {
             Some(value) => {

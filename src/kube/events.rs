@@ -1,10 +1,12 @@
 //! Events about objects: best effort, within a budget of their own.
 //!
 //! Invariants: the same thing about the same object (reason and note) within a window is one Event with a count; the
-//! queue is bounded, and what does not fit or cannot be written is dropped and counted, never waited for.
+//! queue is bounded, and what does not fit or cannot be written is dropped and counted, never waited for. While many writes
+//! are under way few events are sent: they would take the server's time from what they tell of.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
-use super::budget::Budget;
+use super::budget::Throttle;
 use super::client::{CallError, Caller, Content};
 use super::lease::Fence;
 use super::watch::api_version;
@@ -66,15 +68,17 @@ pub async fn run(
     caller: Caller,
     settings: EventSettings,
     fence: Fence,
+    crowded: Arc<AtomicBool>,
     dropped: OnDropped,
     mut events: mpsc::UnboundedReceiver<Event>,
 ) {
-    let mut budget = Budget::new(settings.rate, settings.burst, fence.now());
+    let mut throttle = Throttle::new(settings.rate, settings.burst, fence.now());
     let mut desk =
         Desk { waiting: VecDeque::new(), known: BTreeMap::new(), oldest: VecDeque::new(), settings };
     loop {
         let ready = !desk.waiting.is_empty();
-        let pause = if ready { budget.wait() } else { Duration::ZERO };
+        let crowded = crowded.load(Ordering::Relaxed);
+        let pause = if ready { throttle.wait(crowded) } else { Duration::ZERO };
         tokio::select! {
             biased;
             event = events.recv() => match event {
@@ -90,7 +94,7 @@ pub async fn run(
             },
             () = tokio::time::sleep(pause), if ready => {}
         }
-        if !budget.take(fence.now()) {
+        if !throttle.take(fence.now(), crowded) {
             continue;
         }
         let Some((event, at)) = desk.waiting.pop_front() else {
@@ -122,10 +126,11 @@ impl Desk {
             known.count = known.count.saturating_add(1);
             let path = format!("{collection}/{}", name(event, known.at));
             let series = json!({"series": {"count": known.count, "lastObservedTime": micro(at)}});
-            return caller.call(http::Method::PATCH, &path, Content::Merge, Some(&series)).await.map(|_| ());
+            return caller.tell(http::Method::PATCH, &path, Content::Merge, &series).await;
         }
         let name = name(event, at);
-        caller.post(&collection, &self.body(event, namespace, &name, at)).await?;
+        let body = self.body(event, namespace, &name, at);
+        caller.tell(http::Method::POST, &collection, Content::Json, &body).await?;
         if self.known.len() < self.settings.queue {
             self.known.insert(same, Known { at, count: 1 });
             self.oldest.push_back((now, same));

@@ -7,9 +7,11 @@
 //! object is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Method;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -52,6 +54,8 @@ pub struct Executor {
     pub settings: ExecutorSettings,
     /// Whether this replica may act.
     pub fence: Fence,
+    /// Set while much is under way.
+    pub crowded: Arc<AtomicBool>,
     /// Where results go.
     pub deltas: mpsc::Sender<Delta>,
     /// Counts calls.
@@ -70,6 +74,7 @@ impl Executor {
             let mut wait = None;
             while open && running.len() < executor.settings.concurrency.max(1) {
                 let crowded = running.len().saturating_mul(2) >= executor.settings.concurrency;
+                executor.crowded.store(crowded, Ordering::Relaxed);
                 match queue.next(fence.now(), crowded) {
                     Next::Start(task) => {
                         running.spawn(Arc::clone(&executor).perform(task));
@@ -149,12 +154,15 @@ impl Executor {
             Verb::Merge => (Method::PATCH, format!("{object}?fieldManager={manager}"), Content::Merge),
             Verb::Delete => (Method::DELETE, object, Content::Json),
         };
-        self.caller.object(method, &path, content, Some(&write.body)).await
+        self.caller.object(method, &path, content, Some(&write.payload())).await
     }
 
     /// The object as it is now, or that it is gone.
     async fn fetch(&self, kind: Kind, key: &ObjectKey) -> Result<Delta, CallError> {
-        match self.caller.object(Method::GET, &object_path(&kind.resource(), key), Content::Json, None).await
+        match self
+            .caller
+            .object(Method::GET, &object_path(&kind.resource(), key), Content::Json, None::<&Value>)
+            .await
         {
             Ok(object) => Ok(Delta::Applied { kind, object: object.into_value() }),
             Err(error) if error.code() == Some(404) => {

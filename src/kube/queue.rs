@@ -3,12 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::budget::Budget;
+use super::budget::Throttle;
 use crate::api::ObjectKey;
 use crate::state::{Kind, Write};
-
-/// How many times fewer background writes are sent while much else is under way.
-const CROWDED: f64 = 10.0;
 
 /// The object that a task is about.
 pub type Target = (Kind, ObjectKey);
@@ -59,9 +56,7 @@ pub struct WriteQueue {
     held: BTreeMap<Target, VecDeque<Task>>,
     busy: BTreeSet<Target>,
     sequence: u64,
-    budget: Budget,
-    /// For background writes while much else is under way.
-    trickle: Budget,
+    throttle: Throttle,
 }
 
 impl WriteQueue {
@@ -74,8 +69,7 @@ impl WriteQueue {
             held: BTreeMap::new(),
             busy: BTreeSet::new(),
             sequence: 0,
-            budget: Budget::new(background_rate, background_rate.max(1.0), now),
-            trickle: Budget::new(background_rate / CROWDED, 1.0, now),
+            throttle: Throttle::new(background_rate, background_rate.max(1.0), now),
         }
     }
 
@@ -110,17 +104,9 @@ impl WriteQueue {
         let Some(place) = free.map(|(place, _)| *place) else {
             return Next::Idle;
         };
-        let budgets = if crowded {
-            [&mut self.trickle, &mut self.budget]
-        } else {
-            [&mut self.budget, &mut self.trickle]
-        };
-        let [first, second] = budgets;
-        if !first.take(now) {
-            return Next::Wait(first.wait());
+        if !self.throttle.take(now, crowded) {
+            return Next::Wait(self.throttle.wait(crowded));
         }
-        // What one allows counts for both.
-        second.take(now);
         let Some(write) = self.background.remove(&place) else {
             return Next::Idle;
         };
@@ -152,6 +138,7 @@ mod tests {
             verb: Verb::Merge,
             subresource: None,
             body: serde_json::Value::Null,
+            status: None,
             background,
             overtakes: false,
         })

@@ -196,6 +196,9 @@ impl Server {
 
     /// Carries out a write of the core.
     pub fn write(&mut self, mut write: Write, now: Timestamp) -> WriteOutcome {
+        if let Some(status) = write.status.take() {
+            set(&mut write.body, &["status"], json!(*status));
+        }
         if write.verb == Verb::Create {
             let made = self.make(write.kind, write.body, now, self.echo);
             let made = made.and_then(|key| self.get(write.kind, &key).cloned());

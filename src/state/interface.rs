@@ -1,7 +1,10 @@
 //! What passes between the core and the shell: deltas in, effects out. Values only.
 
 use crate::api::ObjectKey;
+use crate::api::v1beta2::WorkloadStatus;
+use serde::Serialize;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Something that happened, in the order in which the shell learnt of it.
@@ -130,10 +133,28 @@ pub struct Write {
     pub subresource: Option<&'static str>,
     /// Body. Updates carry `metadata.resourceVersion`; deletes are DeleteOptions with preconditions.
     pub body: Value,
+    /// What a Workload's status is to be, beside the body: most of what is written, so nobody makes a tree of it first.
+    pub status: Option<Arc<WorkloadStatus>>,
     /// Status of queues: sent within a shared budget, the latest of an object wins.
     pub background: bool,
     /// It does not wait for a write of the same object that is under way: both carry the same version.
     pub overtakes: bool,
+}
+
+impl Write {
+    /// All that is sent.
+    pub fn payload(&self) -> Payload<'_> {
+        Payload { body: &self.body, status: self.status.as_deref() }
+    }
+}
+
+/// What a write sends.
+#[derive(Serialize)]
+pub struct Payload<'a> {
+    #[serde(flatten)]
+    body: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'a WorkloadStatus>,
 }
 
 /// How a write is sent.

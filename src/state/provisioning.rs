@@ -325,7 +325,17 @@ impl State {
         if self.writes.may_write(kind, &key, now) {
             let (purpose, on_behalf_of) = (Purpose::Plain, Some(item));
             let tell = Vec::new();
-            self.send(Request { kind, key, verb, subresource: None, body, purpose, tell, on_behalf_of });
+            self.send(Request {
+                kind,
+                key,
+                verb,
+                subresource: None,
+                body,
+                status: None,
+                purpose,
+                tell,
+                on_behalf_of,
+            });
         } else if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
             self.timers.wake(item, until);
         }

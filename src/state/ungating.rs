@@ -50,6 +50,7 @@ impl State {
                     verb: if ends { Verb::Apply } else { Verb::Merge },
                     subresource: ends.then_some("status"),
                     body: change.body,
+                    status: None,
                     purpose: Purpose::Plain,
                     tell: change.told.into_iter().collect(),
                     on_behalf_of: Some(Item::Pods(workload.clone())),

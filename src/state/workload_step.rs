@@ -120,26 +120,24 @@ impl State {
     ) {
         let Some(record) = self.workloads.get(key) else { return };
         keep_ours(&mut status);
-        let mut body = status_body(record, &status);
+        let mut body = status_of(record);
         if purpose == Purpose::Pass
             && self.settings.moments.lacks(key, Guard::Version)
             && let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut)
         {
             meta.shift_remove("resourceVersion");
         }
-        let (kind, verb, subresource) = (Kind::Workload, Verb::Apply, Some("status"));
-        let key = key.clone();
         self.send(Request {
-            kind,
+            kind: Kind::Workload,
             key: key.clone(),
-            verb,
-            subresource,
+            verb: Verb::Apply,
+            subresource: Some("status"),
             body,
+            status: Some(Arc::from(status)),
             purpose,
             tell,
             on_behalf_of: None,
         });
-        self.writes.promise(key, Arc::from(status));
     }
 
     /// Sends a write that means nothing beyond itself.
@@ -158,6 +156,7 @@ impl State {
             verb,
             subresource,
             body,
+            status: None,
             purpose: Purpose::Plain,
             tell,
             on_behalf_of: None,
@@ -334,8 +333,8 @@ pub(super) fn keep_ours(status: &mut WorkloadStatus) {
     status.conditions.retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
 }
 
-/// The status as our field manager applies it, with the version that it was decided on. It has no conditions of others.
-pub(super) fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> Value {
+/// What our field manager applies a status to: the version that it was decided on. The status has no conditions of others.
+pub(super) fn status_of(record: &WorkloadRecord) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{}", v1beta2::VERSION),
         "kind": "Workload",
@@ -345,7 +344,6 @@ pub(super) fn status_body(record: &WorkloadRecord, status: &WorkloadStatus) -> V
             "uid": record.meta.uid,
             "resourceVersion": record.meta.resource_version,
         },
-        "status": status,
     })
 }
 

@@ -34,8 +34,6 @@ pub(super) enum Purpose {
 pub(super) struct Pending {
     pub(super) id: u64,
     pub(super) purpose: Purpose,
-    /// Whether it is a status write of a Workload.
-    status: bool,
     /// To be told when it has landed.
     pub(super) tell: Vec<Effect>,
     /// The status of a Workload that stands when it has landed.
@@ -51,6 +49,8 @@ pub(super) struct Request {
     pub(super) verb: Verb,
     pub(super) subresource: Option<&'static str>,
     pub(super) body: Value,
+    /// What a Workload's status is to be.
+    pub(super) status: Option<Arc<WorkloadStatus>>,
     pub(super) purpose: Purpose,
     pub(super) tell: Vec<Effect>,
     pub(super) on_behalf_of: Option<Item>,
@@ -111,14 +111,13 @@ impl Writes {
     /// Registers a write and gives it its number.
     pub(super) fn start(&mut self, request: Request) -> Write {
         self.last_id = self.last_id.saturating_add(1);
-        let Request { kind, key, verb, subresource, body, purpose, tell, on_behalf_of } = request;
+        let Request { kind, key, verb, subresource, body, status, purpose, tell, on_behalf_of } = request;
         if purpose == Purpose::Explain {
             self.explanations = self.explanations.saturating_add(1);
         }
         let overtakes = kind == Kind::Workload && self.overtaking.remove(&key);
-        let status = kind == Kind::Workload && subresource.is_some();
-        self.statuses = self.statuses.saturating_add(usize::from(status));
-        let pending = Pending { id: self.last_id, purpose, status, tell, promised: None, on_behalf_of };
+        self.statuses = self.statuses.saturating_add(usize::from(status.is_some()));
+        let pending = Pending { id: self.last_id, purpose, tell, promised: status.clone(), on_behalf_of };
         self.pending.insert((kind, key.clone()), pending);
         Write {
             id: self.last_id,
@@ -127,15 +126,9 @@ impl Writes {
             verb,
             subresource,
             body,
+            status,
             background: purpose == Purpose::QueueStatus,
             overtakes,
-        }
-    }
-
-    /// Keeps the status that the write under way leaves a Workload with.
-    pub(super) fn promise(&mut self, key: ObjectKey, status: Arc<WorkloadStatus>) {
-        if let Some(pending) = self.pending.get_mut(&(Kind::Workload, key)) {
-            pending.promised = Some(status);
         }
     }
 
@@ -159,7 +152,7 @@ impl Writes {
         let pending = self.pending.remove(slot)?;
         let explains = usize::from(pending.purpose == Purpose::Explain);
         self.explanations = self.explanations.saturating_sub(explains);
-        self.statuses = self.statuses.saturating_sub(usize::from(pending.status));
+        self.statuses = self.statuses.saturating_sub(usize::from(pending.promised.is_some()));
         Some(pending)
     }
 

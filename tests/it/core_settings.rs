@@ -66,7 +66,9 @@ impl Core {
 
 fn writes(effects: &[Effect], kind: Kind) -> Vec<Write> {
     let write = |effect: &Effect| match effect {
-        Effect::Write(write) if write.kind == kind && !write.background => Some(write.clone()),
+        Effect::Write(write) if write.kind == kind && !write.background => {
+            Some(Write { body: serde_json::to_value(write.payload()).unwrap(), ..write.clone() })
+        }
         _ => None,
     };
     effects.iter().filter_map(write).collect()

@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::api::v1beta2::{RequeueState, WorkloadStatus};
 use sluice::kube::client::Caller;
 use sluice::kube::execute::{Executor, ExecutorSettings};
 use sluice::kube::lease::Fence;
@@ -58,6 +59,7 @@ fn write(id: u64, verb: Verb, subresource: Option<&'static str>) -> Write {
         verb,
         subresource,
         body,
+        status: None,
         background: false,
         overtakes: false,
     }
@@ -76,7 +78,8 @@ async fn execute(
     let (deltas, mut received) = mpsc::channel(64);
     let settings = ExecutorSettings { pause: Duration::from_millis(5), ..ExecutorSettings::default() };
     let caller = Caller::new(client, Duration::from_millis(200));
-    let executor = Executor { caller, settings, fence, deltas, on_call: Arc::new(|_, _| {}) };
+    let crowded = Arc::default();
+    let executor = Executor { caller, settings, fence, crowded, deltas, on_call: Arc::new(|_, _| {}) };
     let (tasks, queue) = mpsc::unbounded_channel();
     let running = tokio::spawn(executor.run(queue));
     let number = writes.len();
@@ -121,12 +124,18 @@ async fn requests_on_the_wire() {
     ];
     for (verb, subresource, method, path, content) in verbs {
         let answer = json!({"metadata": {"name": "w", "managedFields": []}});
-        let (told, seen) =
-            execute(move |_, _| (200, answer.clone()), vec![write(1, verb, subresource)], true).await;
+        let requeued = RequeueState { count: Some(2), ..RequeueState::default() };
+        let status = WorkloadStatus { requeue_state: Some(requeued), ..WorkloadStatus::default() };
+        let status = subresource.map(|_| Arc::new(status));
+        let write = Write { status: status.clone(), ..write(1, verb, subresource) };
+        let (told, seen) = execute(move |_, _| (200, answer.clone()), vec![write], true).await;
         let WriteOutcome::Done(object) = outcome(&told[0]) else { panic!("{told:?}") };
         assert_eq!(*object, json!({"metadata": {"name": "w"}}), "managed fields are taken off");
         let path = format!("/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads{path}");
-        let body = json!({"metadata": {"resourceVersion": "7"}});
+        let mut body = json!({"metadata": {"resourceVersion": "7"}});
+        if status.is_some() {
+            body["status"] = json!({"requeueState": {"count": 2}});
+        }
         assert_eq!(seen, vec![(method, path, content.to_owned(), body)]);
     }
 }

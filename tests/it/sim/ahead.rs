@@ -64,7 +64,7 @@ impl Rush {
     fn answer(&mut self) -> Option<String> {
         let write = self.open.pop_front()?;
         let (id, kind, key) = (write.id, write.kind, write.key.clone());
-        let admits = is_status_of_workload(&write) && write.body.pointer("/status/admission").is_some();
+        let admits = write.status.as_ref().is_some_and(|status| status.admission.is_some());
         let outcome = self.world.server.write(write, self.now);
         self.feed([Delta::Written(WriteResult { id, kind, key: key.clone(), outcome })]);
         self.watch();

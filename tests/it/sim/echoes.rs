@@ -117,7 +117,9 @@ fn job(version: &str, suspended: bool) -> Delta {
 
 fn write_of(effects: &[Effect], kind: Kind) -> Option<Write> {
     effects.iter().find_map(|effect| match effect {
-        Effect::Write(write) if write.kind == kind => Some(write.clone()),
+        Effect::Write(write) if write.kind == kind => {
+            Some(Write { body: serde_json::to_value(write.payload()).unwrap(), ..write.clone() })
+        }
         _ => None,
     })
 }
