@@ -181,6 +181,13 @@ impl<'a> Stage<'a> {
             json!({"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": room});
         let spec = json!({"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters});
         ground.keep(Kind::ADMISSION_CHECK, json!({"metadata": {"name": room}, "spec": spec})).await?;
+        // Before that the queues of all cells are inactive, and whoever is told so had no reservation that could come back.
+        eventually("the manager serves the check", async || {
+            let check = ground.objects.need(Kind::ADMISSION_CHECK, "", &room).await?;
+            ensure!(holds(&check, "Active"), "{}", check["status"]);
+            Ok(())
+        })
+        .await?;
         let owner = json!({"metadata": {"namespace": ground.name, "name": "owner"}});
         let owner = ground.objects.create(Kind::CONFIG_MAP, &owner).await?;
         let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
