@@ -49,12 +49,10 @@ impl Clock {
 
     /// Notes a write. Who writes as soon as the pause is over kept changing: the next one is twice as long.
     fn note(&mut self, item: Item, interval: SignedDuration, now: Timestamp) {
-        let last = self.written.get(&item).map(|written| written.pause);
-        let busy = self.due(&item).is_some_and(|due| now < backoff::after(due, interval));
-        let pause = match last.filter(|_| busy) {
-            Some(pause) => pause.saturating_add(pause).min(interval.saturating_mul(LONGEST_PAUSE)),
-            None => interval,
-        };
+        let busy = |last: &&Written| now < backoff::after(backoff::after(last.at, last.pause), interval);
+        let longest = interval.saturating_mul(LONGEST_PAUSE);
+        let last = self.written.get(&item).filter(busy);
+        let pause = last.map_or(interval, |last| last.pause.saturating_mul(2).min(longest));
         self.written.insert(item, Written { at: now, pause });
     }
 }

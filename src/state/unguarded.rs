@@ -8,7 +8,7 @@ use super::outlook::placed;
 use super::passes::PAUSE;
 use super::records::WorkloadRecord;
 use super::second_pass;
-use super::workload_step::{keep_ours, status_of};
+use super::workload_step::{identity_of, keep_ours};
 use super::{Item, State, Verb};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::CheckState;
@@ -63,7 +63,7 @@ impl State {
             Stage::Found(assignment) if !halts(&[Moment::Taken, Moment::Decided]) => {
                 let mut status = placed(&captured, &assignment, now);
                 keep_ours(&mut status);
-                let mut body = status_of(&captured);
+                let mut body = identity_of(&captured);
                 if let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut) {
                     meta.shift_remove("resourceVersion");
                 }

@@ -120,7 +120,7 @@ impl State {
     ) {
         let Some(record) = self.workloads.get(key) else { return };
         keep_ours(&mut status);
-        let mut body = status_of(record);
+        let mut body = identity_of(record);
         if purpose == Purpose::Pass
             && self.settings.moments.lacks(key, Guard::Version)
             && let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut)
@@ -334,7 +334,7 @@ pub(super) fn keep_ours(status: &mut WorkloadStatus) {
 }
 
 /// What our field manager applies a status to: the version that it was decided on. The status has no conditions of others.
-pub(super) fn status_of(record: &WorkloadRecord) -> Value {
+pub(super) fn identity_of(record: &WorkloadRecord) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{}", v1beta2::VERSION),
         "kind": "Workload",
