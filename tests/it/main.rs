@@ -33,3 +33,4 @@ mod simulate_manifests;
 mod simulate_replay;
 mod tables;
 mod topology;
+mod unreviewed;

@@ -6,15 +6,17 @@ use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::manager::Manager;
-use sluice_e2e::objects::{Kind, expect, text};
+use sluice_e2e::objects::{Kind, condition, expect, text};
 use sluice_e2e::wait::eventually;
 
 const STAMP: &str = "2026-01-01T00:00:00Z";
 
-/// Jobs that name a queue, and objects of ours, are refused as long as nobody reviews them; Jobs that name none run. Of a
-/// Workload, conditions may be told that bear on nothing else; the manager takes them up when it is back.
+/// Jobs that name a queue, and objects of ours, are refused as long as nobody reviews them; Jobs that name none run.
+/// Workloads that no rule bears on are stored. Of a Workload, conditions may be told that bear on nothing else; the manager
+/// takes all of that up when it is back.
 pub(crate) async fn only_who_opted_in_waits(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
     ground.queue("main", "", &[("cpu", "2", None)], json!({})).await?;
+    ground.queue("plain", "", &[("cpu", "2", None)], json!({})).await?;
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [
         {"name": "c", "image": "work:1", "resources": {"requests": {"cpu": "1"}}}]}});
     for name in ["ends", "stays"] {
@@ -55,16 +57,86 @@ pub(crate) async fn only_who_opted_in_waits(cluster: &mut Cluster, ground: &Grou
     unheard(
         ground.objects.merge(Kind::WORKLOAD, &ground.name, "stays", &json!({"spec": {"priority": 7}})).await,
     )?;
+    new_workloads(ground).await?;
 
     let new = Manager::start(&cluster.plane, old.settings()).await?;
     new.ready().await?;
     cluster.put_manager(new);
     cluster.webhooks_answer().await?;
     ground.counts("main", (0, 1, 1), &[("cpu", "1")]).await?;
+    for at in 0..UNJUDGED.len() {
+        let name = format!("plain-{at}");
+        eventually("it is queued", async || {
+            let workload = ground.objects.need(Kind::WORKLOAD, &ground.name, &name).await?;
+            ensure!(!condition(&workload, "QuotaReserved").status.is_empty(), "{}", workload["status"]);
+            Ok(())
+        })
+        .await?;
+    }
     ground.submit(ground.job("queued", "main", "1")).await?;
     ground.runs("queued").await?;
     ground.finish("queued").await?;
     ground.objects.delete(Kind::JOB, &ground.name, "free", PropagationPolicy::Background).await?;
+    Ok(())
+}
+
+/// Changes of a new Workload that no rule bears on, as a merge patch of it.
+const UNJUDGED: [&str; 9] = [
+    "{}",
+    r#"{"metadata": {"annotations": {"example.com/owner": "me"}, "labels": {"a": "b"}}}"#,
+    r#"{"spec": {"priority": 7, "active": true}}"#,
+    r#"{"spec": {"podSets": [{"name": "main", "count": 1, "topologyRequest": {"unconstrained": true}, "template": {"spec": {
+        "containers": [{"name": "c", "image": "work:1"}]}}}]}}"#,
+    r#"{"spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": [
+        {"name": "c", "image": "work:1", "resources": {"requests": {"cpu": 1, "memory": "0.5Gi"}, "limits": {"cpu": "7"}}},
+        {"name": "d", "image": "work:1", "resources": {"limits": {"example.com/gpu": 0, "memory": "12M"}}}]}}}]}}"#,
+    r#"{"spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": [
+        {"name": "c", "image": "work:1", "resources": {}}]}}}]}}"#,
+    r#"{"spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"restartPolicy": "Never", "containers": [
+        {"name": "c", "image": "work:1", "resources": {"requests": {"cpu": null}, "limits": null}}]}}}]}}"#,
+    r#"{"spec": {"podSets": [{"name": "main", "count": 1, "template": {"metadata": {}, "spec": {"containers": [
+        {"name": "c", "image": "work:1"}]}}}]}}"#,
+    r#"{"spec": {"podSets": [{"name": "a", "count": 1, "template": {"spec": {"containers": [{"name": "c"}]}}},
+        {"name": "b", "count": 2, "template": {"spec": {"containers": [{"name": "c"}]}}}]}}"#,
+];
+
+/// Changes of the only pod set of a new Workload that some rule bears on.
+const JUDGED: [&str; 14] = [
+    r#"{"minCount": 1}"#,
+    r#"{"topologyRequest": {"required": "rack", "podSetSliceSize": 1}}"#,
+    r#"{"topologyRequest": {"required": "rack", "podSetSliceRequiredTopology": "rack"}}"#,
+    r#"{"topologyRequest": {"required": "rack", "podsetSliceRequiredTopologyConstraints": [{"topology": "rack", "size": 1}]}}"#,
+    r#"{"template": {"metadata": {"labels": {"a": "b"}}}}"#,
+    r#"{"template": {"metadata": {"annotations": {"a": "b"}}}}"#,
+    r#"{"template": {"spec": {"resources": {"requests": {"cpu": "1"}}}}}"#,
+    r#"{"template": {"spec": {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "-1"}}}]}}}"#,
+    r#"{"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "-1"}}}]}}}"#,
+    r#"{"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": -1}}}]}}}"#,
+    r#"{"template": {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": {"limits": {"cpu": "-1m"}}}]}}}"#,
+    r#"{"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"pods": "1"}}}]}}}"#,
+    r#"{"template": {"spec": {"containers": [{"name": "c", "resources": {"limits": {"pods": 1}}}]}}}"#,
+    r#"{"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1e3"}}}]}}}"#,
+];
+
+/// What is only stored when it was reviewed, and what needs no review.
+async fn new_workloads(ground: &Ground) -> Result<()> {
+    let set = json!({"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c", "image": "work:1"}]}}});
+    let plain = |name: String| json!({"metadata": {"namespace": ground.name, "name": name}, "spec": {"queueName": "plain", "podSets": [set]}});
+    for (at, change) in UNJUDGED.iter().enumerate() {
+        let mut body = plain(format!("plain-{at}"));
+        json_patch::merge(&mut body, &serde_json::from_str(change)?);
+        ground.objects.create(Kind::WORKLOAD, &body).await.with_context(|| (*change).to_owned())?;
+    }
+    for change in JUDGED {
+        let mut body = plain("judged".to_owned());
+        json_patch::merge(&mut body["spec"]["podSets"][0], &serde_json::from_str(change)?);
+        unheard(ground.objects.create(Kind::WORKLOAD, &body).await).context(change)?;
+    }
+    for annotation in ["admission-gated-by", "priority-boost", "elastic-job"] {
+        let mut body = plain("judged".to_owned());
+        body["metadata"]["annotations"] = json!({format!("kueue.x-k8s.io/{annotation}"): "1"});
+        unheard(ground.objects.create(Kind::WORKLOAD, &body).await).context(annotation)?;
+    }
     Ok(())
 }
 
