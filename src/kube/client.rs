@@ -17,7 +17,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use super::budget::Budget;
-use super::object::Object;
+use super::object::{Brief, Object};
 use crate::api::ObjectKey;
 use crate::state::Resource;
 
@@ -223,6 +223,17 @@ impl Caller {
         body: Option<&impl Serialize>,
     ) -> Result<Object, CallError> {
         self.call_for(verb, path, kind, body).await
+    }
+
+    /// A call whose answer is an object of which spec and status are known.
+    pub async fn brief(
+        &self,
+        verb: http::Method,
+        path: &str,
+        kind: Content,
+        body: Option<&impl Serialize>,
+    ) -> Result<Object, CallError> {
+        self.call_for::<Brief>(verb, path, kind, body).await.map(Object::from)
     }
 
     /// A call whose answer nobody reads.

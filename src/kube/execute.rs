@@ -154,7 +154,12 @@ impl Executor {
             Verb::Merge => (Method::PATCH, format!("{object}?fieldManager={manager}"), Content::Merge),
             Verb::Delete => (Method::DELETE, object, Content::Json),
         };
-        self.caller.object(method, &path, content, Some(&write.payload())).await
+        let payload = Some(&write.payload());
+        if write.foretold {
+            self.caller.brief(method, &path, content, payload).await
+        } else {
+            self.caller.object(method, &path, content, payload).await
+        }
     }
 
     /// The object as it is now, or that it is gone.

@@ -42,9 +42,31 @@ impl Object {
     }
 }
 
+/// An object of which whoever asked knows spec and status: they are passed over.
+#[derive(Clone, Debug)]
+pub struct Brief(Object);
+
+impl From<Brief> for Object {
+    fn from(brief: Brief) -> Self {
+        brief.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Brief {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Object::read(Part::Brief, deserializer).map(Self)
+    }
+}
+
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Part::Object.deserialize(deserializer)?;
+        Self::read(Part::Object, deserializer)
+    }
+}
+
+impl Object {
+    fn read<'de, D: Deserializer<'de>>(part: Part, deserializer: D) -> Result<Self, D::Error> {
+        let value = part.deserialize(deserializer)?;
         let text = |field: &str| Some(value.get("metadata")?.get(field)?.as_str()?.to_owned());
         let identity = ObjectMeta {
             name: text("name"),
@@ -74,6 +96,7 @@ enum Part {
     Review,
     Request,
     Object,
+    Brief,
     Metadata,
     Annotations,
 }
@@ -82,6 +105,7 @@ impl Part {
     fn skips(self, field: &str) -> bool {
         match self {
             Self::Review | Self::Request | Self::Object => false,
+            Self::Brief => matches!(field, "spec" | "status"),
             Self::Metadata => field == MANAGED_FIELDS,
             Self::Annotations => field == LAST_APPLIED,
         }
@@ -92,7 +116,7 @@ impl Part {
         match (self, field) {
             (Self::Review, "request") => Some(Self::Request),
             (Self::Request, "object" | "oldObject") => Some(Self::Object),
-            (Self::Object, "metadata") => Some(Self::Metadata),
+            (Self::Object | Self::Brief, "metadata") => Some(Self::Metadata),
             (Self::Metadata, "annotations") => Some(Self::Annotations),
             _ => None,
         }
@@ -220,6 +244,13 @@ mod tests {
             "status": {"managedFields": [1], "annotations": null},
         });
         assert_eq!(object.into_value(), expected);
+
+        let brief: Brief = serde_json::from_str(&text.to_string()).unwrap();
+        let metadata = json!({"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7", "annotations": {"b": "c"}});
+        assert_eq!(
+            Object::from(brief).into_value(),
+            json!({"apiVersion": "v1", "kind": "A", "metadata": metadata})
+        );
     }
 
     #[test]

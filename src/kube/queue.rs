@@ -139,6 +139,7 @@ mod tests {
             subresource: None,
             body: serde_json::Value::Null,
             status: None,
+            foretold: false,
             background,
             overtakes: false,
         })

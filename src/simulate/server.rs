@@ -230,7 +230,8 @@ impl Server {
             let mut new = object.take();
             set(&mut new, &["status"], status);
             self.store(write.kind, write.key, new, Told::whole(self.echo));
-            let leaves_out = |object: &Value| !self.echo && may_be_brief(write.kind, object);
+            let leaves_out =
+                |object: &Value| write.foretold || (!self.echo && may_be_brief(write.kind, object));
             let identity = |object: &Value| part_of(object, &["metadata"]);
             let answer = |object: &Value| if leaves_out(object) { identity(object) } else { object.clone() };
             return self.objects.get(&id).map(answer).map_or(WriteOutcome::NotFound, WriteOutcome::Done);

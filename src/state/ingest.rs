@@ -39,7 +39,7 @@ impl State {
         self.ingest_answer(kind, object, None);
     }
 
-    /// The same with the answer to a write of ours. One that leaves the status out says that it is the one that was written.
+    /// The same with the answer to a write of ours. One that leaves spec and status out says that they are what was foretold.
     pub(super) fn ingest_answer(&mut self, kind: Kind, object: Value, written: Option<Arc<WorkloadStatus>>) {
         let metadata = object.get("metadata");
         let key = ObjectKey {
@@ -306,10 +306,15 @@ impl State {
         written: Option<Arc<WorkloadStatus>>,
     ) -> Result<(), String> {
         let object = &raw;
+        let answers = written.is_some();
         let newer = self.workloads.get(key).cloned();
         let newer =
             newer.map(|record| record.newer(object, written, &mut self.templates)).transpose()?.flatten();
         let fresh = newer.is_none();
+        if fresh && answers && object.get("spec").is_none() {
+            // The watch tells of it as a whole.
+            return Ok(());
+        }
         let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.templates), Ok)?;
         if conditions::is_true(&record.status, ConditionType::Finished) {
             record.pods = Arc::default();

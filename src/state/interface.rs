@@ -135,6 +135,8 @@ pub struct Write {
     pub body: Value,
     /// What a Workload's status is to be, beside the body: most of what is written, so nobody makes a tree of it first.
     pub status: Option<Arc<WorkloadStatus>>,
+    /// Whether that is what the status will be as a whole when this lands: of the answer, spec and status may be left out.
+    pub foretold: bool,
     /// Status of queues: sent within a shared budget, the latest of an object wins.
     pub background: bool,
     /// It does not wait for a write of the same object that is under way: both carry the same version.
@@ -186,7 +188,8 @@ pub struct WriteResult {
 /// End of a write.
 #[derive(Clone, Debug)]
 pub enum WriteOutcome {
-    /// It landed; this is the object now (of a delete, what the server answered).
+    /// It landed; this is the object now (of a delete, what the server answered). Spec and status may be left out where the
+    /// write has foretold them.
     Done(Value),
     /// The object was not the one that the write was decided on, or (create) exists. The newest object was fed back before.
     Conflict,

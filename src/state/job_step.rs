@@ -7,7 +7,7 @@ use super::interface::{Effect, Event, Kind, Observation, Verb};
 use super::job_start::{grants, matches};
 use super::records::WorkloadRecord;
 use super::workload_step::delete_options;
-use super::writes::{Purpose, Request};
+use super::writes::Request;
 use super::{Item, State};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
@@ -158,15 +158,9 @@ impl State {
                     }),
                 ];
                 self.send(Request {
-                    kind: Kind::Workload,
-                    key,
-                    verb: Verb::Create,
-                    subresource: None,
-                    body,
-                    status: None,
-                    purpose: Purpose::Plain,
                     tell,
                     on_behalf_of: Some(Item::Job(index, view.key.clone())),
+                    ..Request::new(Kind::Workload, key, Verb::Create, body)
                 });
             }
             Err(Refusal::Class(MissingClass::WorkloadClass(name))) => {
@@ -241,15 +235,8 @@ impl State {
             "labels": {names::JOB_UID_LABEL: view.uid},
         }});
         self.send(Request {
-            kind: Kind::Workload,
-            key: key.clone(),
-            verb: Verb::Merge,
-            subresource: None,
-            body,
-            status: None,
-            purpose: Purpose::Plain,
-            tell: Vec::new(),
             on_behalf_of: Some(Item::Job(index, view.key.clone())),
+            ..Request::new(Kind::Workload, key.clone(), Verb::Merge, body)
         });
     }
 

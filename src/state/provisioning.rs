@@ -9,7 +9,7 @@ use super::job_start::pod_set_template;
 use super::queue_status::set_active;
 use super::records::{Meta, OwnerRecord, WorkloadRecord};
 use super::workload_step::delete_options;
-use super::writes::{Purpose, Request};
+use super::writes::Request;
 use super::{Item, State};
 use crate::api::ObjectKey;
 use crate::api::names;
@@ -323,19 +323,7 @@ impl State {
     ) {
         let item = Item::Workload(workload.clone());
         if self.writes.may_write(kind, &key, now) {
-            let (purpose, on_behalf_of) = (Purpose::Plain, Some(item));
-            let tell = Vec::new();
-            self.send(Request {
-                kind,
-                key,
-                verb,
-                subresource: None,
-                body,
-                status: None,
-                purpose,
-                tell,
-                on_behalf_of,
-            });
+            self.send(Request { on_behalf_of: Some(item), ..Request::new(kind, key, verb, body) });
         } else if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
             self.timers.wake(item, until);
         }

@@ -126,19 +126,11 @@ impl State {
             self.queue_clock.note(item, interval, now);
             self.allowance.spend(now);
             let body = json!({"metadata": {"resourceVersion": version}, "status": status});
-            let purpose = Purpose::QueueStatus;
-            let request = Request {
-                kind,
-                key,
-                verb: Verb::Merge,
+            self.send(Request {
                 subresource: Some("status"),
-                body,
-                status: None,
-                purpose,
-                tell: Vec::new(),
-                on_behalf_of: None,
-            };
-            self.send(request);
+                purpose: Purpose::QueueStatus,
+                ..Request::new(kind, key, Verb::Merge, body)
+            });
         }
     }
 

@@ -8,7 +8,7 @@ use super::interface::{Effect, Event, Kind, Verb};
 use super::job_step::runs;
 use super::pods::{Member, PodRecord};
 use super::records::{PodSetRecord, WorkloadRecord};
-use super::writes::{Purpose, Request};
+use super::writes::Request;
 use super::{Item, State};
 use crate::api::v1beta2::PodSetAssignment;
 use crate::api::{ObjectKey, names};
@@ -44,16 +44,12 @@ impl State {
         for change in ended.into_iter().chain(sent) {
             if self.writes.may_write(Kind::Pod, &change.key, now) {
                 let ends = change.told.is_some();
+                let verb = if ends { Verb::Apply } else { Verb::Merge };
                 self.send(Request {
-                    kind: Kind::Pod,
-                    key: change.key,
-                    verb: if ends { Verb::Apply } else { Verb::Merge },
                     subresource: ends.then_some("status"),
-                    body: change.body,
-                    status: None,
-                    purpose: Purpose::Plain,
                     tell: change.told.into_iter().collect(),
                     on_behalf_of: Some(Item::Pods(workload.clone())),
+                    ..Request::new(Kind::Pod, change.key, verb, change.body)
                 });
             } else if let Some(until) = self.writes.waits_until(Kind::Pod, &change.key) {
                 self.timers.wake(Item::Pods(workload.clone()), until);

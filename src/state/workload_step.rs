@@ -128,15 +128,12 @@ impl State {
             meta.shift_remove("resourceVersion");
         }
         self.send(Request {
-            kind: Kind::Workload,
-            key: key.clone(),
-            verb: Verb::Apply,
             subresource: Some("status"),
-            body,
+            foretold: leaves_nothing_out(&record.status, &status),
             status: Some(Arc::from(status)),
             purpose,
             tell,
-            on_behalf_of: None,
+            ..Request::new(Kind::Workload, key.clone(), Verb::Apply, body)
         });
     }
 
@@ -150,17 +147,7 @@ impl State {
         body: Value,
         tell: Vec<Effect>,
     ) {
-        self.send(Request {
-            kind,
-            key: key.clone(),
-            verb,
-            subresource,
-            body,
-            status: None,
-            purpose: Purpose::Plain,
-            tell,
-            on_behalf_of: None,
-        });
+        self.send(Request { subresource, tell, ..Request::new(kind, key.clone(), verb, body) });
     }
 
     pub(super) fn send(&mut self, request: Request) {
@@ -331,6 +318,29 @@ impl State {
 /// Leaves the conditions that our field manager owns.
 pub(super) fn keep_ours(status: &mut WorkloadStatus) {
     status.conditions.retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
+}
+
+/// Whether an apply says all that the status says already: what it leaves out stays if another manager says it as well. Pod
+/// templates of one with admission checks are read from the answer.
+fn leaves_nothing_out(known: &WorkloadStatus, new: &WorkloadStatus) -> bool {
+    let says = |kind: &str| new.conditions.iter().any(|condition| condition.type_ == kind);
+    let left_out = [
+        known.conditions.iter().any(|condition| !says(&condition.type_)),
+        known.admission.is_some() && known.admission != new.admission,
+        known.requeue_state.is_some() && known.requeue_state != new.requeue_state,
+        !known.reclaimable_pods.is_empty() && known.reclaimable_pods != new.reclaimable_pods,
+        !known.admission_checks.is_empty() || !new.admission_checks.is_empty(),
+        !known.resource_requests.is_empty() && known.resource_requests != new.resource_requests,
+        known.accumulated_past_execution_time_seconds.is_some()
+            && new.accumulated_past_execution_time_seconds.is_none(),
+        known.scheduling_stats.is_some() && known.scheduling_stats != new.scheduling_stats,
+        !known.nominated_cluster_names.is_empty()
+            && known.nominated_cluster_names != new.nominated_cluster_names,
+        known.cluster_name.is_some() && new.cluster_name.is_none(),
+        !known.unhealthy_nodes.is_empty() && known.unhealthy_nodes != new.unhealthy_nodes,
+        !known.preemption_gates.is_empty() && known.preemption_gates != new.preemption_gates,
+    ];
+    !left_out.contains(&true)
 }
 
 /// What our field manager applies a status to: the version that it was decided on. The status has no conditions of others.

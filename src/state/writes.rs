@@ -51,9 +51,29 @@ pub(super) struct Request {
     pub(super) body: Value,
     /// What a Workload's status is to be.
     pub(super) status: Option<Arc<WorkloadStatus>>,
+    /// Whether it is that then, whoever else wrote to it.
+    pub(super) foretold: bool,
     pub(super) purpose: Purpose,
     pub(super) tell: Vec<Effect>,
     pub(super) on_behalf_of: Option<Item>,
+}
+
+impl Request {
+    /// A write of the object itself that means nothing beyond itself.
+    pub(super) fn new(kind: Kind, key: ObjectKey, verb: Verb, body: Value) -> Self {
+        Self {
+            kind,
+            key,
+            verb,
+            subresource: None,
+            body,
+            status: None,
+            foretold: false,
+            purpose: Purpose::Plain,
+            tell: Vec::new(),
+            on_behalf_of: None,
+        }
+    }
 }
 
 /// Writes under way and waits after failures.
@@ -111,7 +131,8 @@ impl Writes {
     /// Registers a write and gives it its number.
     pub(super) fn start(&mut self, request: Request) -> Write {
         self.last_id = self.last_id.saturating_add(1);
-        let Request { kind, key, verb, subresource, body, status, purpose, tell, on_behalf_of } = request;
+        let Request { kind, key, verb, subresource, body, status, foretold, purpose, tell, on_behalf_of } =
+            request;
         if purpose == Purpose::Explain {
             self.explanations = self.explanations.saturating_add(1);
         }
@@ -127,6 +148,7 @@ impl Writes {
             subresource,
             body,
             status,
+            foretold,
             background: purpose == Purpose::QueueStatus,
             overtakes,
         }

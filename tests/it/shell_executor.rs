@@ -60,6 +60,7 @@ fn write(id: u64, verb: Verb, subresource: Option<&'static str>) -> Write {
         subresource,
         body,
         status: None,
+        foretold: false,
         background: false,
         overtakes: false,
     }
@@ -138,6 +139,15 @@ async fn requests_on_the_wire() {
         }
         assert_eq!(seen, vec![(method, path, content.to_owned(), body)]);
     }
+}
+
+#[tokio::test]
+async fn of_an_answer_that_was_foretold_nothing_but_metadata_is_read() {
+    let answer = json!({"metadata": {"name": "w", "resourceVersion": "8"}, "spec": {}, "status": {}});
+    let write = Write { foretold: true, ..write(1, Verb::Apply, Some("status")) };
+    let (told, _) = execute(move |_, _| (200, answer.clone()), vec![write], true).await;
+    let WriteOutcome::Done(object) = outcome(&told[0]) else { panic!("{told:?}") };
+    assert_eq!(*object, json!({"metadata": {"name": "w", "resourceVersion": "8"}}));
 }
 
 #[tokio::test]

@@ -230,3 +230,61 @@ fn an_echo_of_the_version_that_is_known_changes_nothing() {
     state.apply(Delta::Applied { kind, object }, at(3));
     assert_eq!(reserving(&mut state, 4), 0);
 }
+
+fn admission_of(state: &mut State, status: Value) -> Write {
+    let Delta::Applied { kind, mut object } = pending("w", "100") else { unreachable!() };
+    object["status"] = status;
+    write_of(&state.apply(Delta::Applied { kind, object }, at(1)), Kind::Workload).unwrap()
+}
+
+/// An answer without spec and status.
+fn brief(write: Write, version: &str) -> Delta {
+    let Delta::Applied { mut object, .. } = pending("w", version) else { unreachable!() };
+    let Write { id, kind, key, .. } = write;
+    let object = json!({"metadata": object["metadata"].take()});
+    Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) })
+}
+
+/// What an apply leaves out stays where another manager says it as well: then the answer says what there is.
+#[test]
+fn an_answer_is_foretold_when_nothing_is_left_out() {
+    let seen = json!({"type": "e2e.example/Seen", "status": "True", "reason": "Told", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let waited = json!({"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    for (status, foretold) in [
+        (json!({}), true),
+        (json!({"conditions": [waited]}), true),
+        (
+            json!({"schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 1}]}}),
+            true,
+        ),
+        (json!({"conditions": [seen]}), false),
+        (json!({"requeueState": {"count": 1, "requeueAt": "2026-01-01T00:00:00Z"}}), false),
+    ] {
+        let mut state = state();
+        let write = admission_of(&mut state, status.clone());
+        assert_eq!(write.foretold, foretold, "{status}: {}", write.body);
+        if foretold {
+            state.apply(brief(write, "101"), at(2));
+            assert_eq!(reserving(&mut state, 3), 1);
+        }
+    }
+}
+
+/// An object that nobody could read in between is not made of an answer that leaves most of it out.
+#[test]
+fn an_answer_that_leaves_out_what_nobody_knows_is_left_to_the_watch() {
+    let mut state = state();
+    let write = admission_of(&mut state, json!({}));
+    let Delta::Applied { kind, object: good } = pending("w", "103") else { unreachable!() };
+    let mut broken = good.clone();
+    broken["metadata"]["resourceVersion"] = json!("101");
+    broken["metadata"]["generation"] = json!(2);
+    broken["spec"]["podSets"] = json!("nonsense");
+    state.apply(Delta::Applied { kind, object: broken }, at(2));
+    let effects = state.apply(brief(write, "102"), at(3));
+    assert!(!effects.iter().any(|e| matches!(e, Effect::Event(e) if e.warning)), "{effects:?}");
+    assert_eq!(reserving(&mut state, 4), 0);
+    assert!(write_of(&state.apply(Delta::Applied { kind, object: good }, at(5)), Kind::Workload).is_some());
+}
