@@ -52,7 +52,7 @@ impl State {
         let version = text(metadata, "resourceVersion");
         let uid = text(metadata, "uid");
         let same = |(u, v): (&str, &str)| {
-            *u == *uid && (is_older(version, v) || self.is_echo(kind, &key, v == version))
+            *u == *uid && (is_older(version, v) || self.is_echo(kind, &key, v == version && !v.is_empty()))
         };
         let stale = self.known(kind, &key).is_some_and(same);
         if stale || self.tombstones.holds(uid) {
@@ -74,13 +74,15 @@ impl State {
         }
     }
 
-    /// Whether what comes is a Workload just as it is known: the watch repeats the answer to a write. Pod templates of one
+    /// Whether what comes is an object just as it is known: the watch repeats the answer to a write. Pod templates of a Workload
     /// with admission checks are read from what comes.
     fn is_echo(&self, kind: Kind, key: &ObjectKey, same: bool) -> bool {
-        same && kind == Kind::Workload
-            && self.workloads.get(key).is_some_and(|record| {
-                record.status.admission_checks.is_empty() && !record.meta.resource_version.is_empty()
-            })
+        let told = |record: &Arc<WorkloadRecord>| record.status.admission_checks.is_empty();
+        same && match kind {
+            Kind::Workload => self.workloads.get(key).is_some_and(told),
+            Kind::ClusterQueue | Kind::LocalQueue => true,
+            _ => false,
+        }
     }
 
     /// UID and version that are known of an object whose writes can overtake its watch.

@@ -231,6 +231,28 @@ fn an_echo_of_the_version_that_is_known_changes_nothing() {
     assert_eq!(reserving(&mut state, 4), 0);
 }
 
+/// The same of queues.
+#[test]
+fn an_echo_of_a_queue_changes_nothing() {
+    let world = World::with_queue(&Settings::default(), 0);
+    let objects = world.server.list().into_iter().filter_map(|delta| match delta {
+        Delta::Applied { kind: kind @ (Kind::ClusterQueue | Kind::LocalQueue), object } => {
+            Some((kind, object))
+        }
+        _ => None,
+    });
+    let mut state = state();
+    let mut told = 0;
+    for (kind, object) in objects {
+        assert_ne!(object["metadata"]["resourceVersion"], Value::Null);
+        state.apply(Delta::Applied { kind, object }, at(1));
+        told += 1;
+    }
+    assert_eq!(told, 2);
+    assert!(write_of(&state.apply(pending("w", "100"), at(2)), Kind::Workload).unwrap().body["status"]["admission"]
+        .is_object(), "there is quota, as the version said that is known");
+}
+
 fn admission_of(state: &mut State, status: Value) -> Write {
     let Delta::Applied { kind, mut object } = pending("w", "100") else { unreachable!() };
     object["status"] = status;
