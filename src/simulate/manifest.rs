@@ -256,8 +256,11 @@ fn parse(document: &str) -> Parsed {
     let options = serde_saphyr::options! { budget: None, with_snippet: false };
     serde_saphyr::from_str_with_options(document, options).map_err(|error| {
         let line = error.location().and_then(|at| usize::try_from(at.line()).ok()).unwrap_or(1);
-        let text = error.to_string();
-        (line.saturating_sub(1), format!("not YAML: {}", text.lines().next().unwrap_or_default()))
+        let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+        let text = text.lines().next().unwrap_or_default();
+        // That is the line in this document, not in the file.
+        let text = text.rsplit_once(" at line ").map_or(text, |(text, _)| text);
+        (line.saturating_sub(1), format!("not YAML: {text}"))
     })
 }
 

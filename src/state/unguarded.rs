@@ -75,6 +75,7 @@ impl State {
                     subresource: Some("status"),
                     body,
                     status: Some(Arc::new(status)),
+                    foretold: false,
                     background: false,
                     overtakes: true,
                 }));

@@ -69,6 +69,7 @@ items:
 fn bad_documents_are_told_of_with_file_line_path_and_reason() {
     let table = [
         ("a: [1\nb: 2\n", "m.yaml:2: not YAML: "),
+        ("---\nb: 0\na: 1\na: 2\n", "m.yaml:4: not YAML: duplicate mapping key: a not allowed here"),
         ("\n\n{\"a\": 1,\n \"b\": }\n", "m.yaml:4: not JSON: expected value"),
         ("- 1\n", "m.yaml:1: must be an object"),
         ("apiVersion: v1\nmetadata: {name: x}\n", "m.yaml:1: kind: Required value"),

@@ -82,7 +82,9 @@ pub fn parse(yaml: &str) -> Result<Loaded, ConfigError> {
     let refuse = |text: String| ConfigError { reasons: vec![text] };
     let mut document = match yaml.trim() {
         "" => Value::Null,
-        text => serde_saphyr::from_str(text).map_err(|e| refuse(format!("not YAML: {e}")))?,
+        text => serde_saphyr::from_str(text).map_err(|e| {
+            refuse(format!("not YAML: {}", e.render_with_formatter(&serde_saphyr::UserMessageFormatter)))
+        })?,
     };
     if document.is_null() {
         document = serde_json::json!({ "apiVersion": API_VERSION, "kind": "Configuration" });
