@@ -70,7 +70,9 @@ pub enum QueueFact {
     Stopped(StopPolicy),
     /// It is there, but inactive: why.
     Inactive(String),
-    /// It is not there, or being deleted.
+    /// It is being deleted, and there as long as somebody uses it.
+    Terminating,
+    /// It is not there.
     Missing,
 }
 

@@ -60,8 +60,10 @@ pub(super) fn place(
     facts: &Facts<'_>,
     now: Timestamp,
 ) -> Place {
-    let closed = matches!(facts.local_queue, QueueFact::Missing | QueueFact::Stopped(_))
-        || facts.cluster_queue == QueueFact::Missing;
+    let gone = |queue: &QueueFact| matches!(queue, QueueFact::Terminating | QueueFact::Missing);
+    let closed = gone(&facts.local_queue)
+        || matches!(facts.local_queue, QueueFact::Stopped(_))
+        || gone(&facts.cluster_queue);
     // A Workload whose job is gone is about to be collected.
     let orphan = facts.owner == Owner::Gone;
     if !subject.active || subject.gated || closed || orphan || is_on_hold(status) {
@@ -127,7 +129,7 @@ impl Draft<'_> {
         let misconfigured = |m: String| Some((PendingReason::Misconfigured, m));
         match (&facts.local_queue, &facts.cluster_queue) {
             (QueueFact::Missing, _) => return misconfigured(format!("LocalQueue {local} doesn't exist")),
-            (QueueFact::Stopped(_) | QueueFact::Inactive(_), _) => {
+            (QueueFact::Stopped(_) | QueueFact::Inactive(_) | QueueFact::Terminating, _) => {
                 return suspended(format!("LocalQueue {local} is inactive"));
             }
             (QueueFact::Open, QueueFact::Missing) => {
@@ -135,6 +137,9 @@ impl Draft<'_> {
             }
             (QueueFact::Open, QueueFact::Stopped(_)) => {
                 return suspended(format!("ClusterQueue {cluster} is stopped"));
+            }
+            (QueueFact::Open, QueueFact::Terminating) => {
+                return suspended(format!("ClusterQueue {cluster} is inactive: it is being deleted"));
             }
             (QueueFact::Open, QueueFact::Inactive(why)) => {
                 return suspended(format!("ClusterQueue {cluster} is inactive: {why}"));

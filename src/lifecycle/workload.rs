@@ -383,12 +383,16 @@ impl Draft<'_> {
                     self.unreserve(PendingReason::Suspended, &message);
                     return true;
                 }
-                QueueFact::Missing if !admitted => {
+                QueueFact::Terminating | QueueFact::Missing if !admitted => {
                     let message = format!("{kind} {name} is terminating or missing");
                     self.unreserve(PendingReason::Misconfigured, &message);
                     return true;
                 }
-                QueueFact::Open | QueueFact::Stopped(_) | QueueFact::Inactive(_) | QueueFact::Missing => {}
+                QueueFact::Open
+                | QueueFact::Stopped(_)
+                | QueueFact::Inactive(_)
+                | QueueFact::Terminating
+                | QueueFact::Missing => {}
             }
         }
         false

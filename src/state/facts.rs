@@ -107,7 +107,7 @@ impl State {
             return QueueFact::Missing;
         };
         match queue.object.spec.stop_policy.unwrap_or_default() {
-            _ if queue.meta.deleting => QueueFact::Missing,
+            _ if queue.meta.deleting => QueueFact::Terminating,
             StopPolicy::None => QueueFact::Open,
             stopped => QueueFact::Stopped(stopped),
         }
@@ -118,7 +118,7 @@ impl State {
             return QueueFact::Missing;
         };
         match queue.object.spec.stop_policy.unwrap_or_default() {
-            _ if queue.meta.deleting => QueueFact::Missing,
+            _ if queue.meta.deleting => QueueFact::Terminating,
             StopPolicy::None => self
                 .engine
                 .inactive_reason(name)

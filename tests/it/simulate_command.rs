@@ -100,6 +100,18 @@ fn files_folders_and_standard_input() {
 }
 
 #[test]
+fn a_pipe_in_a_folder_holds_nobody_up() {
+    let folder = Folder::new("pipe");
+    folder.write("queues.yaml", QUEUES);
+    folder.write("one.yaml", job("one"));
+    let pipe = format!("{}/pipe.yaml", folder.path());
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (code, output, told) = simulate(&[&folder.path(), "-o", "json"], "");
+    assert_eq!((code, told), (3, format!("sluice: {pipe}:1: not a regular file\n")));
+    assert_eq!(names(&output, "admitted"), ["default/one"]);
+}
+
+#[test]
 fn forms_of_output_say_the_same() {
     let folder = Folder::new("forms");
     let queues = folder.write("queues.yaml", QUEUES);
@@ -188,4 +200,26 @@ fn the_configuration_of_the_manager_counts() {
     let broken = folder.write("broken.yaml", "kind: Other\n");
     let (code, _, told) = simulate(&[&queues, "--config", &broken], "");
     assert!(code == 1 && told.contains("configuration"), "{told}");
+}
+
+#[test]
+fn a_queue_that_is_being_deleted_is_not_said_to_be_missing() {
+    let folder = Folder::new("deleted");
+    let queues = folder.write("queues.yaml", format!("{QUEUES}---\n{}", job("one")));
+    let gone = folder.write(
+        "gone.yaml",
+        "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueue\nmetadata: {name: q, deletionTimestamp: \"2026-01-01T00:00:00Z\"}\n",
+    );
+    let two = folder.write("two.yaml", job("two"));
+    for (until, why) in
+        [("5m", "ClusterQueue q is inactive: it is being deleted"), ("1h", "ClusterQueue q doesn't exist")]
+    {
+        let arguments =
+            [&queues, "--then", &gone, "--then", &two, "--run-for", "10m", "--until", until, "-o", "json"];
+        let (code, output, told) = simulate(&arguments, "");
+        assert_eq!((code, told.as_str()), (0, ""));
+        assert_eq!(names(&output, "pending"), ["default/two"], "{until}");
+        let report: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!(report["pending"][0]["message"], why, "{until}");
+    }
 }

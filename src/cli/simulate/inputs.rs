@@ -28,7 +28,7 @@ pub(super) fn read(path: &Path, namespace: &str, manifests: &mut Manifests) -> a
     }
     for file in files(path).with_context(|| name.clone())? {
         let name = file.display().to_string();
-        match std::fs::read(&file) {
+        match contents(&file) {
             Ok(bytes) => take(&name, bytes, namespace, manifests),
             Err(error) => manifests.problems.push(problem(&name, 1, error.to_string())),
         }
@@ -49,6 +49,15 @@ fn take(name: &str, bytes: Vec<u8>, namespace: &str, manifests: &mut Manifests) 
 
 fn problem(file: &str, line: usize, reason: String) -> Problem {
     Problem { place: Place { file: Arc::from(file), line }, subject: String::new(), reason }
+}
+
+/// A pipe that somebody left in a folder would never end.
+fn contents(file: &Path) -> std::io::Result<Vec<u8>> {
+    if std::fs::metadata(file)?.is_file() {
+        std::fs::read(file)
+    } else {
+        Err(std::io::Error::other("not a regular file"))
+    }
 }
 
 /// The manifests in a folder and the folders in it, by name.
