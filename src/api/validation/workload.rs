@@ -57,7 +57,7 @@ impl<'a> View<'a> {
 }
 
 /// Judges a new Workload, or a changed one (its spec or its status) with what it was. New ones without anything that a rule
-/// here bears on are not sent to the webhook: a new rule belongs into `more-than-plain-requests` as well.
+/// here bears on are not sent to the webhook: a new rule belongs in `more-than-plain-requests` as well.
 pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let view = View::read(object, gates, &mut errors);
