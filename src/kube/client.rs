@@ -17,7 +17,6 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use super::budget::Budget;
-use super::object::{Brief, Object};
 use crate::api::ObjectKey;
 use crate::state::Resource;
 
@@ -211,29 +210,7 @@ impl Caller {
         kind: Content,
         body: Option<&Value>,
     ) -> Result<Value, CallError> {
-        self.call_for(verb, path, kind, body).await
-    }
-
-    /// A call that is answered with an object.
-    pub async fn object(
-        &self,
-        verb: http::Method,
-        path: &str,
-        kind: Content,
-        body: Option<&impl Serialize>,
-    ) -> Result<Object, CallError> {
-        self.call_for(verb, path, kind, body).await
-    }
-
-    /// A call whose answer is an object of which spec and status are known.
-    pub async fn brief(
-        &self,
-        verb: http::Method,
-        path: &str,
-        kind: Content,
-        body: Option<&impl Serialize>,
-    ) -> Result<Object, CallError> {
-        self.call_for::<Brief>(verb, path, kind, body).await.map(Object::from)
+        self.answer(verb, path, kind, body).await
     }
 
     /// A call whose answer nobody reads.
@@ -244,10 +221,11 @@ impl Caller {
         kind: Content,
         body: &Value,
     ) -> Result<(), CallError> {
-        self.call_for::<IgnoredAny>(verb, path, kind, Some(body)).await.map(drop)
+        self.answer::<IgnoredAny>(verb, path, kind, Some(body)).await.map(drop)
     }
 
-    async fn call_for<T: DeserializeOwned>(
+    /// A call of which as much is read of the answer as `T` takes: an `Object`, or what is left of one that is known.
+    pub async fn answer<T: DeserializeOwned>(
         &self,
         verb: http::Method,
         path: &str,

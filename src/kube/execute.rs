@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::client::{CallError, Caller, Content, collection_path, object_path};
 use super::lease::Fence;
-use super::object::Object;
+use super::object::{Brief, Object};
 use super::queue::{Next, Target, Task, WriteQueue};
 use super::watch::jitter;
 use crate::api::{ObjectKey, names};
@@ -156,9 +156,9 @@ impl Executor {
         };
         let payload = Some(&write.payload());
         if write.foretold {
-            self.caller.brief(method, &path, content, payload).await
+            self.caller.answer::<Brief>(method, &path, content, payload).await.map(Object::from)
         } else {
-            self.caller.object(method, &path, content, payload).await
+            self.caller.answer(method, &path, content, payload).await
         }
     }
 
@@ -166,7 +166,7 @@ impl Executor {
     async fn fetch(&self, kind: Kind, key: &ObjectKey) -> Result<Delta, CallError> {
         match self
             .caller
-            .object(Method::GET, &object_path(&kind.resource(), key), Content::Json, None::<&Value>)
+            .answer::<Object>(Method::GET, &object_path(&kind.resource(), key), Content::Json, None::<&Value>)
             .await
         {
             Ok(object) => Ok(Delta::Applied { kind, object: object.into_value() }),
