@@ -12,6 +12,7 @@ use crate::topology::Footprint;
 use jiff::Timestamp;
 use std::borrow::Borrow;
 use std::cmp::{Ordering, Reverse};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -143,9 +144,10 @@ impl Class {
         self.parked.is_none()
     }
 
-    /// Whether it can block a StrictFIFO queue.
-    fn blocks(&self) -> bool {
-        self.parked.as_ref().is_none_or(|parked| !parked.aside)
+    /// Whether it is among those that may be first: a StrictFIFO queue can be blocked by any that is not passed over.
+    fn takes_turns(&self, strategy: QueueingStrategy) -> bool {
+        let blocks = |parked: &Parked| strategy == QueueingStrategy::StrictFIFO && !parked.aside;
+        self.parked.as_ref().is_none_or(blocks)
     }
 }
 
@@ -198,12 +200,10 @@ pub(super) struct Pending {
     /// Classes that differ in nothing but their LocalQueue.
     alike: BTreeMap<Likeness, BTreeSet<ClassId>>,
     pub(super) classes: BTreeMap<ClassId, Class>,
-    /// First members of the classes that are not parked.
-    active: BTreeSet<Turn>,
+    /// First members of the classes that take turns.
+    turns: BTreeSet<Turn>,
     /// Classes of workloads for which room is kept.
     alone: BTreeSet<ClassId>,
-    /// First members of all classes that can block a StrictFIFO queue.
-    all: BTreeSet<Turn>,
     /// Ranks of LocalQueues where past usage counts.
     ranks: BTreeMap<(Arc<str>, Arc<str>), Rank>,
     pub(super) counts: PendingCounts,
@@ -252,7 +252,11 @@ impl Eq for Place {}
 
 impl Pending {
     pub(super) fn set_strategy(&mut self, strategy: QueueingStrategy) {
+        if self.strategy == strategy {
+            return;
+        }
         self.strategy = strategy;
+        self.turns = self.classes.keys().filter_map(|id| self.turn_of(*id)).collect();
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -262,11 +266,11 @@ impl Pending {
     /// The next to be judged.
     pub(super) fn head(&self) -> Option<Head<'_>> {
         let class = match self.strategy {
-            QueueingStrategy::BestEffortFIFO => &self.active.first()?.3,
+            QueueingStrategy::BestEffortFIFO => &self.turns.first()?.3,
             QueueingStrategy::StrictFIFO => {
                 // Room that is kept is nobody else's: waiting for those ahead would be waiting for itself.
                 let active = |id: &&ClassId| self.classes.get(id).is_some_and(|class| class.parked.is_none());
-                let first = || self.all.first().map(|(.., id)| id).filter(active);
+                let first = || self.turns.first().map(|(.., id)| id).filter(active);
                 self.alone.iter().find(active).or_else(first)?
             }
         };
@@ -275,7 +279,7 @@ impl Pending {
 
     /// The blocked head of a StrictFIFO queue with its claim.
     pub(super) fn claimant(&self) -> Option<Head<'_>> {
-        let class = &self.all.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.3;
+        let class = &self.turns.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.3;
         self.head_of(*class).filter(|head| head.claim.is_some())
     }
 
@@ -292,7 +296,7 @@ impl Pending {
             self.next += 1;
             ClassId(self.next)
         });
-        self.unlist(id);
+        let before = self.turn_of(id);
         let class = self.classes.entry(id).or_insert_with(|| {
             self.by_key.insert(key.clone(), id);
             self.alike.entry(key.likeness()).or_default().insert(id);
@@ -302,20 +306,24 @@ impl Pending {
             Class { key, members: BTreeSet::new(), parked: None, verdict: None, cursor: None }
         });
         class.members.insert(Member::of(workload));
-        self.list(id);
+        self.count(id, usize::saturating_add);
+        self.relist(id, before);
         id
     }
 
     /// Removes a workload; answers with what a class that is now gone was parked by.
     pub(super) fn remove(&mut self, place: &Place) -> Option<Parked> {
-        self.unlist(place.class);
+        let before = self.turn_of(place.class);
+        self.count(place.class, usize::saturating_sub);
         let class = self.classes.get_mut(&place.class)?;
         let member = Member::of(&place.workload);
         if class.members.first() == Some(&member) {
             class.cursor = None;
         }
         class.members.remove(&member);
-        if class.members.is_empty() {
+        let is_over = class.members.is_empty();
+        self.relist(place.class, before);
+        if is_over {
             let class = self.classes.remove(&place.class)?;
             self.by_key.remove(&class.key);
             self.alone.remove(&place.class);
@@ -328,34 +336,23 @@ impl Pending {
             }
             return class.parked;
         }
-        self.list(place.class);
         None
     }
 
     /// Changes what is known of a class, not its members, with the indexes kept in step as far as they are concerned.
     pub(super) fn update<T>(&mut self, id: ClassId, change: impl FnOnce(&mut Class) -> T) -> Option<T> {
+        let before = self.turn_of(id);
         let class = self.classes.get_mut(&id)?;
-        let before = (class.is_active(), class.blocks());
+        let was_active = class.is_active();
         let answer = change(class);
-        let after = (class.is_active(), class.blocks());
-        if before == after {
-            return Some(answer);
+        let active = class.is_active();
+        if was_active != active {
+            let number = class.members.len();
+            let name = (Arc::clone(&class.key.namespace), Arc::clone(&class.key.local_queue));
+            self.counts.turn(number, active);
+            self.local.entry(name).or_default().turn(number, active);
         }
-        let number = class.members.len();
-        let name = (Arc::clone(&class.key.namespace), Arc::clone(&class.key.local_queue));
-        let entry = class.turn(self.ranks.get(&name).copied().unwrap_or_default(), id)?;
-        if before.0 != after.0 {
-            let local = self.local.entry(name).or_default();
-            self.counts.turn(number, after.0);
-            local.turn(number, after.0);
-        }
-        for (was, is, index) in [(before.1, after.1, &mut self.all), (before.0, after.0, &mut self.active)] {
-            match (was, is) {
-                (false, true) => index.insert(entry.clone()),
-                (true, false) => index.remove(&entry),
-                _ => false,
-            };
-        }
+        self.relist(id, before);
         Some(answer)
     }
 
@@ -391,59 +388,53 @@ impl Pending {
         let of = |class: &Class| (&class.key.namespace, &class.key.local_queue) == (&name.0, &name.1);
         let ids: Vec<ClassId> =
             self.classes.iter().filter(|(_, class)| of(class)).map(|(id, _)| *id).collect();
-        for id in &ids {
-            self.unlist(*id);
-        }
+        let before: Vec<(ClassId, Option<Turn>)> = ids.into_iter().map(|id| (id, self.turn_of(id))).collect();
         if rank == Rank::default() {
             self.ranks.remove(&name);
         } else {
             self.ranks.insert(name, rank);
         }
-        for id in ids {
-            self.list(id);
+        for (id, before) in before {
+            self.relist(id, before);
         }
     }
 
-    fn list(&mut self, id: ClassId) {
-        let Some(class) = self.classes.get(&id) else {
-            return;
-        };
-        let Some(turn) = class.turn(self.rank(&class.key), id) else {
-            return;
-        };
-        if class.blocks() {
-            self.all.insert(turn.clone());
-        }
-        if class.is_active() {
-            self.active.insert(turn);
-        }
-        self.count(id, usize::saturating_add);
+    /// The turn of a class, if it takes turns.
+    fn turn_of(&self, id: ClassId) -> Option<Turn> {
+        let class = self.classes.get(&id).filter(|class| class.takes_turns(self.strategy))?;
+        class.turn(self.rank(&class.key), id)
     }
 
-    fn unlist(&mut self, id: ClassId) {
-        let Some(class) = self.classes.get(&id) else {
+    /// Brings a class whose turn may have changed to its place.
+    fn relist(&mut self, id: ClassId, before: Option<Turn>) {
+        let after = self.turn_of(id);
+        if before == after {
             return;
-        };
-        let Some(turn) = class.turn(self.rank(&class.key), id) else {
-            return;
-        };
-        self.all.remove(&turn);
-        self.active.remove(&turn);
-        self.count(id, usize::saturating_sub);
+        }
+        if let Some(before) = before {
+            self.turns.remove(&before);
+        }
+        self.turns.extend(after);
     }
 
+    /// Counts one workload of a class more or less.
     fn count(&mut self, id: ClassId, apply: impl Fn(usize, usize) -> usize) {
         let Some(class) = self.classes.get(&id) else {
             return;
         };
-        let name = (Arc::clone(&class.key.namespace), Arc::clone(&class.key.local_queue));
-        let local = self.local.entry(name.clone()).or_default();
-        for counts in [&mut self.counts, &mut *local] {
-            let side = if class.parked.is_some() { &mut counts.inadmissible } else { &mut counts.active };
-            *side = apply(*side, class.members.len());
-        }
-        if *local == PendingCounts::default() {
-            self.local.remove(&name);
+        let change = |counts: &mut PendingCounts| {
+            let side = if class.is_active() { &mut counts.active } else { &mut counts.inadmissible };
+            *side = apply(*side, 1);
+        };
+        change(&mut self.counts);
+        match self.local.entry((Arc::clone(&class.key.namespace), Arc::clone(&class.key.local_queue))) {
+            Entry::Vacant(new) => change(new.insert(PendingCounts::default())),
+            Entry::Occupied(mut known) => {
+                change(known.get_mut());
+                if *known.get() == PendingCounts::default() {
+                    known.remove();
+                }
+            }
         }
     }
 

@@ -101,17 +101,16 @@ impl Queues {
         self.refresh(&queue);
     }
 
-    /// Takes a workload out.
-    pub fn remove(&mut self, key: &ObjectKey) -> Option<()> {
+    /// Takes a workload out and answers with the queue that it waited in.
+    pub fn remove(&mut self, key: &ObjectKey) -> Option<Arc<str>> {
         let place = self.places.take(key)?;
         let queue = place.queue();
-        let pending = self.by_name.get_mut(queue)?;
-        if let Some(parked) = pending.remove(&place) {
+        if let Some(parked) = self.by_name.get_mut(queue).and_then(|pending| pending.remove(&place)) {
             self.waits.remove(queue, place.class, &parked.waits);
         }
         self.drop_if_unused(queue);
         self.refresh(queue);
-        Some(())
+        Some(Arc::clone(queue))
     }
 
     /// Forgets a closed queue that nobody waits in.

@@ -347,10 +347,7 @@ impl Engine {
         targets: &[Target],
         layer: Layer,
     ) -> Lacking {
-        let usage = &plan.judgement.usage;
-        let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
-            return Lacking { pairs: usage.iter().map(|(pair, _)| *pair).collect(), places: true };
-        };
+        let (node, usage) = (entry.node, &plan.judgement.usage);
         let mut gone = match layer {
             Layer::Planned => self.own_in_plan(&entry.workload),
             Layer::Held => self.replaced(&entry.workload).map(Portion::by).into_iter().collect(),
@@ -383,12 +380,15 @@ impl Engine {
         let Some(assignment) = assignment else {
             return skipped("The ClusterQueue is gone");
         };
+        // Sums beyond what an amount can say count as unlimited.
+        let held = |(pair, amount): &(PairId, i128)| (*pair, Amount::from_wide(*amount).wide());
+        let usage: Usage = plan.judgement.usage.iter().map(held).collect();
         let named = |(pair, amount): &(PairId, i128)| {
             Some((self.tree.pair_name(*pair)?.clone(), Amount::from_wide(*amount)))
         };
         let charge = Charge {
             cluster_queue: Arc::clone(&workload.cluster_queue),
-            usage: plan.judgement.usage.iter().filter_map(named).collect(),
+            usage: usage.iter().filter_map(named).collect(),
             uid: Arc::clone(&workload.uid),
             local_queue: Arc::clone(&workload.local_queue),
             priority: workload.priority,
@@ -402,17 +402,14 @@ impl Engine {
             self.release(&old.clone());
         }
         self.penalise(workload, &charge);
-        self.charge(&workload.key, charge);
+        self.charge_usage(&workload.key, charge, usage);
         Outcome::Admitted(assignment)
     }
 
     /// Keeps what a head that waits for evictions could claim from the others of this cycle. A queue in debt has less than
     /// nothing to claim.
     fn claim(&mut self, entry: &Entry, claim: &Claim, turn: &mut Turn) {
-        let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
-            return;
-        };
-        let root = self.tree.root(node);
+        let (node, root) = (entry.node, self.root_of(entry));
         let amount = |(pair, need): &(PairId, i128)| {
             let own = self.tree.nominal(node, *pair) - self.tree.used(node, *pair, Layer::Planned);
             let amount = match (claim.borrows, self.tree.borrowing_limit(node, *pair)) {
@@ -434,7 +431,7 @@ impl Engine {
     }
 
     pub(super) fn root_of(&self, entry: &Entry) -> NodeId {
-        self.root(&entry.queue).unwrap_or_default()
+        self.tree.root(entry.node)
     }
 
     /// Root of the tree that a queue is in.

@@ -210,24 +210,26 @@ impl Engine {
 
     fn take_from_queue(&mut self, key: &ObjectKey) {
         self.cancel_earmark(key);
-        let Some(queue) = self.pending.workload(key).map(|w| Arc::clone(&w.cluster_queue)) else {
-            return;
-        };
-        self.pending.remove(key);
-        if !self.queues.contains_key(&queue) {
+        let queue = self.pending.remove(key);
+        if let Some(queue) = queue.filter(|queue| !self.queues.contains_key(queue)) {
             self.close_or_open(&queue);
         }
     }
 
     /// The workload holds this and nothing else, and is not pending.
     pub fn charge(&mut self, key: &ObjectKey, charge: Charge) {
-        self.take_from_queue(key);
-        let node = self.tree.leaf_or_new(&charge.cluster_queue);
         let mut usage = Usage::new();
         for (pair, amount) in &charge.usage {
             usage.push((self.tree.pair_or_new(pair), amount.wide()));
         }
         usage.sort_unstable();
+        self.charge_usage(key, charge, usage);
+    }
+
+    /// The same, with what it holds by number as well.
+    pub(super) fn charge_usage(&mut self, key: &ObjectKey, charge: Charge, usage: Usage) {
+        self.take_from_queue(key);
+        let node = self.tree.leaf_or_new(&charge.cluster_queue);
         let old = self.holders.get(key).cloned();
         let same = old.as_ref().filter(|old| old.charge.uid == charge.uid && old.node == node);
         let leaves_for = same.and_then(|old| old.leaves_for.clone());

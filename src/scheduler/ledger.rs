@@ -2,7 +2,7 @@
 
 use super::config::Charge;
 use crate::api::ObjectKey;
-use crate::quota::{FlavorResource, NodeId, Usage};
+use crate::quota::{NodeId, PairId, Usage};
 use crate::topology::Footprint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Holder {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) workloads: usize,
-    pub(super) usage: BTreeMap<FlavorResource, i128>,
+    pub(super) usage: BTreeMap<PairId, i128>,
 }
 
 /// Holders by workload.
@@ -60,8 +60,8 @@ impl Holders {
         let old = self.remove(&holder.key);
         let held = self.locals.entry(local(&holder)).or_default();
         held.workloads += 1;
-        for (pair, amount) in &holder.charge.usage {
-            *held.usage.entry(pair.clone()).or_default() += amount.wide();
+        for (pair, amount) in &holder.usage {
+            *held.usage.entry(*pair).or_default() += amount;
         }
         let holder = Arc::new(holder);
         self.queues.entry(holder.node).or_default().insert(holder.key.clone(), Arc::clone(&holder));
@@ -94,8 +94,8 @@ impl Holders {
         let name = local(&holder);
         if let Some(held) = self.locals.get_mut(&name) {
             held.workloads = held.workloads.saturating_sub(1);
-            for (pair, amount) in &holder.charge.usage {
-                *held.usage.entry(pair.clone()).or_default() -= amount.wide();
+            for (pair, amount) in &holder.usage {
+                *held.usage.entry(*pair).or_default() -= amount;
             }
             if held.workloads == 0 {
                 self.locals.remove(&name);

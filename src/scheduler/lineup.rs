@@ -20,9 +20,8 @@ pub(super) enum Lineup {
 impl Lineup {
     pub(super) fn new(mut entries: Vec<Entry>, settings: &EngineSettings, tree: &Tree) -> Self {
         if settings.fair_sharing.is_some() {
-            let path = |entry: &Entry| {
-                std::iter::successors(tree.leaf(&entry.queue), |node| tree.parent(*node)).collect()
-            };
+            let path =
+                |entry: &Entry| std::iter::successors(Some(entry.node), |node| tree.parent(*node)).collect();
             let with_path = |entry: Entry| {
                 let path = path(&entry);
                 (entry, path)

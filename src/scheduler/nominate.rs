@@ -28,6 +28,8 @@ type Place = (Reverse<i64>, Timestamp);
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) queue: Arc<str>,
+    /// Its queue in the tree.
+    pub(super) node: NodeId,
     pub(super) class: ClassId,
     pub(super) workload: Arc<Workload>,
     /// Highest level that quota is borrowed from; 0 without borrowing.
@@ -126,6 +128,7 @@ impl Engine {
         let claim = head.claim?.clone();
         Some(Entry {
             queue: Arc::clone(queue),
+            node: self.queues.get(queue)?.node,
             class: head.class,
             workload: Arc::clone(head.workload),
             borrows: claim.borrows,
@@ -148,16 +151,16 @@ impl Engine {
             let text = "Workload namespace doesn't match ClusterQueue selector";
             Some(Verdict::plain(PendingReason::Misconfigured, text))
         };
-        let queue = Arc::clone(name);
+        let (queue, node) = (Arc::clone(name), queue.node);
         if let Some(verdict) = obstacle {
             let short = Short { verdict, waits: Waits::default(), claim: None, aside: true, cursor: None };
             let found = Found::Short(Box::new(short));
-            return Some(Entry { queue, class, workload, borrows: 0, usage: Usage::new(), found });
+            return Some(Entry { queue, node, class, workload, borrows: 0, usage: Usage::new(), found });
         }
         let (plan, targets) = self.judge(name, &workload, cursor.as_ref(), None)?;
         let (borrows, usage) = (plan.judgement.borrows, plan.judgement.usage.clone());
         let found = found(plan, targets, &mut self.topology);
-        Some(Entry { queue, class, workload, borrows, usage, found })
+        Some(Entry { queue, node, class, workload, borrows, usage, found })
     }
 
     /// Judges a workload against the plan without what is kept for itself and without the slice that it takes over from.

@@ -13,10 +13,12 @@ use std::sync::Arc;
 impl Engine {
     /// Counts the entry penalty of a workload that is being admitted in a queue where past usage counts.
     pub(super) fn penalise(&mut self, workload: &Workload, charge: &Charge) {
-        let counts = self.queues.get(&charge.cluster_queue).is_some_and(|queue| queue.config.usage_based);
-        let Some(settings) = self.settings.admission_fair_sharing.clone().filter(|_| counts) else {
+        let Some(settings) = self.settings.admission_fair_sharing.clone() else {
             return;
         };
+        if !self.queues.get(&charge.cluster_queue).is_some_and(|queue| queue.config.usage_based) {
+            return;
+        }
         let local = local_queue(&workload.key, &charge.local_queue);
         self.order.push(&local, &workload.key, &charge.usage, &settings);
         self.rank(&local, &charge.cluster_queue);
