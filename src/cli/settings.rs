@@ -53,25 +53,23 @@ pub(super) fn load(args: ManagerArgs) -> anyhow::Result<Settings> {
 
 /// The configuration in a file, or the defaults, with the gates of the command line.
 pub(super) fn configuration(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<Loaded> {
-    let text = match path {
+    let (text, what) = match path {
         Some(path) => {
-            std::fs::read_to_string(path).with_context(|| format!("--config {}", path.display()))?
+            let text = std::fs::read_to_string(path);
+            let text = text.with_context(|| format!("--config {}", path.display()))?;
+            (text, format!("configuration {}", path.display()))
         }
-        None => String::new(),
+        None => (String::new(), "configuration".to_owned()),
     };
-    let text = match gates {
-        Some(gates) => with_gates(&text, gates)?,
-        None => text,
-    };
-    config::parse(&text).context("configuration")
+    let mut document = config::read(&text).with_context(|| what.clone())?;
+    if let Some(gates) = gates {
+        set_gates(&mut document, gates)?;
+    }
+    config::load(document).context(what)
 }
 
-/// The configuration with the gates of the command line.
-fn with_gates(text: &str, gates: &str) -> anyhow::Result<String> {
-    let mut document: Value = match text.trim() {
-        "" => json!({"apiVersion": config::API_VERSION, "kind": "Configuration"}),
-        text => serde_saphyr::from_str(text).context("configuration: not YAML")?,
-    };
+/// Adds the gates of the command line to a configuration.
+fn set_gates(document: &mut Value, gates: &str) -> anyhow::Result<()> {
     let mut parsed = BTreeMap::new();
     for gate in gates.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
         let Some((name, value)) = gate.split_once('=') else {
@@ -80,7 +78,7 @@ fn with_gates(text: &str, gates: &str) -> anyhow::Result<String> {
         let value: bool = value.trim().parse().with_context(|| format!("--feature-gates: {gate:?}"))?;
         parsed.insert(name.trim().to_owned(), value);
     }
-    if let Value::Object(fields) = &mut document {
+    if let Value::Object(fields) = document {
         let named =
             fields.get("featureGates").and_then(Value::as_object).is_some_and(|gates| !gates.is_empty());
         if named && !parsed.is_empty() {
@@ -88,7 +86,7 @@ fn with_gates(text: &str, gates: &str) -> anyhow::Result<String> {
         }
         fields.insert("featureGates".into(), json!(parsed));
     }
-    serde_saphyr::to_string(&document).context("configuration")
+    Ok(())
 }
 
 /// A name that no other replica has, not even this one after a restart.

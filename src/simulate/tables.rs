@@ -2,7 +2,7 @@
 
 use super::report::{Holder, PendingRow, QueueRow, Report};
 use super::timeline::{Entry, Happening};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Unit};
 use std::fmt::Write;
 
 /// Rows of words; the last word of a row may be as long as it likes.
@@ -207,7 +207,21 @@ fn queue(row: &QueueRow) -> Vec<String> {
     ]
 }
 
-/// A time since the start, as `1h 2m 3s`.
+/// A time since the start, as `1h 2m 3s`, to the millisecond: a cluster's own clock may have begun between two.
 fn length(seconds: f64) -> String {
-    SignedDuration::try_from_secs_f64(seconds).map_or_else(|_| format!("{seconds}s"), |d| format!("{d:#}"))
+    let read = SignedDuration::try_from_secs_f64(seconds).and_then(|d| d.round(Unit::Millisecond));
+    read.map_or_else(|_| format!("{seconds}s"), |d| format!("{d:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::length;
+
+    #[test]
+    fn lengths_are_told_to_the_millisecond() {
+        let cases = [(0.0, "0s"), (3723.0, "1h 2m 3s"), (596.904_339_763, "9m 56s 904ms"), (59.999_9, "1m")];
+        for (seconds, text) in cases {
+            assert_eq!(length(seconds), text, "{seconds}");
+        }
+    }
 }

@@ -79,16 +79,25 @@ impl Problems {
 
 /// Reads a configuration file. An empty file means the defaults.
 pub fn parse(yaml: &str) -> Result<Loaded, ConfigError> {
-    let refuse = |text: String| ConfigError { reasons: vec![text] };
-    let mut document = match yaml.trim() {
+    load(read(yaml)?)
+}
+
+/// A configuration file as it is written. An empty file means the defaults.
+pub fn read(yaml: &str) -> Result<Value, ConfigError> {
+    let document = match yaml.trim() {
         "" => Value::Null,
         text => serde_saphyr::from_str(text).map_err(|e| {
-            refuse(format!("not YAML: {}", e.render_with_formatter(&serde_saphyr::UserMessageFormatter)))
+            let words = e.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+            ConfigError { reasons: vec![format!("not YAML: {words}")] }
         })?,
     };
-    if document.is_null() {
-        document = serde_json::json!({ "apiVersion": API_VERSION, "kind": "Configuration" });
-    }
+    let defaults = || serde_json::json!({ "apiVersion": API_VERSION, "kind": "Configuration" });
+    Ok(if document.is_null() { defaults() } else { document })
+}
+
+/// The configuration that a document is.
+pub fn load(mut document: Value) -> Result<Loaded, ConfigError> {
+    let refuse = |text: String| ConfigError { reasons: vec![text] };
     version(&document)?;
     drop_nulls(&mut document);
     let mut problems = Problems::default();
