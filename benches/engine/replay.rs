@@ -17,7 +17,7 @@ fn lines(path: &Path) -> Option<Vec<String>> {
 
 /// One line in, one line out; none if it is no scenario for the scheduler.
 fn answer(line: &str) -> Option<String> {
-    let outcome = replay(&Scenario::parse(line).ok()?).ok()?;
+    let outcome = replay(&Scenario::parse(line.as_bytes()).ok()?).ok()?;
     serde_json::to_string(&outcome).ok()
 }
 

@@ -32,6 +32,10 @@ pub fn replay(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
     let mut stage = Stage::new(scenario)?;
     for cycle in 1..=scenario.cycles {
         let changed = stage.cycle();
+        if changed.is_empty() && !stage.state.engine().has_work() {
+            // Nor will those that are left judge anybody.
+            break;
+        }
         if cycle < scenario.cycles {
             stage.feed_back(&changed);
         }

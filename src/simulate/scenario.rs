@@ -66,8 +66,8 @@ impl std::error::Error for ScenarioError {}
 
 impl Scenario {
     /// Reads one line.
-    pub fn parse(line: &str) -> Result<Self, ScenarioError> {
-        serde_json::from_str(line).map_err(|error| ScenarioError(error.to_string()))
+    pub fn parse(line: &[u8]) -> Result<Self, ScenarioError> {
+        serde_json::from_slice(line).map_err(|error| ScenarioError(error.to_string()))
     }
 
     /// What the core decides by.

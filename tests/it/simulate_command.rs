@@ -158,6 +158,18 @@ fn the_exit_code_says_how_it_went() {
 }
 
 #[test]
+fn a_bad_scenario_delays_no_other() {
+    let good = r#"{"now": "2026-01-01T00:00:00Z", "objects": []}"#;
+    let input = format!("{good}\n{{\n\n{good}\n");
+    let (code, output, told) = simulate(&["--jsonl"], &input);
+    let outcomes: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((code, outcomes.len()), (3, 3), "{told}");
+    assert!(outcomes[1]["error"].as_str().unwrap().contains("EOF"), "{output}");
+    assert_eq!(outcomes[0], outcomes[2]);
+    assert!(told.contains("standard input, line 2: EOF") && told.lines().count() == 1, "{told}");
+}
+
+#[test]
 fn a_change_is_applied_after_settling() {
     let folder = Folder::new("then");
     let queues = folder.write("queues.yaml", format!("{QUEUES}---\n{}---\n{}", job("one"), job("two")));

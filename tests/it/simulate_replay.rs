@@ -37,7 +37,7 @@ fn outcome(cycles: u32, config: &Value, mut objects: Vec<Value>) -> Value {
     objects.insert(1, json!({"apiVersion": OURS, "kind": "ResourceFlavor", "metadata": {"name": "plain"}}));
     let line = json!({"suite": "own", "name": "own", "now": "2026-01-01T00:00:00Z", "cycles": cycles,
         "config": config, "objects": objects});
-    let scenario = Scenario::parse(&line.to_string()).unwrap();
+    let scenario = Scenario::parse(line.to_string().as_bytes()).unwrap();
     let first = serde_json::to_string(&replay(&scenario).unwrap()).unwrap();
     assert_eq!(first, serde_json::to_string(&replay(&scenario).unwrap()).unwrap());
     serde_json::from_str(&first).unwrap()
@@ -72,6 +72,17 @@ fn one_cycle_takes_one_head_of_each_queue() {
     let later = outcome(2, &json!({}), objects);
     assert_eq!(later["admitted"].as_object().unwrap().len(), 2, "{later}");
     assert_eq!(later["pending"], json!({"b": ["team/blocked"]}));
+}
+
+#[test]
+fn cycles_without_anybody_to_judge_take_no_time() {
+    let objects = vec![
+        queue("a", "4", "BestEffortFIFO"),
+        local("to-a", "a"),
+        workload("first", "to-a", "1", &json!({})),
+        workload("second", "to-a", "2", &json!({})),
+    ];
+    assert_eq!(outcome(3, &json!({}), objects.clone()), outcome(u32::MAX, &json!({}), objects));
 }
 
 #[test]
@@ -111,11 +122,11 @@ fn bad_lines_are_refused_with_a_reason() {
         (r#"{"now": "yesterday", "objects": []}"#, "column 19"),
     ];
     for (line, why) in table {
-        let error = Scenario::parse(line).unwrap_err().to_string();
+        let error = Scenario::parse(line.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(why), "{line}: {error}");
     }
     let config = json!({"fairSharing": true, "fairStrategies": ["Fairest"]});
     let line = json!({"now": "2026-01-01T00:00:00Z", "config": config, "objects": []});
-    let error = replay(&Scenario::parse(&line.to_string()).unwrap()).unwrap_err().to_string();
+    let error = replay(&Scenario::parse(line.to_string().as_bytes()).unwrap()).unwrap_err().to_string();
     assert_eq!(error, "fairStrategies: \"Fairest\" is unknown");
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 
 use super::args::duration;
 use super::{policy, settings};
@@ -81,7 +82,8 @@ pub(super) struct SimulateArgs {
     /// The time at the start; else now for a cluster, for files the newest creation time in them, or 2026-01-01.
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
-    /// Read recorded scenarios from standard input, one JSON document per line, and write one outcome per line.
+    /// Read recorded scenarios from standard input, one JSON document per line, and write one outcome per line: for a bad
+    /// scenario an `error`.
     #[arg(long, conflicts_with_all = ["paths", "from_cluster", "then"])]
     jsonl: bool,
 }
@@ -108,7 +110,8 @@ fn until(text: &str) -> Result<Until, String> {
 
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.jsonl {
-        return replay_lines().map(|()| ExitCode::SUCCESS);
+        let all = replay_lines()?;
+        return Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(LEFT_OUT) });
     }
     if args.paths.is_empty() && !args.from_cluster {
         bail!("nothing to simulate: name files, folders or - for standard input, or give --from-cluster");
@@ -197,18 +200,28 @@ fn print(report: &Report, args: &SimulateArgs) -> anyhow::Result<()> {
     .context("standard output")
 }
 
-/// Recorded scenarios from standard input.
-fn replay_lines() -> anyhow::Result<()> {
+/// Recorded scenarios from standard input; answers whether all of them could be replayed. One that cannot be has an outcome
+/// with the reason in its place, and those after it are replayed like any others.
+fn replay_lines() -> anyhow::Result<bool> {
     let mut output = BufWriter::new(std::io::stdout().lock());
-    for (number, line) in std::io::stdin().lock().lines().enumerate() {
+    let mut all = true;
+    for (number, line) in std::io::stdin().lock().split(b'\n').enumerate() {
         let line = line.context("standard input")?;
-        if line.trim().is_empty() {
+        if line.trim_ascii().is_empty() {
             continue;
         }
-        let place = || format!("standard input, line {}", number + 1);
-        let outcome = Scenario::parse(&line).and_then(|scenario| replay(&scenario)).with_context(place)?;
-        serde_json::to_writer(&mut output, &outcome).context("standard output")?;
-        output.write_all(b"\n").context("standard output")?;
+        match Scenario::parse(&line).and_then(|scenario| replay(&scenario)) {
+            Ok(outcome) => serde_json::to_writer(&mut output, &outcome),
+            Err(error) => {
+                all = false;
+                super::say(&format_args!("standard input, line {}: {error}", number + 1));
+                serde_json::to_writer(&mut output, &json!({"error": error.to_string()}))
+            }
+        }
+        .map_err(std::io::Error::from)
+        .and_then(|()| output.write_all(b"\n"))
+        .context("standard output")?;
     }
-    output.flush().context("standard output")
+    output.flush().context("standard output")?;
+    Ok(all)
 }
