@@ -94,7 +94,12 @@ async fn landed(ground: &Ground, job: &str) -> Result<()> {
         !pod["metadata"]["deletionTimestamp"].is_null() || matches!(phase, "Failed" | "Succeeded")
     };
     let left: Vec<&Value> = pods.iter().filter(|pod| !ended(pod)).collect();
-    ensure!(!left.is_empty(), "{job} has no pod");
+    let seen = |pod: &Value| {
+        let gone = text(pod, "/metadata/deletionTimestamp");
+        format!("{} on {:?} since {gone:?}", text(pod, "/status/phase"), text(pod, "/spec/nodeName"))
+    };
+    let all = || pods.iter().map(seen).collect::<Vec<_>>().join(", ");
+    ensure!(!left.is_empty(), "{job} has no pod that goes on, but [{}]", all());
     for pod in left {
         let node = text(pod, "/spec/nodeName");
         ensure!(hosts.contains(node), "a pod of {job} is on {node:?}, not on {hosts:?}");
@@ -381,7 +386,6 @@ async fn to_and_fro(ground: &Ground, proxy: &Proxy, history: &History, name: &st
         set_ready(ground, &node, true).await?;
         lose(ground, &node).await?;
         moved(ground, name, &node).await?;
-        bury(ground, &BTreeSet::from([node.clone()]))?;
     } else {
         moved(ground, name, &node).await?;
         set_ready(ground, &node, true).await?;
@@ -391,7 +395,13 @@ async fn to_and_fro(ground: &Ground, proxy: &Proxy, history: &History, name: &st
         release().await?;
     }
     if gate != Gate::Late {
-        eventually("its pod is where it should be", async || landed(ground, name).await).await?;
+        let gone = BTreeSet::from([node.clone()]);
+        // The scheduler may have sent it there before it knew that the node is gone.
+        let settled = async || {
+            bury(ground, &gone)?;
+            landed(ground, name).await
+        };
+        eventually("its pod is where it should be", settled).await?;
     }
     bring_back(ground, name, &node).await?;
     release().await?;
