@@ -206,6 +206,12 @@ impl Tree {
         self.pairs.name(pair)
     }
 
+    /// Amounts by name, from amounts by number.
+    pub fn named(&self, usage: impl IntoIterator<Item = (PairId, i128)>) -> BTreeMap<FlavorResource, Amount> {
+        let named = |(pair, amount)| Some((self.pair_name(pair)?.clone(), Amount::from_wide(amount)));
+        usage.into_iter().filter_map(named).collect()
+    }
+
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         let slot = self.nodes.get(usize::try_from(id.slot).ok()?)?;
         slot.as_ref().filter(|node| node.id == id)

@@ -383,12 +383,9 @@ impl Engine {
         // Sums beyond what an amount can say count as unlimited.
         let held = |(pair, amount): &(PairId, i128)| (*pair, Amount::from_wide(*amount).wide());
         let usage: Usage = plan.judgement.usage.iter().map(held).collect();
-        let named = |(pair, amount): &(PairId, i128)| {
-            Some((self.tree.pair_name(*pair)?.clone(), Amount::from_wide(*amount)))
-        };
         let charge = Charge {
             cluster_queue: Arc::clone(&workload.cluster_queue),
-            usage: usage.iter().filter_map(named).collect(),
+            usage: self.tree.named(usage.iter().copied()),
             uid: Arc::clone(&workload.uid),
             local_queue: Arc::clone(&workload.local_queue),
             priority: workload.priority,

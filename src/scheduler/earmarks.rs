@@ -13,7 +13,7 @@ use super::topology::Portion;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{Parked, Verdict, Waits};
-use crate::quota::{FlavorResource, Layer, NodeId, PairId, Usage};
+use crate::quota::{FlavorResource, Layer, NodeId, Usage};
 use crate::resources::Amount;
 use crate::topology::Footprint;
 use jiff::{SignedDuration, Timestamp};
@@ -193,12 +193,9 @@ impl Engine {
 
     /// Room that is kept: for which workload, of which ClusterQueue, and how much.
     pub fn kept(&self) -> impl Iterator<Item = (&ObjectKey, Arc<str>, BTreeMap<FlavorResource, Amount>)> {
-        let named = |(pair, amount): &(PairId, i128)| {
-            Some((self.tree.pair_name(*pair)?.clone(), Amount::from_wide(*amount)))
-        };
         self.earmarks.iter().map(move |(key, earmark)| {
             let queue = self.tree.name(earmark.node).map(|name| Arc::from(name.as_str()));
-            (key, queue.unwrap_or_default(), earmark.usage.iter().filter_map(named).collect())
+            (key, queue.unwrap_or_default(), self.tree.named(earmark.usage.iter().copied()))
         })
     }
 

@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::fit::Mode;
 use crate::api::ObjectKey;
 use crate::queue::{PendingCounts, Verdict, Workload};
-use crate::quota::{FlavorResource, Layer, NodeRef, NodeUsage, PairId};
+use crate::quota::{FlavorResource, Layer, NodeRef, NodeUsage};
 use crate::resources::Amount;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,10 +79,7 @@ impl Engine {
     pub fn local_usage(&self, namespace: &str, local_queue: &str) -> BTreeMap<FlavorResource, Amount> {
         let held = self.holders.local(namespace, local_queue);
         let usage = held.into_iter().flat_map(|held| &held.usage);
-        let named = |(pair, amount): (&PairId, &i128)| {
-            Some((self.tree.pair_name(*pair)?.clone(), Amount::from_wide(*amount)))
-        };
-        usage.filter_map(named).collect()
+        self.tree.named(usage.map(|(pair, amount)| (*pair, *amount)))
     }
 
     /// Number of workloads that hold quota of a ClusterQueue.

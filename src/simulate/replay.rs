@@ -32,8 +32,9 @@ pub fn replay(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
     let mut stage = Stage::new(scenario)?;
     for cycle in 1..=scenario.cycles {
         let changed = stage.cycle();
-        if changed.is_empty() && !stage.state.engine().has_work() {
-            // Nor will those that are left judge anybody.
+        let idle = changed.is_empty() && stage.preempting.is_empty();
+        if idle && !stage.state.engine().has_work() {
+            // The cycles that are left judge nobody either.
             break;
         }
         if cycle < scenario.cycles {
