@@ -104,3 +104,35 @@ impl Cells {
         self.0.iter_mut().map(|(pair, cell)| (*pair, cell))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::FlavorResource;
+    use super::super::pairs::Pairs;
+    use super::*;
+
+    #[test]
+    fn a_cell_that_says_nothing_is_dropped() {
+        let mut pairs = Pairs::default();
+        let ids =
+            ["cpu", "gpu", "memory"].map(|resource| pairs.intern(&FlavorResource::new("red", resource)));
+        let mut cells = Cells::default();
+        let left = |cells: &Cells| cells.iter().map(|(id, _)| id).collect::<Vec<_>>();
+        for id in ids {
+            cells.change(id, |cell| cell.add(Layer::Held, 5));
+        }
+        let mut place = 0;
+        for id in [ids[0], ids[2]] {
+            cells.change_near(&mut place, id, |cell| cell.add(Layer::Held, -5));
+        }
+        assert_eq!(left(&cells), [ids[1]]);
+        cells.change(ids[1], |cell| cell.add(Layer::Planned, 5));
+        cells.change(ids[1], |cell| cell.add(Layer::Held, -5));
+        assert_eq!(left(&cells), [ids[1]]);
+        cells.change(ids[1], |cell| cell.declared = true);
+        cells.change(ids[1], |cell| cell.add(Layer::Planned, -5));
+        assert_eq!(left(&cells), [ids[1]]);
+        cells.change(ids[1], |cell| cell.declared = false);
+        assert_eq!(left(&cells), []);
+    }
+}

@@ -166,11 +166,6 @@ impl Tree {
         node.parent.and_then(|parent| self.node(parent)).map(|parent| &parent.name)
     }
 
-    /// Whether the way up ends in a cycle.
-    pub fn is_cyclic(&self, node: NodeId) -> bool {
-        self.node(node).is_some_and(|node| node.cyclic)
-    }
-
     /// Name of a node.
     pub fn name(&self, node: NodeId) -> Option<&NodeRef> {
         self.node(node).map(|node| &node.name)

@@ -50,7 +50,7 @@ impl Tree {
     pub fn share(&self, node: NodeId) -> Share {
         let Some((node, parent)) = self.node(node).and_then(|n| Some((n, self.node(self.parent(n.id)?)?)))
         else {
-            return Share { weight: 1.0, ..Share::default() };
+            return Share::default();
         };
         let mut sums: Vec<(ResourceId, i128)> = Vec::new();
         for (pair, cell) in node.cells.iter().filter(|(_, cell)| cell.declared) {

@@ -68,7 +68,7 @@ impl Model {
         flavor.and_then(|f| f.limits.get(&pair.resource)).copied().unwrap_or_default()
     }
 
-    fn children(&self, node: &NodeRef) -> Vec<NodeRef> {
+    pub(super) fn children(&self, node: &NodeRef) -> Vec<NodeRef> {
         self.nodes
             .iter()
             .filter(|(_, (parent, _))| parent.as_ref() == Some(node))

@@ -113,6 +113,24 @@ proptest! {
         }
     }
 
+    /// In queues of BestEffortFIFO, where a parked workload blocks nobody.
+    #[test]
+    fn i7_the_parked_are_counted_as_inadmissible(
+        steps in tree(Scale::Small), events in prop::collection::vec(event(), 1..60),
+    ) {
+        let mut engine = start(&steps, &[]);
+        for event in &events {
+            happen(&mut engine, event);
+            for queue in QUEUES {
+                let waiting = engine.pending_in_order(queue);
+                let parked = waiting.iter().filter(|workload| engine.is_parked(&workload.key)).count();
+                let counts = engine.pending(queue);
+                prop_assert_eq!((counts.active, counts.inadmissible), (waiting.len() - parked, parked));
+                prop_assert_eq!(engine.local_pending(queue, &key("lq")), counts);
+            }
+        }
+    }
+
     /// Each parked workload is put alone (beside the first of every StrictFIFO queue) into an engine that has seen nothing
     /// but the final state: nobody is admitted there either.
     #[test]
