@@ -2,7 +2,8 @@
 
 use super::world::{admitted, cohort, cpu, engine, key, limits, many, one, pods, queue, settle, workload};
 use jiff::Timestamp;
-use sluice::scheduler::{Engine, Workload};
+use sluice::scheduler::{Engine, Flavor, Workload};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[test]
@@ -23,6 +24,20 @@ fn workloads_that_ask_for_as_much_of_other_resources_are_judged_apart() {
     engine.set_cluster_queue("q", Some(queue(None, groups.concat())));
     for (second, (name, resource)) in (0..).zip([("w", "cpu"), ("v", "gpu")]) {
         engine.enqueue(workload(name, "q", 0, second, vec![pods("main", 1, &[(resource, 2)])]));
+    }
+    assert_eq!(admitted(&settle(&mut engine)), ["v"]);
+}
+
+#[test]
+fn workloads_that_may_go_to_different_nodes_are_judged_apart() {
+    let mut engine = engine();
+    let labels = |disk: &str| BTreeMap::from([("disk".to_owned(), disk.to_owned())]);
+    engine.set_flavor("red", Some(Flavor { node_labels: labels("ssd"), ..Flavor::default() }));
+    engine.set_cluster_queue("q", Some(queue(None, one("red", "cpu", limits(2, None, None)))));
+    for (second, (name, disk)) in (0..).zip([("w", "hdd"), ("v", "ssd")]) {
+        let mut set = pods("main", 1, &[("cpu", 2)]);
+        Arc::make_mut(&mut set.pods).node_selector = labels(disk);
+        engine.enqueue(workload(name, "q", 0, second, vec![set]));
     }
     assert_eq!(admitted(&settle(&mut engine)), ["v"]);
 }
