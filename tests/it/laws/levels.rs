@@ -86,8 +86,11 @@ proptest! {
     }
 
     #[test]
-    fn i3_borrowing_limits_are_those_configured(steps in tree(Scale::Small)) {
+    fn i3_parents_and_borrowing_limits_are_those_configured(steps in tree(Scale::Small)) {
         let (mut tree, model) = run(&steps);
+        let found: Vec<_> = tree.nodes().map(|(name, parent)| (name.clone(), parent.cloned())).collect();
+        let expected: Vec<_> = model.nodes.keys().map(|name| (name.clone(), model.parent(name))).collect();
+        prop_assert_eq!(found, expected);
         for name in model.nodes.keys() {
             let node = tree.find(name).unwrap();
             for pair in pairs() {
