@@ -1,40 +1,32 @@
 //! What is read off the tree to choose a flavor and to keep a claim (I3): the smallest subtree that could give an amount
-//! without borrowing, borrowing limits, and the generation that says that something became free.
+//! without borrowing, parents, borrowing limits, and the generation that says that something became free.
 
-use super::model::{Model, cohort_ref, pairs, queue_ref};
-use super::world::{COHORTS, QUEUES, Scale, Step, config, step, tree};
+use super::model::{Model, pairs, queue_ref};
+use super::world::{QUEUES, Scale, Step, config, step, tree};
 use proptest::prelude::*;
 use sluice::quota::{Layer, NodeConfig, Tree};
 use sluice::scheduler::{FlavorResource, NodeRef};
 
 const LAYERS: [Layer; 2] = [Layer::Held, Layer::Planned];
 
-/// The tree and the model after the same steps of configuration and charges; nothing is released.
+/// The model after the steps, and the tree that is configured and charged as the model says.
 fn run(steps: &[Step]) -> (Tree, Model) {
     let (mut tree, mut model) = (Tree::default(), Model::default());
-    for (n, step) in steps.iter().enumerate() {
-        match step {
-            Step::Cohort(at, Some(node)) => configure(&mut tree, &cohort_ref(*at), node),
-            Step::Queue(at, Some(node)) => configure(&mut tree, &queue_ref(*at), node),
-            Step::Charge(_, at, usage) => {
-                model.apply(&Step::Charge(n, *at, usage.clone()));
-                let leaf = tree.leaf_or_new(QUEUES[*at]);
-                for (pair, amount) in &model.charges[&n].1 {
-                    let pair = tree.pair_or_new(pair);
-                    tree.hold(leaf, &vec![(pair, *amount)], &LAYERS);
-                }
-                continue;
-            }
-            _ => continue,
-        }
+    for step in steps {
         model.apply(step);
     }
+    for (name, (parent, groups)) in &model.nodes {
+        let parent = parent.as_ref().map(NodeRef::as_str);
+        tree.configure(name, Some(NodeConfig { parent, groups, weight: 1.0 }));
+    }
+    for (at, usage) in model.charges.values() {
+        let leaf = tree.leaf_or_new(QUEUES[*at]);
+        for (pair, amount) in usage {
+            let pair = tree.pair_or_new(pair);
+            tree.hold(leaf, &vec![(pair, *amount)], &LAYERS);
+        }
+    }
     (tree, model)
-}
-
-fn configure(tree: &mut Tree, name: &NodeRef, node: &(Option<usize>, Vec<sluice::quota::ResourceGroup>)) {
-    let parent = node.0.map(|at| COHORTS[at]);
-    tree.configure(name, Some(NodeConfig { parent, groups: &node.1, weight: 1.0 }));
 }
 
 fn height(model: &Model, node: &NodeRef) -> u32 {
