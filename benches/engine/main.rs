@@ -11,6 +11,11 @@ mod replay;
 mod world;
 
 use criterion::{criterion_group, criterion_main};
+use tikv_jemallocator::Jemalloc;
+
+// The allocator of the program.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 criterion_group!(
     benches,

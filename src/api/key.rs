@@ -1,8 +1,13 @@
 //! Identity of objects by namespace and name.
 
+use indexmap::IndexMap;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
+
+/// Values by object, for those that are looked up all the time: one hash finds them among thousands, where a search by name
+/// would read a dozen names. Their order follows from what came and went, so nothing may depend on it.
+pub type ByKey<V> = IndexMap<ObjectKey, V>;
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

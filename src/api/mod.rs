@@ -12,7 +12,7 @@ pub mod selector;
 pub mod v1beta2;
 pub mod validation;
 
-pub use key::ObjectKey;
+pub use key::{ByKey, ObjectKey};
 
 /// The API group of every kind of ours.
 pub const GROUP: &str = "kueue.x-k8s.io";

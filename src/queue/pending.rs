@@ -14,6 +14,7 @@ use std::borrow::Borrow;
 use std::cmp::{Ordering, Reverse};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -230,15 +231,10 @@ impl Borrow<ObjectKey> for Place {
     }
 }
 
-impl Ord for Place {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.workload.key.cmp(&other.workload.key)
-    }
-}
-
-impl PartialOrd for Place {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+/// As that of its key.
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.workload.key.hash(state);
     }
 }
 

@@ -7,6 +7,7 @@ use super::{Cursor, OrderKey, Verdict, Workload};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::QueueingStrategy;
 use crate::quota::{NodeId, PairId};
+use indexmap::IndexSet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ struct News {
 #[derive(Debug, Default)]
 pub struct Queues {
     by_name: BTreeMap<Arc<str>, Pending>,
-    places: BTreeSet<Place>,
+    places: IndexSet<Place>,
     waits: WaitIndex,
     /// Queues that may have heads taken: configured and active.
     open: BTreeSet<Arc<str>>,
@@ -103,7 +104,7 @@ impl Queues {
 
     /// Takes a workload out and answers with the queue that it waited in.
     pub fn remove(&mut self, key: &ObjectKey) -> Option<Arc<str>> {
-        let place = self.places.take(key)?;
+        let place = self.places.swap_take(key)?;
         let queue = place.queue();
         if let Some(parked) = self.by_name.get_mut(queue).and_then(|pending| pending.remove(&place)) {
             self.waits.remove(queue, place.class, &parked.waits);

@@ -1,7 +1,7 @@
 //! Who holds what: the charges from which all usage follows, by workload, ClusterQueue and LocalQueue.
 
 use super::config::Charge;
-use crate::api::ObjectKey;
+use crate::api::{ByKey, ObjectKey};
 use crate::quota::{NodeId, PairId, Usage};
 use crate::topology::Footprint;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(super) struct Held {
 /// Holders by workload.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
-    all: BTreeMap<ObjectKey, Arc<Holder>>,
+    all: ByKey<Arc<Holder>>,
     queues: BTreeMap<NodeId, BTreeMap<ObjectKey, Arc<Holder>>>,
     locals: BTreeMap<ObjectKey, Held>,
 }
@@ -42,8 +42,9 @@ impl Holders {
         self.all.get(key)
     }
 
+    /// All, by ClusterQueue.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Holder>> {
-        self.all.values()
+        self.queues.values().flat_map(BTreeMap::values)
     }
 
     /// Those of a ClusterQueue.
@@ -84,7 +85,7 @@ impl Holders {
     }
 
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Holder>> {
-        let holder = self.all.remove(key)?;
+        let holder = self.all.swap_remove(key)?;
         if let Some(all) = self.queues.get_mut(&holder.node) {
             all.remove(key);
             if all.is_empty() {

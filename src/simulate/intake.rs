@@ -73,7 +73,7 @@ impl Simulation {
         if kind == Kind::Workload && !uid.is_empty() {
             let jobs = (0..KINDS.len()).map(Kind::Job);
             let known =
-                jobs.into_iter().any(|kind| self.server.all(kind).any(|j| text(j, "/metadata/uid") == uid));
+                jobs.into_iter().any(|kind| self.server.any(kind, |job| text(job, "/metadata/uid") == uid));
             if !known {
                 release(&mut object);
             }

@@ -10,6 +10,7 @@ use crate::api::ObjectKey;
 use crate::api::config::Duration;
 use crate::lifecycle::conditions::stored;
 use crate::state::Kind;
+use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ pub(super) struct Runs {
     /// How long those run that do not say it themselves.
     default: Option<SignedDuration>,
     due: BTreeSet<(Timestamp, Turn, Id)>,
-    turns: BTreeMap<Id, BTreeMap<Turn, Timestamp>>,
+    turns: IndexMap<Id, BTreeMap<Turn, Timestamp>>,
 }
 
 impl Runs {
@@ -153,7 +154,7 @@ impl Runs {
 
     /// Nothing happens to the object any more.
     pub(super) fn forget(&mut self, id: &Id) {
-        for (turn, at) in self.turns.remove(id).into_iter().flatten() {
+        for (turn, at) in self.turns.swap_remove(id).into_iter().flatten() {
             self.due.remove(&(at, turn, id.clone()));
         }
     }
@@ -184,7 +185,7 @@ impl Runs {
             if let Some(turns) = self.turns.get_mut(&id) {
                 turns.remove(&turn);
                 if turns.is_empty() {
-                    self.turns.remove(&id);
+                    self.turns.swap_remove(&id);
                 }
             }
             taken.push((id, turn));

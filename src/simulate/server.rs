@@ -6,7 +6,7 @@
 
 pub use super::objects::key_of;
 use super::objects::{at, field, merge, set, text};
-use crate::api::ObjectKey;
+use crate::api::{ByKey, ObjectKey};
 use crate::lifecycle::conditions::stored;
 use crate::state::{Delta, Kind, Verb, Write, WriteOutcome};
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Objects, and the changes that watches still have to deliver.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
-    objects: BTreeMap<(Kind, ObjectKey), Value>,
+    objects: BTreeMap<Kind, ByKey<Value>>,
     /// Names of namespaces, each kept once.
     namespaces: BTreeSet<Arc<str>>,
     version: u64,
@@ -37,33 +37,36 @@ impl Server {
 
     /// The object.
     pub fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
-        self.objects.get(&(kind, key.clone()))
+        self.objects.get(&kind)?.get(key)
+    }
+
+    fn get_mut(&mut self, kind: Kind, key: &ObjectKey) -> Option<&mut Value> {
+        self.objects.get_mut(&kind)?.get_mut(key)
     }
 
     /// All objects of a kind by key.
     pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Value> {
-        let start = (kind, ObjectKey::cluster(""));
-        self.objects.range(start..).take_while(move |((k, _), _)| *k == kind).map(|(_, object)| object)
+        let mut all: Vec<(&ObjectKey, &Value)> = self.objects.get(&kind).into_iter().flatten().collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all.into_iter().map(|(_, object)| object)
     }
 
-    /// Keys of all objects.
-    pub fn keys(&self) -> impl Iterator<Item = &(Kind, ObjectKey)> {
-        self.objects.keys()
+    /// Whether an object of a kind is like that.
+    pub(super) fn any(&self, kind: Kind, like: impl Fn(&Value) -> bool) -> bool {
+        self.objects.get(&kind).is_some_and(|objects| objects.values().any(like))
     }
 
-    /// Keys of all objects of a kind.
-    pub(super) fn keys_of(&self, kind: Kind) -> Vec<ObjectKey> {
-        let start = (kind, ObjectKey::cluster(""));
-        self.objects
-            .range(start..)
-            .take_while(|((k, _), _)| *k == kind)
-            .map(|((_, key), _)| key.clone())
-            .collect()
+    /// Keys of all objects of a kind, in order.
+    pub fn keys_of(&self, kind: Kind) -> Vec<ObjectKey> {
+        let mut keys: Vec<ObjectKey> =
+            self.objects.get(&kind).into_iter().flat_map(ByKey::keys).cloned().collect();
+        keys.sort_unstable();
+        keys
     }
 
     /// Number of objects.
     pub(super) fn count(&self) -> usize {
-        self.objects.len()
+        self.objects.values().map(ByKey::len).sum()
     }
 
     /// What a fresh start lists.
@@ -93,7 +96,7 @@ impl Server {
     ) -> Option<ObjectKey> {
         let resource = kind.resource();
         let key = key_of(&object);
-        if self.objects.contains_key(&(kind, key.clone())) {
+        if self.get(kind, &key).is_some() {
             return None;
         }
         self.uids = self.uids.saturating_add(1);
@@ -129,7 +132,9 @@ impl Server {
         set(&mut object, &["metadata", "resourceVersion"], json!(self.version.to_string()));
         if is_deleting(&object) && finalizers(&object) == 0 {
             let uid = text(&object, "/metadata/uid").to_owned();
-            self.objects.remove(&(kind, key.clone()));
+            if let Some(objects) = self.objects.get_mut(&kind) {
+                objects.swap_remove(&key);
+            }
             self.watch.push_back(Delta::Deleted { kind, key, uid });
         } else {
             let delta = match told {
@@ -140,7 +145,8 @@ impl Server {
             self.watch.extend(delta.map(|object| Delta::Applied { kind, object }));
             let namespace = self.namespaces.get(&key.namespace).unwrap_or(&key.namespace).clone();
             self.namespaces.insert(namespace.clone());
-            self.objects.insert((kind, ObjectKey { namespace, name: key.name }), object);
+            let key = ObjectKey { namespace, name: key.name };
+            self.objects.entry(kind).or_default().insert(key, object);
         }
     }
 
@@ -170,7 +176,7 @@ impl Server {
         known: bool,
         change: impl FnOnce(&mut Value),
     ) {
-        let Some(object) = self.objects.get_mut(&(kind, key.clone())) else {
+        let Some(object) = self.get_mut(kind, key) else {
             return;
         };
         let mut object = object.take();
@@ -204,8 +210,8 @@ impl Server {
             let made = made.and_then(|key| self.get(write.kind, &key).cloned());
             return made.map_or(WriteOutcome::Conflict, WriteOutcome::Done);
         }
-        let id = (write.kind, write.key.clone());
-        let Some(object) = self.objects.get_mut(&id) else {
+        let (kind, key) = (write.kind, write.key.clone());
+        let Some(object) = self.get_mut(kind, &key) else {
             return WriteOutcome::NotFound;
         };
         let precondition = match write.verb {
@@ -234,7 +240,7 @@ impl Server {
                 |object: &Value| write.foretold || (!self.echo && may_be_brief(write.kind, object));
             let identity = |object: &Value| part_of(object, &["metadata"]);
             let answer = |object: &Value| if leaves_out(object) { identity(object) } else { object.clone() };
-            return self.objects.get(&id).map(answer).map_or(WriteOutcome::NotFound, WriteOutcome::Done);
+            return self.get(kind, &key).map(answer).map_or(WriteOutcome::NotFound, WriteOutcome::Done);
         }
         let mut new = object.clone();
         change(&mut new, &write, now);
@@ -248,7 +254,7 @@ impl Server {
             return WriteOutcome::Done(new);
         }
         self.store(write.kind, write.key, new.clone(), Told::whole(self.echo));
-        WriteOutcome::Done(self.objects.get(&id).cloned().unwrap_or(new))
+        WriteOutcome::Done(self.get(kind, &key).cloned().unwrap_or(new))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::objects::{Flags, condition, has_owner, key_of, text, word};
 use crate::api::ObjectKey;
+use indexmap::IndexMap;
 use jiff::SignedDuration;
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -105,7 +105,7 @@ impl Subject {
 pub(super) struct Timeline {
     pub(super) entries: Vec<Entry>,
     /// Names of Workloads by UID, for those who preempt.
-    names: BTreeMap<String, String>,
+    names: IndexMap<String, String>,
 }
 
 impl Timeline {

@@ -51,7 +51,7 @@ pub use settings::{Gates, Settings};
 pub use snapshot::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot};
 pub use tallies::Unadmitted;
 
-use crate::api::ObjectKey;
+use crate::api::{ByKey, ObjectKey};
 use crate::jobs::JobView;
 use crate::resources::limit_range::LimitRangeSummary;
 use crate::scheduler::{self, Engine};
@@ -122,7 +122,7 @@ pub struct State {
     cohorts: BTreeMap<Arc<str>, CohortRecord>,
     cluster_queues: BTreeMap<Arc<str>, ClusterQueueRecord>,
     local_queues: BTreeMap<ObjectKey, LocalQueueRecord>,
-    workloads: BTreeMap<ObjectKey, Arc<WorkloadRecord>>,
+    workloads: ByKey<Arc<WorkloadRecord>>,
     jobs: BTreeMap<(usize, ObjectKey), Arc<JobView>>,
     /// Jobs by UID.
     job_by_uid: BTreeMap<Arc<str>, (usize, ObjectKey)>,
@@ -193,7 +193,7 @@ impl State {
             cohorts: BTreeMap::new(),
             cluster_queues: BTreeMap::new(),
             local_queues: BTreeMap::new(),
-            workloads: BTreeMap::new(),
+            workloads: ByKey::default(),
             jobs: BTreeMap::new(),
             job_by_uid: BTreeMap::new(),
             workloads_by_owner: BTreeMap::new(),

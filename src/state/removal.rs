@@ -103,7 +103,7 @@ impl State {
     fn remove_workload(&mut self, key: &ObjectKey) {
         self.touch_queues_of(key);
         self.unindex_workload(key);
-        let record = self.workloads.remove(key);
+        let record = self.workloads.swap_remove(key);
         if let Some(record) = &record {
             self.passes.forget(key, &record.meta.uid);
         }

@@ -129,7 +129,7 @@ impl State {
         act(self);
         match now {
             Some(record) => drop(self.workloads.insert(key.clone(), record)),
-            None => drop(self.workloads.remove(key)),
+            None => drop(self.workloads.swap_remove(key)),
         }
     }
 }

@@ -5,6 +5,7 @@ use super::interface::{Effect, Kind, Verb, Write};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::lifecycle::backoff;
+use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +84,7 @@ pub(super) struct Writes {
     explanations: usize,
     /// Status writes of Workloads under way.
     statuses: usize,
-    pending: BTreeMap<(Kind, ObjectKey), Pending>,
+    pending: IndexMap<(Kind, ObjectKey), Pending>,
     failures: BTreeMap<(Kind, ObjectKey), (u32, Timestamp)>,
     /// Workloads whose next write does not wait for the one before.
     overtaking: BTreeSet<ObjectKey>,
@@ -171,7 +172,7 @@ impl Writes {
     }
 
     fn drop_pending(&mut self, slot: &(Kind, ObjectKey)) -> Option<Pending> {
-        let pending = self.pending.remove(slot)?;
+        let pending = self.pending.swap_remove(slot)?;
         let explains = usize::from(pending.purpose == Purpose::Explain);
         self.explanations = self.explanations.saturating_sub(explains);
         self.statuses = self.statuses.saturating_sub(usize::from(pending.promised.is_some()));

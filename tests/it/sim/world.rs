@@ -248,8 +248,10 @@ impl World {
 
     /// Somebody annotates an object, so that its version moves under a write.
     fn meddle(&mut self) {
-        let keys: Vec<(Kind, ObjectKey)> =
-            self.server.keys().filter(|(k, _)| matches!(k, Kind::Workload | Kind::Job(_))).cloned().collect();
+        let kinds = Kind::all().into_iter().filter(|kind| matches!(kind, Kind::Workload | Kind::Job(_)));
+        let keys: Vec<(Kind, ObjectKey)> = kinds
+            .flat_map(|kind| self.server.keys_of(kind).into_iter().map(move |key| (kind, key)))
+            .collect();
         let count = u32::try_from(keys.len()).unwrap();
         if count > 0 {
             let (kind, key) = keys[usize::try_from(self.roll(count)).unwrap()].clone();
