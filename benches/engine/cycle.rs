@@ -9,9 +9,18 @@ pub(crate) fn cycle(c: &mut Criterion) {
     let mut group = c.benchmark_group("cycle, 30 queues, 5 cohorts, 15000 pending");
     group.sample_size(20);
     for (name, nominal) in [("all heads admitted", 1_000_000), ("no head fits", 0)] {
-        group.bench_function(format!("{name}, first after the start"), |b| {
-            b.iter_batched_ref(|| world(15_000, nominal), one, BatchSize::PerIteration);
-        });
+        for (which, before) in [("first", 0), ("second", 1), ("sixth", 5)] {
+            let after = || {
+                let mut engine = world(15_000, nominal);
+                for _ in 0..before {
+                    one(&mut engine);
+                }
+                engine
+            };
+            group.bench_function(format!("{name}, {which} after the start"), |b| {
+                b.iter_batched_ref(after, one, BatchSize::PerIteration);
+            });
+        }
     }
     group.bench_function("no head fits", |b| {
         let mut engine = world(15_000, 0);
