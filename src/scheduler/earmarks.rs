@@ -123,13 +123,17 @@ impl Engine {
         }
     }
 
-    /// How one waits for whom room is kept: until what it lacks of it is free in fact.
+    /// How one waits for whom room is kept: until what it lacks of it is free in fact, or something is given back where
+    /// there are other flavors: it may fit elsewhere before its victims are gone.
     fn until_free(&self, entry: &Entry, plan: &Plan, lacking: Lacking) -> Waits {
         let all = lacking.is_empty();
         let judgement = &plan.judgement;
         let any = if all { judgement.usage.iter().map(|(pair, _)| *pair).collect() } else { lacking.pairs };
         let places = if all || lacking.places { judgement.stand.flavors() } else { BTreeSet::new() };
-        Waits { tree: Some(self.root_of(entry)), any, places, ..Waits::default() }
+        let groups = self.queues.get(&entry.queue).into_iter().flat_map(|queue| &queue.groups);
+        let choices = groups.filter(|group| group.flavors.len() > 1).flat_map(|group| &group.flavors);
+        let freed = choices.flat_map(|flavor| flavor.pairs.iter().copied()).collect();
+        Waits { tree: Some(self.root_of(entry)), any, freed, places, ..Waits::default() }
     }
 
     /// What is kept for a workload, if anything is.

@@ -220,6 +220,24 @@ fn one_for_whom_room_is_kept_is_not_judged_until_its_victims_are_gone() {
 }
 
 #[test]
+fn one_for_whom_room_is_kept_goes_where_there_is_room_before_its_victims_are_gone() {
+    let mut engine = engine();
+    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
+    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
+    let quota = limits(2, None, None);
+    let made = queue(None, many(&["red", "blue"], "cpu", &[quota, quota]));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
+    engine.charge(&key("important"), Charge { priority: 2, ..charge("q", &[("red", "cpu", 2)]) });
+    engine.charge(&key("held"), charge("q", &[("blue", "cpu", 2)]));
+    engine.enqueue(Workload { priority: 1, ..cpu("w", "q", 0, 2) });
+    assert_eq!(victims(&mut engine), 1);
+    assert!(engine.preemption_of(&key("held")).is_some());
+    engine.release(&key("important"));
+    assert_eq!(admitted(&settle(&mut engine)), ["w"]);
+    assert!(engine.preemption_of(&key("held")).is_none(), "nobody has to go for it any more");
+}
+
+#[test]
 fn nothing_is_remembered_of_a_queue_that_never_was_and_has_nobody_left() {
     let mut engine = engine();
     engine.enqueue(cpu("w", "nowhere", 0, 1));
