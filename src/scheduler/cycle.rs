@@ -123,6 +123,7 @@ impl Engine {
             let (key, uid) = (entry.workload.key.clone(), Arc::clone(&entry.workload.uid));
             return Some(Decision { key, uid, outcome });
         }
+        let kept = self.earmarks.get(entry.key()).map(|kept| kept.usage.clone());
         let outcome = match found {
             Found::Claims(claim) => {
                 self.claim(&entry, &claim, turn);
@@ -138,8 +139,17 @@ impl Engine {
             Found::Fits(plan) => self.process_fit(&entry, *plan, turn),
             Found::Preempts(plan, targets) => self.process_preemption(&entry, *plan, targets, false, turn),
         };
+        if kept.is_some_and(|kept| self.takes_in_plan(entry.key()) != Some(&kept)) {
+            turn.eased.insert(self.root_of(&entry));
+        }
         let (key, uid) = (entry.workload.key.clone(), Arc::clone(&entry.workload.uid));
         Some(Decision { key, uid, outcome })
+    }
+
+    /// What a workload takes in the plan: what it holds, or what is kept for it.
+    fn takes_in_plan(&self, key: &ObjectKey) -> Option<&Usage> {
+        let holder = self.holders.get(key).map(|holder| &holder.usage);
+        holder.or_else(|| self.earmarks.get(key).map(|kept| &kept.usage))
     }
 
     /// What was kept for a workload no longer serves it: it is judged again without.
