@@ -19,6 +19,7 @@ mod failures;
 mod fair_rules;
 mod fair_victims;
 mod histories;
+mod kept_room;
 mod levels;
 mod long;
 mod model;

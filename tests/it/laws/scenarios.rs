@@ -12,8 +12,8 @@ use sluice::api::v1beta2::{
 };
 use sluice::resources::Amount;
 use sluice::scheduler::{
-    AdmissionFairSharing, Charge, ClusterQueue, Decision, Engine, EngineSettings, Flavor, LocalQueue,
-    Outcome, PodSet, Workload,
+    AdmissionFairSharing, Charge, ClusterQueue, Engine, EngineSettings, Flavor, LocalQueue, Outcome, PodSet,
+    Workload,
 };
 use sluice::topology::{HOSTNAME, NodeSpec, Pods};
 use std::collections::BTreeMap;
@@ -205,65 +205,6 @@ fn those_who_wait_are_told_again_only_when_it_reads_otherwise() {
 }
 
 #[test]
-fn one_for_whom_room_is_kept_is_not_judged_until_its_victims_are_gone() {
-    let mut engine = engine();
-    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
-    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
-    let made = queue(None, one("red", "cpu", limits(2, None, None)));
-    engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
-    engine.charge(&key("held"), charge("q", &[("red", "cpu", 2)]));
-    engine.enqueue(Workload { priority: 1, ..cpu("w", "q", 0, 2) });
-    assert_eq!(victims(&mut engine), 1);
-    assert!(!engine.has_work(), "there is nothing to be found out meanwhile");
-    engine.release(&key("held"));
-    assert_eq!(admitted(&settle(&mut engine)), ["w"]);
-}
-
-#[test]
-fn one_for_whom_room_is_kept_goes_where_there_is_room_before_its_victims_are_gone() {
-    let mut engine = engine();
-    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
-    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
-    let quota = limits(2, None, None);
-    let made = queue(None, many(&["red", "blue"], "cpu", &[quota, quota]));
-    engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
-    engine.charge(&key("important"), Charge { priority: 2, ..charge("q", &[("red", "cpu", 2)]) });
-    engine.charge(&key("held"), charge("q", &[("blue", "cpu", 2)]));
-    engine.enqueue(Workload { priority: 1, ..cpu("w", "q", 0, 2) });
-    assert_eq!(victims(&mut engine), 1);
-    assert!(engine.preemption_of(&key("held")).is_some());
-    engine.release(&key("important"));
-    assert_eq!(admitted(&settle(&mut engine)), ["w"]);
-    assert!(engine.preemption_of(&key("held")).is_none(), "nobody has to go for it any more");
-}
-
-#[test]
-fn what_one_lets_go_of_by_going_elsewhere_spares_victims_of_the_same_cycle() {
-    let mut engine = engine();
-    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
-    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
-    let configure = |engine: &mut Engine, nominal| {
-        let made = queue(Some("all"), one("red", "cpu", limits(nominal, None, None)));
-        engine.set_cluster_queue("a", Some(ClusterQueue { preemption: preemption.clone(), ..made }));
-    };
-    configure(&mut engine, 4);
-    let own = [limits(2, None, None), limits(2, None, None)];
-    engine.set_cluster_queue("b", Some(queue(Some("all"), many(&["red", "blue"], "cpu", &own))));
-    for name in ["one", "two", "three"] {
-        engine.charge(&key(name), charge("a", &[("red", "cpu", 2)]));
-    }
-    engine.enqueue(Workload { priority: 1, ..cpu("w", "a", 0, 1) });
-    assert_eq!(victims(&mut engine), 1);
-    engine.enqueue(Workload { priority: 2, ..cpu("mover", "b", 0, 1) });
-    assert!(admitted(&settle(&mut engine)).is_empty(), "there is room on red once the victim is gone");
-    configure(&mut engine, 3);
-    let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
-    assert_eq!(admitted(&decisions), ["mover"], "on blue");
-    let preempts = |decision: &Decision| matches!(decision.outcome, Outcome::Preempting(..));
-    assert!(!decisions.iter().any(preempts), "what was kept on red is enough: {decisions:?}");
-}
-
-#[test]
 fn nothing_is_remembered_of_a_queue_that_never_was_and_has_nobody_left() {
     let mut engine = engine();
     engine.enqueue(cpu("w", "nowhere", 0, 1));
@@ -392,7 +333,7 @@ fn fair(own: i64, reclaim: ReclaimPolicy) -> Engine {
 }
 
 /// How many must go in one cycle.
-fn victims(engine: &mut Engine) -> usize {
+pub(super) fn victims(engine: &mut Engine) -> usize {
     let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
     let number = |outcome: &Outcome| match outcome {
         Outcome::Preempting(_, victims) => victims.len(),

@@ -1,0 +1,66 @@
+//! Room that is kept for one who waits for its victims: told one by one.
+
+use super::scenarios::victims;
+use super::world::{admitted, charge, cpu, engine, key, limits, many, one, queue, settle};
+use jiff::Timestamp;
+use sluice::api::v1beta2::{ClusterQueuePreemption, WithinClusterQueuePolicy};
+use sluice::scheduler::{Charge, ClusterQueue, Decision, Engine, Outcome, Workload};
+
+#[test]
+fn one_for_whom_room_is_kept_is_not_judged_until_its_victims_are_gone() {
+    let mut engine = engine();
+    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
+    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
+    let made = queue(None, one("red", "cpu", limits(2, None, None)));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
+    engine.charge(&key("held"), charge("q", &[("red", "cpu", 2)]));
+    engine.enqueue(Workload { priority: 1, ..cpu("w", "q", 0, 2) });
+    assert_eq!(victims(&mut engine), 1);
+    assert!(!engine.has_work(), "there is nothing to be found out meanwhile");
+    engine.release(&key("held"));
+    assert_eq!(admitted(&settle(&mut engine)), ["w"]);
+}
+
+#[test]
+fn one_for_whom_room_is_kept_goes_where_there_is_room_before_its_victims_are_gone() {
+    let mut engine = engine();
+    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
+    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
+    let quota = limits(2, None, None);
+    let made = queue(None, many(&["red", "blue"], "cpu", &[quota, quota]));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
+    engine.charge(&key("important"), Charge { priority: 2, ..charge("q", &[("red", "cpu", 2)]) });
+    engine.charge(&key("held"), charge("q", &[("blue", "cpu", 2)]));
+    engine.enqueue(Workload { priority: 1, ..cpu("w", "q", 0, 2) });
+    assert_eq!(victims(&mut engine), 1);
+    assert!(engine.preemption_of(&key("held")).is_some());
+    engine.release(&key("important"));
+    assert_eq!(admitted(&settle(&mut engine)), ["w"]);
+    assert!(engine.preemption_of(&key("held")).is_none(), "nobody has to go for it any more");
+}
+
+#[test]
+fn what_one_lets_go_of_by_going_elsewhere_spares_victims_of_the_same_cycle() {
+    let mut engine = engine();
+    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
+    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
+    let configure = |engine: &mut Engine, nominal| {
+        let made = queue(Some("all"), one("red", "cpu", limits(nominal, None, None)));
+        engine.set_cluster_queue("a", Some(ClusterQueue { preemption: preemption.clone(), ..made }));
+    };
+    configure(&mut engine, 4);
+    let own = [limits(2, None, None), limits(2, None, None)];
+    engine.set_cluster_queue("b", Some(queue(Some("all"), many(&["red", "blue"], "cpu", &own))));
+    for name in ["one", "two", "three"] {
+        engine.charge(&key(name), charge("a", &[("red", "cpu", 2)]));
+    }
+    engine.enqueue(Workload { priority: 1, ..cpu("w", "a", 0, 1) });
+    assert_eq!(victims(&mut engine), 1);
+    engine.enqueue(Workload { priority: 2, ..cpu("mover", "b", 0, 1) });
+    assert!(admitted(&settle(&mut engine)).is_empty(), "there is room on red once the victim is gone");
+    configure(&mut engine, 3);
+    let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
+    assert_eq!(admitted(&decisions), ["mover"], "on blue");
+    let preempts = |decision: &Decision| matches!(decision.outcome, Outcome::Preempting(..));
+    assert!(!decisions.iter().any(preempts), "what was kept on red is enough: {decisions:?}");
+}
