@@ -139,6 +139,7 @@ impl Engine {
             Found::Fits(plan) => self.process_fit(&entry, *plan, turn),
             Found::Preempts(plan, targets) => self.process_preemption(&entry, *plan, targets, false, turn),
         };
+        // It gave room up, or went elsewhere.
         if kept.is_some_and(|kept| self.takes_in_plan(entry.key()) != Some(&kept)) {
             turn.eased.insert(self.root_of(&entry));
         }
@@ -162,7 +163,6 @@ impl Engine {
         }
         self.cancel_earmark(entry.key());
         turn.moved.insert(root);
-        turn.eased.insert(root);
         skipped("What was kept for the workload no longer serves it")
     }
 

@@ -44,11 +44,16 @@ impl Server {
         self.objects.get_mut(&kind)?.get_mut(key)
     }
 
-    /// All objects of a kind by key.
-    pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Value> {
+    /// Objects of a kind in the order of their keys.
+    fn in_order(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Value)> {
         let mut all: Vec<(&ObjectKey, &Value)> = self.objects.get(&kind).into_iter().flatten().collect();
         all.sort_unstable_by_key(|(key, _)| *key);
-        all.into_iter().map(|(_, object)| object)
+        all.into_iter()
+    }
+
+    /// All objects of a kind by key.
+    pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Value> {
+        self.in_order(kind).map(|(_, object)| object)
     }
 
     /// Whether an object of a kind is like that.
@@ -58,10 +63,7 @@ impl Server {
 
     /// Keys of all objects of a kind, in order.
     pub fn keys_of(&self, kind: Kind) -> Vec<ObjectKey> {
-        let mut keys: Vec<ObjectKey> =
-            self.objects.get(&kind).into_iter().flat_map(ByKey::keys).cloned().collect();
-        keys.sort_unstable();
-        keys
+        self.in_order(kind).map(|(key, _)| key.clone()).collect()
     }
 
     /// Number of objects.

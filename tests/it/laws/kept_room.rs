@@ -6,13 +6,17 @@ use jiff::Timestamp;
 use sluice::api::v1beta2::{ClusterQueuePreemption, WithinClusterQueuePolicy};
 use sluice::scheduler::{Charge, ClusterQueue, Decision, Engine, Outcome, Workload};
 
+/// The less important of the own queue may be evicted.
+fn lower_priority() -> ClusterQueuePreemption {
+    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
+    ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() }
+}
+
 #[test]
 fn one_for_whom_room_is_kept_is_not_judged_until_its_victims_are_gone() {
     let mut engine = engine();
-    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
-    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
     let made = queue(None, one("red", "cpu", limits(2, None, None)));
-    engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption: lower_priority(), ..made }));
     engine.charge(&key("held"), charge("q", &[("red", "cpu", 2)]));
     engine.enqueue(Workload { priority: 1, ..cpu("w", "q", 0, 2) });
     assert_eq!(victims(&mut engine), 1);
@@ -24,11 +28,9 @@ fn one_for_whom_room_is_kept_is_not_judged_until_its_victims_are_gone() {
 #[test]
 fn one_for_whom_room_is_kept_goes_where_there_is_room_before_its_victims_are_gone() {
     let mut engine = engine();
-    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
-    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
     let quota = limits(2, None, None);
     let made = queue(None, many(&["red", "blue"], "cpu", &[quota, quota]));
-    engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption: lower_priority(), ..made }));
     engine.charge(&key("important"), Charge { priority: 2, ..charge("q", &[("red", "cpu", 2)]) });
     engine.charge(&key("held"), charge("q", &[("blue", "cpu", 2)]));
     engine.enqueue(Workload { priority: 1, ..cpu("w", "q", 0, 2) });
@@ -42,11 +44,9 @@ fn one_for_whom_room_is_kept_goes_where_there_is_room_before_its_victims_are_gon
 #[test]
 fn what_one_lets_go_of_by_going_elsewhere_spares_victims_of_the_same_cycle() {
     let mut engine = engine();
-    let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
-    let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
     let configure = |engine: &mut Engine, nominal| {
         let made = queue(Some("all"), one("red", "cpu", limits(nominal, None, None)));
-        engine.set_cluster_queue("a", Some(ClusterQueue { preemption: preemption.clone(), ..made }));
+        engine.set_cluster_queue("a", Some(ClusterQueue { preemption: lower_priority(), ..made }));
     };
     configure(&mut engine, 4);
     let own = [limits(2, None, None), limits(2, None, None)];
