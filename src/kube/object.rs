@@ -9,7 +9,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde::{Deserialize, de};
 use serde_json::{Map, Value};
 
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+use super::metadata::LAST_APPLIED;
+
 const MANAGED_FIELDS: &str = "managedFields";
 
 /// An object without its managed fields and its last applied configuration.

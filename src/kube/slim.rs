@@ -9,9 +9,11 @@ use ::kube::Resource;
 use ::kube::core::ClusterResourceScope;
 use k8s_openapi::api::core::v1::{PodSchedulingGate, ResourceRequirements, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
+
+use super::metadata;
 
 /// What is read of the annotations of pods.
 const OURS: &str = "kueue.x-k8s.io/";
@@ -69,35 +71,12 @@ impl<S: Shape> Resource for Slim<S> {
     }
 }
 
-/// Part of an object's metadata.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
-struct Metadata {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    deletion_timestamp: Option<Time>,
-    owner_references: Option<Vec<OwnerReference>>,
-}
-
 fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
-    let read = Metadata::deserialize(from)?;
-    let ours = |all: BTreeMap<String, String>| all.into_iter().filter(|(key, _)| key.starts_with(OURS));
-    Ok(ObjectMeta {
-        name: read.name,
-        namespace: read.namespace,
-        uid: read.uid,
-        resource_version: read.resource_version,
-        labels: read.labels,
-        annotations: read.annotations.map(|all| ours(all).collect()),
-        deletion_timestamp: read.deletion_timestamp,
-        owner_references: read.owner_references,
-        ..ObjectMeta::default()
-    })
+    let mut read = metadata::read(from)?;
+    if let Some(annotations) = &mut read.annotations {
+        annotations.retain(|key, _| key.starts_with(OURS));
+    }
+    Ok(read)
 }
 
 /// v1 Node.

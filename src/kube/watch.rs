@@ -16,12 +16,12 @@ use ::kube::runtime::watcher::{self, Event, watcher};
 use ::kube::{Api, Client};
 use futures::{StreamExt, TryStreamExt};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::object::Object;
 use super::slim::{NodeShape, PodShape, Shape, Slim};
+use super::workload::Workload;
 use crate::api::ObjectKey;
 use crate::state::{Delta, Kind, Resource};
 
@@ -115,6 +115,7 @@ pub async fn follow(
     match kind {
         Kind::Node => follow_api(Api::<Slim<NodeShape>>::all(client), kind, settings, board, deltas).await,
         Kind::Pod => follow_api(Api::<Slim<PodShape>>::all(client), kind, settings, board, deltas).await,
+        Kind::Workload => follow_api(Api::<Workload>::all(client), kind, settings, board, deltas).await,
         _ => {
             let api: Api<Object> = Api::all_with(client, &api_resource(&kind.resource()));
             follow_api(api, kind, settings, board, deltas).await;
@@ -125,19 +126,25 @@ pub async fn follow(
 /// An object as a watch reads it.
 trait Watched: ::kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static {
     /// The object as the core takes it.
-    fn into_value(self, resource: &Resource) -> Value;
+    fn applied(self, kind: Kind, resource: &Resource) -> Delta;
 }
 
 impl Watched for Object {
-    fn into_value(self, resource: &Resource) -> Value {
-        self.of_kind(&api_version(resource), resource.kind)
+    fn applied(self, kind: Kind, resource: &Resource) -> Delta {
+        Delta::Applied { kind, object: self.of_kind(&api_version(resource), resource.kind) }
     }
 }
 
 impl<S: Shape> Watched for Slim<S> {
-    fn into_value(self, _: &Resource) -> Value {
+    fn applied(self, kind: Kind, _: &Resource) -> Delta {
         // Strings, maps and lists can be told as JSON.
-        serde_json::to_value(self).unwrap_or_default()
+        Delta::Applied { kind, object: serde_json::to_value(self).unwrap_or_default() }
+    }
+}
+
+impl Watched for Workload {
+    fn applied(self, _: Kind, _: &Resource) -> Delta {
+        self.into()
     }
 }
 
@@ -282,9 +289,7 @@ fn delta<K: Watched>(kind: Kind, resource: &Resource, event: Event<K>) -> Delta 
     match event {
         Event::Init => Delta::Restarted { kind },
         Event::InitDone => Delta::Synced { kind },
-        Event::Apply(object) | Event::InitApply(object) => {
-            Delta::Applied { kind, object: object.into_value(resource) }
-        }
+        Event::Apply(object) | Event::InitApply(object) => object.applied(kind, resource),
         Event::Delete(object) => {
             let meta = object.meta();
             let text = |field: &Option<String>| field.clone().unwrap_or_default();

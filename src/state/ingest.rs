@@ -4,15 +4,13 @@ use super::decode::groups_of;
 use super::fair_sharing::past_usage;
 use super::interface::{Effect, Event, Kind};
 use super::records::{
-    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, OwnerRecord,
-    WorkloadRecord,
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, WorkloadRecord,
 };
+use super::workload_object::WorkloadObject;
 use super::{Item, State};
-use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{self, WorkloadStatus};
 use crate::api::{ObjectKey, names};
 use crate::jobs::{JobView, KINDS};
-use crate::lifecycle::conditions;
 use crate::resources::limit_range::LimitRangeSummary;
 use crate::scheduler::{Cohort, Flavor};
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, PodTemplate};
@@ -33,42 +31,67 @@ fn text<'a>(metadata: Option<&'a Value>, field: &str) -> &'a str {
     metadata.and_then(|metadata| metadata.get(field)?.as_str()).unwrap_or_default()
 }
 
+/// What tells whether an object has to be taken in.
+pub(super) struct Identity<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    pub(super) version: &'a str,
+    /// Whether somebody has asked for its deletion.
+    pub(super) deleted: bool,
+    /// Whether nobody holds its deletion up.
+    pub(super) finalized: bool,
+}
+
 impl State {
-    /// Takes an object in. One that cannot be read counts as absent, with an event that says so.
-    pub(super) fn ingest(&mut self, kind: Kind, object: Value) {
-        self.ingest_answer(kind, object, None);
+    /// Takes an object in, from a watch or as the answer to a write of ours. One that cannot be read counts as absent, with an
+    /// event that says so. An answer that leaves spec and status out says that they are what was foretold.
+    pub(super) fn ingest(&mut self, kind: Kind, object: Value, written: Option<Arc<WorkloadStatus>>) {
+        let metadata = object.get("metadata");
+        let finalizers = metadata.and_then(|metadata| metadata.get("finalizers")?.as_array());
+        let identity = Identity {
+            namespace: text(metadata, "namespace"),
+            name: text(metadata, "name"),
+            uid: text(metadata, "uid"),
+            version: text(metadata, "resourceVersion"),
+            deleted: metadata.is_some_and(|metadata| metadata.get("deletionTimestamp").is_some()),
+            finalized: finalizers.is_none_or(Vec::is_empty),
+        };
+        if let Some(key) = self.key_of_news(kind, &identity) {
+            let uid = identity.uid.to_owned();
+            let taken = self.take(kind, &key, object, written);
+            self.note_taken(kind, key, &uid, taken);
+        }
     }
 
-    /// The same with the answer to a write of ours. One that leaves spec and status out says that they are what was foretold.
-    pub(super) fn ingest_answer(&mut self, kind: Kind, object: Value, written: Option<Arc<WorkloadStatus>>) {
-        let metadata = object.get("metadata");
-        let key = ObjectKey {
-            namespace: self.templates.word(text(metadata, "namespace")),
-            name: Arc::from(text(metadata, "name")),
-        };
+    /// The key of an object that has to be taken in; None of what is known, has been overtaken or is gone.
+    pub(super) fn key_of_news(&mut self, kind: Kind, identity: &Identity<'_>) -> Option<ObjectKey> {
+        let Identity { uid, version, .. } = *identity;
+        let key =
+            ObjectKey { namespace: self.templates.word(identity.namespace), name: Arc::from(identity.name) };
         if let Some(seen) = self.relisting.get_mut(&kind) {
             seen.insert(key.clone());
         }
-        let version = text(metadata, "resourceVersion");
-        let uid = text(metadata, "uid");
         let same = |(u, v): (&str, &str)| {
             *u == *uid && (is_older(version, v) || self.is_echo(kind, &key, v == version && !v.is_empty()))
         };
         let stale = self.known(kind, &key).is_some_and(same);
         if stale || self.tombstones.holds(uid) {
-            return;
+            return None;
         }
         // The last finalizer of a deleted object went: so did the object.
-        let finalizers = metadata.and_then(|metadata| metadata.get("finalizers")?.as_array());
-        let deleted = metadata.is_some_and(|metadata| metadata.get("deletionTimestamp").is_some());
-        if kind == Kind::Workload && deleted && finalizers.is_none_or(Vec::is_empty) {
+        if kind == Kind::Workload && identity.deleted && identity.finalized {
             self.bury(kind, &key, Some(uid));
-            return;
+            return None;
         }
-        let uid = uid.to_owned();
-        if let Err(problem) = self.take(kind, &key, object, written) {
+        Some(key)
+    }
+
+    /// Notes whether an object could be read.
+    pub(super) fn note_taken(&mut self, kind: Kind, key: ObjectKey, uid: &str, taken: Result<(), String>) {
+        if let Err(problem) = taken {
             self.remove(kind, &key, None);
-            self.tell_unreadable(kind, key, &uid, &problem);
+            self.tell_unreadable(kind, key, uid, &problem);
         } else {
             self.unreadable.remove(&(kind, key));
         }
@@ -167,7 +190,7 @@ impl State {
             Kind::Cohort => self.take_cohort(read(object)?),
             Kind::ClusterQueue => self.take_cluster_queue(read(object)?),
             Kind::LocalQueue => self.take_local_queue(read(object)?),
-            Kind::Workload => self.take_workload(key, raw, written)?,
+            Kind::Workload => self.take_workload(key, &WorkloadObject::of(raw)?, written)?,
             Kind::ProvisioningRequestConfig => {
                 let config = read::<v1beta2::ProvisioningRequestConfig>(object)?;
                 self.take_provisioning_config(name, config.spec);
@@ -301,58 +324,6 @@ impl State {
         }
     }
 
-    fn take_workload(
-        &mut self,
-        key: &ObjectKey,
-        raw: Value,
-        written: Option<Arc<WorkloadStatus>>,
-    ) -> Result<(), String> {
-        let object = &raw;
-        let answers = written.is_some();
-        let newer = self.workloads.get(key).cloned();
-        let newer =
-            newer.map(|record| record.newer(object, written, &mut self.templates)).transpose()?.flatten();
-        let fresh = newer.is_none();
-        if fresh && answers && object.get("spec").is_none() {
-            // The watch tells of it as a whole.
-            return Ok(());
-        }
-        let mut record = newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.templates), Ok)?;
-        if conditions::is_true(&record.status, ConditionType::Finished) {
-            record.pods = Arc::default();
-            record.effective = Arc::default();
-        } else if fresh {
-            record.effective = self.shared_effective(&record);
-        }
-        record.meta.key = self.workloads.get_key_value(key).map_or(key, |(known, _)| known).clone();
-        if !self.settings.gates.admission_gated_by {
-            record.gated = false;
-            record.gated_by = None;
-        }
-        self.unindex_workload(key);
-        if let Some(owner) = &record.owner {
-            let owned =
-                self.workloads_by_owner.entry(owner.uid.clone()).or_insert_with(|| Vec::with_capacity(1));
-            if let Err(place) = owned.binary_search(key) {
-                owned.insert(place, key.clone());
-            }
-        }
-        let finished = conditions::is_true(&record.status, ConditionType::Finished);
-        if let Some(queue) = record.local_queue().filter(|_| !finished) {
-            self.workloads_by_queue.entry(queue).or_default().insert(key.clone());
-        }
-        if !record.status.admission_checks.is_empty() {
-            self.raw.insert((Kind::Workload, key.clone()), raw);
-        }
-        let owner = record.owner.clone();
-        self.workloads.insert(key.clone(), Arc::new(record));
-        self.slim_ended(key);
-        self.footing_changed(key);
-        self.external_owner_changed(&key.namespace, owner.as_deref());
-        self.workload_changed(key, owner.as_ref().map(|owner| &owner.uid));
-        Ok(())
-    }
-
     fn take_job(&mut self, kind: usize, view: JobView) {
         let id = (kind, view.key.clone());
         if let Some(before) = self.jobs.get(&id).filter(|before| before.uid != view.uid) {
@@ -366,48 +337,6 @@ impl State {
         self.jobs.insert(id.clone(), Arc::new(view));
         self.dirty.insert(Item::Job(id.0, id.1));
         self.owner_changed(&uid);
-    }
-
-    /// An object that another controller queues for us is known by the Workload that it owns.
-    pub(super) fn external_owner_changed(&mut self, namespace: &Arc<str>, owner: Option<&OwnerRecord>) {
-        let Some(owner) = owner.filter(|o| self.settings.is_external(o.group(), &o.kind)) else {
-            return;
-        };
-        let queued = self.workloads_by_owner.contains_key(&owner.uid);
-        self.published.external_owner(namespace, owner, queued);
-    }
-
-    pub(super) fn unindex_workload(&mut self, key: &ObjectKey) {
-        let Some(record) = self.workloads.get(key) else {
-            return;
-        };
-        let owner = record.owner.as_ref().map(|o| o.uid.clone());
-        let queue = record.local_queue();
-        if let Some(uid) = owner
-            && let Some(owned) = self.workloads_by_owner.get_mut(&uid)
-        {
-            owned.retain(|known| known != key);
-            if owned.is_empty() {
-                self.workloads_by_owner.remove(&uid);
-            }
-        }
-        if let Some(queue) = queue {
-            take_from(&mut self.workloads_by_queue, &queue, key);
-        }
-    }
-
-    /// Marks a Workload, its job, and its queues.
-    pub(super) fn workload_changed(&mut self, key: &ObjectKey, owner: Option<&Arc<str>>) {
-        self.dirty.insert(Item::Workload(key.clone()));
-        if let Some((kind, job)) = owner.and_then(|uid| self.job_by_uid.get(uid)) {
-            self.dirty.insert(Item::Job(*kind, job.clone()));
-        }
-    }
-
-    pub(super) fn owner_changed(&mut self, uid: &Arc<str>) {
-        if let Some(keys) = self.workloads_by_owner.get(uid) {
-            self.dirty.extend(keys.iter().cloned().map(Item::Workload));
-        }
     }
 
     pub(super) fn local_queue_changed(&mut self, key: &ObjectKey) {

@@ -1,5 +1,6 @@
 //! What passes between the core and the shell: deltas in, effects out. Values only.
 
+use super::workload_object::WorkloadObject;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use serde::Serialize;
@@ -17,6 +18,8 @@ pub enum Delta {
         /// The object, without managed fields.
         object: Value,
     },
+    /// A Workload as the server has it, read no further than is needed.
+    Workload(WorkloadObject),
     /// An object is gone.
     Deleted {
         /// Kind of the object.

@@ -12,6 +12,7 @@ mod decode;
 mod facts;
 mod fair_sharing;
 mod ingest;
+mod ingest_workload;
 mod interface;
 mod job_start;
 mod job_step;
@@ -41,6 +42,7 @@ mod turns;
 mod ungating;
 #[cfg(feature = "moments")]
 mod unguarded;
+mod workload_object;
 mod workload_step;
 mod writes;
 
@@ -50,6 +52,7 @@ pub use interface::{
 pub use settings::{Gates, Settings};
 pub use snapshot::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot};
 pub use tallies::Unadmitted;
+pub use workload_object::WorkloadObject;
 
 use crate::api::{ByKey, ObjectKey};
 use crate::jobs::JobView;
@@ -241,7 +244,8 @@ impl State {
 
     fn take_in(&mut self, delta: Delta, now: Timestamp) {
         match delta {
-            Delta::Applied { kind, object } => self.ingest(kind, object),
+            Delta::Applied { kind, object } => self.ingest(kind, object, None),
+            Delta::Workload(object) => self.ingest_workload(&object),
             Delta::Deleted { kind, key, uid } => self.bury(kind, &key, Some(&uid)),
             Delta::Restarted { kind } => {
                 self.relisting.insert(kind, BTreeSet::new());

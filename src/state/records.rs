@@ -2,6 +2,7 @@
 
 use super::shared::Digest;
 use super::templates::Templates;
+use super::workload_object::{Part, WorkloadObject};
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{
     AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetRequest, PodSetTopologyRequest,
@@ -16,8 +17,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -157,12 +156,11 @@ impl WorkloadRecord {
     ///
     /// # Errors
     /// Names what cannot be read.
-    pub(super) fn decode(object: &Value, templates: &mut Templates) -> Result<Self, String> {
-        let metadata: ObjectMeta = read(object, "metadata")?;
-        let spec: Rest = read(object, "spec")?;
-        let pods = templates.pods(object.pointer("/spec/podSets"))?;
+    pub(super) fn decode(object: &WorkloadObject, templates: &mut Templates) -> Result<Self, String> {
+        let spec: Rest = object.spec().map(Part::read).transpose()?.unwrap_or_default();
+        let pods = templates.pods(object.spec().map(Part::pod_sets).transpose()?.flatten())?;
         let record = Self {
-            meta: Meta::of(&metadata),
+            meta: Meta::of(&object.metadata),
             owner: None,
             job_uid: None,
             gated: false,
@@ -177,10 +175,10 @@ impl WorkloadRecord {
             variant: None,
             parameters: BTreeMap::new(),
             replaces: None,
-            status: templates.status(object.get("status"))?,
+            status: templates.status(object.status())?,
             effective: Arc::default(),
         };
-        Ok(record.annotated(&metadata, templates))
+        Ok(record.annotated(&object.metadata, templates))
     }
 
     /// A later version of the same Workload whose spec has not changed: only metadata and status are read again, and the
@@ -191,25 +189,24 @@ impl WorkloadRecord {
     /// Names what cannot be read.
     pub(super) fn newer(
         &self,
-        object: &Value,
+        object: &WorkloadObject,
         written: Option<Arc<WorkloadStatus>>,
         templates: &mut Templates,
     ) -> Result<Option<Self>, String> {
-        let metadata: ObjectMeta = read(object, "metadata")?;
-        let meta = Meta::of(&metadata);
+        let meta = Meta::of(&object.metadata);
         if meta.uid != self.meta.uid || meta.generation != self.meta.generation || meta.generation == 0 {
             return Ok(None);
         }
-        let status = match written.filter(|_| object.get("status").is_none()) {
+        let status = match written.filter(|_| object.status().is_none()) {
             Some(status) => status,
-            None => templates.status(object.get("status"))?,
+            None => templates.status(object.status())?,
         };
         let finished = |status: &WorkloadStatus| conditions::is_true(status, ConditionType::Finished);
         if finished(&self.status) && !finished(&status) {
             return Ok(None);
         }
         let meta = Meta { uid: Arc::clone(&self.meta.uid), ..meta };
-        Ok(Some(Self { meta, status, ..self.clone() }.annotated(&metadata, templates)))
+        Ok(Some(Self { meta, status, ..self.clone() }.annotated(&object.metadata, templates)))
     }
 
     /// The same with everything that its metadata says beside its identity.
@@ -251,15 +248,16 @@ impl WorkloadRecord {
         !self.preemption_gates.iter().all(open)
     }
 
+    /// What it is found by: the UID of its owner, and the name of its queue until it has finished.
+    pub(super) fn found_by(&self) -> (Option<&Arc<str>>, Option<&Arc<str>>) {
+        let finished = conditions::is_true(&self.status, ConditionType::Finished);
+        (self.owner.as_ref().map(|owner| &owner.uid), self.queue_name.as_ref().filter(|_| !finished))
+    }
+
     /// Key of its LocalQueue.
     pub(super) fn local_queue(&self) -> Option<ObjectKey> {
         Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
     }
-}
-
-/// A part of an object; one that is missing is empty.
-fn read<T: Default + DeserializeOwned>(object: &Value, part: &str) -> Result<T, String> {
-    object.get(part).map_or_else(|| Ok(T::default()), |part| T::deserialize(part).map_err(|e| e.to_string()))
 }
 
 /// Annotations that are handed on to ProvisioningRequests.

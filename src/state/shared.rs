@@ -91,6 +91,13 @@ pub(super) fn digest(value: &Value) -> Digest {
     short(&hash.finalize().into())
 }
 
+/// The digest of a part of an object that is a text still.
+pub(super) fn digest_of_text(part: &str) -> Digest {
+    let mut hash = Sha256::new();
+    text(&mut hash, 7, part);
+    short(&hash.finalize().into())
+}
+
 fn short(whole: &[u8; 32]) -> Digest {
     whole.first_chunk().copied().unwrap_or_default()
 }

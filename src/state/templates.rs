@@ -1,13 +1,13 @@
 //! What follows from pod templates and from words that come again and again: kept once, however many objects share it.
 
 use super::records::{Effective, OwnerRecord, PodSetRecord, PodSets};
-use super::shared::{self, Digest, Shared, Words};
+use super::shared::{Digest, Shared, Words};
+use super::workload_object::Part;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSet, PodSetRequest, PriorityClassRef, WorkloadStatus};
 use crate::jobs::{PodSetInfo, PodSetView, TemplateInfo, pod_set_infos, pod_set_shape};
 use crate::scheduler;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -65,13 +65,12 @@ impl Templates {
     ///
     /// # Errors
     /// Names what cannot be read.
-    pub(super) fn status(&mut self, raw: Option<&Value>) -> Result<Arc<WorkloadStatus>, String> {
-        let digest = raw.map(shared::digest).unwrap_or_default();
+    pub(super) fn status(&mut self, part: Option<Part<'_>>) -> Result<Arc<WorkloadStatus>, String> {
+        let digest = part.map(Part::digest).unwrap_or_default();
         if let Some(known) = self.statuses.find(&digest) {
             return Ok(known);
         }
-        let read = raw.map(WorkloadStatus::deserialize).transpose().map_err(|e| e.to_string())?;
-        let mut status = read.unwrap_or_default();
+        let mut status: WorkloadStatus = part.map(Part::read).transpose()?.unwrap_or_default();
         status.resource_requests = self.shown.intern(status.resource_requests);
         let status = Arc::new(status);
         self.statuses.keep(digest, &status);
@@ -93,13 +92,14 @@ impl Templates {
     ///
     /// # Errors
     /// Names what cannot be read.
-    pub(super) fn pods(&mut self, raw: Option<&Value>) -> Result<Arc<PodSets>, String> {
-        let Some(raw) = raw else { return Ok(Arc::default()) };
-        let digest = shared::digest(raw);
+    pub(super) fn pods(&mut self, part: Option<Part<'_>>) -> Result<Arc<PodSets>, String> {
+        let Some(part) = part else { return Ok(Arc::default()) };
+        let digest = part.digest();
         if let Some(known) = self.pods.find(&digest) {
             return Ok(known);
         }
-        let read = Vec::<PodSet>::deserialize(raw).map_err(|e| e.to_string())?;
+        let read: Vec<PodSet> = part.read()?;
+        let raw = part.value()?;
         let raw = raw.as_array().map_or(&[][..], Vec::as_slice);
         let sets = read.into_iter().zip(raw).map(|(set, raw)| self.pod_set(set, raw)).collect();
         let originals = self.share_infos(pod_set_infos(raw).map_err(|e| e.to_string())?);

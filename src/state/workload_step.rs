@@ -169,7 +169,7 @@ impl State {
                     self.drop_pass(key);
                 }
                 if object.pointer("/metadata/name").is_some() {
-                    self.ingest_answer(kind, object, pending.promised);
+                    self.ingest(kind, object, pending.promised);
                 }
                 self.effects.extend(pending.tell);
                 self.mark(kind, key);

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::state::{Delta, Effect, Kind, Observation, Settings, State, Write, WriteOutcome, WriteResult};
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
 
-fn workload(version: &str) -> Value {
+pub(super) fn workload(version: &str) -> Value {
     let condition = |kind: &str| {
         json!({"type": kind, "status": "True", "reason": kind, "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"})
@@ -34,7 +34,7 @@ fn owned(version: &str) -> Value {
 }
 
 /// A state that leads a cluster with one queue, `a`.
-fn state() -> State {
+pub(super) fn state() -> State {
     state_with(Settings::default())
 }
 

@@ -12,4 +12,5 @@ mod provisioning;
 mod readiness;
 mod replacement;
 mod topology;
+mod watched;
 mod world;

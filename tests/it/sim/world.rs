@@ -1,5 +1,6 @@
 //! A small cluster in memory: the core, the server's double, and a job controller's double, driven by a seed.
 
+use super::watched::half_watched;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -136,7 +137,7 @@ impl World {
 
     fn feed(&mut self, deltas: impl IntoIterator<Item = Delta>) {
         let now = self.clock.read(self.now, self.passed);
-        for effect in self.state.apply_all(deltas, now) {
+        for effect in self.state.apply_all(deltas.into_iter().map(half_watched), now) {
             match effect {
                 Effect::Write(write) => self.outbox.push_back(write),
                 Effect::Refetch { kind, key } => {

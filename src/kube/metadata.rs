@@ -1,0 +1,48 @@
+//! Metadata of objects as watches read them: what no reader needs is passed over, above all who manages which field.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{Deserialize, Deserializer};
+
+/// What `kubectl apply` leaves on an object: the whole of it once more.
+pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What is read of an object's metadata.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+/// Reads metadata without managed fields and the last applied configuration.
+pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    let mut read = Metadata::deserialize(from)?;
+    if let Some(annotations) = &mut read.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+    Ok(ObjectMeta {
+        name: read.name,
+        namespace: read.namespace,
+        uid: read.uid,
+        resource_version: read.resource_version,
+        generation: read.generation,
+        creation_timestamp: read.creation_timestamp,
+        deletion_timestamp: read.deletion_timestamp,
+        finalizers: read.finalizers,
+        labels: read.labels,
+        annotations: read.annotations,
+        owner_references: read.owner_references,
+        ..ObjectMeta::default()
+    })
+}

@@ -1,0 +1,61 @@
+//! Workloads as their watch reads them: of spec and status no more than the text. They are the objects that change most, and
+//! whoever takes them in knows most of them already.
+
+use std::borrow::Cow;
+
+use ::kube::Resource;
+use ::kube::core::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::metadata;
+use crate::api::{GROUP, v1beta2};
+use crate::state::{Delta, WorkloadObject};
+
+/// A Workload of which the metadata are read. The server keeps their form for every kind.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Workload {
+    #[serde(default, deserialize_with = "metadata::read")]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Option<Box<RawValue>>,
+    #[serde(default)]
+    status: Option<Box<RawValue>>,
+}
+
+impl From<Workload> for Delta {
+    fn from(workload: Workload) -> Self {
+        let Workload { metadata, spec, status } = workload;
+        Self::Workload(WorkloadObject::new(metadata, spec, status))
+    }
+}
+
+impl Resource for Workload {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Workload".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        v1beta2::VERSION.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "workloads".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

@@ -1,0 +1,102 @@
+//! Workloads as the watch reads them: what the core does with them is what it does with the same objects read as a whole.
+
+use super::echoes::{at, state, workload};
+use serde_json::{Value, json};
+use sluice::kube::workload::Workload;
+use sluice::state::{Delta, Effect, Kind, State, Write, WriteOutcome, WriteResult};
+
+/// A Workload as its watch tells of it: from the text that the server sends.
+fn watched(mut object: Value) -> Delta {
+    object["apiVersion"] = json!("kueue.x-k8s.io/v1beta2");
+    object["kind"] = json!("Workload");
+    object["metadata"]["managedFields"] = json!([{"manager": "m", "fieldsV1": {"f:status": {}}}]);
+    serde_json::from_str::<Workload>(&object.to_string()).unwrap().into()
+}
+
+/// Every second version of a Workload as its watch tells of it; all others as they come.
+pub(super) fn half_watched(delta: Delta) -> Delta {
+    match delta {
+        Delta::Applied { kind: Kind::Workload, object } if is_even(&object) => watched(object),
+        other => other,
+    }
+}
+
+fn is_even(object: &Value) -> bool {
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    version.ends_with(['0', '2', '4', '6', '8'])
+}
+
+/// A history with a change of each part, and parts that cannot be read.
+fn versions() -> Vec<Value> {
+    let mut versions = Vec::new();
+    let mut change = |edit: &dyn Fn(&mut Value)| {
+        let version = 100 + versions.len();
+        let mut object = versions.last().cloned().unwrap_or_else(|| workload("100"));
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        edit(&mut object);
+        versions.push(object);
+    };
+    change(&|object| object["status"] = json!({}));
+    change(&|object| object["metadata"]["annotations"] = json!({"a": "b"}));
+    change(&|object| *object = workload("102"));
+    change(&|object| object["status"]["conditions"][1]["type"] = json!(7));
+    change(&|object| *object = workload("104"));
+    change(&|object| {
+        object["metadata"]["generation"] = json!(2);
+        object["spec"]["podSets"] = json!([{"name": "main", "count": "many"}]);
+    });
+    change(&|object| object["spec"]["podSets"] = json!("nonsense"));
+    change(&|object| object["spec"] = json!(7));
+    change(&|object| *object = workload("108"));
+    change(&|object| {
+        object["metadata"]["generation"] = json!(3);
+        object["spec"]["active"] = json!(false);
+    });
+    change(&|object| {
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        object["metadata"]["finalizers"] = json!([]);
+    });
+    versions
+}
+
+/// Takes a version in. No write lands, so that each version is decided on.
+fn feed(state: &mut State, delta: Delta, second: i64) -> String {
+    let effects = state.apply(delta, at(second));
+    for effect in &effects {
+        if let Effect::Write(Write { id, kind, key, .. }) = effect {
+            let outcome = WriteOutcome::Unavailable { message: "timeout".to_owned() };
+            let result = WriteResult { id: *id, kind: *kind, key: key.clone(), outcome };
+            state.apply(Delta::Written(result), at(second));
+        }
+    }
+    format!("{effects:#?}")
+}
+
+#[test]
+fn a_workload_that_is_watched_says_what_it_says_as_a_whole() {
+    let (mut whole, mut text) = (state(), state());
+    let mut said = Vec::new();
+    for (second, object) in (100..).step_by(100).zip(versions()) {
+        let delta = Delta::Applied { kind: Kind::Workload, object: object.clone() };
+        let expected = feed(&mut whole, delta, second);
+        assert_eq!(feed(&mut text, watched(object), second), expected, "version at {second}");
+        said.push(expected);
+    }
+    let says = |word: &str| said.iter().filter(|effects| effects.contains(word)).count();
+    assert_eq!(says("cannot be read"), 4, "{said:#?}");
+    assert_eq!(says("The workload is admitted"), 2, "{said:#?}");
+    assert_eq!(says("Evicted"), 1, "{said:#?}");
+    let queues = |state: &State| format!("{:?}", state.snapshot().queues.cluster_queues);
+    assert_eq!(queues(&whole), queues(&text));
+}
+
+/// The spec of a version whose generation is known is not looked at: here it could not be read.
+#[test]
+fn a_spec_that_is_known_is_not_read_again() {
+    let mut state = state();
+    state.apply(watched(workload("100")), at(1));
+    let mut object = workload("101");
+    object["spec"] = json!("nonsense");
+    assert!(!feed(&mut state, watched(object), 2).contains("cannot be read"));
+    assert_eq!(state.snapshot().queues.cluster_queues["a"].reserving, 1);
+}
