@@ -251,6 +251,11 @@ fn judge_with_partial(field: &mut Field, question: &Question) -> (Plan, Vec<Targ
             best = Some((Plan { judgement, pod_sets: reduced }, targets));
             high = middle;
         } else {
+            // Fewer pods can lack something else than all of them.
+            let Waits { needs, any, freed, places, .. } = judgement.waits;
+            full.waits.freed.extend(needs.into_keys().chain(freed));
+            full.waits.any.extend(any);
+            full.waits.places.extend(places);
             low = middle + 1;
         }
     }

@@ -22,8 +22,12 @@ fn name(at: usize) -> String {
 
 fn pod_sets() -> impl Strategy<Value = Vec<PodSet>> {
     let set = |name: &'static str| {
-        (1..3_i32, 0..8_i64, 0..8_i64)
-            .prop_map(move |(n, cpu, gpu)| pods(name, n, &[("cpu", cpu), ("gpu", gpu)]))
+        (1..4_i32, 0..8_i64, 0..8_i64, prop::option::weighted(0.3, 1..3_i32)).prop_map(
+            move |(count, cpu, gpu, least)| {
+                let min_count = least.map(|least| least.min(count));
+                PodSet { min_count, ..pods(name, count, &[("cpu", cpu), ("gpu", gpu)]) }
+            },
+        )
     };
     prop_oneof![3 => set("main").prop_map(|main| vec![main]), 1 => (set("a"), set("b")).prop_map(|(a, b)| vec![a, b])]
 }

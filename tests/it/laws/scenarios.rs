@@ -10,6 +10,7 @@ use sluice::api::v1beta2::{
     ClusterQueuePreemption, FlavorFungibility, FungibilityPolicy, QueueingStrategy, ReclaimPolicy,
     WithinClusterQueuePolicy,
 };
+use sluice::quota::{FlavorQuotas, ResourceGroup};
 use sluice::resources::Amount;
 use sluice::scheduler::{
     AdmissionFairSharing, Charge, ClusterQueue, Engine, EngineSettings, Flavor, LocalQueue, Outcome, PodSet,
@@ -447,4 +448,19 @@ fn a_cycle_stops_only_what_hangs_on_it() {
     assert_eq!(engine.verdict(&key("stuck")).map(|v| v.reason), Some(PendingReason::Suspended));
     engine.set_cohort("b", None);
     assert_eq!(admitted(&settle(&mut engine)), ["stuck"]);
+}
+
+/// What the whole asks for can lack something else than what its fewest pods ask for.
+#[test]
+fn fewer_pods_come_in_when_what_they_lacked_is_given_back() {
+    let mut engine = engine();
+    let quota = ["cpu", "gpu"].map(|name| (Arc::from(name), limits(3, None, None)));
+    let red = FlavorQuotas { name: Arc::from("red"), limits: quota.into() };
+    engine.set_cluster_queue("q", Some(queue(None, vec![ResourceGroup::of(vec![red])])));
+    engine.charge(&key("held"), charge("q", &[("red", "gpu", 1)]));
+    let set = PodSet { min_count: Some(1), ..pods("main", 2, &[("cpu", 2), ("gpu", 3)]) };
+    engine.enqueue(workload("w", "q", 0, 0, vec![set]));
+    assert!(admitted(&settle(&mut engine)).is_empty(), "one pod lacks a gpu");
+    engine.release(&key("held"));
+    assert_eq!(admitted(&settle(&mut engine)), ["w"]);
 }
