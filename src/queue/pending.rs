@@ -60,6 +60,8 @@ pub struct Cursor {
     pub tried: BTreeMap<(Arc<str>, Arc<str>), usize>,
     /// How often the search has gone on so far.
     pub rounds: usize,
+    /// Whether something was found on the way that somebody else took: the search has not seen all flavors as they are now.
+    pub interrupted: bool,
     /// The cycle that set it.
     pub cycle: u64,
     /// Generation of the queue's quota at that time.

@@ -150,6 +150,7 @@ impl<'a, 'f> Search<'a, 'f> {
         (!self.tried.is_empty() && rounds <= most).then(|| Cursor {
             tried: std::mem::take(&mut self.tried),
             rounds,
+            interrupted: self.question.cursor.is_some_and(|cursor| cursor.interrupted),
             cycle: self.question.cycle,
             generation: self.field.tree.generation(queue.node),
         })

@@ -13,7 +13,7 @@ use super::topology::Portion;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy};
-use crate::queue::{Claim, Parked, Verdict, Waits, Workload};
+use crate::queue::{Claim, Cursor, Parked, Verdict, Waits, Workload};
 use crate::quota::{Layer, NodeId, PairId, Usage};
 use crate::resources::Amount;
 use crate::topology::{Footprint, View};
@@ -194,7 +194,8 @@ impl Engine {
     fn pass_over(&mut self, entry: &Entry, plan: Plan, short: Lacking, turn: &mut Turn) -> Outcome {
         let root = self.root_of(entry);
         if turn.moved.contains(&root) || self.earmarks.contains_key(entry.key()) {
-            self.pending.keep(&entry.queue, entry.class, plan.judgement.cursor);
+            let cursor = plan.judgement.cursor.map(|cursor| Cursor { interrupted: true, ..cursor });
+            self.pending.keep(&entry.queue, entry.class, cursor);
             return skipped("The workload no longer fits after processing another workload");
         }
         let claims = turn.claims.get(&root).cloned().unwrap_or_default();

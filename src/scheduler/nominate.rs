@@ -273,16 +273,17 @@ fn reduced(pod_sets: &[PodSet], fewer: &[i32], part: i32, total: i32) -> Arc<[Po
 }
 
 /// Judges from the cursor on. A search that went on behind the first flavor and comes to the end without success starts over
-/// once, so that what is waited for concerns all flavors.
+/// once, so that what is waited for concerns all flavors; one that was interrupted goes on from there, as if it had just begun.
 fn judge_once(field: &mut Field, question: &Question) -> (Judgement, Vec<Target>) {
     let cursor = question.fresh_cursor(field);
     let (judgement, targets) = judge_from(field, &Question { cursor, ..*question });
     let found = judgement.mode == Mode::Fit || !targets.is_empty();
-    if found || cursor.is_none() || judgement.cursor.is_some() {
+    let Some(before) = cursor.filter(|_| !found && judgement.cursor.is_none()) else {
         return (judgement, targets);
-    }
+    };
     let (judgement, targets) = judge_from(field, &Question { cursor: None, ..*question });
-    (Judgement { cursor: None, ..judgement }, targets)
+    let cursor = judgement.cursor.filter(|_| before.interrupted);
+    (Judgement { cursor, ..judgement }, targets)
 }
 
 fn judge_from(field: &mut Field, question: &Question) -> (Judgement, Vec<Target>) {

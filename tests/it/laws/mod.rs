@@ -26,6 +26,7 @@ mod model;
 mod plain;
 mod queueing;
 mod scenarios;
+mod search;
 mod shares;
 mod strict;
 mod turns;
