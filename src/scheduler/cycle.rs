@@ -414,18 +414,17 @@ impl Engine {
         Outcome::Admitted(assignment)
     }
 
-    /// Keeps what a head that waits for evictions could claim from the others of this cycle. A queue in debt has less than
-    /// nothing to claim.
+    /// Keeps what a head that waits for evictions could claim from the others of this cycle; of a queue in debt, nothing.
     fn claim(&mut self, entry: &Entry, claim: &Claim, turn: &mut Turn) {
         let (node, root) = (entry.node, self.root_of(entry));
         let amount = |(pair, need): &(PairId, i128)| {
             let own = self.tree.nominal(node, *pair) - self.tree.used(node, *pair, Layer::Planned);
             let amount = match (claim.borrows, self.tree.borrowing_limit(node, *pair)) {
-                (0, _) => (*need).min(own).max(0),
+                (0, _) => (*need).min(own),
                 (_, None) => *need,
                 (_, Some(limit)) => (*need).min(own + limit),
             };
-            (*pair, amount)
+            (*pair, amount.max(0))
         };
         let usage: Usage = claim.usage.iter().map(amount).collect();
         let taken = Portion { node, usage, stand: Arc::clone(&claim.stand) };

@@ -3,6 +3,7 @@
 use super::scenarios::victims;
 use super::world::{admitted, charge, cpu, engine, key, limits, many, one, queue, settle};
 use jiff::Timestamp;
+use sluice::api::reason::PendingReason;
 use sluice::api::v1beta2::{ClusterQueuePreemption, WithinClusterQueuePolicy};
 use sluice::scheduler::{Charge, ClusterQueue, Decision, Engine, Outcome, Workload};
 
@@ -63,4 +64,24 @@ fn what_one_lets_go_of_by_going_elsewhere_spares_victims_of_the_same_cycle() {
     assert_eq!(admitted(&decisions), ["mover"], "on blue");
     let preempts = |decision: &Decision| matches!(decision.outcome, Outcome::Preempting(..));
     assert!(!decisions.iter().any(preempts), "what was kept on red is enough: {decisions:?}");
+}
+
+/// A queue that holds more than its limit has nothing to claim, and gives nobody room by claiming less than that.
+#[test]
+fn no_room_is_kept_where_only_a_debtor_asks() {
+    let mut engine = engine();
+    for (name, quota) in [
+        ("debtor", limits(10, Some(0), None)),
+        ("lender", limits(21, None, None)),
+        ("borrower", limits(0, None, None)),
+    ] {
+        engine.set_cluster_queue(name, Some(queue(Some("all"), one("red", "cpu", quota))));
+    }
+    engine.charge(&key("debt"), charge("debtor", &[("red", "cpu", 25)]));
+    engine.enqueue(Workload { priority: 2, ..cpu("first", "lender", 0, 6) });
+    engine.enqueue(Workload { priority: 1, ..cpu("claims", "debtor", 0, 3) });
+    engine.enqueue(cpu("w", "borrower", 0, 4));
+    assert_eq!(admitted(&settle(&mut engine)), ["first"]);
+    let reason = engine.verdict(&key("w")).map(|verdict| verdict.reason);
+    assert_eq!(reason, Some(PendingReason::WaitingForQuota), "nobody goes for it");
 }
