@@ -76,7 +76,7 @@ fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> 
     if let Some(annotations) = &mut read.annotations {
         annotations.retain(|key, _| key.starts_with(OURS));
     }
-    Ok(read)
+    Ok(ObjectMeta { generation: None, creation_timestamp: None, finalizers: None, ..read })
 }
 
 /// v1 Node.

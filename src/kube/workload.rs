@@ -10,8 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::metadata;
-use crate::api::{GROUP, v1beta2};
-use crate::state::{Delta, WorkloadObject};
+use crate::state::{Delta, Kind, WorkloadObject};
 
 /// A Workload of which the metadata are read. The server keeps their form for every kind.
 #[derive(Clone, Debug, Deserialize)]
@@ -36,19 +35,19 @@ impl Resource for Workload {
     type Scope = NamespaceResourceScope;
 
     fn kind((): &()) -> Cow<'_, str> {
-        "Workload".into()
+        Kind::Workload.resource().kind.into()
     }
 
     fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
+        Kind::Workload.resource().group.into()
     }
 
     fn version((): &()) -> Cow<'_, str> {
-        v1beta2::VERSION.into()
+        Kind::Workload.resource().version.into()
     }
 
     fn plural((): &()) -> Cow<'_, str> {
-        "workloads".into()
+        Kind::Workload.resource().plural.into()
     }
 
     fn meta(&self) -> &ObjectMeta {

@@ -84,8 +84,7 @@ impl State {
                 owned.insert(place, key.clone());
             }
         }
-        if let Some(name) = queue {
-            let queue = ObjectKey { namespace: key.namespace.clone(), name: name.clone() };
+        if let Some(queue) = queue {
             self.workloads_by_queue.entry(queue).or_default().insert(key.clone());
         }
     }
@@ -113,8 +112,7 @@ impl State {
                 self.workloads_by_owner.remove(uid);
             }
         }
-        if let Some(name) = queue {
-            let queue = ObjectKey { namespace: key.namespace.clone(), name: name.clone() };
+        if let Some(queue) = queue {
             take_from(&mut self.workloads_by_queue, &queue, key);
         }
     }

@@ -248,10 +248,10 @@ impl WorkloadRecord {
         !self.preemption_gates.iter().all(open)
     }
 
-    /// What it is found by: the UID of its owner, and the name of its queue until it has finished.
-    pub(super) fn found_by(&self) -> (Option<&Arc<str>>, Option<&Arc<str>>) {
+    /// What it is found by: the UID of its owner, and its LocalQueue until it has finished.
+    pub(super) fn found_by(&self) -> (Option<&Arc<str>>, Option<ObjectKey>) {
         let finished = conditions::is_true(&self.status, ConditionType::Finished);
-        (self.owner.as_ref().map(|owner| &owner.uid), self.queue_name.as_ref().filter(|_| !finished))
+        (self.owner.as_ref().map(|owner| &owner.uid), self.local_queue().filter(|_| !finished))
     }
 
     /// Key of its LocalQueue.
