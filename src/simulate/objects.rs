@@ -10,18 +10,23 @@ pub fn key_of(object: &Value) -> ObjectKey {
     ObjectKey::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
 
-/// The value at a pointer whose names need no escapes: unlike `Value::pointer`, it makes no strings on the way.
+/// The value at a pointer whose names need no escapes: unlike `Value::pointer`, it makes no strings on the way. Names are
+/// short, so that they are split byte by byte.
 pub(super) fn at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
-    pointer.split('/').skip(1).try_fold(object, |value, name| match value {
-        Value::Object(_) => field(value, name),
-        Value::Array(list) => list.get(name.parse::<usize>().ok()?),
+    pointer.as_bytes().split(|byte| *byte == b'/').skip(1).try_fold(object, |value, name| match value {
+        Value::Object(_) => named(value, name),
+        Value::Array(list) => list.get(std::str::from_utf8(name).ok()?.parse::<usize>().ok()?),
         _ => None,
     })
 }
 
 /// A field of an object. Objects have few fields: to look at each costs less than to hash the name.
 pub(super) fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
-    object.as_object()?.iter().find_map(|(known, value)| (known == name).then_some(value))
+    named(object, name.as_bytes())
+}
+
+fn named<'a>(object: &'a Value, name: &[u8]) -> Option<&'a Value> {
+    object.as_object()?.iter().find_map(|(known, value)| (known.as_bytes() == name).then_some(value))
 }
 
 /// The text of a field, or an empty one.
@@ -98,7 +103,8 @@ pub(super) fn is_true(object: &Value, kind: &str) -> bool {
 pub(super) fn set_condition(object: &mut Value, kind: &str, reason: &str, message: &str, now: Timestamp) {
     let new = json!({"type": kind, "status": "True", "reason": reason, "message": message,
         "lastTransitionTime": stored(now)});
-    match object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+    let list = object.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    match list.and_then(Value::as_array_mut) {
         Some(list) => {
             list.retain(|c| word(c, "type") != kind);
             list.push(new);
