@@ -16,4 +16,4 @@ pub use pending::{Claim, ClassId, Cursor, Head, Parked, PendingCounts, Rank};
 pub use queues::Queues;
 pub use verdict::{Blocker, BlockerKind, Verdict};
 pub use waits::Waits;
-pub use workload::{OrderKey, PodSet, Variant, Workload};
+pub use workload::{PodSet, Variant, Workload};

@@ -197,6 +197,10 @@ pub struct Head<'a> {
 /// Pending workloads of one ClusterQueue.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
+    /// Whether heads may be taken: the queue is configured and active.
+    pub(super) open: bool,
+    /// Whether it is open with a head to be judged.
+    pub(super) ready: bool,
     strategy: QueueingStrategy,
     next: u64,
     by_key: BTreeMap<ClassKey, ClassId>,

@@ -3,7 +3,7 @@
 use super::pending::{ClassId, ClassKey, Head, Member, Parked, Pending, PendingCounts, Place, Rank};
 use super::shape::shape;
 use super::waits::WaitIndex;
-use super::{Cursor, OrderKey, Verdict, Workload};
+use super::{Cursor, Verdict, Workload};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::QueueingStrategy;
 use crate::quota::{NodeId, PairId};
@@ -26,12 +26,10 @@ pub struct Queues {
     by_name: BTreeMap<Arc<str>, Pending>,
     places: IndexSet<Place>,
     waits: WaitIndex,
-    /// Queues that may have heads taken: configured and active.
-    open: BTreeSet<Arc<str>>,
     /// Open queues with a head to be judged.
     ready: BTreeSet<Arc<str>>,
     /// The claiming head of each queue that has one.
-    claims: BTreeMap<Arc<str>, (ClassId, OrderKey)>,
+    claims: BTreeMap<Arc<str>, (ClassId, Arc<Workload>)>,
     news: VecDeque<News>,
     /// Parked classes that are worth another look only because somebody took quota: a loss may turn the choice of a flavor.
     /// They are woken when nobody else is to be judged.
@@ -43,11 +41,11 @@ impl Queues {
     pub fn configure(&mut self, queue: &str, open: Option<QueueingStrategy>) {
         let name: Arc<str> = Arc::from(queue);
         if let Some(strategy) = open {
-            self.by_name.entry(Arc::clone(&name)).or_default().set_strategy(strategy);
-            self.open.insert(Arc::clone(&name));
-        } else {
-            self.open.remove(&name);
-            self.drop_if_unused(&name);
+            let pending = self.by_name.entry(Arc::clone(&name)).or_default();
+            pending.set_strategy(strategy);
+            pending.open = true;
+        } else if let Some(pending) = self.by_name.get_mut(&name) {
+            pending.open = false;
         }
         self.refresh(&name);
     }
@@ -109,16 +107,8 @@ impl Queues {
         if let Some(parked) = self.by_name.get_mut(queue).and_then(|pending| pending.remove(&place)) {
             self.waits.remove(queue, place.class, &parked.waits);
         }
-        self.drop_if_unused(queue);
         self.refresh(queue);
         Some(Arc::clone(queue))
-    }
-
-    /// Forgets a closed queue that nobody waits in.
-    fn drop_if_unused(&mut self, queue: &Arc<str>) {
-        if !self.open.contains(queue) && self.by_name.get(queue).is_some_and(Pending::is_empty) {
-            self.by_name.remove(queue);
-        }
     }
 
     /// Parks a class with the verdict of its head, and with it those that differ only in their LocalQueue.
@@ -230,21 +220,38 @@ impl Queues {
         }
     }
 
-    /// Keeps `ready` and `claims` in step with a queue; a claim that ends wakes those that it kept out.
+    /// Keeps `ready` and `claims` in step with a queue, and forgets a closed one that nobody waits in; a claim that ends wakes
+    /// those that it kept out.
     fn refresh(&mut self, queue: &Arc<str>) {
-        let pending = self.by_name.get(queue).filter(|_| self.open.contains(queue));
-        if pending.is_some_and(|pending| pending.head().is_some()) {
-            self.ready.insert(Arc::clone(queue));
-        } else {
-            self.ready.remove(queue);
-        }
-        let claimant = pending.and_then(Pending::claimant);
-        let claim = claimant.map(|head| (head.class, OrderKey::of(head.workload)));
-        let before = match &claim {
-            Some(claim) => self.claims.insert(Arc::clone(queue), claim.clone()),
-            None => self.claims.remove(queue),
+        let Some(pending) = self.by_name.get_mut(queue) else {
+            return;
         };
-        if before.is_some() && before != claim {
+        let ready = pending.open && pending.head().is_some();
+        if std::mem::replace(&mut pending.ready, ready) != ready {
+            if ready {
+                self.ready.insert(Arc::clone(queue));
+            } else {
+                self.ready.remove(queue);
+            }
+        }
+        let claimant = pending.claimant().filter(|_| pending.open);
+        let claim = claimant.map(|head| (head.class, Arc::clone(head.workload)));
+        if !pending.open && pending.is_empty() {
+            self.by_name.remove(queue);
+        }
+        self.set_claim(queue, claim);
+    }
+
+    fn set_claim(&mut self, queue: &Arc<str>, claim: Option<(ClassId, Arc<Workload>)>) {
+        let stays = |(class, workload): &(ClassId, Arc<Workload>)| {
+            claim.as_ref().is_some_and(|(new, head)| new == class && head.comes_with(workload))
+        };
+        let ends = self.claims.get(queue).is_some_and(|before| !stays(before));
+        match claim {
+            Some(claim) => drop(self.claims.insert(Arc::clone(queue), claim)),
+            None => drop(self.claims.remove(queue)),
+        }
+        if ends {
             let kept = self.waits.kept_by(queue);
             self.wake(kept);
         }

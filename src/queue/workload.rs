@@ -63,10 +63,14 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// Place in a queue: higher priority first, then the earlier, then by uid; the name makes it strict for any input.
+    pub fn order(&self) -> (Reverse<i64>, Timestamp, &str, &ObjectKey) {
+        (Reverse(self.priority), self.queued_since, &self.uid, &self.key)
+    }
+
     /// Whether the two have one place in the order.
     pub(super) fn comes_with(&self, other: &Self) -> bool {
-        (self.priority, self.queued_since) == (other.priority, other.queued_since)
-            && (&self.uid, &self.key) == (&other.uid, &other.key)
+        self.order() == other.order()
     }
 }
 
@@ -84,31 +88,6 @@ impl Default for Workload {
             variant: None,
             replaces: None,
             obstacle: None,
-        }
-    }
-}
-
-/// Place in a queue: higher priority first, then the earlier, then by uid; the name makes it strict for any input.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OrderKey {
-    /// Higher first.
-    pub priority: Reverse<i64>,
-    /// Earlier first.
-    pub queued_since: Timestamp,
-    /// Last word between equals.
-    pub uid: Arc<str>,
-    /// Keeps the order strict if two uids are equal.
-    pub key: ObjectKey,
-}
-
-impl OrderKey {
-    /// The place of the workload.
-    pub fn of(workload: &Workload) -> Self {
-        Self {
-            priority: Reverse(workload.priority),
-            queued_since: workload.queued_since,
-            uid: Arc::clone(&workload.uid),
-            key: workload.key.clone(),
         }
     }
 }

@@ -56,6 +56,13 @@ impl Cell {
         *side += delta;
     }
 
+    /// Takes in a change and answers with what of it the parent is asked for, or given back.
+    pub(super) fn pass(&mut self, layer: Layer, delta: i128) -> i128 {
+        let before = self.above_local(layer);
+        self.add(layer, delta);
+        self.above_local(layer) - before
+    }
+
     fn is_empty(&self) -> bool {
         !self.declared && self.held == 0 && self.planned == 0
     }

@@ -111,19 +111,16 @@ impl Tree {
         for (pair, delta) in change.iter().filter(|(_, delta)| *delta != 0) {
             let side = if *delta < 0 { &mut moved.freed } else { &mut moved.taken };
             side.push(*pair);
-            for layer in layers {
-                if let Some(node) = self.node_mut(leaf) {
-                    let held = node.held.entry(*pair).or_default();
-                    match layer {
-                        Layer::Held => held.0 += delta,
-                        Layer::Planned => held.1 += delta,
-                    }
-                    if *held == (0, 0) {
-                        node.held.remove(pair);
-                    }
+            let of = |layer| if layers.contains(&layer) { *delta } else { 0 };
+            let (held, planned) = (of(Layer::Held), of(Layer::Planned));
+            if let Some(node) = self.node_mut(leaf) {
+                let own = node.held.entry(*pair).or_default();
+                *own = (own.0 + held, own.1 + planned);
+                if *own == (0, 0) {
+                    node.held.remove(pair);
                 }
-                self.try_out(leaf, *pair, *delta, *layer);
             }
+            self.carry_up(leaf, *pair, held, planned);
         }
         if let Some(node) = self.node_mut(leaf).filter(|_| !moved.freed.is_empty()) {
             node.generation += 1;
@@ -132,23 +129,20 @@ impl Tree {
         moved
     }
 
-    /// Carries a change up the path, as far as it leaves each node's local quota, without making it part of what the leaf
-    /// holds: whoever tries something out takes it off again.
-    fn try_out(&mut self, leaf: NodeId, pair: PairId, delta: i128, layer: Layer) {
-        let (mut at, mut delta) = (Some(leaf), delta);
-        while let Some(node) = at.and_then(|id| self.node_mut(id)).filter(|_| delta != 0) {
-            let mut passed = 0;
+    /// Carries changes of both layers up the path, as far as they leave each node's local quota.
+    fn carry_up(&mut self, leaf: NodeId, pair: PairId, mut held: i128, mut planned: i128) {
+        let mut at = Some(leaf);
+        while let Some(node) = at.and_then(|id| self.node_mut(id)).filter(|_| (held, planned) != (0, 0)) {
             node.cells.change(pair, |cell| {
-                let before = cell.above_local(layer);
-                cell.add(layer, delta);
-                passed = cell.above_local(layer) - before;
+                held = cell.pass(Layer::Held, held);
+                planned = cell.pass(Layer::Planned, planned);
             });
-            delta = passed;
             at = if node.cyclic { None } else { node.parent };
         }
     }
 
-    /// The same for all parts of a usage, so many times; it goes up node by node, since cells are in the order of usages.
+    /// Carries a usage up the path, so many times, without making it part of what the leaf holds: whoever tries something out
+    /// takes it off again. It goes up node by node, since cells are in the order of usages.
     pub fn try_out_all(&mut self, leaf: NodeId, usage: &Usage, times: i128, layer: Layer) {
         let mut deltas: Usage = usage.iter().map(|(pair, amount)| (*pair, times * amount)).collect();
         let mut at = Some(leaf);
@@ -159,11 +153,7 @@ impl Tree {
             };
             let mut place = 0;
             for (pair, delta) in &mut deltas {
-                node.cells.change_near(&mut place, *pair, |cell| {
-                    let before = cell.above_local(layer);
-                    cell.add(layer, *delta);
-                    *delta = cell.above_local(layer) - before;
-                });
+                node.cells.change_near(&mut place, *pair, |cell| *delta = cell.pass(layer, *delta));
             }
             at = if node.cyclic { None } else { node.parent };
         }

@@ -370,7 +370,7 @@ impl<'a, 'f> Search<'a, 'f> {
 impl Judgement {
     /// The assignment as the workload is given it.
     pub(super) fn assignment(&self, queue: &Queue, name: &Arc<str>, pod_sets: &[PodSet]) -> Assignment {
-        let mut assigned: BTreeMap<usize, PodSetAssignment> = BTreeMap::new();
+        let mut assigned: Vec<(usize, PodSetAssignment)> = Vec::with_capacity(pod_sets.len());
         for pick in &self.picks {
             for at in &pick.members {
                 let Some(set) = pod_sets.get(*at) else { continue };
@@ -388,10 +388,13 @@ impl Judgement {
                 }
                 let name = Arc::clone(&set.name);
                 let topology = self.stand.of(*at);
-                assigned.insert(*at, PodSetAssignment { name, count: set.count, flavors, usage, topology });
+                let given = PodSetAssignment { name, count: set.count, flavors, usage, topology };
+                assigned.push((*at, given));
             }
         }
-        Assignment { cluster_queue: Arc::clone(name), pod_sets: assigned.into_values().collect() }
+        assigned.sort_by_key(|(at, _)| *at);
+        let pod_sets = assigned.into_iter().map(|(_, given)| given).collect();
+        Assignment { cluster_queue: Arc::clone(name), pod_sets }
     }
 }
 

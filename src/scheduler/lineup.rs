@@ -29,10 +29,12 @@ impl Lineup {
             return Self::Tournament(entries.into_iter().map(with_path).collect());
         }
         let sorts = settings.gates.priority_sorting_within_cohort;
-        entries.sort_by_cached_key(|entry| {
+        let turn = |entry: &Entry| {
             let priority = if sorts { entry.workload.priority } else { 0 };
-            Reverse((entry.borrows, Reverse(priority), entry.workload.queued_since, entry.order()))
-        });
+            (entry.borrows, Reverse(priority), entry.workload.queued_since)
+        };
+        entries
+            .sort_by(|a, b| turn(b).cmp(&turn(a)).then_with(|| b.workload.order().cmp(&a.workload.order())));
         Self::Sorted(entries)
     }
 
@@ -113,5 +115,5 @@ fn compare(a: (&Entry, &Standing), b: (&Entry, &Standing), settings: &EngineSett
         .then_with(|| a.1.share.compare(&b.1.share))
         .then(priority)
         .then_with(|| x.queued_since.cmp(&y.queued_since))
-        .then_with(|| a.0.order().cmp(&b.0.order()))
+        .then_with(|| x.order().cmp(&y.order()))
 }

@@ -10,7 +10,7 @@ use super::preemption::{Field, Preemptor, Target};
 use super::topology;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
-use crate::queue::{Claim, ClassId, Cursor, OrderKey, PodSet, Verdict, Waits, Workload};
+use crate::queue::{Claim, ClassId, Cursor, PodSet, Verdict, Waits, Workload};
 use crate::quota::{Layer, NodeId, Usage};
 use crate::topology::Cluster;
 use jiff::Timestamp;
@@ -78,10 +78,6 @@ impl Entry {
     pub(super) fn key(&self) -> &ObjectKey {
         &self.workload.key
     }
-
-    pub(super) fn order(&self) -> OrderKey {
-        OrderKey::of(&self.workload)
-    }
 }
 
 impl Engine {
@@ -92,13 +88,22 @@ impl Engine {
         } else {
             self.pending.ready().iter().cloned().collect()
         };
-        let trees: BTreeSet<NodeId> = ready.iter().filter_map(|queue| self.root(queue)).collect();
-        let blocked = self.pending.claimants().filter(|queue| !self.pending.ready().contains(*queue));
-        let near = blocked.filter(|queue| self.root(queue).is_some_and(|root| trees.contains(&root)));
-        let claims: Vec<Entry> = near.filter_map(|queue| self.claiming(queue)).collect();
+        let claims = self.claims_beside(&ready);
         let mut entries: Vec<Entry> = ready.iter().filter_map(|queue| self.nominate(queue)).collect();
         entries.extend(claims);
         entries
+    }
+
+    /// Blocked heads with claims in the trees of these queues.
+    fn claims_beside(&self, ready: &[Arc<str>]) -> Vec<Entry> {
+        let mut blocked =
+            self.pending.claimants().filter(|queue| !self.pending.ready().contains(*queue)).peekable();
+        if blocked.peek().is_none() {
+            return Vec::new();
+        }
+        let trees: BTreeSet<NodeId> = ready.iter().filter_map(|queue| self.root(queue)).collect();
+        let near = blocked.filter(|queue| self.root(queue).is_some_and(|root| trees.contains(&root)));
+        near.filter_map(|queue| self.claiming(queue)).collect()
     }
 
     /// Queues of the trees whose best heads come first by priority and time, until so many are found.
