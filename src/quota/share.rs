@@ -81,6 +81,6 @@ impl Tree {
 
     /// Adds usage to a leaf as planned, or takes it off, for a while.
     pub fn plan(&mut self, leaf: NodeId, usage: &Usage, sign: i128) {
-        self.try_out_all(leaf, usage, sign, Layer::Planned);
+        self.try_out(leaf, usage, sign, Layer::Planned);
     }
 }

@@ -143,7 +143,7 @@ impl Tree {
 
     /// Carries a usage up the path, so many times, without making it part of what the leaf holds: whoever tries something out
     /// takes it off again. It goes up node by node, since cells are in the order of usages.
-    pub fn try_out_all(&mut self, leaf: NodeId, usage: &Usage, times: i128, layer: Layer) {
+    pub fn try_out(&mut self, leaf: NodeId, usage: &Usage, times: i128, layer: Layer) {
         let mut deltas: Usage = usage.iter().map(|(pair, amount)| (*pair, times * amount)).collect();
         let mut at = Some(leaf);
         loop {

@@ -315,7 +315,7 @@ impl Engine {
 
     /// Tries out what somebody takes, or takes it back.
     pub(super) fn shift(&mut self, taken: &Portion, sign: i128, layer: Layer) {
-        self.tree.try_out_all(taken.node, &taken.usage, sign, layer);
+        self.tree.try_out(taken.node, &taken.usage, sign, layer);
         self.topology.shift(&taken.stand, sign, layer);
     }
 
