@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::{
-    ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy,
+    BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy,
+    WithinClusterQueuePolicy,
 };
 use sluice::quota::{FlavorQuotas, ResourceGroup};
 use sluice::scheduler::{ClusterQueue, Engine, Outcome, Workload};
@@ -179,6 +180,36 @@ fn what_a_blocked_strict_head_keeps_is_anybodys_when_it_is_deleted() {
     assert_eq!(admitted(&settle(&mut engine)), Vec::<String>::new());
     engine.forget(&key("big"));
     assert_eq!(admitted(&settle(&mut engine)), ["crumb"]);
+}
+
+#[test]
+fn who_was_kept_out_goes_first_when_a_later_one_of_its_kind_takes_the_head_of_a_blocked_queue() {
+    let mut engine = engine();
+    let asks = |name: &str, at: &str, second, amount| {
+        workload(name, at, 0, second, vec![pods("main", 1, &[("cpu", amount)])])
+    };
+    let nothing = || one("red", "cpu", limits(0, None, None));
+    let borrow = BorrowWithinCohort { policy: Some(BorrowPolicy::LowerPriority), ..<_>::default() };
+    let owner = ClusterQueue {
+        strategy: QueueingStrategy::StrictFIFO,
+        preemption: ClusterQueuePreemption {
+            reclaim_within_cohort: Some(ReclaimPolicy::LowerPriority),
+            borrow_within_cohort: Some(borrow),
+            ..ClusterQueuePreemption::default()
+        },
+        ..queue(Some("all"), nothing())
+    };
+    engine.set_cohort("all", Some(cohort(None, one("red", "cpu", limits(4, None, None)))));
+    engine.set_cluster_queue("owner", Some(owner));
+    engine.set_cluster_queue("guest", Some(queue(Some("all"), nothing())));
+    engine.charge(&key("a"), charge("guest", &[("red", "cpu", 1)]));
+    engine.enqueue(asks("first", "owner", 0, 4));
+    engine.enqueue(asks("third", "owner", 10, 4));
+    settle(&mut engine);
+    engine.enqueue(asks("second", "guest", 5, 1));
+    assert_eq!(admitted(&settle(&mut engine)), Vec::<String>::new());
+    engine.forget(&key("first"));
+    assert_eq!(admitted(&settle(&mut engine)), ["second"]);
 }
 
 /// Found by I8 in a soak: the head is a matter of evictions only as long as its cohort could take something back from the
