@@ -81,7 +81,7 @@ impl Engine {
         for (again, found) in due {
             decisions.extend(found.and_then(|found| self.process_due(&again, found, &mut turn)));
         }
-        while let Some(entry) = lineup.next(&mut self.tree, &self.settings) {
+        while let Some(entry) = self.next_in_line(&mut lineup, &turn) {
             decisions.extend(self.process(entry, &mut turn));
         }
         for taken in turn.reserved {
@@ -89,6 +89,12 @@ impl Engine {
         }
         self.confirm_places(turn.placed);
         decisions
+    }
+
+    fn next_in_line(&mut self, lineup: &mut Lineup, turn: &Turn) -> Option<Entry> {
+        let holders = turn.victims.iter().filter_map(|key| self.holders.get(key));
+        let leaving = holders.filter(|holder| holder.leaves_for.is_some()).cloned();
+        lineup.next(&mut self.tree, &self.settings, leaving)
     }
 
     /// Parks the class of a head that does not fit, before anything of this cycle is charged: what is charged later may be

@@ -1,13 +1,16 @@
 //! The order in which the heads of a cycle are processed.
 //!
 //! Without fair sharing: those that borrow least first, then by priority and time. With it: the winner of a tournament
-//! over the tree, where at every cohort the side with the smallest share wins, held anew after each turn.
+//! over the tree, where at every cohort the side with the smallest share wins, held anew after each turn. Those who must go
+//! since this cycle count for the shares of their queues until they are gone.
 
 use super::config::EngineSettings;
+use super::ledger::Holder;
 use super::nominate::Entry;
 use crate::quota::{Layer, NodeId, Share, Tree};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Heads that have not had their turn.
 pub(super) enum Lineup {
@@ -38,12 +41,24 @@ impl Lineup {
         Self::Sorted(entries)
     }
 
-    pub(super) fn next(&mut self, tree: &mut Tree, settings: &EngineSettings) -> Option<Entry> {
+    /// Takes the head whose turn it is; `leaving` are those who must go since this cycle.
+    pub(super) fn next(
+        &mut self,
+        tree: &mut Tree,
+        settings: &EngineSettings,
+        leaving: impl Iterator<Item = Arc<Holder>>,
+    ) -> Option<Entry> {
         match self {
             Self::Sorted(entries) => entries.pop(),
             Self::Tournament(entries) => {
-                let at = winner(entries, tree, settings)?;
-                Some(entries.remove(at).0)
+                let leaving: Vec<Arc<Holder>> = leaving.collect();
+                let mut shift = |sign, tree: &mut Tree| {
+                    leaving.iter().for_each(|holder| tree.plan(holder.node, &holder.usage, sign));
+                };
+                shift(1, tree);
+                let at = winner(entries, tree, settings);
+                shift(-1, tree);
+                Some(entries.remove(at?).0)
             }
         }
     }
@@ -60,6 +75,8 @@ struct Contender {
 struct Standing {
     borrows: bool,
     share: Share,
+    /// Whether it stands there for itself, not for a cohort.
+    is_queue: bool,
 }
 
 /// Place of the entry whose turn it is: the winner of the tree of the first entry.
@@ -94,12 +111,14 @@ fn winner(entries: &[(Entry, Vec<NodeId>)], tree: &mut Tree, settings: &EngineSe
 }
 
 fn standing(entry: &Entry, path: &[NodeId], level: usize, tree: &mut Tree) -> Standing {
+    let is_queue = level == 0;
     let (Some(leaf), Some(node)) = (path.first(), path.get(level)) else {
-        return Standing { borrows: false, share: Share::default() };
+        return Standing { borrows: false, share: Share::default(), is_queue };
     };
     tree.with_planned(*leaf, &entry.usage, |tree| Standing {
         borrows: entry.usage.iter().any(|(pair, _)| !tree.within_nominal(*node, *pair, Layer::Planned)),
         share: tree.share(*node),
+        is_queue,
     })
 }
 
@@ -115,5 +134,6 @@ fn compare(a: (&Entry, &Standing), b: (&Entry, &Standing), settings: &EngineSett
         .then_with(|| a.1.share.compare(&b.1.share))
         .then(priority)
         .then_with(|| x.queued_since.cmp(&y.queued_since))
+        .then(a.1.is_queue.cmp(&b.1.is_queue))
         .then_with(|| x.order().cmp(&y.order()))
 }

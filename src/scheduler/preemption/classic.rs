@@ -2,7 +2,7 @@
 
 use super::{Field, Preemptor, Target, borrows_within_cohort};
 use crate::api::v1beta2::ReclaimPolicy;
-use crate::quota::{Layer, NodeId, NodeRef};
+use crate::quota::{Layer, NodeId, NodeRef, Usage};
 use crate::scheduler::decision::PreemptionReason;
 use crate::scheduler::ledger::Holder;
 use std::sync::Arc;
@@ -71,7 +71,9 @@ impl Field<'_> {
         if policy == ReclaimPolicy::Never {
             return found;
         }
-        let (mut below, mut asks, mut advantage) = (preemptor.queue.node, preemptor.usage.clone(), false);
+        // Nothing of a resource is within any quota, whatever others use of it.
+        let asks = preemptor.usage.iter().filter(|(_, amount)| *amount > 0).copied();
+        let (mut below, mut asks, mut advantage) = (preemptor.queue.node, asks.collect::<Usage>(), false);
         loop {
             let mut owns = true;
             for (pair, amount) in &mut asks {

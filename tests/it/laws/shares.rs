@@ -173,7 +173,8 @@ impl World {
                 let sums = self.sums(plain, &with);
                 let over = |pair: usize| sums.usage[*child][pair] > sums.subtree[*child][pair];
                 let borrows = (0..RESOURCES.len()).any(|pair| asker.requests[pair].is_some() && over(pair));
-                let last = (Reverse(asker.priority), asker.since, *queue);
+                let is_queue = *child >= COHORTS.len();
+                let last = (Reverse(asker.priority), asker.since, is_queue, *queue);
                 (borrows, self.share(plain, &sums, *child), last)
             };
             let (a, b) = (standing(a), standing(b));

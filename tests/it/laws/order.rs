@@ -1,0 +1,99 @@
+//! Who comes first, and why somebody goes, in the places that random worlds rarely come by: one story each.
+
+use super::world::{admitted, charge, cohort, cpu, engine, key, limits, one, pods, queue, workload};
+use jiff::Timestamp;
+use sluice::api::v1beta2::{
+    BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy,
+};
+use sluice::quota::{FlavorQuotas, Limits, ResourceGroup};
+use sluice::scheduler::{ClusterQueue, Engine, EngineSettings, Flavor, PreemptionReason};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// An engine with fair sharing that knows a flavor and the namespace `ns`.
+fn fair() -> Engine {
+    let mut engine =
+        Engine::new(EngineSettings { fair_sharing: Some(Vec::new()), ..EngineSettings::default() });
+    engine.set_flavor("red", Some(Flavor::default()));
+    engine.set_namespace("ns", Some(BTreeMap::new()));
+    engine
+}
+
+fn first_cycle(engine: &mut Engine) -> Vec<String> {
+    admitted(&engine.cycle(Timestamp::UNIX_EPOCH))
+}
+
+/// A queue that has more than its share does not come first because somebody of it must go: it has that share until they
+/// are gone.
+#[test]
+fn who_must_go_since_this_cycle_counts_for_the_share_of_its_queue() {
+    let mut engine = fair();
+    for (name, reclaim, nominal) in [
+        ("taker", ReclaimPolicy::Any, 7),
+        ("big", ReclaimPolicy::Never, 6),
+        ("other", ReclaimPolicy::Never, 7),
+    ] {
+        let preemption = ClusterQueuePreemption {
+            reclaim_within_cohort: Some(reclaim),
+            ..ClusterQueuePreemption::default()
+        };
+        let made = queue(Some("all"), one("red", "cpu", limits(nominal, None, None)));
+        engine.set_cluster_queue(name, Some(ClusterQueue { preemption, ..made }));
+    }
+    for (name, at, held) in [("a", "taker", 1), ("b", "big", 9), ("c", "other", 4)] {
+        engine.charge(&key(name), charge(at, &[("red", "cpu", held)]));
+    }
+    for (second, (name, at, asks)) in (0..).zip([("x", "taker", 8), ("y", "big", 6), ("z", "other", 6)]) {
+        engine.enqueue(cpu(name, at, second, asks));
+    }
+    assert_eq!(first_cycle(&mut engine), ["z"]);
+    let gone = engine.preemption_of(&key("b")).expect("b goes for x");
+    assert_eq!(gone.preemptor, key("x"));
+}
+
+#[test]
+fn where_nothing_else_decides_the_side_of_a_cohort_comes_before_a_queue() {
+    let mut engine = fair();
+    engine.set_cohort("root", Some(cohort(None, one("red", "cpu", limits(1, None, None)))));
+    engine.set_cohort("side", Some(cohort(Some("root"), Vec::new())));
+    for (name, up) in [("inner", "side"), ("outer", "root")] {
+        engine.set_cluster_queue(name, Some(queue(Some(up), one("red", "cpu", limits(0, None, None)))));
+    }
+    engine.enqueue(cpu("a", "outer", 0, 1));
+    engine.enqueue(cpu("b", "inner", 0, 1));
+    assert_eq!(first_cycle(&mut engine), ["b"]);
+}
+
+/// A group of one flavor with both resources.
+fn both(cpu: Limits, gpu: Limits) -> Vec<ResourceGroup> {
+    let limits = [("cpu", cpu), ("gpu", gpu)].map(|(name, limits)| (Arc::from(name), limits));
+    vec![ResourceGroup::of(vec![FlavorQuotas { name: Arc::from("red"), limits: limits.into() }])]
+}
+
+/// A queue takes back what it owns though it is in debt for something that the workload asks none of.
+#[test]
+fn nothing_of_a_resource_is_within_any_quota() {
+    for (gpu, reason) in
+        [(0, PreemptionReason::InCohortReclamation), (1, PreemptionReason::InCohortReclaimWhileBorrowing)]
+    {
+        let mut engine = engine();
+        let borrow =
+            BorrowWithinCohort { policy: Some(BorrowPolicy::LowerPriority), ..BorrowWithinCohort::default() };
+        let preemption = ClusterQueuePreemption {
+            reclaim_within_cohort: Some(ReclaimPolicy::LowerPriority),
+            borrow_within_cohort: Some(borrow),
+            within_cluster_queue: Some(WithinClusterQueuePolicy::Never),
+        };
+        let owner = queue(Some("all"), both(limits(4, None, None), limits(1, None, None)));
+        engine.set_cluster_queue("owner", Some(ClusterQueue { preemption, ..owner }));
+        let guest = queue(Some("all"), both(limits(0, None, None), limits(9, None, None)));
+        engine.set_cluster_queue("guest", Some(guest));
+        engine.charge(&key("debt"), charge("owner", &[("red", "gpu", 2)]));
+        engine.charge(&key("victim"), charge("guest", &[("red", "cpu", 4)]));
+        let asks = vec![pods("main", 1, &[("cpu", 1), ("gpu", gpu)])];
+        engine.enqueue(workload("w", "owner", 1, 0, asks));
+        assert!(first_cycle(&mut engine).is_empty());
+        let gone = engine.preemption_of(&key("victim")).expect("it goes");
+        assert_eq!(gone.victim.reason, reason, "{gpu} asked");
+    }
+}
