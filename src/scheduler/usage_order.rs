@@ -91,7 +91,7 @@ impl UsageOrder {
         let mut penalty = Used::new();
         for (pair, amount) in usage {
             *penalty.entry(Arc::clone(&pair.resource)).or_default() +=
-                units(&pair.resource, *amount) * factor;
+                rounded_down(units(&pair.resource, *amount) * factor);
         }
         self.pop(workload);
         self.locals.entry(local.clone()).or_default().penalties.insert(workload.clone(), penalty);
@@ -176,6 +176,11 @@ fn decay(elapsed: SignedDuration, half_life: SignedDuration) -> f64 {
         return 0.0;
     }
     1.0 - 0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64())
+}
+
+/// In whole billionths, as Kueue rounds, so that ties fall alike.
+fn rounded_down(amount: f64) -> f64 {
+    (amount * 1e9).floor() / 1e9
 }
 
 fn units(resource: &str, amount: Amount) -> f64 {

@@ -1,12 +1,15 @@
 //! Who comes first, and why somebody goes, in the places that random worlds rarely come by: one story each.
 
-use super::world::{admitted, charge, cohort, cpu, engine, key, limits, one, pods, queue, workload};
-use jiff::Timestamp;
+use super::world::{admitted, charge, cohort, cpu, engine, key, limits, one, pods, queue, settle, workload};
+use jiff::{SignedDuration, Timestamp};
 use sluice::api::v1beta2::{
     BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy,
 };
 use sluice::quota::{FlavorQuotas, Limits, ResourceGroup};
-use sluice::scheduler::{ClusterQueue, Engine, EngineSettings, Flavor, PreemptionReason};
+use sluice::scheduler::{
+    AdmissionFairSharing, ClusterQueue, Engine, EngineSettings, Flavor, LocalQueue, PreemptionReason,
+    Workload,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -96,4 +99,35 @@ fn nothing_of_a_resource_is_within_any_quota() {
         let gone = engine.preemption_of(&key("victim")).expect("it goes");
         assert_eq!(gone.victim.reason, reason, "{gpu} asked");
     }
+}
+
+/// What is admitted counts for its LocalQueue in whole billionths, rounded down one by one: of two LocalQueues that used as
+/// much by weight, the one that did so in smaller pieces comes first.
+#[test]
+fn entry_penalties_are_rounded_down_one_by_one() {
+    let mut engine = Engine::new(EngineSettings {
+        admission_fair_sharing: Some(AdmissionFairSharing {
+            half_life: SignedDuration::from_mins(1),
+            sampling: SignedDuration::from_secs(1),
+            weights: BTreeMap::new(),
+        }),
+        ..EngineSettings::default()
+    });
+    engine.set_flavor("red", Some(Flavor::default()));
+    engine.set_namespace("ns", Some(BTreeMap::new()));
+    let made = queue(None, one("red", "cpu", limits(11_000, None, None)));
+    engine.set_cluster_queue("q", Some(ClusterQueue { usage_based: true, ..made }));
+    for (local, weight) in [("pieces", 0.5), ("whole", 1.0)] {
+        let cluster_queue = Arc::from("q");
+        let made = LocalQueue { cluster_queue, weight: Some(weight), ..LocalQueue::default() };
+        engine.set_local_queue(&key(local), Some(made));
+    }
+    let of = |local: &str, asks: Workload| Workload { local_queue: Arc::from(local), ..asks };
+    for (name, local, milli) in [("a", "pieces", 1000), ("b", "pieces", 2000), ("c", "whole", 6000)] {
+        engine.enqueue(of(local, cpu(name, "q", 0, milli)));
+    }
+    assert_eq!(settle(&mut engine).len(), 3);
+    engine.enqueue(of("whole", cpu("early", "q", 1, 2000)));
+    engine.enqueue(of("pieces", cpu("late", "q", 2, 2000)));
+    assert_eq!(first_cycle(&mut engine), ["late"]);
 }
