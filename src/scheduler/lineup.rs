@@ -52,15 +52,18 @@ impl Lineup {
             Self::Sorted(entries) => entries.pop(),
             Self::Tournament(entries) => {
                 let leaving: Vec<Arc<Holder>> = leaving.collect();
-                let mut shift = |sign, tree: &mut Tree| {
-                    leaving.iter().for_each(|holder| tree.plan(holder.node, &holder.usage, sign));
-                };
-                shift(1, tree);
+                plan(tree, &leaving, 1);
                 let at = winner(entries, tree, settings);
-                shift(-1, tree);
+                plan(tree, &leaving, -1);
                 Some(entries.remove(at?).0)
             }
         }
+    }
+}
+
+fn plan(tree: &mut Tree, holders: &[Arc<Holder>], sign: i128) {
+    for holder in holders {
+        tree.plan(holder.node, &holder.usage, sign);
     }
 }
 

@@ -1,25 +1,19 @@
 //! Who comes first, and why somebody goes, in the places that random worlds rarely come by: one story each.
 
-use super::world::{admitted, charge, cohort, cpu, engine, key, limits, one, pods, queue, settle, workload};
+use super::world::{
+    admitted, by_usage, charge, cohort, cpu, engine, engine_with, key, limits, one, pods, queue, settle,
+    workload,
+};
 use jiff::{SignedDuration, Timestamp};
 use sluice::api::v1beta2::{
     BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy,
 };
 use sluice::quota::{FlavorQuotas, Limits, ResourceGroup};
-use sluice::scheduler::{
-    AdmissionFairSharing, ClusterQueue, Engine, EngineSettings, Flavor, LocalQueue, PreemptionReason,
-    Workload,
-};
-use std::collections::BTreeMap;
+use sluice::scheduler::{ClusterQueue, Engine, EngineSettings, LocalQueue, PreemptionReason, Workload};
 use std::sync::Arc;
 
-/// An engine with fair sharing that knows a flavor and the namespace `ns`.
 fn fair() -> Engine {
-    let mut engine =
-        Engine::new(EngineSettings { fair_sharing: Some(Vec::new()), ..EngineSettings::default() });
-    engine.set_flavor("red", Some(Flavor::default()));
-    engine.set_namespace("ns", Some(BTreeMap::new()));
-    engine
+    engine_with(EngineSettings { fair_sharing: Some(Vec::new()), ..EngineSettings::default() })
 }
 
 fn first_cycle(engine: &mut Engine) -> Vec<String> {
@@ -105,16 +99,7 @@ fn nothing_of_a_resource_is_within_any_quota() {
 /// much by weight, the one that did so in smaller pieces comes first.
 #[test]
 fn entry_penalties_are_rounded_down_one_by_one() {
-    let mut engine = Engine::new(EngineSettings {
-        admission_fair_sharing: Some(AdmissionFairSharing {
-            half_life: SignedDuration::from_mins(1),
-            sampling: SignedDuration::from_secs(1),
-            weights: BTreeMap::new(),
-        }),
-        ..EngineSettings::default()
-    });
-    engine.set_flavor("red", Some(Flavor::default()));
-    engine.set_namespace("ns", Some(BTreeMap::new()));
+    let mut engine = engine_with(by_usage(SignedDuration::from_mins(1), SignedDuration::from_secs(1)));
     let made = queue(None, one("red", "cpu", limits(11_000, None, None)));
     engine.set_cluster_queue("q", Some(ClusterQueue { usage_based: true, ..made }));
     for (local, weight) in [("pieces", 0.5), ("whole", 1.0)] {

@@ -1,7 +1,8 @@
 //! Single stories with their messages.
 
 use super::world::{
-    admitted, charge, cohort, cpu, engine, key, limits, many, one, pods, queue, settle, workload,
+    admitted, by_usage, charge, cohort, cpu, engine, engine_with, key, limits, many, one, pods, queue,
+    settle, workload,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
@@ -13,8 +14,7 @@ use sluice::api::v1beta2::{
 use sluice::quota::{FlavorQuotas, ResourceGroup};
 use sluice::resources::Amount;
 use sluice::scheduler::{
-    AdmissionFairSharing, Charge, ClusterQueue, Engine, EngineSettings, Flavor, LocalQueue, Outcome, PodSet,
-    Workload,
+    Charge, ClusterQueue, Engine, EngineSettings, Flavor, LocalQueue, Outcome, PodSet, Workload,
 };
 use sluice::topology::{HOSTNAME, NodeSpec, Pods};
 use std::collections::BTreeMap;
@@ -224,16 +224,7 @@ fn nothing_is_remembered_of_a_queue_that_is_deleted_empty() {
 
 /// A queue that may evict the less important, with LocalQueues of which one used more than the other.
 fn used(usage_based: bool) -> Engine {
-    let mut engine = Engine::new(EngineSettings {
-        admission_fair_sharing: Some(AdmissionFairSharing {
-            half_life: SignedDuration::from_hours(1),
-            sampling: SignedDuration::from_mins(5),
-            weights: BTreeMap::new(),
-        }),
-        ..EngineSettings::default()
-    });
-    engine.set_flavor("red", Some(Flavor::default()));
-    engine.set_namespace("ns", Some(BTreeMap::new()));
+    let mut engine = engine_with(by_usage(SignedDuration::from_hours(1), SignedDuration::from_mins(5)));
     let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
     let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
     let made = queue(None, one("red", "cpu", limits(2, None, None)));
@@ -321,9 +312,7 @@ fn workloads_that_ask_the_same_of_quota_and_not_of_nodes_are_judged_apart() {
 /// Fair sharing between two queues of a cohort with quotas of their own, which may reclaim.
 fn fair(own: i64, reclaim: ReclaimPolicy) -> Engine {
     let settings = EngineSettings { fair_sharing: Some(Vec::new()), ..EngineSettings::default() };
-    let mut engine = Engine::new(settings);
-    engine.set_flavor("red", Some(Flavor::default()));
-    engine.set_namespace("ns", Some(BTreeMap::new()));
+    let mut engine = engine_with(settings);
     let preemption =
         ClusterQueuePreemption { reclaim_within_cohort: Some(reclaim), ..ClusterQueuePreemption::default() };
     for name in ["owner", "guest"] {

@@ -1,6 +1,6 @@
 //! Small worlds: builders of engine inputs and the configuration that random tests draw from.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
@@ -8,8 +8,8 @@ use sluice::api::ObjectKey;
 use sluice::quota::{FlavorQuotas, Limits, ResourceGroup};
 use sluice::resources::Amount;
 use sluice::scheduler::{
-    Charge, ClusterQueue, Cohort, Decision, Engine, EngineSettings, Flavor, FlavorResource, Outcome, PodSet,
-    Workload,
+    AdmissionFairSharing, Charge, ClusterQueue, Cohort, Decision, Engine, EngineSettings, Flavor,
+    FlavorResource, Outcome, PodSet, Workload,
 };
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -74,12 +74,26 @@ pub(super) fn cohort(parent: Option<&str>, groups: Vec<ResourceGroup>) -> Cohort
 
 /// An engine that knows the flavors and the namespace `ns`.
 pub(super) fn engine() -> Engine {
-    let mut engine = Engine::new(EngineSettings::default());
+    engine_with(EngineSettings::default())
+}
+
+/// The same with settings.
+pub(super) fn engine_with(settings: EngineSettings) -> Engine {
+    let mut engine = Engine::new(settings);
     for flavor in FLAVORS {
         engine.set_flavor(flavor, Some(Flavor::default()));
     }
     engine.set_namespace("ns", Some(BTreeMap::new()));
     engine
+}
+
+/// LocalQueues count by what they used: half of it after so long, with a sample taken so often.
+pub(super) fn by_usage(half_life: SignedDuration, sampling: SignedDuration) -> EngineSettings {
+    let weights = BTreeMap::new();
+    EngineSettings {
+        admission_fair_sharing: Some(AdmissionFairSharing { half_life, sampling, weights }),
+        ..EngineSettings::default()
+    }
 }
 
 pub(super) fn key(name: &str) -> ObjectKey {
