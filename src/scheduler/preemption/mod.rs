@@ -36,10 +36,9 @@ pub(super) struct Field<'a> {
     pub(super) known: Vec<Known>,
 }
 
-/// A choice that was made: for which usage, short of what, and who must go.
+/// A choice that was made: for which usage, and who must go. What it is short of follows from the usage.
 pub(super) struct Known {
     usage: Usage,
-    short: Vec<PairId>,
     targets: Vec<Target>,
 }
 
@@ -73,16 +72,15 @@ impl Target {
 impl Field<'_> {
     /// Victims with whom gone the preemptor fits; none if there is no such choice.
     pub(super) fn targets(&mut self, preemptor: &Preemptor) -> Vec<Target> {
-        let same = |known: &&Known| known.usage == *preemptor.usage && known.short == preemptor.short;
+        let same = |known: &&Known| known.usage == *preemptor.usage;
         let plain = preemptor.parts.is_empty();
         if let Some(known) = self.known.iter().find(same).filter(|_| plain) {
             return known.targets.clone();
         }
         let fair = self.settings.fair_sharing.is_some();
         let targets = if fair { self.fair(preemptor) } else { self.classic(preemptor) };
-        let (usage, short) = (preemptor.usage.clone(), preemptor.short.to_vec());
         if plain {
-            self.known.push(Known { usage, short, targets: targets.clone() });
+            self.known.push(Known { usage: preemptor.usage.clone(), targets: targets.clone() });
         }
         targets
     }

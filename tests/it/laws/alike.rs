@@ -69,6 +69,24 @@ fn no_more_are_told_at_a_time_than_asked_for() {
     assert_eq!(engine.take_explained(3).len(), 1);
 }
 
+/// Who joins those that wait is told what they were told, unless it has gone elsewhere meanwhile: in the new place nothing was
+/// found out yet. Classes are numbered in each queue, so that the first of one has the number of the first of another.
+#[test]
+fn who_has_moved_on_is_not_told_what_was_said_to_those_it_left() {
+    for (queue_after, amount_after) in [("r", 2), ("q", 1)] {
+        let mut engine = engine();
+        for at in ["q", "r"] {
+            engine.set_cluster_queue(at, Some(queue(None, one("red", "cpu", limits(1, None, None)))));
+        }
+        engine.enqueue(cpu("first", "q", 0, 2));
+        settle(&mut engine);
+        engine.enqueue(cpu("w", "q", 1, 2));
+        assert!(engine.has_news(), "it waits with the first");
+        engine.enqueue(cpu("w", queue_after, 1, amount_after));
+        assert_eq!(engine.take_explained(9), []);
+    }
+}
+
 /// Of two like workloads of a queue the first found red, lost it to another queue, and is to go on with blue.
 fn beaten_to_red() -> Engine {
     let mut engine = engine();

@@ -1,14 +1,14 @@
 //! Who comes first, and why somebody goes, in the places that random worlds rarely come by: one story each.
 
+use super::scenarios::victims;
 use super::world::{
-    admitted, by_usage, charge, cohort, cpu, engine, engine_with, key, limits, one, pods, queue, settle,
-    workload,
+    admitted, both, by_usage, charge, cohort, cpu, engine, engine_with, key, limits, one, pods, queue,
+    settle, workload,
 };
 use jiff::{SignedDuration, Timestamp};
 use sluice::api::v1beta2::{
     BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy,
 };
-use sluice::quota::{FlavorQuotas, Limits, ResourceGroup};
 use sluice::scheduler::{ClusterQueue, Engine, EngineSettings, LocalQueue, PreemptionReason, Workload};
 use std::sync::Arc;
 
@@ -61,12 +61,6 @@ fn where_nothing_else_decides_the_side_of_a_cohort_comes_before_a_queue() {
     assert_eq!(first_cycle(&mut engine), ["b"]);
 }
 
-/// A group of one flavor with both resources.
-fn both(cpu: Limits, gpu: Limits) -> Vec<ResourceGroup> {
-    let limits = [("cpu", cpu), ("gpu", gpu)].map(|(name, limits)| (Arc::from(name), limits));
-    vec![ResourceGroup::of(vec![FlavorQuotas { name: Arc::from("red"), limits: limits.into() }])]
-}
-
 /// A queue takes back what it owns though it is in debt for something that the workload asks none of.
 #[test]
 fn nothing_of_a_resource_is_within_any_quota() {
@@ -81,9 +75,9 @@ fn nothing_of_a_resource_is_within_any_quota() {
             borrow_within_cohort: Some(borrow),
             within_cluster_queue: Some(WithinClusterQueuePolicy::Never),
         };
-        let owner = queue(Some("all"), both(limits(4, None, None), limits(1, None, None)));
+        let owner = queue(Some("all"), both(&[("red", 4, 1)]));
         engine.set_cluster_queue("owner", Some(ClusterQueue { preemption, ..owner }));
-        let guest = queue(Some("all"), both(limits(0, None, None), limits(9, None, None)));
+        let guest = queue(Some("all"), both(&[("red", 0, 9)]));
         engine.set_cluster_queue("guest", Some(guest));
         engine.charge(&key("debt"), charge("owner", &[("red", "gpu", 2)]));
         engine.charge(&key("victim"), charge("guest", &[("red", "cpu", 4)]));
@@ -93,6 +87,27 @@ fn nothing_of_a_resource_is_within_any_quota() {
         let gone = engine.preemption_of(&key("victim")).expect("it goes");
         assert_eq!(gone.victim.reason, reason, "{gpu} asked");
     }
+}
+
+/// Of a resource that is named and not asked for, a queue may use more than it owns, and still counts as one that does not
+/// borrow: those who may only go for such a one go.
+#[test]
+fn what_is_borrowed_of_a_resource_that_is_not_asked_for_protects_nobody() {
+    let mut engine = engine();
+    let preemption = ClusterQueuePreemption {
+        within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
+        reclaim_within_cohort: Some(ReclaimPolicy::Any),
+        ..ClusterQueuePreemption::default()
+    };
+    let owner = queue(Some("all"), both(&[("red", 2, 0)]));
+    engine.set_cluster_queue("owner", Some(ClusterQueue { preemption, ..owner }));
+    engine.set_cluster_queue("guest", Some(queue(Some("all"), both(&[("red", 0, 1)]))));
+    engine.charge(&key("other"), charge("owner", &[("red", "gpu", 1)]));
+    engine.charge(&key("own"), charge("owner", &[("red", "cpu", 1)]));
+    engine.charge(&key("borrower"), charge("guest", &[("red", "cpu", 1)]));
+    let set = pods("main", 1, &[("cpu", 2), ("gpu", 0)]);
+    engine.enqueue(workload("asks", "owner", 1, 0, vec![set]));
+    assert_eq!(victims(&mut engine), 2);
 }
 
 /// What is admitted counts for its LocalQueue in whole billionths, rounded down one by one: of two LocalQueues that used as

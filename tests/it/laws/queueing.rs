@@ -1,8 +1,13 @@
 //! I7 partition, I8 no lost wake-up, I9 total order, I10 determinism, I11 bounded work.
 
-use super::world::{QUEUES, Scale, Step, apply, config, engine, key, pods, settle, step, tree, workload};
+use super::world::{
+    QUEUES, Scale, Step, apply, charge, config, cpu, engine, key, limits, one, pods, queue, settle, step,
+    tree, workload,
+};
 use proptest::prelude::*;
-use sluice::api::v1beta2::{ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy};
+use sluice::api::v1beta2::{
+    ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy,
+};
 use sluice::scheduler::{ClusterQueue, Engine, PodSet, Workload};
 
 /// What happens between cycles.
@@ -238,4 +243,32 @@ proptest! {
             }
         }
     }
+}
+
+/// I11: what was waited for before counts no more. One that may evict looks again at whatever is given back, and not any more
+/// when its queue forbids that: then only enough room is worth a look.
+#[test]
+fn nobody_is_woken_by_what_it_no_longer_waits_for() {
+    let mut engine = engine();
+    let may_evict = |engine: &mut Engine, policy| {
+        let within_cluster_queue = Some(policy);
+        let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
+        let made = queue(None, one("red", "cpu", limits(4, None, None)));
+        engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
+    };
+    may_evict(&mut engine, WithinClusterQueuePolicy::LowerPriority);
+    for (name, amount) in [("a", 1), ("b", 1), ("c", 2)] {
+        engine.charge(&key(name), charge("q", &[("red", "cpu", amount)]));
+    }
+    engine.enqueue(cpu("w", "q", 0, 4));
+    settle(&mut engine);
+    engine.release(&key("a"));
+    assert!(engine.has_work(), "somebody may be found now who can go");
+    settle(&mut engine);
+    may_evict(&mut engine, WithinClusterQueuePolicy::Never);
+    settle(&mut engine);
+    engine.release(&key("b"));
+    assert!(!engine.has_work(), "there is not enough room yet");
+    engine.release(&key("c"));
+    assert!(engine.has_work());
 }

@@ -1,7 +1,7 @@
 //! Single stories with their messages.
 
 use super::world::{
-    admitted, by_usage, charge, cohort, cpu, engine, engine_with, key, limits, many, one, pods, queue,
+    admitted, both, by_usage, charge, cohort, cpu, engine, engine_with, key, limits, many, one, pods, queue,
     settle, workload,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +11,6 @@ use sluice::api::v1beta2::{
     ClusterQueuePreemption, FlavorFungibility, FungibilityPolicy, QueueingStrategy, ReclaimPolicy,
     WithinClusterQueuePolicy,
 };
-use sluice::quota::{FlavorQuotas, ResourceGroup};
 use sluice::resources::Amount;
 use sluice::scheduler::{
     Charge, ClusterQueue, Engine, EngineSettings, Flavor, LocalQueue, Outcome, PodSet, Workload,
@@ -443,9 +442,7 @@ fn a_cycle_stops_only_what_hangs_on_it() {
 #[test]
 fn fewer_pods_come_in_when_what_they_lacked_is_given_back() {
     let mut engine = engine();
-    let quota = ["cpu", "gpu"].map(|name| (Arc::from(name), limits(3, None, None)));
-    let red = FlavorQuotas { name: Arc::from("red"), limits: quota.into() };
-    engine.set_cluster_queue("q", Some(queue(None, vec![ResourceGroup::of(vec![red])])));
+    engine.set_cluster_queue("q", Some(queue(None, both(&[("red", 3, 3)]))));
     engine.charge(&key("held"), charge("q", &[("red", "gpu", 1)]));
     let set = PodSet { min_count: Some(1), ..pods("main", 2, &[("cpu", 2), ("gpu", 3)]) };
     engine.enqueue(workload("w", "q", 0, 0, vec![set]));

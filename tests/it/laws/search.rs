@@ -1,22 +1,8 @@
 //! A search over flavors that had found something which somebody else took: it is not over before all flavors were looked at as
 //! they are then (I8).
 
-use super::world::{admitted, charge, cohort, engine, key, limits, pods, queue, settle, workload};
-use sluice::quota::{FlavorQuotas, ResourceGroup};
+use super::world::{admitted, both, charge, cohort, engine, key, pods, queue, settle, workload};
 use sluice::scheduler::{Engine, Workload};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// One group of cpu and gpu: of each flavor its name with both nominal quotas.
-fn group(flavors: &[(&str, i64, i64)]) -> Vec<ResourceGroup> {
-    let flavor = |(name, cpu, gpu): &(&str, i64, i64)| {
-        let quota = [("cpu", cpu), ("gpu", gpu)];
-        let limits: BTreeMap<_, _> =
-            quota.into_iter().map(|(resource, n)| (Arc::from(resource), limits(*n, None, None))).collect();
-        FlavorQuotas { name: Arc::from(*name), limits }
-    };
-    vec![ResourceGroup::of(flavors.iter().map(flavor).collect())]
-}
 
 /// A workload of two pod sets, the second of which fits on red alone, and there beside the first only if nobody takes any.
 fn two_sets(name: &str, cpu: i64, gpu: [i64; 2]) -> Workload {
@@ -32,9 +18,9 @@ fn one_set(name: &str, queue: &str, priority: i64, gpu: i64) -> Workload {
 
 fn made(red: i64, lends: &[(&str, i64, i64)]) -> Engine {
     let mut engine = engine();
-    engine.set_cohort("all", Some(cohort(None, group(&[("red", 0, red)]))));
-    engine.set_cluster_queue("asks", Some(queue(Some("all"), group(&[("red", 5, 0), ("blue", 4, 0)]))));
-    engine.set_cluster_queue("lends", Some(queue(Some("all"), group(lends))));
+    engine.set_cohort("all", Some(cohort(None, both(&[("red", 0, red)]))));
+    engine.set_cluster_queue("asks", Some(queue(Some("all"), both(&[("red", 5, 0), ("blue", 4, 0)]))));
+    engine.set_cluster_queue("lends", Some(queue(Some("all"), both(lends))));
     engine
 }
 

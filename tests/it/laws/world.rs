@@ -63,6 +63,16 @@ pub(super) fn many(flavors: &[&str], resource: &str, quotas: &[Limits]) -> Vec<R
     vec![ResourceGroup::of(flavors.iter().zip(quotas).map(flavor).collect())]
 }
 
+/// One group of cpu and gpu: of each flavor its name with both nominal quotas.
+pub(super) fn both(flavors: &[(&str, i64, i64)]) -> Vec<ResourceGroup> {
+    let flavor = |(name, cpu, gpu): &(&str, i64, i64)| {
+        let quota = RESOURCES.iter().zip([*cpu, *gpu]);
+        let limits = quota.map(|(resource, n)| (Arc::from(*resource), limits(n, None, None))).collect();
+        FlavorQuotas { name: Arc::from(*name), limits }
+    };
+    vec![ResourceGroup::of(flavors.iter().map(flavor).collect())]
+}
+
 pub(super) fn queue(cohort: Option<&str>, groups: Vec<ResourceGroup>) -> ClusterQueue {
     let namespace_selector = Some(LabelSelector::default());
     ClusterQueue { cohort: cohort.map(Arc::from), groups, namespace_selector, ..ClusterQueue::default() }
