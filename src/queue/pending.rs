@@ -199,8 +199,6 @@ pub struct Head<'a> {
 pub(super) struct Pending {
     /// Whether heads may be taken: the queue is configured and active.
     pub(super) open: bool,
-    /// Whether it is open with a head to be judged.
-    pub(super) ready: bool,
     strategy: QueueingStrategy,
     next: u64,
     by_key: BTreeMap<ClassKey, ClassId>,

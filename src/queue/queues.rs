@@ -227,12 +227,10 @@ impl Queues {
             return;
         };
         let ready = pending.open && pending.head().is_some();
-        if std::mem::replace(&mut pending.ready, ready) != ready {
-            if ready {
-                self.ready.insert(Arc::clone(queue));
-            } else {
-                self.ready.remove(queue);
-            }
+        if !ready {
+            self.ready.remove(queue);
+        } else if !self.ready.contains(queue) {
+            self.ready.insert(Arc::clone(queue));
         }
         let claimant = pending.claimant().filter(|_| pending.open);
         let claim = claimant.map(|head| (head.class, Arc::clone(head.workload)));
