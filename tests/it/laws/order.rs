@@ -2,12 +2,14 @@
 
 use super::scenarios::victims;
 use super::world::{
-    admitted, both, by_usage, charge, cohort, cpu, engine, engine_with, key, limits, one, pods, queue,
+    admitted, both, by_usage, charge, cohort, cpu, engine, engine_with, key, limits, many, one, pods, queue,
     settle, workload,
 };
 use jiff::{SignedDuration, Timestamp};
+use sluice::api::reason::PendingReason;
 use sluice::api::v1beta2::{
-    BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy,
+    BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, FlavorFungibility, FungibilityPreference,
+    ReclaimPolicy, WithinClusterQueuePolicy,
 };
 use sluice::scheduler::{ClusterQueue, Engine, EngineSettings, LocalQueue, PreemptionReason, Workload};
 use std::sync::Arc;
@@ -108,6 +110,38 @@ fn what_is_borrowed_of_a_resource_that_is_not_asked_for_protects_nobody() {
     let set = pods("main", 1, &[("cpu", 2), ("gpu", 0)]);
     engine.enqueue(workload("asks", "owner", 1, 0, vec![set]));
     assert_eq!(victims(&mut engine), 2);
+}
+
+/// What fits by borrowing is worse than what takes victims and does not borrow, where the queue says so; but a flavor that has
+/// both is not one that fits.
+#[test]
+fn a_flavor_that_fits_by_borrowing_for_one_resource_takes_victims_for_another() {
+    let mut engine = engine();
+    let preemption = ClusterQueuePreemption {
+        within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
+        ..ClusterQueuePreemption::default()
+    };
+    let preference = Some(FungibilityPreference::PreemptionOverBorrowing);
+    let fungibility = FlavorFungibility { preference, ..FlavorFungibility::default() };
+    let asks = queue(Some("all"), both(&[("red", 2, 0)]));
+    engine.set_cluster_queue("asks", Some(ClusterQueue { preemption, fungibility, ..asks }));
+    engine.set_cluster_queue("lends", Some(queue(Some("all"), both(&[("red", 0, 1)]))));
+    engine.charge(&key("low"), charge("asks", &[("red", "cpu", 2)]));
+    engine.enqueue(workload("w", "asks", 1, 0, vec![pods("main", 1, &[("cpu", 1), ("gpu", 1)])]));
+    assert_eq!(victims(&mut engine), 1);
+}
+
+/// A flavor that is too small for ever is no reason for waiting when another one of its group was taken.
+#[test]
+fn what_waits_for_one_group_does_not_exceed_another() {
+    let mut engine = engine();
+    let gpus = many(&["red", "blue"], "gpu", &[limits(1, None, None), limits(9, None, None)]);
+    let groups = one("red", "cpu", limits(1, None, None)).into_iter().chain(gpus).collect();
+    engine.set_cluster_queue("q", Some(queue(None, groups)));
+    engine.charge(&key("held"), charge("q", &[("red", "cpu", 1)]));
+    engine.enqueue(workload("w", "q", 0, 0, vec![pods("main", 1, &[("cpu", 1), ("gpu", 5)])]));
+    assert!(first_cycle(&mut engine).is_empty());
+    assert_eq!(engine.verdict(&key("w")).map(|verdict| verdict.reason), Some(PendingReason::WaitingForQuota));
 }
 
 /// What is admitted counts for its LocalQueue in whole billionths, rounded down one by one: of two LocalQueues that used as
