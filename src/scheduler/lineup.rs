@@ -41,7 +41,7 @@ impl Lineup {
         Self::Sorted(entries)
     }
 
-    /// Takes the head whose turn it is; `leaving` are those who must go since this cycle.
+    /// Takes the head whose turn it is, of the tree of the first; `leaving` are those who must go since this cycle.
     pub(super) fn next(
         &mut self,
         tree: &mut Tree,
@@ -51,9 +51,11 @@ impl Lineup {
         match self {
             Self::Sorted(entries) => entries.pop(),
             Self::Tournament(entries) => {
-                let leaving: Vec<Arc<Holder>> = leaving.collect();
+                let root = *entries.first()?.1.last()?;
+                let leaving: Vec<Arc<Holder>> =
+                    leaving.filter(|holder| tree.root(holder.node) == root).collect();
                 plan(tree, &leaving, 1);
-                let at = winner(entries, tree, settings);
+                let at = winner(entries, root, tree, settings);
                 plan(tree, &leaving, -1);
                 Some(entries.remove(at?).0)
             }
@@ -82,9 +84,13 @@ struct Standing {
     is_queue: bool,
 }
 
-/// Place of the entry whose turn it is: the winner of the tree of the first entry.
-fn winner(entries: &[(Entry, Vec<NodeId>)], tree: &mut Tree, settings: &EngineSettings) -> Option<usize> {
-    let root = *entries.first()?.1.last()?;
+/// Place of the entry whose turn it is: the winner of a tree.
+fn winner(
+    entries: &[(Entry, Vec<NodeId>)],
+    root: NodeId,
+    tree: &mut Tree,
+    settings: &EngineSettings,
+) -> Option<usize> {
     let mut by_depth: BTreeMap<usize, Vec<Contender>> = BTreeMap::new();
     for (at, (_, path)) in entries.iter().enumerate() {
         if path.last() == Some(&root) {
