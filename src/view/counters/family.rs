@@ -1,0 +1,142 @@
+//! What families of samples are made of: bounds, labels, and the page that they are registered on.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::state;
+use crate::view::metrics::{Families, Labels, Role};
+
+pub(super) type CounterFamily = Family<Labels, Counter>;
+pub(super) type HistogramFamily = Family<Labels, Histogram, Buckets>;
+
+/// Bounds of a histogram.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Buckets {
+    /// One second, then 2.5 seconds doubling: so many in all.
+    Waits(u16),
+    /// From 10 milliseconds doubling: so many.
+    Latencies(u16),
+    /// What client libraries take when nothing is said.
+    Standard,
+}
+
+/// The bounds of Prometheus' client libraries.
+const STANDARD: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        let doubled = |first: f64, number: u16| (0..number).map(move |n| first * 2_f64.powi(i32::from(n)));
+        match self {
+            Self::Waits(number) => {
+                Histogram::new(std::iter::once(1.0).chain(doubled(2.5, number.saturating_sub(1))))
+            }
+            Self::Latencies(number) => Histogram::new(doubled(0.01, *number)),
+            Self::Standard => Histogram::new(STANDARD),
+        }
+    }
+}
+
+/// Buckets of waiting times.
+pub(super) const WAIT: Buckets = Buckets::Waits(14);
+/// Buckets of times that may be longer.
+pub(super) const LONG: Buckets = Buckets::Waits(16);
+
+/// A count with a waiting time, by ClusterQueue and by LocalQueue.
+#[derive(Debug)]
+pub(super) struct Waits {
+    pub(super) queue: HistogramFamily,
+    pub(super) local_queue: HistogramFamily,
+}
+
+/// A count by ClusterQueue and by LocalQueue.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) queue: CounterFamily,
+    pub(super) local_queue: CounterFamily,
+}
+
+pub(super) struct Page<'a> {
+    pub(super) registry: &'a mut Registry,
+    pub(super) families: Families,
+}
+
+impl Page<'_> {
+    pub(super) fn counter(&mut self, name: &str, help: &str) -> CounterFamily {
+        let family = CounterFamily::default();
+        self.registry.register(name, help, family.clone());
+        family
+    }
+
+    pub(super) fn cohort_counter(&mut self, name: &str, help: &str) -> CounterFamily {
+        if self.families.cohorts { self.counter(name, help) } else { CounterFamily::default() }
+    }
+
+    pub(super) fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        buckets: Buckets,
+        shown: bool,
+    ) -> HistogramFamily {
+        let family = HistogramFamily::new_with_constructor(buckets);
+        if shown {
+            self.registry.register(name, help, family.clone());
+        }
+        family
+    }
+
+    pub(super) fn counts(&mut self, name: &str, help: &str) -> Counts {
+        let counts = Counts { queue: self.counter(name, help), local_queue: CounterFamily::default() };
+        if self.families.local_queues {
+            self.registry.register(format!("local_queue_{name}"), help, counts.local_queue.clone());
+        }
+        counts
+    }
+
+    pub(super) fn waits(&mut self, name: &str, help: &str, buckets: Buckets) -> Waits {
+        let waits = Waits {
+            queue: HistogramFamily::new_with_constructor(buckets),
+            local_queue: HistogramFamily::new_with_constructor(WAIT),
+        };
+        self.registry.register(name, help, waits.queue.clone());
+        if self.families.local_queues {
+            self.registry.register(format!("local_queue_{name}"), help, waits.local_queue.clone());
+        }
+        waits
+    }
+}
+
+pub(super) fn labelled(name: &'static str, value: &str, role: Role) -> Labels {
+    vec![(name, value.to_owned()), ("replica_role", role.as_str().to_owned())]
+}
+
+pub(super) fn attempt(admitted: bool, role: Role) -> Labels {
+    labelled("result", if admitted { "success" } else { "inadmissible" }, role)
+}
+
+pub(super) fn queue(labels: &state::Labels, more: &[(&'static str, String)], role: Role) -> Labels {
+    complete(vec![("cluster_queue", labels.cluster_queue.clone())], labels, more, role)
+}
+
+pub(super) fn local_queue(labels: &state::Labels, more: &[(&'static str, String)], role: Role) -> Labels {
+    complete(
+        vec![("name", labels.local_queue.clone()), ("namespace", labels.namespace.clone())],
+        labels,
+        more,
+        role,
+    )
+}
+
+pub(super) fn complete(
+    mut to: Labels,
+    labels: &state::Labels,
+    more: &[(&'static str, String)],
+    role: Role,
+) -> Labels {
+    to.extend(more.iter().cloned());
+    to.push(("priority_class", labels.priority_class.clone()));
+    to.push(("replica_role", role.as_str().to_owned()));
+    to
+}

@@ -1,0 +1,169 @@
+//! Counters and histograms of what Kueue counts as well, under its names and with its labels, bounds and meaning.
+
+use std::time::Duration;
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+use super::family::{
+    Buckets, CounterFamily, Counts, HistogramFamily, LONG, Page, WAIT, Waits, attempt, complete, labelled,
+    local_queue, queue,
+};
+use crate::state::{self, Observation};
+use crate::view::metrics::{Families, Labels, Role};
+
+/// Families under Kueue's prefix.
+#[derive(Debug)]
+pub(super) struct Kueue {
+    families: Families,
+    attempts: CounterFamily,
+    attempt_times: HistogramFamily,
+    created: HistogramFamily,
+    cohort_admitted: CounterFamily,
+    reserved: Counts,
+    admitted: Counts,
+    finished: Counts,
+    evicted: Counts,
+    evicted_once: CounterFamily,
+    preempted: CounterFamily,
+    reserved_wait: Waits,
+    admission_wait: Waits,
+    execution: Waits,
+    ready_wait: Waits,
+    admitted_until_ready: Waits,
+}
+
+impl Kueue {
+    pub(super) fn new(registry: &mut Registry, platform: &str, families: Families) -> Self {
+        build_info(registry, platform);
+        let mut page = Page { registry, families };
+        let reserved = page.counts("quota_reserved_workloads", "Workloads that got quota");
+        let admitted = page.counts("admitted_workloads", "Workloads that were admitted");
+        let finished = page.counts("finished_workloads", "Workloads that finished");
+        let evicted = page.counts("evicted_workloads", "Evictions");
+        let reserved_wait =
+            page.waits("quota_reserved_wait_time_seconds", "Time from queueing to quota", WAIT);
+        let admission_wait =
+            page.waits("admission_wait_time_seconds", "Time from queueing to admission", LONG);
+        let execution = page.waits("execution_time_seconds", "Time from admission to the end", LONG);
+        let ready_wait = page.waits("ready_wait_time_seconds", "Time from creation to ready pods", WAIT);
+        let admitted_until_ready =
+            page.waits("admitted_until_ready_wait_time_seconds", "Time from admission to ready pods", WAIT);
+        let attempts = page.counter("admission_attempts", "Scheduling cycles that tried to admit");
+        let attempt_times = page.histogram(
+            "admission_attempt_duration_seconds",
+            "Time of a scheduling cycle",
+            Buckets::Standard,
+            true,
+        );
+        let created = page.histogram(
+            "workload_creation_latency_seconds",
+            "Time from a job's creation to its Workload's",
+            Buckets::Latencies(11),
+            families.creation_latency,
+        );
+        let cohort_admitted = page.cohort_counter(
+            "cohort_subtree_admitted_workloads",
+            "Workloads that were admitted in all queues below",
+        );
+        let evicted_once = page.counter("evicted_workloads_once", "First evictions of workloads by reason");
+        let preempted =
+            page.counter("preempted_workloads", "Workloads that made room, by whose queue and why");
+        Self {
+            families,
+            attempts,
+            attempt_times,
+            created,
+            cohort_admitted,
+            reserved,
+            admitted,
+            finished,
+            evicted,
+            evicted_once,
+            preempted,
+            reserved_wait,
+            admission_wait,
+            execution,
+            ready_wait,
+            admitted_until_ready,
+        }
+    }
+
+    /// Adds what the core observed.
+    pub(super) fn observe(&self, observation: &Observation, role: Role) {
+        match observation {
+            Observation::QuotaReserved(labels, wait) => {
+                self.count(&self.reserved, labels, &[], role);
+                self.time(&self.reserved_wait, labels, *wait, role);
+            }
+            Observation::Admitted(labels, wait) => {
+                self.count(&self.admitted, labels, &[], role);
+                for cohort in labels.cohorts.iter().filter(|_| self.families.cohorts) {
+                    let name = vec![("cohort", cohort.clone())];
+                    self.cohort_admitted.get_or_create(&complete(name, labels, &[], role)).inc();
+                }
+                self.time(&self.admission_wait, labels, *wait, role);
+            }
+            Observation::PodsReady(labels, since_admission, since_creation) => {
+                self.time(&self.admitted_until_ready, labels, *since_admission, role);
+                self.time(&self.ready_wait, labels, *since_creation, role);
+            }
+            Observation::Finished(labels, execution) => {
+                self.count(&self.finished, labels, &[], role);
+                self.time(&self.execution, labels, *execution, role);
+            }
+            Observation::Evicted { labels, reason, underlying_cause, first } => {
+                let more = [("reason", reason.clone()), ("underlying_cause", underlying_cause.clone())];
+                self.count(&self.evicted, labels, &more, role);
+                if *first {
+                    self.evicted_once.get_or_create(&queue(labels, &more, role)).inc();
+                }
+            }
+            Observation::Preempted { preempting, reason } => {
+                let mut labels = labelled("preempting_cluster_queue", preempting, role);
+                labels.insert(1, ("reason", (*reason).to_owned()));
+                self.preempted.get_or_create(&labels).inc();
+            }
+            Observation::WorkloadCreated { job_kind, latency } => {
+                let labels = labelled("job_kind", job_kind, role);
+                self.created.get_or_create(&labels).observe(latency.as_secs_f64());
+            }
+            Observation::Attempt { admitted } => {
+                self.attempts.get_or_create(&attempt(*admitted, role)).inc();
+            }
+        }
+    }
+
+    /// Adds how long a scheduling cycle took.
+    pub(super) fn attempt_took(&self, admitted: bool, time: Duration, role: Role) {
+        self.attempt_times.get_or_create(&attempt(admitted, role)).observe(time.as_secs_f64());
+    }
+
+    fn count(&self, counts: &Counts, labels: &state::Labels, more: &[(&'static str, String)], role: Role) {
+        counts.queue.get_or_create(&queue(labels, more, role)).inc();
+        if self.families.local_queues && labels.local_queue_shown {
+            counts.local_queue.get_or_create(&local_queue(labels, more, role)).inc();
+        }
+    }
+
+    fn time(&self, waits: &Waits, labels: &state::Labels, time: Duration, role: Role) {
+        waits.queue.get_or_create(&queue(labels, &[], role)).observe(time.as_secs_f64());
+        if self.families.local_queues && labels.local_queue_shown {
+            waits.local_queue.get_or_create(&local_queue(labels, &[], role)).observe(time.as_secs_f64());
+        }
+    }
+}
+
+fn build_info(registry: &mut Registry, platform: &str) {
+    let labels = [
+        ("git_version", concat!("v", env!("CARGO_PKG_VERSION"))),
+        ("git_commit", option_env!("SLUICE_GIT_COMMIT").unwrap_or_default()),
+        ("build_date", option_env!("SLUICE_BUILD_DATE").unwrap_or_default()),
+        ("go_version", ""),
+        ("compiler", "rustc"),
+        ("platform", platform),
+    ];
+    let family = Family::<Labels, prometheus_client::metrics::gauge::Gauge>::default();
+    family.get_or_create(&labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()).set(1);
+    registry.register("build_info", "This build", family);
+}

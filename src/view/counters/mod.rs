@@ -1,0 +1,154 @@
+//! Counters and histograms: what was observed, added up since the process began.
+//!
+//! One file for each group of families, which registers, keeps and counts its own: `kueue` for what Kueue counts as well, `own`
+//! for what this project alone counts.
+//!
+//! The page is Prometheus' text format, where a counter's family bears its samples' name: Kueue has a counter
+//! `finished_workloads_total` beside a gauge `finished_workloads`, which OpenMetrics could not tell apart.
+
+mod family;
+mod kueue;
+mod own;
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::registry::Registry;
+
+use self::kueue::Kueue;
+use self::own::Own;
+use super::metrics::{Families, Role};
+use crate::state::Observation;
+
+/// All counters of this process.
+#[derive(Debug)]
+pub struct Counters {
+    registry: Registry,
+    kueue: Kueue,
+    own: Own,
+}
+
+impl Counters {
+    /// All at zero, for a build for this platform. Families that are not shown are not counted.
+    pub fn new(platform: &str, families: Families) -> Self {
+        let mut registry = Registry::default();
+        let kueue = Kueue::new(registry.sub_registry_with_prefix("kueue"), platform, families);
+        let own = Own::new(registry.sub_registry_with_prefix("sluice"));
+        Self { registry, kueue, own }
+    }
+
+    /// Adds what the core observed.
+    pub fn observe(&self, observation: &Observation, role: Role) {
+        self.kueue.observe(observation, role);
+    }
+
+    /// Adds how long a scheduling cycle took.
+    pub fn attempt_took(&self, admitted: bool, time: Duration, role: Role) {
+        self.kueue.attempt_took(admitted, time, role);
+    }
+
+    /// Counts one write to the API server.
+    pub fn wrote(&self, verb: &str, outcome: &str) {
+        self.own.wrote(verb, outcome);
+    }
+
+    /// Counts events that were not written.
+    pub fn dropped_events(&self, number: u64) {
+        self.own.dropped_events(number);
+    }
+
+    /// As Prometheus' text.
+    pub fn render(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode_registry(&mut text, &self.registry)?;
+        Ok(named_by_samples(&text))
+    }
+}
+
+/// The encoder names the family of a counter without its samples' `_total`; this text format does not.
+fn named_by_samples(text: &str) -> String {
+    let mut page = String::with_capacity(text.len());
+    let mut help: Option<&str> = None;
+    for line in text.split_inclusive('\n') {
+        if line.starts_with("# HELP ") {
+            help = Some(line);
+            continue;
+        }
+        let counter = line.strip_prefix("# TYPE ").and_then(|rest| rest.strip_suffix(" counter\n"));
+        if let Some(name) = counter {
+            let told = help.take().and_then(|line| line.strip_prefix("# HELP ")?.strip_prefix(name));
+            let told = told.unwrap_or("\n");
+            page.extend(["# HELP ", name, "_total", told, "# TYPE ", name, "_total counter\n"]);
+            continue;
+        }
+        page.push_str(help.take().unwrap_or_default());
+        page.push_str(line);
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state;
+
+    const ALL: Families =
+        Families { cluster_queue_resources: true, local_queues: true, cohorts: true, creation_latency: true };
+
+    fn labels(local_queue_shown: bool) -> state::Labels {
+        state::Labels {
+            cluster_queue: "cq".into(),
+            cohorts: vec!["team".into(), "org".into()],
+            local_queue: "lq".into(),
+            local_queue_shown,
+            namespace: "ns".into(),
+            priority_class: "high".into(),
+        }
+    }
+
+    fn page(families: Families, shown: bool) -> String {
+        let counters = Counters::new("linux", families);
+        counters.observe(&Observation::Admitted(labels(shown), Duration::from_secs(3)), Role::Standalone);
+        counters.observe(&Observation::Finished(labels(shown), Duration::from_secs(3)), Role::Standalone);
+        let created = Observation::WorkloadCreated { job_kind: "Job", latency: Duration::from_millis(15) };
+        counters.observe(&created, Role::Standalone);
+        counters.attempt_took(true, Duration::from_millis(7), Role::Standalone);
+        counters.wrote("apply", "done");
+        counters.dropped_events(2);
+        counters.render().unwrap()
+    }
+
+    #[test]
+    fn what_was_observed_is_on_the_page() {
+        let text = page(ALL, true);
+        for line in [
+            r#"kueue_admitted_workloads_total{cluster_queue="cq",priority_class="high",replica_role="standalone"} 1"#,
+            r#"kueue_local_queue_admitted_workloads_total{name="lq",namespace="ns",priority_class="high",replica_role="standalone"} 1"#,
+            r#"kueue_admission_wait_time_seconds_bucket{le="2.5",cluster_queue="cq",priority_class="high",replica_role="standalone"} 0"#,
+            r#"kueue_admission_wait_time_seconds_bucket{le="5.0",cluster_queue="cq",priority_class="high",replica_role="standalone"} 1"#,
+            r#"kueue_cohort_subtree_admitted_workloads_total{cohort="org",priority_class="high",replica_role="standalone"} 1"#,
+            r#"kueue_cohort_subtree_admitted_workloads_total{cohort="team",priority_class="high",replica_role="standalone"} 1"#,
+            r#"kueue_admission_attempt_duration_seconds_bucket{le="0.005",result="success",replica_role="standalone"} 0"#,
+            r#"kueue_admission_attempt_duration_seconds_bucket{le="0.01",result="success",replica_role="standalone"} 1"#,
+            r#"kueue_workload_creation_latency_seconds_bucket{le="0.02",job_kind="Job",replica_role="standalone"} 1"#,
+            r#"sluice_writes_total{verb="apply",outcome="done"} 1"#,
+            "sluice_events_dropped_total 2",
+            "# TYPE kueue_finished_workloads_total counter",
+            "# HELP kueue_finished_workloads_total Workloads that finished.",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains("# TYPE kueue_finished_workloads counter"));
+    }
+
+    #[test]
+    fn what_is_not_shown_is_not_on_the_page() {
+        let few = Families { local_queues: false, cohorts: false, creation_latency: false, ..ALL };
+        let text = page(few, true);
+        for family in ["kueue_local_queue_", "kueue_cohort_", "kueue_workload_creation_latency"] {
+            assert!(!text.contains(family), "{family} is in\n{text}");
+        }
+        assert!(!page(ALL, false).contains(r#"name="lq""#), "not selected");
+    }
+}

@@ -1,0 +1,30 @@
+//! Counters of what this project alone counts, under a prefix of its own: nothing of it can be taken for Kueue's.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+
+use super::family::CounterFamily;
+
+/// Families under the prefix `sluice`.
+#[derive(Debug)]
+pub(super) struct Own {
+    writes: CounterFamily,
+    events_dropped: Counter,
+}
+
+impl Own {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let own = Self { writes: CounterFamily::default(), events_dropped: Counter::default() };
+        registry.register("writes", "Writes to the API server by verb and outcome", own.writes.clone());
+        registry.register("events_dropped", "Events that were not written", own.events_dropped.clone());
+        own
+    }
+
+    pub(super) fn wrote(&self, verb: &str, outcome: &str) {
+        self.writes.get_or_create(&vec![("verb", verb.to_owned()), ("outcome", outcome.to_owned())]).inc();
+    }
+
+    pub(super) fn dropped_events(&self, number: u64) {
+        self.events_dropped.inc_by(number);
+    }
+}
