@@ -70,5 +70,10 @@ crds: ## generate crds/ from the types
 generated: crds ## fail if a generated file is stale
 	git diff --exit-code -- crds
 
-deny: ## licences, sources, bans and duplicate versions of the dependencies
+deny: ## licences, sources, bans, duplicate versions and, where their database can be had, advisories of the dependencies
 	$(CARGO) deny --locked check bans licenses sources
+	@if $(CARGO) deny --locked fetch db 2>/dev/null; then \
+		$(CARGO) deny --locked check advisories; \
+	else \
+		echo "advisories: NOT CHECKED, the advisory database cannot be fetched here"; \
+	fi
