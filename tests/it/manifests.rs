@@ -206,19 +206,30 @@ fn the_manager_may_do_what_it_does_and_nothing_else() {
     assert!(missing.is_empty() && excess.is_empty(), "missing: {missing:#?}\nin excess: {excess:#?}");
 }
 
+/// Everything that a batch admin sets up can be granted: each kind of ours has an editor and a viewer role.
 #[test]
 fn editors_and_viewers_are_aggregated() {
     let roles = objects("ClusterRole");
-    for kind in ["clusterqueue", "cohort", "localqueue", "resourceflavor", "topology", "workload", "job"] {
+    let definitions = objects("CustomResourceDefinition");
+    let names = |field: &str, object: &Value| object["spec"]["names"][field].as_str().unwrap().to_owned();
+    let mut kinds: Vec<(String, String)> =
+        definitions.iter().map(|(_, object)| (names("singular", object), names("plural", object))).collect();
+    assert_eq!(kinds.len(), 11);
+    kinds.push(("job".to_owned(), "jobs".to_owned()));
+    for (kind, plural) in kinds {
         for side in ["editor", "viewer"] {
             let name = format!("kueue-{kind}-{side}-role");
             let (_, role) = roles.iter().find(|(_, r)| r["metadata"]["name"] == name.as_str()).expect(&name);
             let labels = &role["metadata"]["labels"];
+            assert_eq!(labels["rbac.kueue.x-k8s.io/role"], format!("{kind}-{side}"));
             assert_eq!(labels["rbac.kueue.x-k8s.io/batch-admin"], "true", "{name}");
-            let user = kind == "job" || (side == "viewer" && ["localqueue", "workload"].contains(&kind));
+            let user = kind == "job" || (side == "viewer" && ["localqueue", "workload"].contains(&&*kind));
             assert_eq!(labels.get("rbac.kueue.x-k8s.io/batch-user").is_some(), user, "{name}");
             let admin = labels.get("rbac.authorization.k8s.io/aggregate-to-admin").is_some();
             assert_eq!(admin, side == "viewer", "{name}");
+            assert_eq!(texts(&role["rules"][0]["resources"]), [plural.as_str()], "{name}");
+            let verbs = texts(&role["rules"][0]["verbs"]);
+            assert_eq!(verbs.contains(&"create"), side == "editor", "{name}");
         }
     }
 }
