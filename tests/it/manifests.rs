@@ -77,7 +77,10 @@ fn every_file_is_an_object_and_is_used() {
         "config/default/kustomization.yaml",
         "config/samples/kustomization.yaml",
         "config/samples/job.yaml",
+        "config/webhooks/client-ca/kustomization.yaml",
         "config/webhooks/manage-all-jobs/kustomization.yaml",
+        "config/network-policy/api-server-addresses/kustomization.yaml",
+        "config/network-policy/api-server-ports/kustomization.yaml",
         "webhook-certs/cert-manager/kustomization.yaml",
     ];
     for path in files() {
@@ -338,4 +341,17 @@ fn the_manager_is_hardened_and_doubled() {
     assert_eq!(container["readOnlyRootFilesystem"], true);
     assert_eq!(container["allowPrivilegeEscalation"], false);
     assert_eq!(texts(&container["capabilities"]["drop"]), ["ALL"]);
+}
+
+/// Probes come from the node, which no policy holds up: a port that is opened for them is open to every pod.
+#[test]
+fn only_webhooks_and_metrics_are_open_to_others() {
+    let policies = objects("NetworkPolicy");
+    let policy = &policies[0].1["spec"];
+    let rules = policy["ingress"].as_array().unwrap();
+    let ports: Vec<&str> = rules.iter().map(|rule| rule["ports"][0]["port"].as_str().unwrap()).collect();
+    assert_eq!(ports, ["webhook", "metrics"]);
+    assert!(rules.iter().all(|rule| rule["ports"].as_array().unwrap().len() == 1));
+    assert_eq!(rules[1]["from"][0]["namespaceSelector"]["matchLabels"]["metrics"], "enabled");
+    assert_eq!(policy["egress"].as_array().unwrap().len(), 1, "the components add to the first entry");
 }
