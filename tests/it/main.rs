@@ -19,6 +19,7 @@ mod manifests;
 mod pod_template;
 mod priority;
 mod queue_status;
+mod rendered;
 mod shared;
 mod shell_access;
 mod shell_certificates;

@@ -62,9 +62,8 @@ fn every_file_is_an_object_and_is_used() {
                 .into_iter()
                 .flatten()
                 .flat_map(|g| texts(&g["files"]));
-            for entry in
-                texts(&object["resources"]).into_iter().chain(texts(&object["components"])).chain(generated)
-            {
+            let listed = ["resources", "components", "transformers"].map(|field| texts(&object[field]));
+            for entry in listed.into_iter().flatten().chain(generated) {
                 let target = folder.join(entry);
                 let target = if target.is_dir() { target.join("kustomization.yaml") } else { target };
                 let found = target.canonicalize();
