@@ -47,6 +47,13 @@ pub(super) struct ManagerArgs {
     /// Further name or address that the serving certificate bears; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub(super) webhook_san: Vec<String>,
+    /// PEM file with the authorities of client certificates, read again when it changes: who calls a webhook must show one.
+    #[arg(long, value_name = "FILE")]
+    pub(super) webhook_client_ca: Option<PathBuf>,
+    /// Common or DNS name that such a client certificate must bear; may be repeated. Without it every certificate that the
+    /// authorities signed is accepted.
+    #[arg(long, value_name = "NAME", requires = "webhook_client_ca")]
+    pub(super) webhook_client_name: Vec<String>,
     /// Name of the MutatingWebhookConfiguration.
     #[arg(long, value_name = "NAME", default_value = "kueue-mutating-webhook-configuration")]
     pub(super) mutating_webhook_configuration: String,

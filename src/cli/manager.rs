@@ -26,6 +26,7 @@ use crate::kube::lease::{self, Fence};
 use crate::kube::queue::Task;
 use crate::kube::watch::{WatchBoard, follow};
 use crate::server::accept::{Limits, Listener};
+use crate::server::callers::Callers;
 use crate::server::health::{self, Obstacles};
 use crate::server::metrics::{self, Gatekeeper, Render};
 use crate::server::tls;
@@ -271,7 +272,17 @@ async fn listeners(settings: &Settings, shared: &Shared) -> anyhow::Result<Super
     let mut servers = Supervised::default();
     if let Some(at) = address::parse("webhook address", &webhook).await? {
         let router = webhooks::router(reviewer(settings, shared));
-        let listener = Listener::bind("webhooks", at, Some(Arc::clone(&tls)), router, limits).await;
+        let tls = match &args.webhook_client_ca {
+            Some(path) => {
+                let callers = Callers::read(path, args.webhook_client_name.clone())?;
+                let following = until(shared.stop_serving.clone(), Arc::clone(&callers).follow());
+                servers.start("client-ca", following);
+                let serving = Arc::clone(&shared.serving);
+                tls::config_for(serving, configuration.tls.as_ref(), Some(callers)).context("tls")?
+            }
+            None => Arc::clone(&tls),
+        };
+        let listener = Listener::bind("webhooks", at, Some(tls), router, limits).await;
         serve(&mut servers, "webhooks", listener.with_context(|| format!("webhooks: {webhook}"))?, shared);
     }
     if let Some(at) = address::parse("health address", health).await? {

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
 pub mod accept;
+pub mod callers;
 pub mod health;
 pub mod metrics;
 pub mod tls;

@@ -1,14 +1,16 @@
-//! TLS of the listeners: the certificate is looked up at each handshake, so a new one needs no restart.
+//! TLS of the listeners: the certificate is looked up at each handshake, so a new one needs no restart; so are the
+//! authorities of callers, where those must show a certificate.
 
 use std::fmt;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 
+use super::callers::Callers;
 use crate::api::config::Tls;
 use crate::kube::certificates::Serving;
 
@@ -32,13 +34,33 @@ impl ResolvesServerCert for Current {
 /// # Errors
 /// What is configured leaves nothing that could be negotiated.
 pub fn config(serving: Arc<Serving>, options: Option<&Tls>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    config_for(serving, options, None)
+}
+
+/// The same, for callers that must show a certificate where that is said.
+///
+/// # Errors
+/// What is configured leaves nothing that could be negotiated.
+pub fn config_for(
+    serving: Arc<Serving>,
+    options: Option<&Tls>,
+    callers: Option<Arc<Callers>>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
     let standard = Tls::default();
     let options = options.unwrap_or(&standard);
     let versions = if options.needs_13() { &[&TLS13][..] } else { &[&TLS13, &TLS12][..] };
-    let builder = ServerConfig::builder_with_provider(Arc::new(provider(options)))
-        .with_protocol_versions(versions)?
-        .with_no_client_auth();
-    let mut config = builder.with_cert_resolver(Arc::new(Current(serving)));
+    let builder =
+        ServerConfig::builder_with_provider(Arc::new(provider(options))).with_protocol_versions(versions)?;
+    let resolver = Arc::new(Current(serving));
+    let mut config = if let Some(callers) = callers {
+        let mut config = builder.with_client_cert_verifier(callers).with_cert_resolver(resolver);
+        // A session that goes on is not judged again, not even after its authority has been taken away.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config
+    } else {
+        builder.with_no_client_auth().with_cert_resolver(resolver)
+    };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -22,6 +22,7 @@ mod queue_status;
 mod rendered;
 mod shared;
 mod shell_access;
+mod shell_callers;
 mod shell_certificates;
 mod shell_executor;
 mod shell_lease;
