@@ -47,6 +47,9 @@ pub(super) struct ManagerArgs {
     /// Further name or address that the serving certificate bears; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub(super) webhook_san: Vec<String>,
+    /// Name of the Service of the metrics, which the serving certificate bears as well.
+    #[arg(long, value_name = "NAME", default_value = "kueue-controller-manager-metrics-service")]
+    pub(super) metrics_service: String,
     /// PEM file with the authorities of client certificates, read again when it changes: who calls a webhook must show one.
     #[arg(long, value_name = "FILE")]
     pub(super) webhook_client_ca: Option<PathBuf>,

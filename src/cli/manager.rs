@@ -196,6 +196,7 @@ fn start_workers(
         settings.certificates(),
         settings.watch(),
         Arc::clone(&shared.serving),
+        Arc::clone(&shared.clients.clock),
     );
     workers.start("certificates", until(shared.stop_serving.clone(), certificates));
     let lease = settings.lease()?;
@@ -333,11 +334,7 @@ fn readiness(shared: &Shared) -> Obstacles {
         if *stop.borrow() {
             obstacles.push("stopping".to_owned());
         }
-        if serving.key().is_none() {
-            obstacles.push("no serving certificate yet".to_owned());
-        } else if !serving.verified() {
-            obstacles.push("the webhooks' bundles do not accept the serving certificate".to_owned());
-        }
+        obstacles.extend(serving.obstacle().map(|obstacle| obstacle.to_string()));
         let unsynced = board.unsynced();
         if !unsynced.is_empty() {
             obstacles.push(format!("not listed yet: {}", unsynced.join(", ")));
@@ -356,6 +353,7 @@ fn liveness() -> Obstacles {
 fn renderer(settings: &Settings, shared: &Shared) -> Render {
     let (counters, published) = (Arc::clone(&shared.counters), Arc::clone(&shared.published));
     let (families, alone) = (settings.families(), shared.role == Role::Standalone);
+    let (serving, clock) = (Arc::clone(&shared.serving), Arc::clone(&shared.clients.clock));
     Arc::new(move || {
         let snapshot = published.load();
         let role = match (alone, snapshot.leading) {
@@ -364,6 +362,7 @@ fn renderer(settings: &Settings, shared: &Shared) -> Render {
             (false, false) => Role::Follower,
         };
         let mut text = counters.render().unwrap_or_default();
+        text.push_str(&view::certificates::render(&serving.shown(), clock.ahead()).unwrap_or_default());
         text.push_str(&view::render(&view::gauges(&snapshot), families, role).unwrap_or_default());
         text
     })

@@ -194,8 +194,13 @@ impl Settings {
     pub(super) fn certificates(&self) -> CertificateSettings {
         let args = &self.args;
         let internal = &self.configuration.internal_cert_management;
-        let service = format!("{}.{}.svc", internal.webhook_service_name, self.namespace);
-        let mut names = vec![service.clone(), format!("{service}.cluster.local")];
+        // The webhooks' Service comes first: its name is the certificate's common name.
+        let services = [&internal.webhook_service_name, &args.metrics_service];
+        let of = |service: &String| {
+            let name = format!("{service}.{}.svc", self.namespace);
+            [name.clone(), format!("{name}.cluster.local")]
+        };
+        let mut names: Vec<String> = services.into_iter().flat_map(of).collect();
         names.extend(args.webhook_san.iter().cloned());
         let secret = &internal.webhook_secret_name;
         CertificateSettings {
@@ -218,4 +223,44 @@ impl Settings {
 
 fn length(what: &str, duration: config::Duration) -> anyhow::Result<Duration> {
     Duration::try_from(duration.signed()).with_context(|| format!("{what} must not be negative"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ManagerArgs,
+    }
+
+    /// The names that the manager makes certificates for are those that cert-manager is told, and those of the shipped
+    /// Services: a scraper that verifies finds its name.
+    #[test]
+    fn certificates_bear_the_names_of_both_services() {
+        let line = Line::try_parse_from(["manager", "--namespace=kueue-system"]).unwrap();
+        let names = load(line.args).unwrap().certificates().names;
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let read = |file: &str| -> Vec<Value> {
+            serde_saphyr::from_multiple(&std::fs::read_to_string(root.join(file)).unwrap()).unwrap()
+        };
+        let certificate = read("webhook-certs/cert-manager/certificate.yaml").pop().unwrap();
+        assert_eq!(certificate["spec"]["dnsNames"], json!(names));
+        for file in ["config/webhooks/service.yaml", "config/metrics/service.yaml"] {
+            let service = read(file).pop().unwrap();
+            let name = format!("{}.kueue-system.svc", service["metadata"]["name"].as_str().unwrap());
+            assert!(names.contains(&name), "{name}");
+        }
+    }
+
+    /// A client CA without a file, or names without one, are told before anything starts.
+    #[test]
+    fn names_of_callers_need_authorities() {
+        assert!(Line::try_parse_from(["manager", "--webhook-client-name=a"]).is_err());
+        assert!(
+            Line::try_parse_from(["manager", "--webhook-client-name=a", "--webhook-client-ca=f"]).is_ok()
+        );
+    }
 }

@@ -1,34 +1,40 @@
 //! Serving certificates: from the Secret to the TLS stack, and in self-managed mode their rotation.
 //!
 //! Every replica reads; any replica may write, guarded by create-only and resourceVersion. A Secret that cannot be
-//! served changes nothing: the old certificate stays. The bundles of the webhook configurations are written by
+//! served, or that the webhooks do not accept, changes nothing: the old certificate stays. Certificates are made and judged
+//! by the API server's time. The bundles of the webhook configurations are written by
 //! server-side apply under a field manager of its own, which owns nothing else in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::kube::api::DynamicObject;
 use ::kube::core::{ApiResource, GroupVersionKind};
 use ::kube::{Api, Client};
-use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use rustls::sign::CertifiedKey;
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::client::{CallError, Caller, Content};
-use super::pki::{self, Certificate, Loaded, Pair, PkiError};
+use super::client::{CallError, Caller};
+use super::pki::{self, Certificate, Loaded, PkiError};
+use super::server_clock::ServerClock;
+use super::serving::{self, Obstacle, Target};
 use super::watch::{WatchSettings, follow_one};
-use crate::lifecycle::certificates::{Fingerprint, Observed, Settings as Rotation, Step, step};
+use crate::lifecycle::certificates::{Fingerprint, Leaf, Observed, Settings as Rotation, Step, step};
+use crate::view::certificates::Shown;
+
+pub use super::serving::Serving;
+
+mod rotation;
 
 /// Field manager of the bundles.
 const MANAGER: &str = "sluice-certificates";
 /// Longest pause between two looks: time passes without any change being seen.
-const LOOK: Duration = Duration::from_secs(10);
+/// This long is what expires called verified.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Where certificates are and who makes them.
 #[derive(Clone, Debug)]
@@ -60,30 +66,6 @@ pub enum Mode {
     External,
 }
 
-/// What is served now. Written by the certificates task, read by the TLS stack and the readiness probe.
-#[derive(Debug, Default)]
-pub struct Serving {
-    key: ArcSwapOption<CertifiedKey>,
-    verified: AtomicBool,
-}
-
-impl Serving {
-    /// The certificate, once there is one.
-    pub fn key(&self) -> Option<Arc<CertifiedKey>> {
-        self.key.load_full()
-    }
-
-    /// Replaces the certificate.
-    pub fn store(&self, key: Arc<CertifiedKey>) {
-        self.key.store(Some(key));
-    }
-
-    /// Whether the API server, by the published bundles, accepts the certificate.
-    pub fn verified(&self) -> bool {
-        self.verified.load(Ordering::Acquire)
-    }
-}
-
 /// Why a step could not be made.
 #[derive(Debug, thiserror::Error)]
 enum StepError {
@@ -112,6 +94,7 @@ pub async fn run(
     settings: CertificateSettings,
     watch: WatchSettings,
     serving: Arc<Serving>,
+    clock: Arc<ServerClock>,
 ) {
     let (sender, mut seen) = mpsc::channel(16);
     let mut watches = tokio::task::JoinSet::new();
@@ -120,8 +103,7 @@ pub async fn run(
         watches.spawn(follow_one(api, name, watch, sender.clone(), slot));
     }
     drop(sender);
-    let mut desk =
-        Desk { caller, settings, serving, objects: BTreeMap::new(), loaded: None, published: None };
+    let mut desk = Desk::new(caller, settings, serving, clock);
     let mut pause = LOOK;
     loop {
         tokio::select! {
@@ -131,7 +113,7 @@ pub async fn run(
             }
             () = tokio::time::sleep(pause) => {}
         }
-        pause = desk.advance(Timestamp::now()).await;
+        pause = desk.advance(desk.clock.now()).await;
     }
 }
 
@@ -202,44 +184,87 @@ struct Desk {
     caller: Caller,
     settings: CertificateSettings,
     serving: Arc<Serving>,
+    clock: Arc<ServerClock>,
     /// The latest state of each object that has been seen or found absent.
     objects: BTreeMap<Slot, Option<DynamicObject>>,
-    loaded: Option<Loaded>,
+    /// The webhooks of each configuration that exists.
+    targets: BTreeMap<Slot, Vec<Target>>,
+    /// What the serving Secret holds, or what is wrong with it.
+    found: Result<Loaded, PkiError>,
     /// Since when all bundles carry this authority.
     published: Option<(Fingerprint, Timestamp)>,
 }
 
 impl Desk {
+    fn new(
+        caller: Caller,
+        settings: CertificateSettings,
+        serving: Arc<Serving>,
+        clock: Arc<ServerClock>,
+    ) -> Self {
+        let (objects, targets) = (BTreeMap::new(), BTreeMap::new());
+        let found = Err(PkiError::Lacks("tls.crt"));
+        Self { caller, settings, serving, clock, objects, targets, found, published: None }
+    }
+
     fn take(&mut self, slot: Slot, object: Option<DynamicObject>) {
+        if TARGETS.contains(&slot) {
+            self.targets.insert(slot, object.as_ref().map(serving::targets).unwrap_or_default());
+        }
         self.objects.insert(slot, object);
         if slot == Slot::Serving {
-            self.load(Timestamp::now());
+            self.read(self.clock.now());
         }
     }
 
-    /// Serves what the Secret holds, if it can be served.
-    fn load(&mut self, now: Timestamp) {
+    /// Reads what the serving Secret holds.
+    fn read(&mut self, now: Timestamp) {
         let data = self.secret(Slot::Serving);
         let part =
             |name: &str| data.get(name).map(|bytes| bytes.0.as_slice()).filter(|bytes| !bytes.is_empty());
-        let (Some(chain), Some(key)) = (part("tls.crt"), part("tls.key")) else {
-            self.loaded = None;
-            return;
+        self.found = match (part("tls.crt"), part("tls.key")) {
+            (Some(chain), Some(key)) => pki::load(chain, key, part("ca.crt"), &self.settings.names, now),
+            (None, _) => Err(PkiError::Lacks("tls.crt")),
+            (_, None) => Err(PkiError::Lacks("tls.key")),
         };
-        match pki::load(chain, key, part("ca.crt"), &self.settings.names, now) {
-            Ok(loaded) => {
-                let known = self.serving.key();
-                if known.is_none_or(|known| known.cert != loaded.key.cert) {
-                    tracing::info!(until = %loaded.leaf.until, "serving certificate loaded");
-                    self.serving.store(Arc::clone(&loaded.key));
-                }
-                self.loaded = Some(loaded);
+        let secret = &self.settings.serving_secret;
+        match &self.found {
+            Ok(found) if !found.leaf.names_complete => {
+                let missing: Vec<&String> =
+                    self.settings.names.iter().filter(|name| !pki::bears(&found.key, name)).collect();
+                tracing::warn!(secret, ?missing, "the serving certificate lacks names");
             }
-            Err(error) => {
-                tracing::error!(secret = self.settings.serving_secret, %error, "serving certificate refused; the old one stays");
-                self.loaded = None;
+            Err(error) if !matches!(error, PkiError::Lacks(_)) => {
+                tracing::error!(secret, %error, "serving certificate refused; the old one stays");
             }
+            _ => {}
         }
+    }
+
+    /// Serves what the Secret holds, unless the webhooks accept what is served and not that. Whether it was held back.
+    fn choose(&mut self, now: Timestamp) -> bool {
+        if matches!(&self.found, Err(PkiError::Expired { from, until }) if *from <= now && now < *until) {
+            // Its time may have come since it was read.
+            self.read(now);
+        }
+        let Ok(found) = &self.found else {
+            return false;
+        };
+        let served = self.serving.key();
+        if served.as_ref().is_some_and(|served| served.cert == found.key.cert) {
+            return false;
+        }
+        let targets = self.all_targets();
+        let held = served.is_some_and(|served| !serving::may_replace(&targets, &served, &found.key, now));
+        if !held {
+            tracing::info!(until = %found.leaf.until, "serving certificate loaded");
+            self.serving.store(Arc::clone(&found.key));
+        }
+        held
+    }
+
+    fn all_targets(&self) -> Vec<Target> {
+        self.targets.values().flatten().cloned().collect()
     }
 
     fn secret(&self, slot: Slot) -> BTreeMap<String, ByteString> {
@@ -275,17 +300,51 @@ impl Desk {
         LOOK
     }
 
-    /// Whether every webhook's bundle accepts what is served.
-    fn judge(&self, now: Timestamp) {
-        let name = self.settings.names.first().map(String::as_str);
-        let verified = self.serving.key().is_some_and(|key| {
-            let mut bundles = TARGETS.iter().flat_map(|slot| self.bundles(*slot));
-            bundles.all(|(_, bundle)| pki::verifies(&bundle, &key, name, now))
-        });
-        let seen = TARGETS.iter().all(|slot| self.objects.contains_key(slot));
-        if self.serving.verified.swap(verified && seen, Ordering::AcqRel) != (verified && seen) {
-            tracing::info!(verified, "published bundles checked against the serving certificate");
+    /// Chooses what is served, and says whether every webhook accepts it.
+    fn judge(&mut self, now: Timestamp) {
+        let held_back = self.choose(now);
+        let obstacle = self.obstacle(now);
+        let served = self.serving.key();
+        let certificate = served.as_ref().and_then(|key| pki::served(key));
+        let authority = served.as_ref().and_then(|key| self.behind(key, now));
+        let shown = Shown {
+            serving_until: certificate.map(|certificate| certificate.authority.until),
+            authority_until: authority.map(|authority| authority.authority.until),
+            verified: obstacle.is_none(),
+            held_back,
+        };
+        self.serving.report(obstacle, shown);
+    }
+
+    fn obstacle(&self, now: Timestamp) -> Option<Obstacle> {
+        let Some(key) = self.serving.key() else {
+            let CertificateSettings { namespace, serving_secret, .. } = &self.settings;
+            let secret = format!("Secret {namespace}/{serving_secret}");
+            return Some(Obstacle::NoCertificate(match (self.objects.get(&Slot::Serving), &self.found) {
+                (None, _) => format!("{secret} has not been read yet"),
+                (Some(None), _) => format!("{secret} does not exist"),
+                (Some(Some(_)), Err(error)) => format!("{secret}: {error}"),
+                (Some(Some(_)), Ok(_)) => format!("{secret} is not served yet"),
+            }));
+        };
+        if !TARGETS.iter().all(|slot| self.objects.contains_key(slot)) {
+            return Some(Obstacle::Unread);
         }
+        let targets = self.all_targets();
+        if targets.is_empty() {
+            let CertificateSettings { mutating, validating, .. } = self.settings.clone();
+            return Some(Obstacle::NoWebhooks { mutating, validating });
+        }
+        serving::accepted(&targets, &key, now).err()
+    }
+
+    /// The published authority behind what is served.
+    fn behind(&self, key: &CertifiedKey, now: Timestamp) -> Option<Certificate> {
+        let all = self.targets.values().flatten().flat_map(|target| &target.bundle);
+        let distinct: BTreeMap<&Fingerprint, &Certificate> =
+            all.map(|known| (&known.authority.fingerprint, known)).collect();
+        let behind = distinct.into_values().filter(|known| pki::trusts([*known], key, now));
+        behind.max_by_key(|known| known.authority.until).cloned()
     }
 
     fn observe(&mut self, now: Timestamp) -> Observed {
@@ -295,10 +354,9 @@ impl Desk {
         let current = read("ca.crt").filter(|_| authority.get("ca.key").is_some_and(|key| !key.0.is_empty()));
         let bundles: Vec<BTreeSet<Fingerprint>> = TARGETS
             .iter()
-            .flat_map(|slot| self.bundles(*slot))
-            .map(|(_, bundle)| {
-                bundle.iter().map(|certificate| certificate.authority.fingerprint.clone()).collect()
-            })
+            .filter_map(|slot| self.targets.get(slot))
+            .flatten()
+            .map(|target| fingerprints(&target.bundle))
             .collect();
         let current = current.map(|certificate| certificate.authority);
         self.published = current.as_ref().map(|current| &current.fingerprint).and_then(|fingerprint| {
@@ -309,165 +367,22 @@ impl Desk {
         Observed {
             current,
             previous: read("previous.crt").map(|certificate| certificate.authority),
-            leaf: self.loaded.as_ref().map(|loaded| loaded.leaf.clone()),
+            leaf: self.usable(),
             bundles,
             published_since: self.published.as_ref().map(|(_, since)| *since),
         }
     }
 
-    /// Each webhook of a configuration with the certificates in its bundle.
-    fn bundles(&self, slot: Slot) -> Vec<(String, Vec<Certificate>)> {
-        let object = self.objects.get(&slot).and_then(Option::as_ref);
-        let webhooks = object.and_then(|object| object.data.get("webhooks")).and_then(Value::as_array);
-        let bundle = |webhook: &Value| {
-            let bytes = webhook.pointer("/clientConfig/caBundle").cloned();
-            let bytes = bytes.and_then(|value| serde_json::from_value::<ByteString>(value).ok());
-            bytes.map(|bytes| pki::certificates(&bytes.0)).unwrap_or_default()
-        };
-        let name =
-            |webhook: &Value| webhook.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        webhooks.into_iter().flatten().map(|webhook| (name(webhook), bundle(webhook))).collect()
+    /// The certificate in the Secret, unless no review could succeed with it: it lacks a name that a webhook dials and that
+    /// one of ours would bear. There is nothing to wait for until such a one is replaced.
+    fn usable(&self) -> Option<Leaf> {
+        let found = self.found.as_ref().ok()?;
+        let mut dialled = self.targets.values().flatten().map(|target| &target.host);
+        let useless = dialled.any(|host| self.settings.names.contains(host) && !pki::bears(&found.key, host));
+        (!useless).then(|| found.leaf.clone())
     }
+}
 
-    async fn perform(&mut self, step: Step, observed: &Observed, now: Timestamp) -> Result<(), StepError> {
-        match step {
-            Step::NewAuthority => {
-                let pair = pki::new_authority(now, self.settings.rotation.authority_lifetime)?;
-                let old = self.secret(Slot::Authority).remove("ca.crt");
-                let old = old.and_then(|pem| pki::certificates(&pem.0).into_iter().next());
-                let old = old.filter(|certificate| certificate.authority.until > now);
-                let mut parts = json!({"ca.crt": pair.certificate, "ca.key": pair.key});
-                if let (Some(old), Value::Object(fields)) = (old, &mut parts) {
-                    fields.insert("previous.crt".into(), old.pem.into());
-                }
-                self.write_secret(Slot::Authority, json!({"stringData": parts})).await
-            }
-            Step::NewLeaf => {
-                let authority = self.authority()?;
-                let until = observed.current.as_ref().map_or(now, |current| current.until);
-                let lifetime = self.settings.rotation.leaf_lifetime;
-                let leaf = pki::new_leaf(&authority, until, &self.settings.names, now, lifetime)?;
-                let parts = json!({"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate});
-                self.write_secret(Slot::Serving, json!({"stringData": parts})).await
-            }
-            Step::DropPrevious => {
-                self.write_secret(Slot::Authority, json!({"data": {"previous.crt": null}})).await
-            }
-            Step::Publish(wanted) => {
-                let pem = self.bundle(&wanted);
-                for slot in TARGETS {
-                    self.publish(slot, &pem, &wanted).await?;
-                }
-                Ok(())
-            }
-            Step::Wait(_) => Ok(()),
-        }
-    }
-
-    fn authority(&self) -> Result<Pair, StepError> {
-        let mut parts = self.secret(Slot::Authority);
-        let mut text = |part: &str| parts.remove(part).and_then(|bytes| String::from_utf8(bytes.0).ok());
-        match (text("ca.crt"), text("ca.key")) {
-            (Some(certificate), Some(key)) => Ok(Pair { certificate, key }),
-            _ => Err(StepError::NoKey),
-        }
-    }
-
-    /// The wanted certificates as PEM, from wherever they have been seen.
-    fn bundle(&self, wanted: &BTreeSet<Fingerprint>) -> String {
-        let secret = self.secret(Slot::Authority);
-        let stored = ["ca.crt", "previous.crt"].iter().filter_map(|part| secret.get(*part));
-        let published = TARGETS.iter().flat_map(|slot| self.bundles(*slot)).flat_map(|(_, bundle)| bundle);
-        let issuer = self.loaded.as_ref().and_then(|loaded| loaded.issuer.clone());
-        let all = stored.flat_map(|pem| pki::certificates(&pem.0)).chain(issuer).chain(published);
-        let by_fingerprint: BTreeMap<Fingerprint, String> =
-            all.map(|certificate| (certificate.authority.fingerprint, certificate.pem)).collect();
-        wanted.iter().filter_map(|fingerprint| by_fingerprint.get(fingerprint).map(String::as_str)).collect()
-    }
-
-    async fn publish(
-        &mut self,
-        slot: Slot,
-        pem: &str,
-        wanted: &BTreeSet<Fingerprint>,
-    ) -> Result<(), StepError> {
-        let bundles = self.bundles(slot);
-        let carries = |bundle: &[Certificate]| {
-            let carried: BTreeSet<_> =
-                bundle.iter().map(|known| known.authority.fingerprint.clone()).collect();
-            carried == *wanted
-        };
-        let Some(Some(object)) = self.objects.get(&slot) else {
-            return Ok(());
-        };
-        if bundles.iter().all(|(_, bundle)| carries(bundle)) {
-            return Ok(());
-        }
-        let bytes = ByteString(pem.as_bytes().to_vec());
-        let webhooks: Vec<Value> = bundles
-            .iter()
-            .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": bytes}}))
-            .collect();
-        let body = json!({
-            "apiVersion": format!("{REGISTRATION}/v1"),
-            "kind": slot.configuration().0,
-            "metadata": {
-                "name": self.settings.name(slot),
-                "resourceVersion": object.metadata.resource_version,
-            },
-            "webhooks": webhooks,
-        });
-        let path = format!("{}?fieldManager={MANAGER}&force=true", self.settings.path(slot));
-        let answer = self.caller.call(http::Method::PATCH, &path, Content::Apply, Some(&body)).await;
-        self.settle(slot, answer, "bundle").await
-    }
-
-    /// Creates the Secret, or changes it as it was seen.
-    async fn write_secret(&mut self, slot: Slot, change: Value) -> Result<(), StepError> {
-        let mut body = change;
-        let existing = self.objects.get(&slot).and_then(Option::as_ref);
-        let version = existing.and_then(|object| object.metadata.resource_version.clone());
-        let metadata = json!({"name": self.settings.name(slot), "namespace": self.settings.namespace});
-        let Value::Object(fields) = &mut body else {
-            return Ok(());
-        };
-        fields.insert("metadata".into(), metadata);
-        let answer = if let Some(version) = version {
-            fields.insert("metadata".into(), json!({"resourceVersion": version}));
-            self.caller
-                .call(http::Method::PATCH, &self.settings.path(slot), Content::Merge, Some(&body))
-                .await
-        } else {
-            fields.insert("apiVersion".into(), "v1".into());
-            fields.insert("kind".into(), "Secret".into());
-            let type_ = if slot == Slot::Serving { "kubernetes.io/tls" } else { "Opaque" };
-            fields.insert("type".into(), type_.into());
-            self.caller.post(&self.settings.secrets(), &body).await
-        };
-        self.settle(slot, answer, "secret").await
-    }
-
-    /// Takes in the answer to a write. Another replica that was faster is no error: its result is read and the step
-    /// is decided again.
-    async fn settle(
-        &mut self,
-        slot: Slot,
-        answer: Result<Value, CallError>,
-        what: &'static str,
-    ) -> Result<(), StepError> {
-        let answer = match answer {
-            Err(error) if matches!(error.code(), Some(404 | 409)) => {
-                self.caller.get(&self.settings.path(slot)).await.map(Some).or_else(|error| {
-                    match error.code() {
-                        Some(404) => Ok(None),
-                        _ => Err(error),
-                    }
-                })
-            }
-            other => other.map(Some),
-        };
-        let object = answer.map_err(|error| StepError::Call { what, error })?;
-        self.take(slot, object.and_then(|object| serde_json::from_value(object).ok()));
-        Ok(())
-    }
+fn fingerprints(bundle: &[Certificate]) -> BTreeSet<Fingerprint> {
+    bundle.iter().map(|known| known.authority.fingerprint.clone()).collect()
 }

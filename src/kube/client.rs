@@ -8,15 +8,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ::kube::client::{ClientBuilder, DynBody};
 use ::kube::config::{KubeConfigOptions, Kubeconfig};
 use ::kube::{Client, Config};
-use http::Request;
 use http::header::CONTENT_TYPE;
+use http::{Request, Response};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
+use tower::util::MapResponseLayer;
 
 use super::budget::Budget;
+use super::server_clock::ServerClock;
 use crate::api::ObjectKey;
 use crate::state::Resource;
 
@@ -105,6 +108,8 @@ pub struct Clients {
     pub call: Caller,
     /// For the lease: a connection of its own, so that a burst of writes does not delay renewals.
     pub lease: Caller,
+    /// The API server's clock, as all answers tell it.
+    pub clock: Arc<ServerClock>,
 }
 
 impl Clients {
@@ -124,12 +129,24 @@ impl Clients {
         let mut single = config.clone();
         single.default_retry = false;
         single.connect_timeout = Some(timeouts.call);
+        let clock = Arc::new(ServerClock::default());
         Ok(Self {
-            watch: Client::try_from(config)?,
-            call: Caller::new(Client::try_from(single.clone())?, timeouts.call).limited(rate),
-            lease: Caller::new(Client::try_from(single)?, timeouts.lease),
+            watch: client(config, &clock)?,
+            call: Caller::new(client(single.clone(), &clock)?, timeouts.call).limited(rate),
+            lease: Caller::new(client(single, &clock)?, timeouts.lease),
+            clock,
         })
     }
+}
+
+/// A client whose answers tell the clock of their dates.
+fn client(config: Config, clock: &Arc<ServerClock>) -> Result<Client, ClientError> {
+    let clock = Arc::clone(clock);
+    let told = MapResponseLayer::new(move |answer: Response<Box<DynBody>>| {
+        clock.answered(&answer);
+        answer
+    });
+    Ok(ClientBuilder::try_from(config)?.with_layer(&told).build())
 }
 
 /// A client with the user's own kubeconfig: the given file, or those that kubectl reads.

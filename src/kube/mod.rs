@@ -16,6 +16,8 @@ mod metadata;
 pub mod object;
 pub mod pki;
 pub mod queue;
+pub mod server_clock;
+pub mod serving;
 mod slim;
 pub mod watch;
 pub mod workload;

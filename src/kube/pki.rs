@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -44,9 +45,35 @@ pub enum PkiError {
         /// End.
         until: Timestamp,
     },
+    /// The Secret lacks what a certificate is made of.
+    #[error("it has no {0}")]
+    Lacks(&'static str),
     /// No provider of cryptography has been installed.
     #[error("no cryptography provider installed")]
     NoProvider,
+}
+
+/// Why a client that trusts an authority does not accept a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Its time is over.
+    #[error("it expired at {0}")]
+    Expired(Timestamp),
+    /// Its time has not come.
+    #[error("it is not valid before {0}")]
+    TooEarly(Timestamp),
+    /// It is for other names.
+    #[error("it does not bear the name {0}")]
+    Name(String),
+    /// The client trusts no authority at all.
+    #[error("the caBundle has no certificate")]
+    NoBundle,
+    /// No authority that the client trusts, and that is valid, stands behind it.
+    #[error("no valid authority in the caBundle signed it")]
+    Untrusted,
+    /// It cannot be read.
+    #[error("it is no X.509 certificate")]
+    Unreadable,
 }
 
 /// A certificate and its key, as PEM.
@@ -133,18 +160,9 @@ fn fingerprint(der: &CertificateDer<'_>) -> Fingerprint {
     format!("{digest:x}").into()
 }
 
-/// Base64 in lines of 64, between the markers.
 fn to_pem(der: &CertificateDer<'_>) -> String {
-    let text = serde_json::to_value(k8s_openapi::ByteString(der.to_vec())).unwrap_or_default();
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    for (at, letter) in text.as_str().unwrap_or_default().chars().enumerate() {
-        if at > 0 && at % 64 == 0 {
-            pem.push('\n');
-        }
-        pem.push(letter);
-    }
-    pem.push_str("\n-----END CERTIFICATE-----\n");
-    pem
+    let lines = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    pem::encode_config(&Pem::new("CERTIFICATE", der.to_vec()), lines)
 }
 
 /// A serving certificate that can be served.
@@ -180,11 +198,8 @@ pub fn load(
     if now < from || now >= until {
         return Err(PkiError::Expired { from, until });
     }
-    let signer = issuer
-        .map(certificates)
-        .into_iter()
-        .flatten()
-        .find(|candidate| verifies(std::slice::from_ref(candidate), &key, None, now));
+    let signer =
+        issuer.map(certificates).into_iter().flatten().find(|candidate| trusts([candidate], &key, now));
     if issuer.is_some() && signer.is_none() {
         return Err(unreadable("ca.crt", "did not sign tls.crt".into()));
     }
@@ -192,22 +207,58 @@ pub fn load(
         issuer: signer.as_ref().map(|signer| signer.authority.fingerprint.clone()).unwrap_or_default(),
         from,
         until,
-        names_complete: names.iter().all(|name| bears(&first, name)),
+        names_complete: names.iter().all(|name| is_for(&first, name)),
     };
     Ok(Loaded { key: Arc::new(key), leaf, issuer: signer })
 }
 
-fn bears(leaf: &CertificateDer<'_>, name: &str) -> bool {
+/// The certificate that is shown to clients.
+pub fn served(key: &CertifiedKey) -> Option<Certificate> {
+    read(key.cert.first()?.clone())
+}
+
+/// Whether a certificate is for this name.
+pub fn bears(key: &CertifiedKey, name: &str) -> bool {
+    key.cert.first().is_some_and(|leaf| is_for(leaf, name))
+}
+
+fn is_for(leaf: &CertificateDer<'_>, name: &str) -> bool {
     let (Ok(parsed), Ok(name)) = (ParsedCertificate::try_from(leaf), ServerName::try_from(name)) else {
         return false;
     };
     verify_server_name(&parsed, &name).is_ok()
 }
 
-/// Whether a client that trusts these authorities accepts this certificate (under this name, if given).
-pub fn verifies(bundle: &[Certificate], key: &CertifiedKey, name: Option<&str>, now: Timestamp) -> bool {
+/// Why a client that trusts these authorities and dials this name does not accept this certificate.
+pub fn judge(bundle: &[Certificate], key: &CertifiedKey, name: &str, now: Timestamp) -> Result<(), Refusal> {
+    let leaf = key.cert.first().ok_or(Refusal::Unreadable)?;
+    let (from, until) = period(leaf).ok_or(Refusal::Unreadable)?;
+    if now >= until {
+        return Err(Refusal::Expired(until));
+    }
+    if now < from {
+        return Err(Refusal::TooEarly(from));
+    }
+    if !is_for(leaf, name) {
+        return Err(Refusal::Name(name.to_owned()));
+    }
+    if bundle.is_empty() {
+        return Err(Refusal::NoBundle);
+    }
+    // Roots are taken without a look at their dates, which the API server does look at.
+    let valid: Vec<&Certificate> =
+        bundle.iter().filter(|known| known.authority.from <= now && now < known.authority.until).collect();
+    if trusts(valid, key, now) { Ok(()) } else { Err(Refusal::Untrusted) }
+}
+
+/// Whether one of these authorities stands behind this certificate, and its time is right.
+pub fn trusts<'a>(
+    bundle: impl IntoIterator<Item = &'a Certificate>,
+    key: &CertifiedKey,
+    now: Timestamp,
+) -> bool {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(bundle.iter().map(|certificate| certificate.der.clone()));
+    roots.add_parsable_certificates(bundle.into_iter().map(|certificate| certificate.der.clone()));
     let (Some((leaf, intermediates)), Some(provider)) =
         (key.cert.split_first(), CryptoProvider::get_default())
     else {
@@ -219,5 +270,4 @@ pub fn verifies(bundle: &[Certificate], key: &CertifiedKey, name: Option<&str>, 
     let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0)));
     let algorithms = provider.signature_verification_algorithms.all;
     verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, time, algorithms).is_ok()
-        && name.is_none_or(|name| bears(leaf, name))
 }

@@ -44,10 +44,11 @@ pub struct Authority {
     pub until: Timestamp,
 }
 
-/// The serving certificate as observed; absent when it cannot be served (unreadable, key mismatch).
+/// The serving certificate as observed; absent when it cannot be served (unreadable, key mismatch) or no webhook could
+/// accept it (not valid, a name lacks that they dial).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// Digest of the authority that signed it.
+    /// Digest of the authority that signed it; empty when the Secret does not hold its certificate.
     pub issuer: Fingerprint,
     /// When it was made.
     pub from: Timestamp,
@@ -89,7 +90,9 @@ pub enum Step {
 
 /// The next step.
 pub fn step(observed: &Observed, settings: &Settings, now: Timestamp) -> Step {
-    let Some(current) = observed.current.as_ref().filter(|authority| authority.until > now) else {
+    // One from the future was made by a clock that was ahead: nobody accepts what it signs before then.
+    let valid = |authority: &&Authority| authority.from <= now && authority.until > now;
+    let Some(current) = observed.current.as_ref().filter(valid) else {
         return Step::NewAuthority;
     };
     let leaf = observed.leaf.as_ref().filter(|leaf| leaf.until > now);
@@ -137,7 +140,8 @@ fn wanted_bundle(
     let previous = observed.previous.as_ref().filter(|authority| authority.until > now);
     let mut wanted = BTreeSet::from([current.fingerprint.clone()]);
     wanted.extend(previous.map(|authority| authority.fingerprint.clone()));
-    wanted.extend(leaf.map(|leaf| leaf.issuer.clone()));
+    // Nobody could publish an authority that is not known.
+    wanted.extend(leaf.map(|leaf| leaf.issuer.clone()).filter(|issuer| !issuer.is_empty()));
     wanted
 }
 

@@ -15,6 +15,7 @@ pub mod node_failure;
 pub mod pods_ready;
 pub mod provisioning;
 pub mod reservation;
+pub mod skew;
 pub mod ungate;
 mod waiting;
 pub mod workload;

@@ -1,5 +1,6 @@
 //! What the snapshot looks like from outside. Pure: published values in, text out.
 
+pub mod certificates;
 pub mod counters;
 mod gauges;
 pub mod metrics;

@@ -54,6 +54,24 @@ fn table() {
     let cases: Vec<(&str, Observed, i64, Step)> = vec![
         ("nothing yet", Observed::default(), 0, Step::NewAuthority),
         ("authority expired", settled.clone(), days(366), Step::NewAuthority),
+        (
+            "authority from the future",
+            with(&|o| o.current = Some(authority("a", 700, days(365)))),
+            600,
+            Step::NewAuthority,
+        ),
+        (
+            "the authority behind the leaf is not known: it cannot be published",
+            with(&|o| o.leaf = Some(leaf("", 0, days(90)))),
+            10,
+            Step::Wait(at(600)),
+        ),
+        (
+            "the same, when the current one is published long enough",
+            with(&|o| o.leaf = Some(leaf("", 0, days(90)))),
+            600,
+            Step::NewLeaf,
+        ),
         ("a bundle lacks it", with(&|o| o.bundles[1] = set(&[])), 10, Step::Publish(set(&["a"]))),
         (
             "publishing keeps what is there",

@@ -1,0 +1,156 @@
+//! The steps of the rotation, as writes to Secrets and webhook configurations.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+use super::{Desk, MANAGER, REGISTRATION, Slot, StepError, TARGETS, fingerprints};
+use crate::kube::client::{CallError, Content};
+use crate::kube::pki::{self, Pair};
+use crate::lifecycle::certificates::{Fingerprint, Observed, Step};
+
+impl Desk {
+    pub(super) async fn perform(
+        &mut self,
+        step: Step,
+        observed: &Observed,
+        now: Timestamp,
+    ) -> Result<(), StepError> {
+        match step {
+            Step::NewAuthority => {
+                let pair = pki::new_authority(now, self.settings.rotation.authority_lifetime)?;
+                let old = self.secret(Slot::Authority).remove("ca.crt");
+                let old = old.and_then(|pem| pki::certificates(&pem.0).into_iter().next());
+                let old = old.filter(|certificate| certificate.authority.until > now);
+                let mut parts = json!({"ca.crt": pair.certificate, "ca.key": pair.key});
+                if let (Some(old), Value::Object(fields)) = (old, &mut parts) {
+                    fields.insert("previous.crt".into(), old.pem.into());
+                }
+                self.write_secret(Slot::Authority, json!({"stringData": parts})).await
+            }
+            Step::NewLeaf => {
+                let authority = self.authority()?;
+                let until = observed.current.as_ref().map_or(now, |current| current.until);
+                let lifetime = self.settings.rotation.leaf_lifetime;
+                let leaf = pki::new_leaf(&authority, until, &self.settings.names, now, lifetime)?;
+                let parts = json!({"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate});
+                self.write_secret(Slot::Serving, json!({"stringData": parts})).await
+            }
+            Step::DropPrevious => {
+                self.write_secret(Slot::Authority, json!({"data": {"previous.crt": null}})).await
+            }
+            Step::Publish(wanted) => {
+                let pem = self.bundle(&wanted);
+                for slot in TARGETS {
+                    self.publish(slot, &pem, &wanted).await?;
+                }
+                Ok(())
+            }
+            Step::Wait(_) => Ok(()),
+        }
+    }
+
+    fn authority(&self) -> Result<Pair, StepError> {
+        let mut parts = self.secret(Slot::Authority);
+        let mut text = |part: &str| parts.remove(part).and_then(|bytes| String::from_utf8(bytes.0).ok());
+        match (text("ca.crt"), text("ca.key")) {
+            (Some(certificate), Some(key)) => Ok(Pair { certificate, key }),
+            _ => Err(StepError::NoKey),
+        }
+    }
+
+    /// The wanted certificates as PEM, from wherever they have been seen.
+    fn bundle(&self, wanted: &BTreeSet<Fingerprint>) -> String {
+        let secret = self.secret(Slot::Authority);
+        let stored = ["ca.crt", "previous.crt"].iter().filter_map(|part| secret.get(*part));
+        let published = self.targets.values().flatten().flat_map(|target| target.bundle.clone());
+        let issuer = self.found.as_ref().ok().and_then(|found| found.issuer.clone());
+        let all = stored.flat_map(|pem| pki::certificates(&pem.0)).chain(issuer).chain(published);
+        let by_fingerprint: BTreeMap<Fingerprint, String> =
+            all.map(|certificate| (certificate.authority.fingerprint, certificate.pem)).collect();
+        wanted.iter().filter_map(|fingerprint| by_fingerprint.get(fingerprint).map(String::as_str)).collect()
+    }
+
+    async fn publish(
+        &mut self,
+        slot: Slot,
+        pem: &str,
+        wanted: &BTreeSet<Fingerprint>,
+    ) -> Result<(), StepError> {
+        let targets = self.targets.get(&slot).map(Vec::as_slice).unwrap_or_default();
+        let Some(Some(object)) = self.objects.get(&slot) else {
+            return Ok(());
+        };
+        if targets.iter().all(|target| fingerprints(&target.bundle) == *wanted) {
+            return Ok(());
+        }
+        let bytes = ByteString(pem.as_bytes().to_vec());
+        let webhooks: Vec<Value> = targets
+            .iter()
+            .map(|target| json!({"name": target.webhook, "clientConfig": {"caBundle": bytes}}))
+            .collect();
+        let body = json!({
+            "apiVersion": format!("{REGISTRATION}/v1"),
+            "kind": slot.configuration().0,
+            "metadata": {
+                "name": self.settings.name(slot),
+                "resourceVersion": object.metadata.resource_version,
+            },
+            "webhooks": webhooks,
+        });
+        let path = format!("{}?fieldManager={MANAGER}&force=true", self.settings.path(slot));
+        let answer = self.caller.call(http::Method::PATCH, &path, Content::Apply, Some(&body)).await;
+        self.settle(slot, answer, "bundle").await
+    }
+
+    /// Creates the Secret, or changes it as it was seen.
+    async fn write_secret(&mut self, slot: Slot, change: Value) -> Result<(), StepError> {
+        let mut body = change;
+        let existing = self.objects.get(&slot).and_then(Option::as_ref);
+        let version = existing.and_then(|object| object.metadata.resource_version.clone());
+        let metadata = json!({"name": self.settings.name(slot), "namespace": self.settings.namespace});
+        let Value::Object(fields) = &mut body else {
+            return Ok(());
+        };
+        fields.insert("metadata".into(), metadata);
+        let answer = if let Some(version) = version {
+            fields.insert("metadata".into(), json!({"resourceVersion": version}));
+            self.caller
+                .call(http::Method::PATCH, &self.settings.path(slot), Content::Merge, Some(&body))
+                .await
+        } else {
+            fields.insert("apiVersion".into(), "v1".into());
+            fields.insert("kind".into(), "Secret".into());
+            let type_ = if slot == Slot::Serving { "kubernetes.io/tls" } else { "Opaque" };
+            fields.insert("type".into(), type_.into());
+            self.caller.post(&self.settings.secrets(), &body).await
+        };
+        self.settle(slot, answer, "secret").await
+    }
+
+    /// Takes in the answer to a write. Another replica that was faster is no error: its result is read and the step
+    /// is decided again.
+    async fn settle(
+        &mut self,
+        slot: Slot,
+        answer: Result<Value, CallError>,
+        what: &'static str,
+    ) -> Result<(), StepError> {
+        let answer = match answer {
+            Err(error) if matches!(error.code(), Some(404 | 409)) => {
+                self.caller.get(&self.settings.path(slot)).await.map(Some).or_else(|error| {
+                    match error.code() {
+                        Some(404) => Ok(None),
+                        _ => Err(error),
+                    }
+                })
+            }
+            other => other.map(Some),
+        };
+        let object = answer.map_err(|error| StepError::Call { what, error })?;
+        self.take(slot, object.and_then(|object| serde_json::from_value(object).ok()));
+        Ok(())
+    }
+}

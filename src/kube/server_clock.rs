@@ -1,0 +1,64 @@
+//! The API server's clock, as far as the dates of its answers tell.
+
+use std::sync::{Mutex, PoisonError};
+
+use ::kube::client::DynBody;
+use http::Response;
+use http::header::DATE;
+use jiff::fmt::rfc2822::DateTimeParser;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::lifecycle::skew::Skew;
+
+/// From here on the difference is worth a line in the log. Slow networks stay below it.
+const NOTICED: SignedDuration = SignedDuration::from_secs(10);
+
+/// What is known of the API server's clock. All clients tell it of their answers.
+#[derive(Debug, Default)]
+pub struct ServerClock(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    skew: Skew,
+    logged: bool,
+}
+
+impl ServerClock {
+    /// Takes in an answer.
+    pub(super) fn answered(&self, answer: &Response<Box<DynBody>>) {
+        let date = answer.headers().get(DATE).and_then(|value| value.to_str().ok());
+        if let Some(date) = date.and_then(|text| DateTimeParser::new().parse_timestamp(text).ok()) {
+            self.observe(date, Timestamp::now());
+        }
+    }
+
+    /// Takes in a date that an answer bore when the own clock showed `now`.
+    pub fn observe(&self, date: Timestamp, now: Timestamp) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.skew.observe(date, now);
+        let ahead = state.skew.ahead();
+        if ahead.abs() >= NOTICED && !state.logged {
+            state.logged = true;
+            tracing::warn!(
+                seconds = ahead.as_secs_f64(),
+                "this machine's clock differs from the API server's (ahead when positive); certificates are made and \
+                 judged by the API server's time, set the clock right"
+            );
+        } else if state.logged && ahead.abs() < NOTICED / 2 {
+            state.logged = false;
+            tracing::info!("this machine's clock agrees with the API server's again");
+        }
+    }
+
+    /// How far the own clock is ahead of the API server's; nothing before the first answer.
+    pub fn ahead(&self) -> Option<SignedDuration> {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.skew.known().then(|| state.skew.ahead())
+    }
+
+    /// The API server's time.
+    pub fn now(&self) -> Timestamp {
+        let now = Timestamp::now();
+        now.saturating_sub(self.ahead().unwrap_or_default()).unwrap_or(now)
+    }
+}

@@ -1,0 +1,163 @@
+//! What is served now, and whether the API server accepts it.
+//!
+//! Invariants: a replica counts as verified only while every webhook of the published configurations accepts, under the
+//! name that it is dialled by, what is served, and there is at least one webhook; a certificate that they accept is not
+//! replaced by one that they do not accept.
+
+use std::sync::Arc;
+
+use ::kube::api::DynamicObject;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use rustls::sign::CertifiedKey;
+use serde_json::Value;
+
+use super::pki::{self, Certificate, Refusal};
+use crate::view::certificates::Shown;
+
+/// Why webhooks cannot be answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// Nothing is served.
+    #[error("no serving certificate: {0}")]
+    NoCertificate(String),
+    /// The configurations have not been read.
+    #[error("the webhook configurations have not been read yet")]
+    Unread,
+    /// Nobody would call.
+    #[error("no webhook is configured: neither {mutating} nor {validating} exists with webhooks in it")]
+    NoWebhooks {
+        /// Name of the MutatingWebhookConfiguration.
+        mutating: String,
+        /// Name of the ValidatingWebhookConfiguration.
+        validating: String,
+    },
+    /// The API server refuses what is served.
+    #[error("webhook {webhook} does not accept the serving certificate: {refusal}")]
+    Refused {
+        /// Name of the webhook.
+        webhook: String,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// What is served now. Written by the certificates task, read by the TLS stack, the readiness probe and the metrics.
+#[derive(Debug)]
+pub struct Serving {
+    key: ArcSwapOption<CertifiedKey>,
+    obstacle: ArcSwapOption<Obstacle>,
+    shown: ArcSwap<Shown>,
+}
+
+impl Default for Serving {
+    fn default() -> Self {
+        let nothing = Obstacle::NoCertificate("its Secret has not been read yet".to_owned());
+        Self {
+            key: ArcSwapOption::empty(),
+            obstacle: ArcSwapOption::from_pointee(nothing),
+            shown: ArcSwap::default(),
+        }
+    }
+}
+
+impl Serving {
+    /// The certificate, once there is one.
+    pub fn key(&self) -> Option<Arc<CertifiedKey>> {
+        self.key.load_full()
+    }
+
+    /// Replaces the certificate.
+    pub fn store(&self, key: Arc<CertifiedKey>) {
+        self.key.store(Some(key));
+    }
+
+    /// What keeps the API server from accepting the certificate; nothing when all webhooks accept it.
+    pub fn obstacle(&self) -> Option<Arc<Obstacle>> {
+        self.obstacle.load_full()
+    }
+
+    /// Says what keeps the API server from accepting the certificate. A change is logged.
+    pub(super) fn report(&self, obstacle: Option<Obstacle>, shown: Shown) {
+        let known = self.obstacle.load_full();
+        if known.as_deref() != obstacle.as_ref() {
+            if let Some(obstacle) = &obstacle {
+                tracing::warn!(%obstacle, "webhooks cannot be answered");
+            } else {
+                tracing::info!("all webhooks accept the serving certificate");
+            }
+            self.obstacle.store(obstacle.map(Arc::new));
+        }
+        self.shown.store(Arc::new(shown));
+    }
+
+    /// What metrics show.
+    pub fn shown(&self) -> Shown {
+        **self.shown.load()
+    }
+}
+
+/// A webhook as the API server calls it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its name.
+    pub webhook: String,
+    /// The name that the certificate must bear.
+    pub host: String,
+    /// Whom the API server trusts there.
+    pub bundle: Vec<Certificate>,
+}
+
+/// The webhooks of a configuration.
+pub fn targets(configuration: &DynamicObject) -> Vec<Target> {
+    let webhooks = configuration.data.get("webhooks").and_then(Value::as_array);
+    let target = |webhook: &Value| Target {
+        webhook: text(webhook, "/name").to_owned(),
+        host: host(webhook),
+        bundle: bundle(webhook),
+    };
+    webhooks.into_iter().flatten().map(target).collect()
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn bundle(webhook: &Value) -> Vec<Certificate> {
+    let bytes = webhook.pointer("/clientConfig/caBundle").cloned();
+    let bytes = bytes.and_then(|value| serde_json::from_value::<ByteString>(value).ok());
+    bytes.map(|bytes| pki::certificates(&bytes.0)).unwrap_or_default()
+}
+
+/// A Service is dialled by its name in its namespace, a URL by its host.
+fn host(webhook: &Value) -> String {
+    if webhook.pointer("/clientConfig/service").is_some() {
+        let part = |name: &str| text(webhook, &format!("/clientConfig/service/{name}"));
+        return format!("{}.{}.svc", part("name"), part("namespace"));
+    }
+    let url = text(webhook, "/clientConfig/url").parse::<http::Uri>().unwrap_or_default();
+    let host = url.host().unwrap_or_default();
+    host.trim_start_matches('[').trim_end_matches(']').to_owned()
+}
+
+/// The first webhook that does not accept a certificate, and why. Most webhooks have the same bundle and host: each pair is
+/// looked at once.
+pub fn accepted(targets: &[Target], key: &CertifiedKey, now: Timestamp) -> Result<(), Obstacle> {
+    let mut judged: Vec<&Target> = Vec::new();
+    for target in targets {
+        if judged.iter().any(|known| known.host == target.host && known.bundle == target.bundle) {
+            continue;
+        }
+        pki::judge(&target.bundle, key, &target.host, now)
+            .map_err(|refusal| Obstacle::Refused { webhook: target.webhook.clone(), refusal })?;
+        judged.push(target);
+    }
+    Ok(())
+}
+
+/// Whether a certificate that was found may take the place of the one that is served: not while the webhooks accept the
+/// one that is served and not the other.
+pub fn may_replace(targets: &[Target], served: &CertifiedKey, found: &CertifiedKey, now: Timestamp) -> bool {
+    accepted(targets, found, now).is_ok() || accepted(targets, served, now).is_err()
+}

@@ -1,0 +1,104 @@
+//! Metrics of the serving certificate and of the clock that it is judged by.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// What is known of the certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// End of what is served.
+    pub serving_until: Option<Timestamp>,
+    /// End of the authority that signed it.
+    pub authority_until: Option<Timestamp>,
+    /// Whether all webhooks accept it.
+    pub verified: bool,
+    /// Whether the Secret holds another certificate, which the webhooks do not accept yet.
+    pub held_back: bool,
+}
+
+/// As Prometheus' text. What is not known is left out.
+pub fn render(shown: &Shown, clock_ahead: Option<SignedDuration>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("sluice");
+    for (name, help, until) in [
+        (
+            "serving_certificate_expiry",
+            "When the certificate that is served expires, as Unix time",
+            shown.serving_until,
+        ),
+        (
+            "authority_certificate_expiry",
+            "When the authority behind the certificate that is served expires, as Unix time",
+            shown.authority_until,
+        ),
+    ] {
+        if let Some(until) = until {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(until.as_second());
+            registry.register(format!("{name}_timestamp_seconds"), help, gauge);
+        }
+    }
+    for (name, help, holds) in [
+        (
+            "serving_certificate_verified",
+            "Whether all webhooks accept the certificate that is served",
+            shown.verified,
+        ),
+        (
+            "serving_certificate_held_back",
+            "Whether the Secret holds a newer certificate that the webhooks do not accept yet",
+            shown.held_back,
+        ),
+    ] {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(i64::from(holds));
+        registry.register(name, help, gauge);
+    }
+    if let Some(ahead) = clock_ahead {
+        let gauge = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
+        gauge.set(ahead.as_secs_f64());
+        let help = "How far this machine's clock is ahead of the API server's";
+        registry.register("clock_skew_seconds", help, gauge);
+    }
+    let mut text = String::new();
+    encode_registry(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_is_shown() {
+        let at = |second| Some(Timestamp::from_second(second).unwrap());
+        let shown = Shown {
+            serving_until: at(1_800_000_000),
+            authority_until: at(1_900_000_000),
+            verified: true,
+            held_back: false,
+        };
+        let text = render(&shown, Some(SignedDuration::from_millis(-1_500))).unwrap();
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            samples,
+            [
+                "sluice_serving_certificate_expiry_timestamp_seconds 1800000000",
+                "sluice_authority_certificate_expiry_timestamp_seconds 1900000000",
+                "sluice_serving_certificate_verified 1",
+                "sluice_serving_certificate_held_back 0",
+                "sluice_clock_skew_seconds -1.5",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let text = render(&Shown::default(), None).unwrap();
+        assert!(!text.contains("expiry") && !text.contains("skew"), "{text}");
+        assert!(text.contains("sluice_serving_certificate_verified 0"), "{text}");
+    }
+}

@@ -1,0 +1,194 @@
+//! An API server as far as certificates need one: Secrets and webhook configurations that can be listed, watched, created,
+//! merged and applied to, over plain HTTP, with dates of the test's choice.
+#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs")]
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use futures::StreamExt as _;
+use futures::stream;
+use http::{Method, StatusCode, Uri};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sluice::kube::client::{Clients, Timeouts};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::broadcast;
+
+/// Objects by the path of each.
+#[derive(Clone)]
+pub(crate) struct FakeApi(Arc<Inner>);
+
+struct Inner {
+    objects: Mutex<(u64, BTreeMap<String, Value>)>,
+    changes: broadcast::Sender<(String, Value)>,
+    /// What the dates of answers are behind this machine's clock.
+    behind: SignedDuration,
+}
+
+impl FakeApi {
+    pub(crate) fn new(behind: SignedDuration) -> Self {
+        let changes = broadcast::channel(64).0;
+        Self(Arc::new(Inner { objects: Mutex::default(), changes, behind }))
+    }
+
+    /// Puts an object in place of what is there.
+    pub(crate) fn put(&self, path: &str, mut object: Value) {
+        let mut objects = self.0.objects.lock().unwrap();
+        objects.0 += 1;
+        let name = path.rsplit('/').next().unwrap();
+        object["metadata"]["name"] = name.into();
+        object["metadata"]["resourceVersion"] = objects.0.to_string().into();
+        if let Some(fields) = object.as_object_mut()
+            && let Some(Value::Object(texts)) = fields.remove("stringData")
+        {
+            for (key, text) in texts {
+                let bytes = k8s_openapi::ByteString(text.as_str().unwrap().as_bytes().to_vec());
+                object["data"][&key] = serde_json::to_value(bytes).unwrap();
+            }
+        }
+        let known = objects.1.insert(path.to_owned(), object.clone());
+        let kind = if known.is_some() { "MODIFIED" } else { "ADDED" };
+        let _ = self.0.changes.send((path.to_owned(), json!({"type": kind, "object": object})));
+    }
+
+    pub(crate) fn object(&self, path: &str) -> Option<Value> {
+        self.0.objects.lock().unwrap().1.get(path).cloned()
+    }
+
+    /// Serves on a free port; clients of it.
+    pub(crate) async fn clients(&self) -> Clients {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", socket.local_addr().unwrap());
+        let router = Router::new().fallback(answer).with_state(self.clone());
+        tokio::spawn(async move { axum::serve(socket, router).await });
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "fake",
+            "clusters": [{"name": "fake", "cluster": {"server": server}}],
+            "users": [{"name": "fake", "user": {}}],
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
+        });
+        let file = std::env::temp_dir().join(format!("fake-api-{}", server.rsplit(':').next().unwrap()));
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        let timeouts = Timeouts { call: Duration::from_secs(20), lease: Duration::from_secs(20) };
+        let clients = Clients::connect(Some(&file), timeouts, None).await.unwrap();
+        std::fs::remove_file(file).unwrap();
+        clients
+    }
+
+    fn respond(&self, code: u16, body: Body) -> Response {
+        let date = Timestamp::now().saturating_sub(self.0.behind).unwrap();
+        let date = date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        let answer = Response::builder().status(StatusCode::from_u16(code).unwrap()).header("date", date);
+        answer.header("content-type", "application/json").body(body).unwrap()
+    }
+
+    fn json(&self, code: u16, value: &Value) -> Response {
+        self.respond(code, Body::from(value.to_string()))
+    }
+
+    fn failure(&self, code: u16) -> Response {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "X", "code": code});
+        self.json(code, &status)
+    }
+
+    /// The changes of one object since a revision, for as long as the client stays.
+    fn watch(&self, path: String, since: u64) -> Response {
+        // Nothing is put between these two.
+        let objects = self.0.objects.lock().unwrap();
+        let changes = self.0.changes.subscribe();
+        let version =
+            |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+        let missed = objects.1.get(&path).filter(|object| version(object) > since);
+        let missed = missed.map(|object| (path.clone(), json!({"type": "MODIFIED", "object": object})));
+        drop(objects);
+        let changes = stream::unfold(changes, |mut changes| async {
+            let change = changes.recv().await.ok()?;
+            Some((change, changes))
+        });
+        let changes = stream::iter(missed).chain(changes);
+        let of_one = changes.filter_map(move |(changed, event)| {
+            let line = (changed == path).then(|| Ok::<_, std::io::Error>(format!("{event}\n")));
+            std::future::ready(line)
+        });
+        self.respond(200, Body::from_stream(of_one))
+    }
+
+    fn list(&self, path: &str) -> Response {
+        let objects = self.0.objects.lock().unwrap();
+        let items: Vec<&Value> = objects.1.get(path).into_iter().collect();
+        let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": objects.0.to_string()}, "items": items});
+        self.json(200, &list)
+    }
+}
+
+async fn answer(
+    State(api): State<FakeApi>,
+    method: Method,
+    uri: Uri,
+    RawQuery(query): RawQuery,
+    body: Bytes,
+) -> Response {
+    let (path, query) = (uri.path().to_owned(), query.unwrap_or_default());
+    let name = query.split('&').find_map(|part| part.strip_prefix("fieldSelector=metadata.name"));
+    let name = name.map(|name| name.trim_start_matches("%3D").trim_start_matches('='));
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    match (method.as_str(), name) {
+        ("GET", Some(name)) if query.contains("watch=true") => {
+            let since = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+            let since = since.and_then(|since| since.parse().ok()).unwrap_or_default();
+            api.watch(format!("{path}/{name}"), since)
+        }
+        ("GET", Some(name)) => api.list(&format!("{path}/{name}")),
+        ("GET", None) => api.object(&path).map_or_else(|| api.failure(404), |object| api.json(200, &object)),
+        ("POST", _) => {
+            let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
+            if api.object(&path).is_some() {
+                return api.failure(409);
+            }
+            api.put(&path, body);
+            api.json(201, &api.object(&path).unwrap())
+        }
+        ("PATCH", _) => {
+            let Some(mut object) = api.object(&path) else { return api.failure(404) };
+            let version = &body["metadata"]["resourceVersion"];
+            if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
+                return api.failure(409);
+            }
+            if query.contains("fieldManager") {
+                apply_bundles(&mut object, &body);
+            } else {
+                merge(&mut object, &body);
+            }
+            api.put(&path, object);
+            api.json(200, &api.object(&path).unwrap())
+        }
+        _ => api.failure(405),
+    }
+}
+
+/// Webhooks are merged by their names.
+fn apply_bundles(object: &mut Value, body: &Value) {
+    for webhook in body["webhooks"].as_array().unwrap() {
+        let known = object["webhooks"].as_array_mut().unwrap().iter_mut();
+        let known = known.into_iter().find(|known| known["name"] == webhook["name"]).unwrap();
+        known["clientConfig"]["caBundle"] = webhook["clientConfig"]["caBundle"].clone();
+    }
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    let Value::Object(fields) = from else {
+        *into = from.clone();
+        return;
+    };
+    for (key, value) in fields {
+        if value.is_null() {
+            into.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut into[key], value);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What is served and when it counts as verified, against an API server that holds Secret and webhook configurations.
+#![expect(clippy::disallowed_methods, reason = "the certificates' task runs beside the test")]
+
+use crate::fake_api::FakeApi;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sluice::kube::certificates::{self, CertificateSettings, Mode, Serving};
+use sluice::kube::pki::{self, Pair};
+use sluice::kube::server_clock::ServerClock;
+use sluice::kube::watch::WatchSettings;
+use sluice::lifecycle::certificates::Settings as Rotation;
+use sluice::view;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SECRET: &str = "/api/v1/namespaces/ns/secrets/cert";
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/m";
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v";
+const HOST: &str = "svc.ns.svc";
+const DAY: Duration = Duration::from_hours(24);
+
+fn settings(mode: Mode) -> CertificateSettings {
+    CertificateSettings {
+        namespace: "ns".to_owned(),
+        serving_secret: "cert".to_owned(),
+        authority_secret: "cert-ca".to_owned(),
+        mutating: "m".to_owned(),
+        validating: "v".to_owned(),
+        names: vec![HOST.to_owned(), "metrics.ns.svc".to_owned()],
+        mode,
+        rotation: Rotation {
+            authority_lifetime: 30 * DAY,
+            leaf_lifetime: 10 * DAY,
+            overlap: Duration::from_mins(10),
+            retirement: DAY,
+        },
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+fn before(time: Duration) -> Timestamp {
+    now().saturating_sub(time).unwrap()
+}
+
+fn authority() -> Pair {
+    pki::new_authority(before(DAY), 30 * DAY).unwrap()
+}
+
+fn leaf(authority: &Pair, names: &[&str], made: Timestamp, lifetime: Duration) -> Pair {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    pki::new_leaf(authority, Timestamp::MAX, &names, made, lifetime).unwrap()
+}
+
+fn secret(leaf: &Pair, authority: &Pair) -> Value {
+    let parts = json!({"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate});
+    json!({"apiVersion": "v1", "kind": "Secret", "stringData": parts})
+}
+
+fn webhooks(kind: &str, trusted: &[&Pair]) -> Value {
+    let pem: String = trusted.iter().map(|authority| authority.certificate.as_str()).collect();
+    let bundle = k8s_openapi::ByteString(pem.into_bytes());
+    let service = json!({"service": {"name": "svc", "namespace": "ns"}, "caBundle": bundle});
+    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+        "webhooks": [{"name": "a", "clientConfig": service}, {"name": "b", "clientConfig": service}]})
+}
+
+fn publish(api: &FakeApi, trusted: &[&Pair]) {
+    api.put(MUTATING, webhooks("MutatingWebhookConfiguration", trusted));
+    api.put(VALIDATING, webhooks("ValidatingWebhookConfiguration", trusted));
+}
+
+/// The task, until it is dropped.
+struct Running {
+    serving: Arc<Serving>,
+    clock: Arc<ServerClock>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn start(api: &FakeApi, mode: Mode) -> Running {
+    let clients = api.clients().await;
+    let (serving, clock) = (Arc::new(Serving::default()), Arc::clone(&clients.clock));
+    let task = certificates::run(
+        clients.watch,
+        clients.call,
+        settings(mode),
+        WatchSettings::default(),
+        Arc::clone(&serving),
+        Arc::clone(&clock),
+    );
+    Running { serving, clock, task: tokio::spawn(task) }
+}
+
+impl Running {
+    fn obstacle(&self) -> String {
+        self.serving.obstacle().map(|obstacle| obstacle.to_string()).unwrap_or_default()
+    }
+
+    async fn comes_to(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..600 {
+            if holds(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{what}: {:?}, {:?}", self.obstacle(), self.serving.shown());
+    }
+
+    async fn is_ready(&self) {
+        self.comes_to("ready", |running| running.obstacle().is_empty()).await;
+    }
+
+    async fn is_not_ready(&self, words: &str) {
+        self.comes_to(words, |running| running.obstacle().contains(words)).await;
+    }
+
+    fn serves(&self, pair: &Pair) -> bool {
+        let served = self.serving.key().and_then(|key| pki::served(&key));
+        served.is_some_and(|served| pki::certificates(pair.certificate.as_bytes()).contains(&served))
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_is_served_when_the_webhooks_accept_it() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let (old, new) = (authority(), authority());
+    let (first, second) = (leaf(&old, &[HOST], before(DAY), 10 * DAY), leaf(&new, &[HOST], now(), 10 * DAY));
+    api.put(SECRET, secret(&first, &old));
+    publish(&api, &[&old]);
+    let running = start(&api, Mode::External).await;
+    running.is_ready().await;
+    api.put(SECRET, secret(&second, &new));
+    running.comes_to("held back", |running| running.serving.shown().held_back).await;
+    assert!(running.serves(&first) && running.obstacle().is_empty());
+    // One of two configurations accepts it: that is not enough.
+    api.put(MUTATING, webhooks("MutatingWebhookConfiguration", &[&old, &new]));
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(running.serves(&first) && running.obstacle().is_empty());
+    api.put(VALIDATING, webhooks("ValidatingWebhookConfiguration", &[&old, &new]));
+    running.comes_to("the new one", |running| running.serves(&second)).await;
+    assert!(running.obstacle().is_empty() && !running.serving.shown().held_back);
+    // Bundles that no longer accept what is served take readiness away.
+    publish(&api, &[&old]);
+    running.is_not_ready("no valid authority in the caBundle signed it").await;
+}
+
+/// Fault row 39: what the API server would refuse is told, and not called ready.
+#[tokio::test]
+async fn what_the_api_server_would_refuse_is_not_ready() {
+    let (ours, foreign) = (authority(), authority());
+    let old = pki::new_authority(before(30 * DAY), 20 * DAY).unwrap();
+    let good = leaf(&ours, &[HOST], before(DAY), 10 * DAY);
+    let trusting = |trusted: &Pair| (SECRET, secret(&good, &ours), vec![trusted.clone()]);
+    let holding = |leaf: Pair, authority: &Pair| (SECRET, secret(&leaf, authority), vec![authority.clone()]);
+    let later = now().saturating_add(Duration::from_hours(2)).unwrap();
+    for (what, (path, object, trusted), words) in [
+        ("expired", holding(leaf(&ours, &[HOST], before(2 * DAY), DAY), &ours), "not valid now"),
+        ("not yet valid", holding(leaf(&ours, &[HOST], later, DAY), &ours), "not valid now"),
+        (
+            "its authority expired",
+            holding(leaf(&old, &[HOST], before(DAY), 10 * DAY), &old),
+            "no valid authority",
+        ),
+        ("wrong authority", trusting(&foreign), "no valid authority in the caBundle signed it"),
+        (
+            "other name",
+            holding(leaf(&ours, &["other.ns.svc"], now(), DAY), &ours),
+            "does not bear the name svc.ns.svc",
+        ),
+        (
+            "no key",
+            (
+                SECRET,
+                json!({"kind": "Secret", "apiVersion": "v1", "stringData": {"tls.crt": good.certificate}}),
+                vec![ours.clone()],
+            ),
+            "tls.key",
+        ),
+        (
+            "no Secret",
+            ("/api/v1/namespaces/ns/secrets/other", secret(&good, &ours), vec![ours.clone()]),
+            "Secret ns/cert does not exist",
+        ),
+    ] {
+        let api = FakeApi::new(SignedDuration::ZERO);
+        api.put(path, object);
+        publish(&api, &trusted.iter().collect::<Vec<_>>());
+        let running = start(&api, Mode::External).await;
+        running.is_not_ready(words).await;
+        assert!(!running.serving.shown().verified, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn without_webhooks_nobody_is_ready() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let ours = authority();
+    api.put(SECRET, secret(&leaf(&ours, &[HOST], before(DAY), 10 * DAY), &ours));
+    let running = start(&api, Mode::External).await;
+    running.is_not_ready("neither m nor v exists").await;
+    api.put(MUTATING, webhooks("MutatingWebhookConfiguration", &[]));
+    running
+        .is_not_ready("webhook a does not accept the serving certificate: the caBundle has no certificate")
+        .await;
+    publish(&api, &[&ours]);
+    running.is_ready().await;
+    api.put(MUTATING, json!({"kind": "MutatingWebhookConfiguration", "webhooks": []}));
+    api.put(VALIDATING, json!({"kind": "ValidatingWebhookConfiguration", "webhooks": []}));
+    running.is_not_ready("no webhook is configured").await;
+}
+
+#[tokio::test]
+async fn what_expires_while_it_is_served_is_ready_no_longer() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let ours = authority();
+    let short = leaf(&ours, &[HOST], now(), Duration::from_secs(8));
+    api.put(SECRET, secret(&short, &ours));
+    publish(&api, &[&ours]);
+    let running = start(&api, Mode::External).await;
+    running.is_ready().await;
+    running.is_not_ready("it expired at").await;
+    let until = running.serving.shown().serving_until.unwrap();
+    println!("not ready {:?} after the end", now().duration_since(until));
+    // The next one is served at once: nothing is lost by it.
+    api.put(SECRET, secret(&leaf(&ours, &[HOST], now(), DAY), &ours));
+    running.is_ready().await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_lacks_a_name_is_replaced_when_it_is_ours_to_replace() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let other = authority();
+    let found = leaf(&other, &["other.ns.svc"], before(DAY), 10 * DAY);
+    api.put(SECRET, secret(&found, &other));
+    publish(&api, &[&other]);
+    let running = start(&api, Mode::SelfManaged).await;
+    running.is_ready().await;
+    assert!(pki::bears(&running.serving.key().unwrap(), HOST));
+    let text = view::certificates::render(&running.serving.shown(), running.clock.ahead()).unwrap();
+    assert!(text.contains("sluice_serving_certificate_verified 1"), "{text}");
+    assert!(text.contains("sluice_authority_certificate_expiry_timestamp_seconds 1"), "{text}");
+    // The authority that is found stays trusted until the retirement: another manager may still serve by it.
+    let bundle = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).unwrap();
+    assert_eq!(pki::certificates(&bundle.0).len(), 2);
+}
+
+#[tokio::test]
+async fn a_clock_ahead_of_the_servers_makes_certificates_that_the_server_accepts() {
+    let api = FakeApi::new(SignedDuration::from_mins(30));
+    publish(&api, &[]);
+    let running = start(&api, Mode::SelfManaged).await;
+    running.is_ready().await;
+    let ahead = running.clock.ahead().unwrap();
+    assert!(ahead > SignedDuration::from_mins(29) && ahead <= SignedDuration::from_mins(31), "{ahead}");
+    let served = pki::served(&running.serving.key().unwrap()).unwrap().authority;
+    let (servers, key) =
+        (now().saturating_sub(SignedDuration::from_mins(30)).unwrap(), running.serving.key());
+    assert!(served.from <= servers, "not valid before {}, the server's time is {servers}", served.from);
+    let bundle = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).unwrap();
+    let judged = pki::judge(&pki::certificates(&bundle.0), &key.unwrap(), HOST, servers);
+    assert_eq!(judged, Ok(()));
+    let text = view::certificates::render(&running.serving.shown(), Some(ahead)).unwrap();
+    assert!(
+        text.contains("sluice_clock_skew_seconds 17") || text.contains("sluice_clock_skew_seconds 18"),
+        "{text}"
+    );
+}
