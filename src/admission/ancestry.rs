@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use super::kinds::{Management, management};
 use super::{Context, Owner};
-use crate::jobs::{AncestryError, Link, queued_ancestor};
+use crate::jobs::{Ancestor, AncestryError, Link, Management, queued_ancestor};
 
 /// The controller owner that an object names, if any.
 pub(super) fn controller_of(object: &Value) -> Option<Owner> {
@@ -14,20 +13,23 @@ pub(super) fn controller_of(object: &Value) -> Option<Owner> {
     Some(Owner { api_version: text("apiVersion"), kind: text("kind"), name: text("name"), uid: text("uid") })
 }
 
-/// The highest ancestor that is queued itself, so that the object must not be.
+/// The highest ancestor of an object of this kind, given as (group, kind), that is queued itself, so that the object must not be.
+///
+/// # Errors
+/// Names the owner that was not found, or why the owners have no end.
 pub fn managed_ancestor(
     ctx: &Context<'_>,
+    kind: (&str, &str),
     namespace: &str,
     uid: &str,
     controller: Option<Owner>,
-) -> Result<Option<Owner>, AncestryError> {
-    queued_ancestor(uid, controller, |owner| {
-        let managed = management(owner, ctx.settings);
-        let view = ctx.objects.owner(namespace, &owner.api_version, &owner.kind, &owner.name);
-        match (managed, view) {
-            (Management::Nobody, _) | (Management::External, None) => Link::End,
-            (Management::Ours, None) => Link::Missing,
-            (Management::Ours | Management::External, Some(view)) => Link::Found {
+) -> Result<Option<Ancestor>, AncestryError> {
+    let managed = ctx.settings.managed();
+    queued_ancestor(kind, uid, controller, &managed, |owner, management| {
+        match ctx.objects.owner(namespace, &owner.api_version, &owner.kind, &owner.name) {
+            None if management == Management::External => Link::End,
+            None => Link::Missing,
+            Some(view) => Link::Found {
                 queued: ctx.settings.manage_jobs_without_queue_name
                     || view.queue_name.is_some_and(|name| !name.is_empty()),
                 uid: view.uid,

@@ -5,7 +5,6 @@
 use serde_json::{Value, json};
 
 use super::ancestry::{controller_of, managed_ancestor};
-use super::kinds::is_managed;
 use super::patch::Patch;
 use super::response::Answer;
 use super::review::Request;
@@ -15,7 +14,10 @@ use crate::api::names::{
 };
 use crate::api::selector::matches;
 use crate::api::validation::{Cursor, FieldError, Gate};
+use crate::jobs::{Ancestor, Management};
 
+/// Group and kind.
+const KIND: (&str, &str) = ("batch", "Job");
 /// The value of `spec.managedBy` that stands for the built-in controller.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
@@ -29,7 +31,8 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
     let (ctx, settings) = (request.ctx, request.ctx.settings);
     let mut patch = Patch::new(request.object);
     let controller = controller_of(request.object);
-    let owned = controller.as_ref().is_some_and(|owner| is_managed(owner, settings));
+    let managed = settings.managed();
+    let owned = controller.as_ref().is_some_and(|owner| managed.owner(owner, KIND) != Management::None);
     let selected = ctx
         .objects
         .namespace_labels(request.namespace)
@@ -50,12 +53,18 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
     }
 
     let queue = queue.unwrap_or_default();
-    let ancestor = match managed_ancestor(ctx, request.namespace, job.uid, controller) {
+    let ancestor = match managed_ancestor(ctx, KIND, request.namespace, job.uid, controller) {
         Ok(ancestor) => ancestor,
         Err(error) => return Answer::Denied(error.to_string()),
     };
     let wanted = !queue.is_empty() || (settings.manage_jobs_without_queue_name && selected);
-    let held = wanted && ancestor.is_none();
+    let held = wanted
+        && match ancestor {
+            None => true,
+            Some(Ancestor::Queued(_)) => false,
+            // Whether that owner is queued cannot be read, so it cannot spare a Job the queue that the Job names itself.
+            Some(Ancestor::NotBuilt(_)) => !queue.is_empty(),
+        };
     if held && !job.suspended {
         patch.set(&["spec", "suspend"], json!(true));
     }

@@ -9,7 +9,6 @@ mod defaults;
 mod direct;
 mod job;
 mod job_rules;
-mod kinds;
 mod lookup;
 mod own;
 mod patch;

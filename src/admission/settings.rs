@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::api::validation::Gates;
+use crate::jobs::Managed;
 
 /// The part of the configuration that reviews depend on.
 #[derive(Clone, Debug)]
@@ -13,12 +14,19 @@ pub struct AdmissionSettings {
     pub manage_jobs_without_queue_name: bool,
     /// Namespaces whose jobs are looked after.
     pub managed_namespaces: LabelSelector,
-    /// Job kinds that are served, by Kueue's framework names (`batch/job`).
+    /// Job kinds that are configured, by Kueue's framework names (`batch/job`), built or not.
     pub frameworks: BTreeSet<String>,
     /// Kinds, as (group, kind), that another controller queues for us.
     pub external_kinds: BTreeSet<(String, String)>,
     /// Feature gates.
     pub gates: Gates,
+}
+
+impl AdmissionSettings {
+    /// Which kinds are queued.
+    pub(super) const fn managed(&self) -> Managed<'_> {
+        Managed { frameworks: &self.frameworks, external: &self.external_kinds }
+    }
 }
 
 impl Default for AdmissionSettings {

@@ -6,7 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::patch::Patch;
-use super::{AdmissionSettings, Context, Lookup, Owner, OwnerView, PATHS, managed_ancestor, review};
+use super::{
+    AdmissionSettings, Context, Lookup, Owner, OwnerView, PATHS, admitted, managed_ancestor, review,
+};
+use crate::jobs::{Ancestor, AncestryError};
 
 #[derive(Default)]
 struct Cluster {
@@ -92,35 +95,84 @@ fn view(name: &str, queue: Option<&str>, controller: Option<Owner>) -> (String, 
     )
 }
 
+fn foreign(name: &str) -> Owner {
+    Owner { kind: "Foo".into(), api_version: "example.com/v1".into(), ..owner(name) }
+}
+
+/// Settings under which an owner of kind Foo may own anything.
+fn with_foreign_kind() -> AdmissionSettings {
+    let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
+    AdmissionSettings { external_kinds: external, ..AdmissionSettings::default() }
+}
+
+fn above(
+    owners: Vec<(String, OwnerView)>,
+    first: Owner,
+    settings: &AdmissionSettings,
+) -> Result<Option<Ancestor>, AncestryError> {
+    let cluster = Cluster { owners: owners.into_iter().collect(), ..Cluster::default() };
+    managed_ancestor(&Context { objects: &cluster, settings }, ("batch", "Job"), "ns", "me", Some(first))
+}
+
 #[test]
 fn the_highest_queued_ancestor_wins_and_cycles_end() {
-    let settings = AdmissionSettings::default();
-    let walk = |owners: Vec<(String, OwnerView)>, first: &str| {
-        let cluster = Cluster { owners: owners.into_iter().collect(), ..Cluster::default() };
-        managed_ancestor(&Context { objects: &cluster, settings: &settings }, "ns", "me", Some(owner(first)))
-    };
-    let chain = vec![view("a", Some("lq"), Some(owner("b"))), view("b", Some("lq"), None)];
-    assert_eq!(walk(chain, "a").unwrap().unwrap().name, "b");
-    assert_eq!(walk(vec![view("a", None, None)], "a").unwrap(), None);
-    assert!(walk(vec![], "a").unwrap_err().to_string().contains("not found"));
-    let cycle = vec![view("a", None, Some(owner("b"))), view("b", None, Some(owner("a")))];
+    let settings = with_foreign_kind();
+    let walk = |owners, first| above(owners, foreign(first), &settings);
+    let queued = |name| Ok(Some(Ancestor::Queued(foreign(name))));
+    let chain = vec![view("a", Some("lq"), Some(foreign("b"))), view("b", Some("lq"), None)];
+    assert_eq!(walk(chain, "a"), queued("b"));
+    assert_eq!(walk(vec![view("a", None, None)], "a"), Ok(None));
+    let cycle = vec![view("a", None, Some(foreign("b"))), view("b", None, Some(foreign("a")))];
     assert!(walk(cycle, "a").unwrap_err().to_string().contains("cycle"));
-    let long = (0..20).map(|i| view(&i.to_string(), None, Some(owner(&(i + 1).to_string())))).collect();
+    let long = (0..20).map(|i| view(&i.to_string(), None, Some(foreign(&(i + 1).to_string())))).collect();
     assert!(walk(long, "0").unwrap_err().to_string().contains("more than 10"));
 }
 
 #[test]
 fn an_external_owner_is_known_by_its_workload() {
-    let foreign = || Owner { kind: "Foo".into(), api_version: "example.com/v1".into(), ..owner("a") };
-    let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
-    let settings = AdmissionSettings { external_kinds: external, ..AdmissionSettings::default() };
-    let walk = |owners: Vec<(String, OwnerView)>, settings: &AdmissionSettings| {
-        let cluster = Cluster { owners: owners.into_iter().collect(), ..Cluster::default() };
-        managed_ancestor(&Context { objects: &cluster, settings }, "ns", "me", Some(foreign())).unwrap()
+    let queued = vec![view("a", Some("lq"), None)];
+    let found = Ok(Some(Ancestor::Queued(foreign("a"))));
+    assert_eq!(above(queued.clone(), foreign("a"), &with_foreign_kind()), found);
+    assert_eq!(above(vec![], foreign("a"), &with_foreign_kind()), Ok(None), "it owns no Workload");
+    assert_eq!(above(queued, foreign("a"), &AdmissionSettings::default()), Ok(None));
+}
+
+/// What defaulting makes of a new Job with such a controller: whether it is suspended, and its queue.
+fn with_owner(owner: &Owner, queue: &str, settings: &AdmissionSettings) -> (bool, Option<String>) {
+    let cluster = Cluster {
+        queues: vec!["lq", "default"],
+        owners: [view(&owner.name, Some("lq"), None)].into(),
+        ..Cluster::default()
     };
-    assert_eq!(walk(vec![view("a", Some("lq"), None)], &settings), Some(foreign()));
-    assert_eq!(walk(vec![], &settings), None, "it owns no Workload");
-    assert_eq!(walk(vec![view("a", Some("lq"), None)], &AdmissionSettings::default()), None);
+    let mut job = queued(queue);
+    job["metadata"]["ownerReferences"] = json!([{"apiVersion": owner.api_version, "kind": owner.kind,
+        "name": owner.name, "uid": owner.uid, "controller": true}]);
+    let ctx = Context { objects: &cluster, settings };
+    let (job, _) = admitted("batch", "Job", job, None, &ctx).unwrap();
+    let queue = job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].as_str();
+    (job["spec"]["suspend"] == true, queue.filter(|name| !name.is_empty()).map(str::to_owned))
+}
+
+#[test]
+fn an_owner_reference_gives_no_free_passage() {
+    let set =
+        || Owner { kind: "JobSet".into(), api_version: "jobset.x-k8s.io/v1alpha2".into(), ..owner("set") };
+    let both = BTreeSet::from(["batch/job".to_owned(), "jobset.x-k8s.io/jobset".to_owned()]);
+    for managing in [false, true] {
+        let settings =
+            AdmissionSettings { manage_jobs_without_queue_name: managing, ..AdmissionSettings::default() };
+        let configured = AdmissionSettings { frameworks: both.clone(), ..settings.clone() };
+        let held = |queue: &str| (true, Some(queue.to_owned()));
+        // A Job creates no Jobs, however it is queued.
+        assert_eq!(with_owner(&owner("parent"), "lq", &settings), held("lq"));
+        assert_eq!(with_owner(&owner("parent"), "", &settings), held("default"));
+        assert_eq!(with_owner(&owner("absent"), "lq", &settings), held("lq"));
+        // A kind that is not configured manages nothing.
+        assert_eq!(with_owner(&set(), "", &settings), held("default"));
+        // A kind that is configured and not built manages its children, but for those that name a queue.
+        assert_eq!(with_owner(&set(), "", &configured), (false, None));
+        assert_eq!(with_owner(&set(), "lq", &configured), held("lq"));
+    }
 }
 
 #[test]

@@ -10,7 +10,6 @@ use crate::api::config::{
     self, Configuration, QuotaCheckStrategy, RequeuingTimestamp, TransformationStrategy,
 };
 use crate::api::validation::Gates;
-use crate::jobs;
 use crate::lifecycle::{backoff, node_failure, pods_ready, workload};
 use crate::resources::Quantity;
 use crate::resources::transform::{Strategy, Transform, Transformation};
@@ -123,10 +122,9 @@ pub(super) fn families(configuration: &Configuration) -> Families {
     }
 }
 
-/// The frameworks that are on and built.
+/// The frameworks that are on, built or not: owners of either kind are managed.
 fn frameworks(configuration: &Configuration) -> BTreeSet<String> {
-    let built = |name: &&String| jobs::KINDS.iter().any(|kind| kind.framework() == name.as_str());
-    configuration.integrations.frameworks.iter().filter(built).cloned().collect()
+    configuration.integrations.frameworks.iter().cloned().collect()
 }
 
 fn external_kinds(configuration: &Configuration) -> BTreeSet<(String, String)> {
@@ -330,13 +328,17 @@ integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
     }
 
     #[test]
-    fn kinds_that_are_served() {
+    fn kinds_that_are_managed() {
         let table = [
             ("", vec!["batch/job"], vec![]),
-            ("integrations: {frameworks: [batch/job, pod, ray.io/rayjob]}", vec!["batch/job"], vec![]),
+            (
+                "integrations: {frameworks: [batch/job, pod, ray.io/rayjob]}",
+                vec!["batch/job", "pod", "ray.io/rayjob"],
+                vec![],
+            ),
             (
                 "integrations: {frameworks: [pod], externalFrameworks: [Foo.v1.example.com]}",
-                vec![],
+                vec!["pod"],
                 vec![("example.com", "Foo")],
             ),
         ];

@@ -1,8 +1,10 @@
 //! The walk from a job to the ancestor that is queued in its place.
 //!
-//! Invariant: the walk ends, whatever the owners say of each other.
+//! Invariants: the walk ends, whatever the owners say of each other; an owner counts only if its kind creates objects of
+//! the owned kind.
 
 use super::Owner;
+use super::frameworks::{Managed, Management};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -12,7 +14,7 @@ const DEPTH_LIMIT: usize = 10;
 /// What is known of the object that an owner reference names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// Nothing above it concerns us: it is of a kind that is not managed.
+    /// It is not there, and that is no error: the walk ends.
     End,
     /// It should be there, and is not.
     Missing,
@@ -25,6 +27,15 @@ pub enum Link {
         /// Its own controller.
         controller: Option<Owner>,
     },
+}
+
+/// What the walk found above a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ancestor {
+    /// The highest ancestor that is queued itself: the job must not be.
+    Queued(Owner),
+    /// An owner of a kind that is configured and not part of this version: whether it is queued cannot be read.
+    NotBuilt(Owner),
 }
 
 /// Why the walk found no end.
@@ -57,18 +68,30 @@ impl fmt::Display for AncestryError {
     }
 }
 
-/// The highest ancestor that is queued itself, so that the job must not be. An object that only has the name of the
-/// owner ends the walk.
+/// The highest ancestor that is queued itself, so that the job must not be. `job` is the job's kind as (group, kind). An
+/// object that only has the name of the owner ends the walk.
+///
+/// # Errors
+/// Names why the walk found no end.
 pub fn queued_ancestor(
+    job: (&str, &str),
     uid: &str,
     controller: Option<Owner>,
-    look: impl Fn(&Owner) -> Link,
-) -> Result<Option<Owner>, AncestryError> {
+    managed: &Managed<'_>,
+    look: impl Fn(&Owner, Management) -> Link,
+) -> Result<Option<Ancestor>, AncestryError> {
     let mut seen = BTreeSet::from([uid.to_owned()]);
+    let mut owned = (job.0.to_owned(), job.1.to_owned());
     let mut next = controller;
     let mut highest = None;
     while let Some(owner) = next {
-        let (uid, queued, controller) = match look(&owner) {
+        let management = managed.owner(&owner, (&owned.0, &owned.1));
+        let link = match management {
+            Management::None => break,
+            Management::NotBuilt => return Ok(highest.or(Some(Ancestor::NotBuilt(owner)))),
+            Management::Own | Management::External => look(&owner, management),
+        };
+        let (uid, queued, controller) = match link {
             Link::End => break,
             Link::Missing => return Err(AncestryError::Missing(owner)),
             Link::Found { uid, queued, controller } => (uid, queued, controller),
@@ -82,8 +105,9 @@ pub fn queued_ancestor(
         if seen.len() > DEPTH_LIMIT {
             return Err(AncestryError::TooDeep);
         }
+        owned = (owner.group().to_owned(), owner.kind.clone());
         if queued {
-            highest = Some(owner);
+            highest = Some(Ancestor::Queued(owner));
         }
         next = controller;
     }
@@ -94,10 +118,13 @@ pub fn queued_ancestor(
 mod tests {
     use super::*;
 
+    const JOB: (&str, &str) = ("batch", "Job");
+
+    /// An owner whose kind may own anything.
     fn owner(name: &str) -> Owner {
         Owner {
-            api_version: "batch/v1".to_owned(),
-            kind: "Job".to_owned(),
+            api_version: "example.com/v1".to_owned(),
+            kind: "Foo".to_owned(),
             name: name.to_owned(),
             uid: format!("uid-{name}"),
         }
@@ -109,15 +136,19 @@ mod tests {
 
     #[test]
     fn the_highest_queued_ancestor_wins_and_the_walk_ends() {
-        let walk = |look: &dyn Fn(&str) -> Link| {
-            queued_ancestor("me", Some(owner("a")), |owner| look(&owner.name))
-                .map(|found| found.map(|owner| owner.name))
+        let frameworks = BTreeSet::from(["batch/job".to_owned(), "jobset.x-k8s.io/jobset".to_owned()]);
+        let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
+        let managed = Managed { frameworks: &frameworks, external: &external };
+        let from = |first: Owner, look: &dyn Fn(&str) -> Link| {
+            queued_ancestor(JOB, "me", Some(first), &managed, |owner, _| look(&owner.name))
         };
+        let walk = |look: &dyn Fn(&str) -> Link| from(owner("a"), look);
+        let queued = |name: &str| Ok(Some(Ancestor::Queued(owner(name))));
         let chain =
             |name: &str| if name == "a" { found("a", true, Some("b")) } else { found("b", true, None) };
-        assert_eq!(walk(&chain), Ok(Some("b".to_owned())));
+        assert_eq!(walk(&chain), queued("b"));
         let lower = |name: &str| if name == "a" { found("a", true, Some("b")) } else { Link::End };
-        assert_eq!(walk(&lower), Ok(Some("a".to_owned())));
+        assert_eq!(walk(&lower), queued("a"));
         assert_eq!(walk(&|_| found("a", false, None)), Ok(None));
         assert_eq!(walk(&|_| Link::Missing), Err(AncestryError::Missing(owner("a"))));
         let other = |_: &str| Link::Found { uid: "another".to_owned(), queued: true, controller: None };
@@ -126,5 +157,14 @@ mod tests {
         assert_eq!(walk(&cycle), Err(AncestryError::Cycle));
         let long = |name: &str| found(name, false, Some(&format!("{name}a")));
         assert_eq!(walk(&long), Err(AncestryError::TooDeep));
+        // A Job creates no Jobs, queued or not; a JobSet does, but cannot be read.
+        let job = Owner { api_version: "batch/v1".to_owned(), kind: "Job".to_owned(), ..owner("a") };
+        assert_eq!(from(job, &|_| found("a", true, None)), Ok(None));
+        let set = Owner {
+            api_version: "jobset.x-k8s.io/v1alpha2".to_owned(),
+            kind: "JobSet".to_owned(),
+            ..owner("a")
+        };
+        assert_eq!(from(set.clone(), &|_| Link::End), Ok(Some(Ancestor::NotBuilt(set))));
     }
 }

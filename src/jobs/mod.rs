@@ -5,6 +5,7 @@
 
 mod ancestry;
 mod batch;
+mod frameworks;
 mod priority;
 mod read;
 mod shape;
@@ -13,7 +14,8 @@ mod topology;
 mod view;
 mod workload;
 
-pub use ancestry::{AncestryError, Link, queued_ancestor};
+pub use ancestry::{Ancestor, AncestryError, Link, queued_ancestor};
+pub use frameworks::{Managed, Management};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use shape::{Shape, pod_set_shape};
 pub(crate) use template::template_patch;

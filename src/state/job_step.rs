@@ -12,8 +12,8 @@ use super::{Item, State};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::jobs::{
-    JobError, JobKind, JobPatch, JobView, KINDS, Link, MissingClass, Owner, Priority, PriorityLookup,
-    WorkloadRequest, queued_ancestor, workload_body, workload_name,
+    Ancestor, JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, Priority, PriorityLookup,
+    WorkloadRequest, workload_body, workload_name,
 };
 use crate::lifecycle::{backoff, conditions, eviction, reservation};
 use jiff::Timestamp;
@@ -35,19 +35,23 @@ impl State {
             if !self.expire(index, &view, &workload, now) {
                 self.step_job_with(index, *kind, &view, &workload, now);
             }
-        } else if view.status.finished.is_some() {
+            return;
+        }
+        if view.status.finished.is_some() {
             // Over before anything was made for it.
-        } else if let Some(ancestor) = self.queued_ancestor(&view) {
-            self.hold_child(index, &view, &ancestor);
-        } else if self.manages(&view) {
-            self.step_job_without(index, *kind, &view, now);
-        } else {
-            self.tell_passed_by(index, &view);
+            return;
+        }
+        match self.ancestor(index, &view) {
+            Some(Ancestor::Queued(ancestor)) => self.hold_child(index, &view, &ancestor),
+            // Its owner's framework would look after it. One that names a queue itself is queued all the same.
+            Some(Ancestor::NotBuilt(_)) if view.queue_name.is_none() => {}
+            _ if self.manages(&view) => self.step_job_without(index, *kind, &view, now),
+            _ => self.tell_passed_by(index, &view),
         }
     }
 
     /// Key of the Workload of a job: the one that it names, or the one that it owns.
-    fn workload_of(&self, index: usize, view: &JobView) -> Option<ObjectKey> {
+    pub(super) fn workload_of(&self, index: usize, view: &JobView) -> Option<ObjectKey> {
         if let Some(name) = &view.prebuilt_workload {
             let key = ObjectKey { namespace: view.key.namespace.clone(), name: name.clone() };
             let owner = self.workloads.get(&key)?.owner.as_ref()?;
@@ -78,40 +82,6 @@ impl State {
         let tell = vec![job_event(index, view, false, "Deleted", &note)];
         self.send_plain(Kind::Job(index), &view.key, Verb::Delete, None, body, tell);
         true
-    }
-
-    /// The ancestor that is queued in place of the job: the job has no Workload of its own.
-    fn queued_ancestor(&self, view: &JobView) -> Option<Owner> {
-        let look = |owner: &Owner| {
-            let uid = owner.uid.clone();
-            if let Some(job) = self.job_by_uid.get(uid.as_str()).and_then(|id| self.jobs.get(id)) {
-                return Link::Found { uid, queued: self.manages(job), controller: job.controller.clone() };
-            }
-            let external = self.settings.is_external(owner.group(), &owner.kind);
-            if external && self.workloads_by_owner.contains_key(uid.as_str()) {
-                return Link::Found { uid, queued: true, controller: None };
-            }
-            Link::End
-        };
-        if Self::runs_elsewhere(view) {
-            return None;
-        }
-        queued_ancestor(&view.uid, view.controller.clone(), look).ok().flatten()
-    }
-
-    /// A child runs while the Workload of its ancestor is admitted.
-    fn hold_child(&mut self, index: usize, view: &JobView, ancestor: &Owner) {
-        let uid = ancestor.uid.as_str();
-        let job = self.job_by_uid.get(uid).and_then(|id| Some((id.0, self.jobs.get(id)?)));
-        let workload = match job {
-            Some((kind, job)) => self.workload_of(kind, job),
-            None => self.workloads_by_owner.get(uid).and_then(|keys| keys.first().cloned()),
-        };
-        let admitted = workload.and_then(|key| self.workloads.get(&key)).is_some_and(|record| runs(record));
-        if !admitted && !view.suspended {
-            let patch = JobPatch { status: false, body: json!({"spec": {"suspend": true}}) };
-            self.patch_job(index, view, &patch, Vec::new());
-        }
     }
 
     /// A job that has no Workload yet: it must rest, then one is made.
@@ -387,7 +357,7 @@ impl State {
         }
     }
 
-    fn patch_job(&mut self, index: usize, view: &JobView, patch: &JobPatch, tell: Vec<Effect>) {
+    pub(super) fn patch_job(&mut self, index: usize, view: &JobView, patch: &JobPatch, tell: Vec<Effect>) {
         let mut body = patch.body.clone();
         if let Some(fields) = body.as_object_mut() {
             let metadata = fields.entry("metadata").or_insert_with(|| json!({}));

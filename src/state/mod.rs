@@ -14,6 +14,7 @@ mod fair_sharing;
 mod ingest;
 mod ingest_workload;
 mod interface;
+mod job_owner;
 mod job_start;
 mod job_step;
 pub mod moments;

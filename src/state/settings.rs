@@ -2,7 +2,7 @@
 
 use super::Kind;
 use super::moments::Moments;
-use crate::jobs::KINDS;
+use crate::jobs::{KINDS, Managed};
 use crate::lifecycle::{node_failure, workload};
 use crate::resources::transform::Transform;
 use crate::scheduler::EngineSettings;
@@ -27,7 +27,7 @@ pub struct Settings {
     pub requeue_by_creation: bool,
     /// Settings of the scheduler.
     pub engine: EngineSettings,
-    /// Job kinds that are looked after, by framework; objects of the others are not even read.
+    /// Job kinds that are configured, by framework; objects of the others, and of kinds that are not built, are not read.
     pub frameworks: BTreeSet<String>,
     /// Kinds, as (group, kind), whose objects another controller queues for us.
     pub external_kinds: BTreeSet<(String, String)>,
@@ -89,6 +89,11 @@ impl Settings {
     /// Whether jobs of a framework are looked after.
     pub(super) fn serves(&self, framework: &str) -> bool {
         self.frameworks.contains(framework)
+    }
+
+    /// Which kinds are queued.
+    pub(super) const fn managed(&self) -> Managed<'_> {
+        Managed { frameworks: &self.frameworks, external: &self.external_kinds }
     }
 
     /// Whether another controller queues objects of a kind for us.

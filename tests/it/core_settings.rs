@@ -190,6 +190,39 @@ fn a_child_of_an_external_owner_has_no_workload_of_its_own() {
     }
 }
 
+/// A Job was created while no webhook answered: its owner reference is judged again.
+#[test]
+fn an_owner_reference_gives_no_free_passage() {
+    let configured = BTreeSet::from(["batch/job", "jobset.x-k8s.io/jobset"].map(str::to_owned));
+    let settings = || Settings { manage_jobs_without_queue_name: true, ..Settings::default() };
+    let with_sets = || Settings { frameworks: configured.clone(), ..settings() };
+    let table = [
+        ("batch/v1", "Job", "lq", Settings::default(), true),
+        ("batch/v1", "Job", "", settings(), true),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", "", settings(), true),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", "", with_sets(), false),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", "lq", with_sets(), true),
+    ];
+    for (api_version, kind, queue, settings, queued) in table {
+        let mut core = Core::new(settings.clone());
+        // A queued Job of little, admitted and running.
+        core.put(JOB, job("parent"));
+        core.put(Kind::Workload, workload("parent", &[]));
+        let mut child = job("child");
+        child["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": queue});
+        child["metadata"]["ownerReferences"] = json!([{"apiVersion": api_version, "kind": kind,
+            "name": "parent", "uid": "jobs-parent", "controller": true}]);
+        child["spec"]["suspend"] = json!(false);
+        let stops = writes(&core.put(JOB, child.clone()), JOB);
+        assert_eq!(stops.len(), usize::from(queued), "{kind} {queue:?}: it must not run: {stops:?}");
+        let mut core = Core::new(settings);
+        child["spec"]["suspend"] = json!(true);
+        let made = writes(&core.put(JOB, child), Kind::Workload);
+        let created = made.iter().filter(|write| write.verb == Verb::Create).count();
+        assert_eq!(created, usize::from(queued), "{kind} {queue:?}");
+    }
+}
+
 #[test]
 fn gates_turn_features_off() {
     let off = Gates {

@@ -74,6 +74,29 @@ fn history(report: &Value) -> Vec<String> {
         .collect()
 }
 
+/// The owner reference names a Job that is queued; a Job creates no Jobs.
+#[test]
+fn a_job_owned_by_a_job_is_queued_by_itself() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "2", &json!({})));
+    let mut parent = job("parent", "q", 1, &json!({}));
+    parent["metadata"]["uid"] = json!("parent-1");
+    parent["spec"]["suspend"] = json!(true);
+    let mut child = job("child", "q", 100, &json!({}));
+    child["metadata"]["ownerReferences"] = json!([
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "parent", "uid": "parent-1", "controller": true}]);
+    objects.extend([parent, child]);
+    let mut simulation = empty();
+    simulation.add(manifests(&objects));
+    simulation.run(Until::Settled);
+    let report = report(&mut simulation);
+    assert_eq!(report["unqueued"], json!([]));
+    assert_eq!(report["admitted"][0]["job"], "team/parent");
+    let child = &report["pending"][0];
+    assert_eq!(child["job"], "team/child", "{report}");
+    assert_eq!(child["conditions"]["QuotaReserved"]["reason"], "ExceedsMaxQuota", "{child}");
+}
+
 #[test]
 fn jobs_run_one_after_the_other_in_virtual_time() {
     let mut objects = vec![flavor()];

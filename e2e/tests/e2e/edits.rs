@@ -108,6 +108,14 @@ pub(crate) async fn what_a_batch_user_may_not_do(cluster: &Cluster, ground: &Gro
     body["metadata"]["namespace"] = foreign.into();
     refused(own.create(Kind::JOB, &body).await, 403)?;
 
+    // A queued Job as the owner gives no free passage: a Job creates no Jobs.
+    let mine = own.need(Kind::JOB, &ground.name, "mine").await?;
+    let mut body = ground.job("stowaway", "main", "100").body().clone();
+    body["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "mine",
+        "uid": text(&mine, "/metadata/uid"), "controller": true}]);
+    own.create(Kind::JOB, &body).await?;
+    ground.waits("stowaway", "ExceedsMaxQuota").await?;
+
     // A queue of another namespace is no queue here.
     own.create(Kind::JOB, ground.job("reaches-out", "theirs", "1").body()).await?;
     eventually("it says that there is no such queue", async || {

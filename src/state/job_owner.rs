@@ -1,0 +1,73 @@
+//! Jobs that an owner is queued for.
+//!
+//! Invariant: owner references are judged again here, not by the webhook alone, as a Job may be created while no webhook
+//! answers. A reference that does not hold leaves the Job to be queued by itself.
+
+use super::State;
+use super::interface::Kind;
+use super::job_step::runs;
+use crate::api::ObjectKey;
+use crate::jobs::{Ancestor, JobPatch, JobView, KINDS, Link, Management, Owner, queued_ancestor};
+use serde_json::json;
+use std::sync::Arc;
+
+impl State {
+    /// What is queued above the job.
+    pub(super) fn ancestor(&self, index: usize, view: &JobView) -> Option<Ancestor> {
+        if Self::runs_elsewhere(view) {
+            return None;
+        }
+        let look = |owner: &Owner, management: Management| {
+            let key =
+                ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(owner.name.as_str()) };
+            if management == Management::External {
+                return self.external_link(&key, owner);
+            }
+            let index = KINDS.iter().position(|kind| {
+                let gvk = kind.gvk();
+                (gvk.group, gvk.kind) == (owner.group(), owner.kind.as_str())
+            });
+            index.and_then(|index| self.jobs.get(&(index, key))).map_or(Link::End, |job| Link::Found {
+                uid: job.uid.to_string(),
+                queued: self.manages(job),
+                controller: job.controller.clone(),
+            })
+        };
+        let gvk = Kind::Job(index).resource();
+        let kind = (gvk.group, gvk.kind);
+        queued_ancestor(kind, &view.uid, view.controller.clone(), &self.settings.managed(), look)
+            .ok()
+            .flatten()
+    }
+
+    /// An object that another controller queues is known by the Workload that it owns in its own namespace.
+    fn external_link(&self, key: &ObjectKey, owner: &Owner) -> Link {
+        let owns = |workload: &ObjectKey| {
+            workload.namespace == key.namespace
+                && self.workloads.get(workload).and_then(|record| record.owner.as_ref()).is_some_and(|of| {
+                    (of.group(), &*of.kind, &of.name) == (owner.group(), owner.kind.as_str(), &key.name)
+                })
+        };
+        let workloads = self.workloads_by_owner.get(owner.uid.as_str());
+        if workloads.is_some_and(|keys| keys.iter().any(owns)) {
+            Link::Found { uid: owner.uid.clone(), queued: true, controller: None }
+        } else {
+            Link::End
+        }
+    }
+
+    /// A child runs while the Workload of its ancestor is admitted.
+    pub(super) fn hold_child(&mut self, index: usize, view: &JobView, ancestor: &Owner) {
+        let uid = ancestor.uid.as_str();
+        let job = self.job_by_uid.get(uid).and_then(|id| Some((id.0, self.jobs.get(id)?)));
+        let workload = match job {
+            Some((kind, job)) => self.workload_of(kind, job),
+            None => self.workloads_by_owner.get(uid).and_then(|keys| keys.first().cloned()),
+        };
+        let admitted = workload.and_then(|key| self.workloads.get(&key)).is_some_and(|record| runs(record));
+        if !admitted && !view.suspended {
+            let patch = JobPatch { status: false, body: json!({"spec": {"suspend": true}}) };
+            self.patch_job(index, view, &patch, Vec::new());
+        }
+    }
+}
