@@ -29,7 +29,9 @@ pub(super) fn minimum(
     settings: &AdmissionSettings,
     errors: &mut Vec<FieldError>,
 ) {
-    let same = |old: &JobView<'_>| old.annotation(MIN_PARALLELISM) == job.annotation(MIN_PARALLELISM);
+    // An empty annotation is the same as none: Kueue compares what it reads, and reads "" of an absent one.
+    let text = |of: &JobView<'_>| of.annotation(MIN_PARALLELISM).unwrap_or_default().to_owned();
+    let same = |old: &JobView<'_>| text(old) == text(job);
     if !old.is_some_and(same) {
         partial_admission(job, settings, errors);
     }
@@ -118,17 +120,22 @@ fn synced_completions(job: &JobView<'_>, errors: &mut Vec<FieldError>) {
 }
 
 fn topology(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
+    let annotations = job.template_annotations;
+    if settings.gates.on(Gate::TopologyAwareScheduling) {
+        let found = topology::check(annotations, TEMPLATE_ANNOTATIONS, job.pods(), &settings.gates);
+        if !found.is_empty() {
+            // What cannot be read is not judged any further.
+            errors.extend(found);
+            return;
+        }
+    }
     if job.elastic(settings) {
         for (key, word) in [(REQUIRED, "required"), (PREFERRED, "preferred")] {
-            if super::view::text(job.template_annotations, key).is_some() {
+            if super::view::text(annotations, key).is_some() {
                 let detail = format!("{word} topology is not supported with elastic jobs");
                 errors.push(FieldError::forbidden(format!("{TEMPLATE_ANNOTATIONS}.{key}"), detail));
             }
         }
-    }
-    if settings.gates.on(Gate::TopologyAwareScheduling) {
-        let annotations = job.template_annotations;
-        errors.extend(topology::check(annotations, TEMPLATE_ANNOTATIONS, job.pods(), &settings.gates));
     }
 }
 

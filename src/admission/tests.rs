@@ -144,7 +144,7 @@ fn with_owner(owner: &Owner, queue: &str, settings: &AdmissionSettings) -> (bool
         owners: [view(&owner.name, Some("lq"), None)].into(),
         ..Cluster::default()
     };
-    let mut job = queued(queue);
+    let mut job = if queue.is_empty() { job() } else { queued(queue) };
     job["metadata"]["ownerReferences"] = json!([{"apiVersion": owner.api_version, "kind": owner.kind,
         "name": owner.name, "uid": owner.uid, "controller": true}]);
     let ctx = Context { objects: &cluster, settings };
@@ -184,6 +184,52 @@ fn jobs_are_not_reviewed_while_their_framework_is_off() {
     assert!(allowed(&asked("/validate-batch-v1-job", &queued("Bad_"), None, &cluster, &off)));
     let workload = json!({"metadata": {"name": "w"}, "spec": {"podSets": 3}});
     assert!(!allowed(&asked("/validate-kueue-x-k8s-io-v1beta2-workload", &workload, None, &cluster, &off)));
+}
+
+/// Paths and kinds of the errors in a message.
+fn errors(answer: &Value) -> Vec<String> {
+    let text = answer["response"]["status"]["message"].as_str().unwrap_or_default();
+    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    inner.split(", ").filter(|part| part.contains(": ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn an_empty_minimum_is_none_unless_the_job_is_new() {
+    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+    let with = |minimum: &str| {
+        let mut job = queued("lq");
+        job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = json!(minimum);
+        job
+    };
+    let judged =
+        |new: &Value, old: Option<&Value>| asked("/validate-batch-v1-job", new, old, &cluster, &settings);
+    assert!(!allowed(&judged(&with(""), None)));
+    assert!(allowed(&judged(&with(""), Some(&queued("lq")))));
+    assert!(allowed(&judged(&queued("lq"), Some(&with("")))));
+    assert!(!allowed(&judged(&with(""), Some(&with("2")))));
+}
+
+fn elastic() -> Value {
+    let mut job = queued("lq");
+    job["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] = json!("true");
+    job
+}
+
+#[test]
+fn a_malformed_topology_of_an_elastic_job_is_one_error() {
+    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+    for (key, value, kind) in [
+        ("podset-required-topology", "not a label!", "Invalid value"),
+        ("podset-preferred-topology", "a/b/c", "Invalid value"),
+        ("podset-required-topology", "cloud.com/rack", "Forbidden"),
+    ] {
+        let mut job = elastic();
+        job["spec"]["template"]["metadata"]["annotations"][format!("kueue.x-k8s.io/{key}")] = json!(value);
+        let found = errors(&asked("/validate-batch-v1-job", &job, None, &cluster, &settings));
+        let named: Vec<&String> = found.iter().filter(|error| error.contains("topology")).collect();
+        assert_eq!(named.len(), 1, "{found:?}");
+        assert!(named[0].contains(kind), "{found:?}");
+    }
 }
 
 #[test]
