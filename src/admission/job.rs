@@ -2,7 +2,7 @@
 //!
 //! Invariant: a Job that is to be queued is suspended before it is stored, so that none of its pods starts unasked.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::ancestry::{controller_of, managed_ancestor};
 use super::patch::Patch;
@@ -21,7 +21,7 @@ const KIND: (&str, &str) = ("batch", "Job");
 /// The value of `spec.managedBy` that stands for the built-in controller.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
-/// Defaults a new Job: queue, priority class, suspension, dispatcher, resize gate.
+/// Defaults a new Job: queue, priority class, suspension, dispatcher.
 pub(super) fn default(request: &Request<'_>) -> Answer {
     let mut errors = Vec::new();
     let job = JobView::read(&Cursor::root(request.object), &mut errors);
@@ -75,10 +75,14 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
     {
         patch.set(&["spec", "managedBy"], json!(MULTIKUEUE_CONTROLLER));
     }
-    if job.elastic(settings) {
-        add_resize_gate(&mut patch);
-    }
     let mut warnings = Vec::new();
+    if job.elastic(settings) && held {
+        // No pod gate either: nothing here would ever open it.
+        warnings.push(format!(
+            "metadata.annotations[{ELASTIC_JOB_ANNOTATION}]: elastic Jobs are not part of this version; a change of \
+             spec.parallelism stops the Job and queues it again"
+        ));
+    }
     if held && !queue.is_empty() && !ctx.objects.local_queue(request.namespace, &queue) {
         warnings.push(format!(
             "LocalQueue {queue:?} does not exist in namespace {:?}; the Job stays suspended until it does",
@@ -86,17 +90,6 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
         ));
     }
     Answer::Allowed { patch: patch.into_operations(), warnings }
-}
-
-fn add_resize_gate(patch: &mut Patch) {
-    const GATES: &[&str] = &["spec", "template", "spec", "schedulingGates"];
-    let gates = GATES.iter().try_fold(patch.object(), |at, field| at.get(field)).and_then(Value::as_array);
-    let present = gates.is_some_and(|all| {
-        all.iter().any(|gate| gate.get("name").and_then(Value::as_str) == Some(ELASTIC_JOB_ANNOTATION))
-    });
-    if !present {
-        patch.append(GATES, json!({"name": ELASTIC_JOB_ANNOTATION}));
-    }
 }
 
 /// Judges a new or changed Job.

@@ -15,6 +15,7 @@ impl Patch {
     }
 
     /// The object as it stands after the operations.
+    #[cfg(test)]
     pub(super) fn object(&self) -> &Value {
         &self.object
     }

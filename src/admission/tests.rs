@@ -232,6 +232,19 @@ fn a_malformed_topology_of_an_elastic_job_is_one_error() {
     }
 }
 
+/// Nothing opens the gate of elastic Jobs: with it they would hold quota and never run.
+#[test]
+fn an_elastic_job_is_queued_like_any_and_not_gated() {
+    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+    let ctx = Context { objects: &cluster, settings: &settings };
+    let (job, advice) = admitted("batch", "Job", elastic(), None, &ctx).unwrap();
+    assert_eq!(job["spec"]["suspend"], true);
+    assert_eq!(job["spec"]["template"]["spec"].get("schedulingGates"), None);
+    assert!(advice.iter().any(|text| text.contains("kueue.x-k8s.io/elastic-job")), "{advice:?}");
+    let (_, advice) = admitted("batch", "Job", queued("lq"), None, &ctx).unwrap();
+    assert!(!advice.iter().any(|text| text.contains("elastic")), "{advice:?}");
+}
+
 #[test]
 fn deletion_passes_and_nonsense_is_answered() {
     let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());

@@ -190,6 +190,17 @@ fn namespace_of(path: &str) -> &str {
     path.split_once("/namespaces/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default())
 }
 
+/// Suites and names of the cases that are answered otherwise on purpose.
+fn deviations() -> BTreeSet<(String, String)> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/api-deviations.tsv");
+    let text = std::fs::read_to_string(path).unwrap();
+    let listed = text.lines().map(|line| {
+        let mut parts = line.split('\t').map(str::to_owned);
+        (parts.next().unwrap(), parts.next().unwrap())
+    });
+    listed.collect()
+}
+
 #[test]
 fn recorded_answers() {
     let Some(api) = shared() else {
@@ -210,9 +221,13 @@ fn recorded_answers() {
         ("cohort", own("Cohort", "kueue-x-k8s-io-v1beta2-cohort", false)),
         ("resourceflavor", own("ResourceFlavor", "kueue-x-k8s-io-v1beta2-resourceflavor", true)),
     ];
+    let apart = deviations();
     let (mut judged, mut wrong) = (0, Vec::new());
     for (name, suite) in &suites {
         for case in lines(api.join(format!("{name}.jsonl.gz"))) {
+            if apart.contains(&((*name).to_owned(), case["name"].as_str().unwrap().to_owned())) {
+                continue;
+            }
             let expect = &case["expect"];
             let message = expect["message"].as_str().unwrap_or_default();
             let by_webhook = message.starts_with("admission webhook");
