@@ -56,6 +56,9 @@ impl JobKind for BatchJob {
             managed_by: read::string(job, "/spec/managedBy")?.map(str::to_owned),
             suspended: read::boolean(job, "/spec/suspend")?.unwrap_or(false),
             completions_follow: counts.completions_follow,
+            elastic: read::string_map(job, "/metadata/annotations")?
+                .get(names::ELASTIC_JOB_ANNOTATION)
+                .is_some_and(|text| text == "true"),
             pod_sets: vec![view],
             reclaimable: counts.reclaimable(job, &status)?,
             status,
@@ -76,6 +79,8 @@ impl JobKind for BatchJob {
         wanted.merge(&without_server_labels((*info.template).clone()))?;
         let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
         wanted.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
+        // Nothing here would ever open this gate: Kueue's webhook adds it to elastic Jobs.
+        wanted.scheduling_gates.retain(|gate| gate != names::ELASTIC_JOB_ANNOTATION);
         let mut spec = Map::from_iter([("suspend".to_owned(), Value::Bool(false))]);
         if let Some(patch) = template_patch(&set.template, &wanted) {
             spec.insert("template".to_owned(), patch);
@@ -228,8 +233,6 @@ fn pod_set(job: &Value, counts: &Counts) -> Result<Value, JobError> {
     if let Some(min) = counts.min {
         set.insert("minCount".to_owned(), json!(min));
     }
-    if let Some(request) = topology_request(&annotations, COMPLETION_INDEX)? {
-        set.insert("topologyRequest".to_owned(), request);
-    }
+    set.insert("topologyRequest".to_owned(), topology_request(&annotations, COMPLETION_INDEX)?);
     Ok(Value::Object(set))
 }

@@ -124,6 +124,7 @@ pub(super) fn common(job: &Value) -> Result<JobView, JobError> {
         controller: controller(job)?,
         managed_by: None,
         suspended: false,
+        elastic: false,
         completions_follow: false,
         pod_sets: Vec::new(),
         status: JobStatus::default(),

@@ -1,7 +1,8 @@
 //! Fingerprint of a pod set's template: equal for a job's pod set and the copy that its Workload stores.
 //!
 //! Left out is what a start changes (metadata, node selector, tolerations, scheduling gates), what the server may drop
-//! (nulls, empty collections, fields that it does not know) and how a quantity is spelt.
+//! (nulls, empty collections, fields that it does not know), how a quantity is spelt, and the labels of ranks, which follow
+//! from the kind of the job and which older versions did not write.
 
 use super::workload::keep_last_env;
 use crate::resources::Quantity;
@@ -12,27 +13,55 @@ use std::collections::BTreeMap;
 
 /// Fingerprint of a pod set without its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Shape(u128);
+pub struct Shape {
+    /// Of its containers and init containers.
+    containers: u128,
+    /// Of its name, its topology request, and the rest of its pod spec.
+    rest: u128,
+}
+
+impl Shape {
+    /// Whether both run the same containers: all that Kueue compares beside counts and tolerations.
+    pub const fn same_containers(&self, other: &Self) -> bool {
+        self.containers == other.containers
+    }
+}
 
 /// Fields of a pod spec that a start may change.
 const INJECTED: [&str; 3] = ["nodeSelector", "tolerations", "schedulingGates"];
 /// Maps from resource name to quantity.
 const QUANTITY_MAPS: [&str; 4] = ["requests", "limits", "overhead", "capacity"];
+/// Fields of a topology request that say nothing about where the pods go.
+const RANK_LABELS: [&str; 2] = ["podIndexLabel", "subGroupIndexLabel"];
 /// Fields that are a quantity.
 const QUANTITIES: [&str; 2] = ["sizeLimit", "divisor"];
 
 /// The fingerprint of an entry of `spec.podSets`.
 pub fn pod_set_shape(pod_set: &Value) -> Shape {
     let field = |name: &str| pod_set.get(name).cloned().unwrap_or(Value::Null);
-    let parts = [field("name"), field("topologyRequest"), pod_spec(pod_set.get("template"))];
+    let mut request = field("topologyRequest");
+    if let Some(fields) = request.as_object_mut() {
+        fields.retain(|name, _| !RANK_LABELS.contains(&name.as_str()));
+        if fields.is_empty() {
+            request = Value::Null;
+        }
+    }
+    let mut spec = pod_spec(pod_set.get("template"));
+    let mut containers = Vec::new();
+    for list in ["initContainers", "containers"] {
+        containers.push(spec.get_mut(list).map(Value::take).unwrap_or_default());
+    }
+    Shape { containers: digest(&containers), rest: digest(&[field("name"), request, spec]) }
+}
+
+fn digest(parts: &[Value]) -> u128 {
     let mut hash = Sha256::new();
-    for part in &parts {
+    for part in parts {
         hash.update(canonical(None, part).to_string());
         hash.update([0]);
     }
     let digest: [u8; 32] = hash.finalize().into();
-    let head = digest.first_chunk().copied().unwrap_or_default();
-    Shape(u128::from_be_bytes(head))
+    u128::from_be_bytes(digest.first_chunk().copied().unwrap_or_default())
 }
 
 /// The pod spec with the fields that the types know; as it stands when they cannot hold it.

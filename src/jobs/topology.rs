@@ -13,11 +13,12 @@ const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
 const SLICE_CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
 const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 
-/// The `topologyRequest` of a pod set, when its annotations ask for one.
+/// The `topologyRequest` of a pod set. It is there whether or not annotations ask for a topology: a flavor may have one all
+/// the same, and then the index of each pod decides its rank.
 pub(super) fn topology_request(
     annotations: &BTreeMap<String, String>,
     pod_index_label: &str,
-) -> Result<Option<Value>, JobError> {
+) -> Result<Value, JobError> {
     let wrong = |key: &str, problem: &str| malformed(&format!("annotation {key}").replace('/', "~"), problem);
     let mut request = Map::new();
     if let Some(level) = annotations.get(REQUIRED) {
@@ -28,6 +29,7 @@ pub(super) fn topology_request(
         let on = parse_bool(text).ok_or_else(|| wrong(UNCONSTRAINED, "must be a boolean"))?;
         request.insert("unconstrained".to_owned(), json!(on));
     }
+    let asks_for_domain = annotations.contains_key(REQUIRED) || annotations.contains_key(PREFERRED);
     if let Some(text) = annotations.get(SLICE_CONSTRAINTS) {
         let layers: Vec<Value> =
             serde_json::from_str(text).map_err(|_| wrong(SLICE_CONSTRAINTS, "must be a JSON array"))?;
@@ -39,14 +41,12 @@ pub(super) fn topology_request(
             request.insert("podSetSliceSize".to_owned(), json!(size));
         }
     }
-    if request.is_empty() {
-        return Ok(None);
-    }
     request.insert("podIndexLabel".to_owned(), json!(pod_index_label));
-    if let Some(group) = annotations.get(GROUP) {
+    // A group shares the domain that it asks for.
+    if let Some(group) = annotations.get(GROUP).filter(|_| asks_for_domain) {
         request.insert("podSetGroupName".to_owned(), json!(group));
     }
-    Ok(Some(Value::Object(request)))
+    Ok(Value::Object(request))
 }
 
 /// The spellings of a boolean that Go reads.

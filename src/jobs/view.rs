@@ -86,6 +86,8 @@ pub struct JobView {
     pub managed_by: Option<String>,
     /// The job is told not to run.
     pub suspended: bool,
+    /// Its user expects it to be resized while it runs.
+    pub elastic: bool,
     /// A change of count changes the completions as well.
     pub completions_follow: bool,
     /// The groups of equal pods.

@@ -8,6 +8,7 @@ use super::{JobError, JobKind};
 use crate::api::{self, names};
 use serde_json::{Map, Value, json};
 use sha1::{Digest, Sha1};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -120,7 +121,7 @@ pub fn pod_set_infos(pod_sets: &[Value]) -> Result<Vec<PodSetInfo>, JobError> {
     pod_sets.iter().map(info).collect()
 }
 
-/// A raw template as a Workload takes it: nothing null, and of several variables with one name the last.
+/// A raw template as a Workload takes it: nothing null, and one value for each variable.
 pub(super) fn clean_template(template: &Value) -> Value {
     let mut template = without_nulls(template);
     keep_last_env(&mut template);
@@ -141,7 +142,8 @@ fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// Of several environment variables with one name the last one counts, and the Workload's schema takes only one.
+/// Of several environment variables with one name the last one counts, and the Workload's schema takes only one: it stands
+/// where the first stood, as with Kueue, since later variables may refer to it.
 pub(super) fn keep_last_env(template: &mut Value) {
     for list in ["/spec/initContainers", "/spec/containers"] {
         let Some(containers) = template.pointer_mut(list).and_then(Value::as_array_mut) else {
@@ -156,14 +158,15 @@ pub(super) fn keep_last_env(template: &mut Value) {
 }
 
 fn keep_last(env: &mut Vec<Value>) {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut places = BTreeMap::new();
     let mut kept: Vec<Value> = Vec::with_capacity(env.len());
-    for variable in env.drain(..).rev() {
+    for variable in env.drain(..) {
         let name = variable.get("name").and_then(Value::as_str).map(str::to_owned);
-        if name.is_none_or(|name| seen.insert(name)) {
-            kept.push(variable);
+        let place = name.map(|name| *places.entry(name).or_insert(kept.len()));
+        match place.and_then(|place| kept.get_mut(place)) {
+            Some(earlier) => *earlier = variable,
+            None => kept.push(variable),
         }
     }
-    kept.reverse();
     *env = kept;
 }

@@ -17,6 +17,7 @@ use crate::resources::{self, Amount, Requests, amounts, apply_overhead, limit_ra
 use crate::scheduler::{Charge, PodSet, PreemptionReason};
 use crate::topology::Pods;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PodResourceClaim, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -171,7 +172,7 @@ impl State {
             },
             out_of_sync: job.prebuilt_workload.is_some()
                 && job.suspended
-                && !super::job_start::matches(record, job),
+                && !super::job_start::asks_alike(record, job),
             start_failed: start_failed.map(|e| e.to_string()),
         }
     }
@@ -199,12 +200,14 @@ impl State {
                 problems.extend(limits.check(&spec, &path));
             }
             problems.extend(limit_range::requests_above_limits(&spec, &path));
+            problems.extend(uncharged_claims(&spec, &path, &set.name));
             let asked = pod_quantities(&spec);
+            let request = set.topology.as_deref().filter(|request| request.is_explicit()).cloned();
             pod_sets.push(PodSet {
                 name: set.name.clone(),
                 count: set.count,
                 min_count: set.min_count,
-                pods: Arc::new(Pods::new(&spec, amounts(&asked), set.topology.as_deref().cloned())),
+                pods: Arc::new(Pods::new(&spec, amounts(&asked), request)),
                 requests: amounts(&self.settings.transform.apply(asked)),
                 group: set.topology.as_ref().and_then(|t| t.pod_set_group_name.as_deref()).map(Arc::from),
             });
@@ -292,6 +295,21 @@ fn scaled(total: Amount, left: i32, count: i32) -> Amount {
     }
     let exact = i128::from(total.get()) * i128::from(left) / i128::from(count);
     i64::try_from(exact).map_or(total, Amount::new)
+}
+
+/// Devices that pods claim have no quota yet: without this their pods would run and be charged nothing for them.
+fn uncharged_claims(spec: &PodSpec, path: &str, pod_set: &str) -> Vec<String> {
+    let claims = spec.resource_claims.iter().flatten().enumerate();
+    let problem = |(at, claim): (usize, &PodResourceClaim)| match &claim.resource_claim_template_name {
+        Some(template) => format!(
+            "{path}.resourceClaims[{at}].resourceClaimTemplateName: Not found: \"the DeviceClasses of \
+             ResourceClaimTemplate {template} are not mapped in DRA configuration for podset {pod_set}\""
+        ),
+        None => format!(
+            "{path}.resourceClaims[{at}]: KueueDRAIntegration feature does not support use of resource claims"
+        ),
+    };
+    claims.map(problem).collect()
 }
 
 /// Totals by pod set, as `status.resourceRequests` shows them.

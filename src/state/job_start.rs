@@ -1,9 +1,11 @@
 //! What a job is given when it starts, and whether that is still what it asks for.
 
 use super::State;
-use super::records::WorkloadRecord;
+use super::records::{PodSetRecord, WorkloadRecord};
 use crate::api::names;
-use crate::jobs::{JobError, JobPatch, JobView, KINDS, PodSetInfo, TemplateInfo, template_patch};
+use crate::api::reason::ConditionType;
+use crate::jobs::{JobError, JobPatch, JobView, KINDS, PodSetInfo, PodSetView, TemplateInfo, template_patch};
+use crate::lifecycle::conditions;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -111,18 +113,41 @@ pub(super) fn grants(record: &WorkloadRecord, view: &JobView) -> bool {
     })
 }
 
-/// Whether the Workload asks for what the job asks for.
-pub(super) fn matches(record: &WorkloadRecord, view: &JobView) -> bool {
-    record.pod_sets().len() == view.pod_sets.len()
-        && record.pod_sets().iter().zip(&view.pod_sets).zip(record.originals()).all(
-            |((have, want), original)| {
-                have.name == want.name
-                    && have.count == want.count
-                    && have.min_count == want.min_count
-                    && have.shape == want.shape
-                    && original.template == want.template
-            },
-        )
+/// Whether the Workload asks for what the job asks for, by what Kueue compares: a Workload that it made is kept. Names, labels,
+/// annotations, node selectors, affinity and topology do not count, since a start adds to most of them.
+pub(super) fn asks_alike(record: &WorkloadRecord, view: &JobView) -> bool {
+    let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
+    pairs(record, view).is_some_and(|mut pairs| {
+        pairs.all(|(have, original, want)| {
+            have.count == want.count
+                && have.min_count == want.min_count
+                && have.shape.same_containers(&want.shape)
+                && (admitted || original.template.tolerations == want.template.tolerations)
+        })
+    })
+}
+
+/// Whether it asks for just the same, so that whatever is decided on it holds for the job.
+pub(super) fn asks_the_same(record: &WorkloadRecord, view: &JobView) -> bool {
+    pairs(record, view).is_some_and(|mut pairs| {
+        pairs.all(|(have, original, want)| {
+            have.name == want.name
+                && have.count == want.count
+                && have.min_count == want.min_count
+                && have.shape == want.shape
+                && original.template == want.template
+        })
+    })
+}
+
+/// The pod sets of a Workload, as they were before a start, beside its job's; none if one has more of them.
+fn pairs<'a>(
+    record: &'a WorkloadRecord,
+    view: &'a JobView,
+) -> Option<impl Iterator<Item = (&'a PodSetRecord, &'a PodSetInfo, &'a PodSetView)>> {
+    let (have, want) = (record.pod_sets(), &view.pod_sets);
+    let three = have.iter().zip(record.originals()).zip(want);
+    (have.len() == want.len()).then(|| three.map(|((have, original), want)| (have, original, want)))
 }
 
 fn count_of(record: &WorkloadRecord, name: &str) -> Option<i32> {

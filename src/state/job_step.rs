@@ -4,7 +4,7 @@
 //! its Workload releases its quota only after that.
 
 use super::interface::{Effect, Event, Kind, Observation, Verb};
-use super::job_start::{grants, matches};
+use super::job_start::{asks_alike, asks_the_same, grants};
 use super::records::WorkloadRecord;
 use super::workload_step::delete_options;
 use super::writes::Request;
@@ -20,6 +20,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What is told of a job that is to be resized while it runs.
+const ELASTIC_NOTE: &str =
+    "Elastic Jobs are not part of this version: a change of parallelism stops the Job and queues it again";
 
 impl State {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
@@ -120,6 +124,9 @@ impl State {
             Ok(body) => {
                 let note = format!("Created Workload: {key}");
                 let latency = backoff::elapsed(view.created, now);
+                let elastic = view
+                    .elastic
+                    .then(|| job_event(index, view, true, "ElasticJobNotSupported", ELASTIC_NOTE));
                 let tell = vec![
                     job_event(index, view, false, "CreatedWorkload", &note),
                     Effect::Observe(Observation::WorkloadCreated {
@@ -128,7 +135,7 @@ impl State {
                     }),
                 ];
                 self.send(Request {
-                    tell,
+                    tell: tell.into_iter().chain(elastic).collect(),
                     on_behalf_of: Some(Item::Job(index, view.key.clone())),
                     ..Request::new(Kind::Workload, key, Verb::Create, body)
                 });
@@ -230,6 +237,8 @@ impl State {
         if runs(&record) && grants(&record, view) {
             if view.suspended {
                 self.start(index, view, &record);
+            } else {
+                self.sync_priority(view, &record, now);
             }
             return;
         }
@@ -290,8 +299,10 @@ impl State {
         let reserved = conditions::is_true(&record.status, ConditionType::QuotaReserved);
         let mut spec = Map::new();
         let mut tell = Vec::new();
-        if view.prebuilt_workload.is_none() && !matches(record, view) {
-            if reserved || self.assumed.contains_key(key) {
+        let decided = reserved || self.assumed.contains_key(key);
+        let in_line = if decided { asks_alike(record, view) } else { asks_the_same(record, view) };
+        if view.prebuilt_workload.is_none() && !in_line {
+            if decided {
                 if reserved {
                     let body = delete_options(&record.meta);
                     self.send_plain(Kind::Workload, key, Verb::Delete, None, body, Vec::new());
@@ -337,23 +348,43 @@ impl State {
         if !reserved && record.queue_name.as_deref() != view.queue_name.as_deref() {
             spec.insert("queueName".to_owned(), json!(view.queue_name));
         }
-        let class = record
-            .priority_class
-            .as_ref()
-            .filter(|c| c.kind == "WorkloadPriorityClass")
-            .map(|c| c.name.as_str());
-        if let Some(name) = view.priority_class.as_deref().filter(|name| class != Some(*name)) {
-            let allowed = !reserved || class.is_some();
-            if let Some(value) = self.workload_priority_classes.get(name).filter(|_| allowed) {
-                spec.insert("priority".to_owned(), json!(value));
-                let group = crate::api::GROUP;
-                let class = json!({"group": group, "kind": "WorkloadPriorityClass", "name": name});
-                spec.insert("priorityClassRef".to_owned(), class);
-            }
-        }
+        self.class_update(view, record, reserved, spec);
         let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
         if !admitted && record.max_execution_seconds != view.max_exec_seconds {
             spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(view.max_exec_seconds));
+        }
+    }
+
+    /// The priority class follows the label while the job runs as well: whether it may be preempted depends on it.
+    fn sync_priority(&mut self, view: &JobView, record: &WorkloadRecord, now: Timestamp) {
+        let mut spec = Map::new();
+        self.class_update(view, record, true, &mut spec);
+        let key = &record.meta.key;
+        if !spec.is_empty() && self.writes.may_write(Kind::Workload, key, now) {
+            let body = json!({"metadata": {"resourceVersion": record.meta.resource_version}, "spec": spec});
+            self.send_plain(Kind::Workload, key, Verb::Merge, None, body, Vec::new());
+        }
+    }
+
+    /// Another priority class, if the label names one that exists. One with quota may not get its first.
+    fn class_update(
+        &self,
+        view: &JobView,
+        record: &WorkloadRecord,
+        reserved: bool,
+        spec: &mut Map<String, Value>,
+    ) {
+        let class = record.priority_class.as_ref().filter(|c| c.kind == "WorkloadPriorityClass");
+        let class = class.map(|c| c.name.as_str());
+        let Some(name) = view.priority_class.as_deref().filter(|name| class != Some(*name)) else {
+            return;
+        };
+        let allowed = !reserved || class.is_some();
+        if let Some(value) = self.workload_priority_classes.get(name).filter(|_| allowed) {
+            spec.insert("priority".to_owned(), json!(value));
+            let group = crate::api::GROUP;
+            let class = json!({"group": group, "kind": "WorkloadPriorityClass", "name": name});
+            spec.insert("priorityClassRef".to_owned(), class);
         }
     }
 

@@ -178,6 +178,7 @@ fn slim(spec: PodSpec) -> PodSpec {
         tolerations: spec.tolerations,
         overhead: spec.overhead,
         resources: spec.resources,
+        resource_claims: spec.resource_claims,
         runtime_class_name: spec.runtime_class_name,
         priority_class_name: spec.priority_class_name,
         ..Default::default()

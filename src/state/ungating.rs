@@ -158,7 +158,8 @@ impl State {
         }
         template.scheduling_gates.push(names::TOPOLOGY_GATE.to_owned());
         let asked = record.pod_sets().iter().find(|known| *known.name == *set.name);
-        if asked.is_some_and(|asked| asked.topology.is_none()) {
+        if asked.is_some_and(|asked| asked.topology.as_ref().is_none_or(|request| !request.names_topology()))
+        {
             let key = names::UNCONSTRAINED_TOPOLOGY_ANNOTATION.to_owned();
             template.annotations.insert(key, "true".to_owned());
         }

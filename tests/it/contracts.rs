@@ -32,7 +32,8 @@ fn plain_template() -> Value {
         "metadata": { "labels": { "job-name": "train", "app": "x" } },
         "spec": {
             "restartPolicy": "Never",
-            "containers": [{ "name": "c", "image": "x", "env": [{ "name": "A", "value": "1" }, { "name": "A", "value": "2" }],
+            "containers": [{ "name": "c", "image": "x", "env": [{ "name": "A", "value": "1" },
+                    { "name": "B", "value": "$(A)" }, { "name": "A", "value": "2" }],
                 "resources": { "requests": { "cpu": "1", "memory": "1Gi" } } }],
         },
     })
@@ -217,6 +218,31 @@ fn pointers(value: &Value) -> Vec<String> {
     std::iter::once(String::new()).chain(deeper).collect()
 }
 
+/// Kueue's webhook gives elastic Jobs a gate that nothing here opens: it goes at the start, and comes back with the rest.
+#[test]
+fn a_start_takes_the_gate_of_elastic_jobs_away() {
+    for kind in KINDS {
+        let mut template = plain_template();
+        template["spec"]["schedulingGates"] =
+            json!([{ "name": "kueue.x-k8s.io/elastic-job" }, { "name": "example.com/own" }]);
+        let mut job = sample(*kind, &template);
+        let before = job.clone();
+        let stored = kind.pod_sets(&job).unwrap();
+        let mut infos = pod_set_infos(&stored).unwrap();
+        for info in &mut infos {
+            info.template = Arc::default();
+        }
+        let patches = kind.run_patch(&kind.decode(&job).unwrap(), &infos).unwrap();
+        write(&mut job, &patches);
+        assert_eq!(
+            job["spec"]["template"]["spec"]["schedulingGates"],
+            json!([{ "name": "example.com/own" }])
+        );
+        stop(*kind, &mut job, &stored);
+        assert_eq!(job, before);
+    }
+}
+
 #[test]
 fn a_stored_copy_has_the_shape_of_its_job() {
     for kind in KINDS {
@@ -228,6 +254,7 @@ fn a_stored_copy_has_the_shape_of_its_job() {
         container["resources"]["requests"]["cpu"] = json!("1000m");
         container["resources"]["limits"] = json!({});
         container["unknown"] = json!(1);
+        stored["topologyRequest"] = Value::Null;
         assert_eq!(pod_set_shape(&stored), view.pod_sets[0].shape);
         stored["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("2");
         assert_ne!(pod_set_shape(&stored), view.pod_sets[0].shape);
@@ -316,7 +343,9 @@ fn the_workload_names_its_job_and_keeps_the_last_of_equal_variables() {
         let set = &workload["spec"]["podSets"][0];
         assert_eq!((&set["count"], &set["minCount"]), (&json!(5), &json!(2)));
         let env = &set["template"]["spec"]["containers"][0]["env"];
-        assert_eq!(env, &json!([{ "name": "A", "value": "2" }]));
+        assert_eq!(env, &json!([{ "name": "A", "value": "2" }, { "name": "B", "value": "$(A)" }]));
+        // The index of each pod is its rank on any flavor with a topology.
+        assert!(set["topologyRequest"]["podIndexLabel"].is_string(), "{set}");
     }
 }
 

@@ -6,18 +6,18 @@ use sluice::api::ObjectKey;
 use sluice::state::{Delta, Effect, Gates, Kind, Observation, Settings, State, Unadmitted, Verb, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
-const JOB: Kind = Kind::Job(0);
+pub(crate) const JOB: Kind = Kind::Job(0);
 const START: i64 = 1_800_000_000;
 
 /// A leading core with one queue of 2 CPUs.
-struct Core {
-    state: State,
+pub(crate) struct Core {
+    pub(crate) state: State,
     version: u64,
     now: Timestamp,
 }
 
 impl Core {
-    fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         let now = Timestamp::from_second(START).unwrap();
         let mut core = Self { state: State::new(settings), version: 0, now };
         for kind in core.state.kinds().to_vec() {
@@ -43,11 +43,11 @@ impl Core {
         core
     }
 
-    fn feed(&mut self, delta: Delta) -> Vec<Effect> {
+    pub(crate) fn feed(&mut self, delta: Delta) -> Vec<Effect> {
         self.state.apply(delta, self.now)
     }
 
-    fn put(&mut self, kind: Kind, mut object: Value) -> Vec<Effect> {
+    pub(crate) fn put(&mut self, kind: Kind, mut object: Value) -> Vec<Effect> {
         self.version += 1;
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         object["metadata"]["uid"] = json!(format!("{}-{name}", kind.resource().plural));
@@ -64,7 +64,7 @@ impl Core {
     }
 }
 
-fn writes(effects: &[Effect], kind: Kind) -> Vec<Write> {
+pub(crate) fn writes(effects: &[Effect], kind: Kind) -> Vec<Write> {
     let write = |effect: &Effect| match effect {
         Effect::Write(write) if write.kind == kind && !write.background => {
             Some(Write { body: serde_json::to_value(write.payload()).unwrap(), ..write.clone() })
@@ -79,20 +79,20 @@ fn template() -> Value {
         {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}})
 }
 
-fn job(name: &str) -> Value {
+pub(crate) fn job(name: &str) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
         "spec": {"parallelism": 1, "completions": 1, "suspend": true, "template": template()},
     })
 }
 
-fn condition(kind: &str, status: &str, reason: &str) -> Value {
+pub(crate) fn condition(kind: &str, status: &str, reason: &str) -> Value {
     let time = Timestamp::from_second(START - 2).unwrap().to_string();
     json!({"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": time})
 }
 
 /// A Workload of 1 CPU that a job owns.
-fn workload(owner: &str, conditions: &[Value]) -> Value {
+pub(crate) fn workload(owner: &str, conditions: &[Value]) -> Value {
     let uid = format!("jobs-{owner}");
     json!({
         "metadata": {"name": format!("w-{owner}"), "namespace": "ns", "labels": {"kueue.x-k8s.io/job-uid": uid},
@@ -106,7 +106,7 @@ fn workload(owner: &str, conditions: &[Value]) -> Value {
 }
 
 /// The same, holding its CPU.
-fn holding(owner: &str, conditions: &[Value]) -> Value {
+pub(crate) fn holding(owner: &str, conditions: &[Value]) -> Value {
     let mut workload = workload(owner, conditions);
     workload["status"]["admission"] = json!({"clusterQueue": "cq", "podSetAssignments": [
         {"name": "main", "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}, "count": 1}]});

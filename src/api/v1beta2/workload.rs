@@ -132,6 +132,21 @@ pub struct PodSetTopologyRequest {
     pub pod_set_slice_required_topology_constraints: Vec<PodSetSliceTopologyConstraint>,
 }
 
+impl PodSetTopologyRequest {
+    /// Whether the pods ask for a topology or say that they need none. A request that only names the labels of ranks does
+    /// neither.
+    pub const fn names_topology(&self) -> bool {
+        self.required.is_some() || self.preferred.is_some() || self.unconstrained.is_some()
+    }
+
+    /// Whether a flavor without a topology would not do.
+    pub const fn is_explicit(&self) -> bool {
+        self.names_topology()
+            || self.pod_set_slice_required_topology.is_some()
+            || !self.pod_set_slice_required_topology_constraints.is_empty()
+    }
+}
+
 /// One layer of slices.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]

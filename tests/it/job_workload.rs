@@ -1,0 +1,173 @@
+//! A job and its Workload while they change: what is kept, what follows, what is made again.
+
+use super::core_settings::{Core, JOB, condition, holding, job, workload, writes};
+use serde_json::{Value, json};
+use sluice::state::{Delta, Effect, Kind, Settings, Verb, Write, WriteOutcome, WriteResult};
+
+/// What a user does to a Job.
+type Change = fn(&mut Value);
+
+fn reserved() -> Value {
+    condition("QuotaReserved", "True", "QuotaReserved")
+}
+
+fn admitted() -> [Value; 2] {
+    [reserved(), condition("Admitted", "True", "Admitted")]
+}
+
+/// A queue whose admissions wait for a check.
+fn with_check() -> Core {
+    let mut core = Core::new(Settings::default());
+    core.put(
+        Kind::AdmissionCheck,
+        json!({"metadata": {"name": "check"}, "spec": {"controllerName": "a.io/b"},
+        "status": {"conditions": [{"type": "Active", "status": "True", "reason": "x", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]}}),
+    );
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [
+        {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]}]);
+    core.put(
+        Kind::ClusterQueue,
+        json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {},
+        "cohortName": "team", "resourceGroups": groups,
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "check"}]}}}),
+    );
+    core
+}
+
+/// What a core does that takes the lead with a Job and its Workload as they are.
+fn led(core: &mut Core, job: Value, workload: Value) -> Vec<Effect> {
+    core.feed(Delta::Leading(false));
+    core.put(JOB, job);
+    core.put(Kind::Workload, workload);
+    core.feed(Delta::Leading(true))
+}
+
+fn deletes(effects: &[Effect]) -> usize {
+    writes(effects, Kind::Workload).iter().filter(|write| write.verb == Verb::Delete).count()
+}
+
+fn spec_patches(effects: &[Effect]) -> Vec<Write> {
+    let of_spec = |write: &Write| write.verb == Verb::Merge && write.body.get("spec").is_some();
+    writes(effects, Kind::Workload).into_iter().filter(of_spec).collect()
+}
+
+/// The table of integrations of Kueue: containers, counts and tolerations decide whether a Workload is its job's, and nothing
+/// else, or its reservation, its place and its retries would be lost with it.
+#[test]
+fn a_reserved_workload_goes_only_if_its_job_runs_other_pods() {
+    let table: [(&str, Change, bool); 8] = [
+        ("nothing", |_| {}, false),
+        ("labels", |job| job["spec"]["template"]["metadata"]["labels"] = json!({"a": "b"}), false),
+        ("node selector", |job| job["spec"]["template"]["spec"]["nodeSelector"] = json!({"a": "b"}), false),
+        (
+            "topology",
+            |job| {
+                job["spec"]["template"]["metadata"]["annotations"] =
+                    json!({"kueue.x-k8s.io/podset-preferred-topology": "rack"});
+            },
+            false,
+        ),
+        ("priority class", |job| job["spec"]["template"]["spec"]["priorityClassName"] = json!("p"), false),
+        ("image", |job| job["spec"]["template"]["spec"]["containers"][0]["image"] = json!("y"), true),
+        (
+            "tolerations",
+            |job| {
+                job["spec"]["template"]["spec"]["tolerations"] = json!([{"key": "a", "operator": "Exists"}]);
+            },
+            true,
+        ),
+        (
+            "parallelism",
+            |job| {
+                job["spec"]["parallelism"] = json!(2);
+                job["spec"]["completions"] = json!(2);
+            },
+            true,
+        ),
+    ];
+    for (what, change, goes) in table {
+        let waits = condition("Admitted", "False", "UnsatisfiedAdmissionChecks");
+        let mut held = holding("j", &[reserved(), waits]);
+        held["status"]["admissionChecks"] = json!([{"name": "check", "state": "Pending", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        let mut changed = job("j");
+        change(&mut changed);
+        assert_eq!(deletes(&led(&mut with_check(), changed, held)), usize::from(goes), "{what}");
+    }
+}
+
+#[test]
+fn another_priority_class_of_a_running_job_reaches_its_workload() {
+    for (class, follows) in [("high", true), ("absent", false), ("low", false)] {
+        let mut core = Core::new(Settings::default());
+        for (name, value) in [("low", 1), ("high", 9)] {
+            core.put(Kind::WorkloadPriorityClass, json!({"metadata": {"name": name}, "value": value}));
+        }
+        let mut running = holding("j", &admitted());
+        running["spec"]["priority"] = json!(1);
+        running["spec"]["priorityClassRef"] =
+            json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "low"});
+        let mut labelled = job("j");
+        labelled["spec"]["suspend"] = json!(false);
+        labelled["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
+        let patches = spec_patches(&led(&mut core, labelled, running));
+        assert_eq!(patches.len(), usize::from(follows), "{class}: {patches:?}");
+        if let Some(patch) = patches.first() {
+            assert_eq!(patch.body["spec"]["priority"], 9);
+            assert_eq!(patch.body["spec"]["priorityClassRef"]["name"], "high");
+            assert!(patch.body["spec"].get("podSets").is_none());
+        }
+    }
+}
+
+/// Devices have no quota yet: pods that claim some wait and say why, however much is free.
+#[test]
+fn pods_that_claim_devices_are_never_admitted_uncharged() {
+    for (claim, text) in [
+        (json!({"name": "gpu", "resourceClaimTemplateName": "one-gpu"}), "one-gpu"),
+        (json!({"name": "gpu", "resourceClaimName": "mine"}), "does not support use of resource claims"),
+    ] {
+        let mut core = Core::new(Settings::default());
+        let mut claiming = workload("j", &[]);
+        claiming["spec"]["podSets"][0]["template"]["spec"]["resourceClaims"] = json!([claim]);
+        claiming["metadata"]["ownerReferences"] = json!([]);
+        claiming["metadata"]["labels"] = json!({});
+        let written = writes(&core.put(Kind::Workload, claiming), Kind::Workload);
+        assert_eq!(written.len(), 1, "{written:?}");
+        let status = &written[0].body["status"];
+        assert!(status.get("admission").is_none(), "{status}");
+        let told = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "QuotaReserved");
+        let told = told.unwrap();
+        assert_eq!(
+            (told["status"].as_str(), told["reason"].as_str()),
+            (Some("False"), Some("Misconfigured"))
+        );
+        let message = told["message"].as_str().unwrap();
+        assert!(message.contains("podSets[0].template.spec.resourceClaims[0]"), "{message}");
+        assert!(message.contains(text), "{message}");
+    }
+}
+
+#[test]
+fn an_elastic_job_is_queued_like_any_and_its_user_is_told() {
+    let mut core = Core::new(Settings::default());
+    let mut elastic = job("j");
+    elastic["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
+    let effects = core.put(JOB, elastic);
+    let made = writes(&effects, Kind::Workload);
+    assert_eq!(made.len(), 1);
+    assert_eq!(made[0].verb, Verb::Create, "{made:?}");
+    let mut stored = made[0].body.clone();
+    stored["status"] = json!({});
+    let landed = WriteResult {
+        id: made[0].id,
+        kind: Kind::Workload,
+        key: made[0].key.clone(),
+        outcome: WriteOutcome::Done(stored),
+    };
+    let told = core.feed(Delta::Written(landed)).into_iter().any(|effect| {
+        matches!(effect, Effect::Event(event) if event.warning && event.reason == "ElasticJobNotSupported")
+    });
+    assert!(told, "nothing says that it is not resized");
+}
