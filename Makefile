@@ -42,7 +42,7 @@ mutants: ## a sample of mutants of quota, queue and choice of victims, judged by
 e2e: tools ## the end-to-end tests alone; CASE=WORD runs those whose names contain it
 	$(CARGO) test --locked --package sluice-e2e --test e2e -- $(CASE)
 
-conformance: tools ## replay recorded decisions and API answers, where ../shared exists; ONLY=decisions|api CASES=DIR SUITE=NAME SHOW=N
+conformance: tools ## replay recorded decisions, API answers and lives of jobs, where ../shared exists; ONLY=decisions|api|jobs CASES=DIR SUITE=NAME SHOW=N
 	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)
 
 bench: ## benchmarks of the engine

@@ -1,11 +1,12 @@
-//! What was recorded of Kueue, replayed by the shared checkers: decisions of its scheduler, and answers of an API server
-//! with its webhooks on a plane with ours.
+//! What was recorded of Kueue, replayed by the shared checkers: decisions of its scheduler, answers of an API server with
+//! its webhooks, and lives of jobs under its manager, the last two on a plane with ours.
 
 use crate::binaries::search_path;
 use crate::cluster::{Cluster, Options};
 use crate::plane::{Extent, Plane};
 use crate::{decisions, paths};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +18,15 @@ pub enum Recording {
     Decisions,
     /// Answers of the API server.
     Api,
+    /// Lives of jobs.
+    Jobs,
 }
+
+/// The kinds of jobs whose lives are judged: those that exist so far.
+pub const LIVES: [&str; 1] = ["job"];
+
+/// A framework of the recorded manager that needs a feature gate.
+const GATED: &str = "sparkoperator.k8s.io/sparkapplication";
 
 /// The suites of API answers for the kinds that exist so far.
 pub const SUITES: [&str; 12] = [
@@ -38,7 +47,7 @@ pub const SUITES: [&str; 12] = [
 /// What is replayed.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// One of the recordings; both otherwise.
+    /// One of the recordings; all otherwise.
     pub only: Option<Recording>,
     /// One suite, which tells the recording; all otherwise.
     pub suite: Option<String>,
@@ -49,7 +58,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether a recording is asked for: by name, by the suite, or by what the folder of cases holds.
+    /// Whether a recording is asked for: by name, by the suite, or by what the folder of cases holds. Suites of the API and
+    /// of lives may have one name: then both are.
     fn wants(&self, recording: Recording, suites: &[&str]) -> bool {
         let held = |cases: &PathBuf| suites.iter().any(|s| cases.join(format!("{s}.jsonl.gz")).is_file());
         self.only.is_none_or(|only| only == recording)
@@ -57,8 +67,8 @@ impl Request {
             && self.cases.as_ref().is_none_or(held)
     }
 
-    /// Options that both checkers take.
-    pub fn options(&self, suites: &[&str], deviations: &str) -> Vec<OsString> {
+    /// Options that the checkers take; `flag` names a suite.
+    pub fn options(&self, flag: &str, suites: &[&str], deviations: &str) -> Vec<OsString> {
         let mut options: Vec<OsString> = vec!["--show".into(), self.show.to_string().into()];
         if let Some(cases) = &self.cases {
             options.extend(["--cases".into(), cases.into()]);
@@ -69,7 +79,7 @@ impl Request {
         }
         let own = self.suite.as_deref();
         let chosen = suites.iter().copied().filter(|suite| own.is_none_or(|own| own == *suite));
-        options.extend(chosen.flat_map(|suite| ["--suite".into(), suite.into()]));
+        options.extend(chosen.flat_map(|suite| [flag.into(), suite.into()]));
         options
     }
 }
@@ -85,8 +95,14 @@ pub async fn run(request: &Request) -> Result<()> {
     };
     let judged = request.wants(Recording::Decisions, &decisions::SUITES);
     let answered = request.wants(Recording::Api, &SUITES);
-    if !judged && !answered {
-        bail!("no such suite; there are {} and {}", decisions::SUITES.join(", "), SUITES.join(", "));
+    let lived = request.wants(Recording::Jobs, &LIVES);
+    if !judged && !answered && !lived {
+        bail!(
+            "no such suite; there are {} and {}, and lives of {}",
+            decisions::SUITES.join(", "),
+            SUITES.join(", "),
+            LIVES.join(", ")
+        );
     }
     if judged {
         decisions::run(request, &folder.join("check")).await?;
@@ -94,26 +110,52 @@ pub async fn run(request: &Request) -> Result<()> {
     if answered {
         answers(request, &folder.join("check-api")).await?;
     }
+    if lived {
+        lives(request, &folder).await?;
+    }
     Ok(())
 }
 
 /// Runs the checker of the API's answers.
 async fn answers(request: &Request, checker: &Path) -> Result<()> {
     let options = Options { extent: Extent::Api, standby: true, nodes: 0, ..Options::default() };
-    let mut cluster = Cluster::start(&options, &Plane::own_folder()).await?;
+    let arguments = request.options("--suite", &SUITES, "api-deviations.tsv");
+    check(&options, checker, &arguments, "not every answer is as recorded").await
+}
+
+/// Runs the checker of lives of jobs, with the settings of the recorded manager.
+async fn lives(request: &Request, folder: &Path) -> Result<()> {
+    let file = folder.join("jobs/manager.yaml");
+    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let mut configuration: Value =
+        serde_saphyr::from_str(&text).with_context(|| file.display().to_string())?;
+    let frameworks = configuration.pointer_mut("/integrations/frameworks").and_then(Value::as_array_mut);
+    let frameworks = frameworks.with_context(|| format!("{} has no frameworks", file.display()))?;
+    frameworks.retain(|name| name != GATED);
+    ensure!(!frameworks.is_empty(), "{} has no frameworks", file.display());
+    let options = Options { extent: Extent::Owners, nodes: 0, configuration, ..Options::default() };
+    let mut arguments = request.options("--kind", &LIVES, "jobs-deviations.tsv");
+    // A state that is reached late is reached: how fast it is depends on the machine.
+    arguments.extend(["--timeout".into(), "60".into()]);
+    check(&options, &folder.join("check-jobs"), &arguments, "not every life is as recorded").await
+}
+
+/// Runs a checker on a plane of its own.
+async fn check(options: &Options, checker: &Path, arguments: &[OsString], failure: &str) -> Result<()> {
+    let mut cluster = Cluster::start(options, &Plane::own_folder()).await?;
     let tools = cluster.plane.binaries.path("kubectl");
     let mut command = Command::new("python3");
     command
         .arg(checker)
         .arg("--kubeconfig")
         .arg(cluster.plane.admin_kubeconfig())
-        .args(request.options(&SUITES, "api-deviations.tsv"))
+        .args(arguments)
         .env("PATH", search_path(tools.parent().context("kubectl has no folder")?));
     let mut checker =
         tokio::process::Command::from(command).kill_on_drop(true).spawn().context("cannot run python3")?;
     if !checker.wait().await?.success() {
         cluster.plane.keep_folder();
-        bail!("not every answer is as recorded; logs are in {}", cluster.plane.folder().display());
+        bail!("{failure}; logs are in {}", cluster.plane.folder().display());
     }
     Ok(())
 }

@@ -33,7 +33,11 @@ pub async fn run(request: &Request, checker: &Path) -> Result<()> {
     let close = ["--level", "queues", "--together", "--min", "98"];
     for levels in [exact.as_slice(), close.as_slice()] {
         let mut command = Command::new("python3");
-        command.arg(checker).args(levels).args(request.options(&SUITES, "conformance-deviations.tsv"));
+        command.arg(checker).args(levels).args(request.options(
+            "--suite",
+            &SUITES,
+            "conformance-deviations.tsv",
+        ));
         command.arg("--").arg(&program).args(["simulate", "--jsonl"]).current_dir(paths::root());
         let status = command.kill_on_drop(true).status().await.context("cannot run python3")?;
         if !status.success() {

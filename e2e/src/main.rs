@@ -25,9 +25,9 @@ enum Verb {
     Down,
     /// Show the main job, and check it.
     Demo,
-    /// Replay recorded decisions and API answers.
+    /// Replay recorded decisions, API answers and lives of jobs.
     Conformance {
-        /// One of the two.
+        /// One of the three.
         #[arg(long)]
         only: Option<Recording>,
         /// One suite instead of all.

@@ -19,9 +19,21 @@ use std::time::{Duration, Instant};
 pub enum Extent {
     /// etcd and kube-apiserver: objects are stored and judged, nothing acts on them.
     Api,
+    /// Objects go with their owners and namespaces, and the pods of Deployments and StatefulSets are made; Jobs make none, and
+    /// nothing runs.
+    Owners,
     /// Jobs make pods, pods find nodes, and KWOK lets them live as their annotations say.
     Full,
 }
+
+/// Controllers of a plane that runs nothing.
+const OWNERS: [&str; 5] = [
+    "garbage-collector-controller",
+    "namespace-controller",
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+];
 
 /// A running control plane.
 pub struct Plane {
@@ -42,6 +54,7 @@ impl Plane {
     pub async fn start(extent: Extent, folder: &Path) -> Result<Self> {
         let wanted: &[&str] = match extent {
             Extent::Api => &["etcd", "kube-apiserver", "kubectl"],
+            Extent::Owners => &["etcd", "kube-apiserver", "kubectl", "kube-controller-manager"],
             Extent::Full => {
                 &["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok"]
             }
@@ -66,8 +79,11 @@ impl Plane {
         plane.start_apiserver(extent, etcd, api)?;
         plane.credentials("admin", Some("system:masters"))?.write(&plane.admin_kubeconfig())?;
         plane.wait_for_api().await?;
+        if extent != Extent::Api {
+            plane.start_controller_manager(extent)?;
+        }
         if extent == Extent::Full {
-            plane.start_controllers()?;
+            plane.start_scheduler_and_kwok()?;
             plane.wait_for_controllers().await?;
         }
         Ok(plane)
@@ -232,43 +248,51 @@ impl Plane {
             "--audit-log-maxsize=8192".into(),
             "--profiling=false".into(),
         ];
-        if extent == Extent::Api {
+        if extent != Extent::Full {
             // Nothing makes default service accounts.
             arguments.push("--disable-admission-plugins=ServiceAccount".into());
         }
         self.run("kube-apiserver", &arguments)
     }
 
-    fn start_controllers(&mut self) -> Result<()> {
-        let ports = free_ports(3)?;
-        let [manager, scheduler, kwok] = ports[..] else { bail!("three ports wanted") };
-        let kubeconfig = |plane: &Self, user: &str, group| -> Result<String> {
-            let path = plane.folder.join(format!("{}.kubeconfig", user.trim_start_matches("system:")));
-            plane.credentials(user, group)?.write(&path)?;
-            Ok(path.display().to_string())
-        };
-        let config = kubeconfig(self, "system:kube-controller-manager", None)?;
-        self.run(
-            "kube-controller-manager",
-            &[
-                format!("--kubeconfig={config}"),
-                "--bind-address=127.0.0.1".into(),
-                format!("--secure-port={manager}"),
-                "--leader-elect=false".into(),
-                "--use-service-account-credentials=true".into(),
-                format!(
-                    "--service-account-private-key-file={}",
-                    self.folder.join("service-account.key").display()
-                ),
-                format!("--root-ca-file={}", self.folder.join("ca.crt").display()),
-                "--kube-api-qps=300".into(),
-                "--kube-api-burst=600".into(),
-                "--concurrent-job-syncs=10".into(),
-                // Nobody renews the leases of nodes: a node is as ready as its status says.
-                "--node-monitor-grace-period=24h".into(),
-            ],
-        )?;
-        let config = kubeconfig(self, "system:kube-scheduler", None)?;
+    /// Writes the kubeconfig of a component; its path.
+    fn component(&self, user: &str, group: Option<&str>) -> Result<String> {
+        let path = self.folder.join(format!("{}.kubeconfig", user.trim_start_matches("system:")));
+        self.credentials(user, group)?.write(&path)?;
+        Ok(path.display().to_string())
+    }
+
+    fn start_controller_manager(&mut self, extent: Extent) -> Result<()> {
+        let ports = free_ports(1)?;
+        let [port] = ports[..] else { bail!("a port wanted") };
+        let config = self.component("system:kube-controller-manager", None)?;
+        let mut arguments = vec![
+            format!("--kubeconfig={config}"),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={port}"),
+            "--leader-elect=false".into(),
+            "--use-service-account-credentials=true".into(),
+            format!(
+                "--service-account-private-key-file={}",
+                self.folder.join("service-account.key").display()
+            ),
+            format!("--root-ca-file={}", self.folder.join("ca.crt").display()),
+            "--kube-api-qps=300".into(),
+            "--kube-api-burst=600".into(),
+            "--concurrent-job-syncs=10".into(),
+            // Nothing renews the leases of nodes: a node is as ready as its status says.
+            "--node-monitor-grace-period=24h".into(),
+        ];
+        if extent == Extent::Owners {
+            arguments.push(format!("--controllers={}", OWNERS.join(",")));
+        }
+        self.run("kube-controller-manager", &arguments)
+    }
+
+    fn start_scheduler_and_kwok(&mut self) -> Result<()> {
+        let ports = free_ports(2)?;
+        let [scheduler, kwok] = ports[..] else { bail!("two ports wanted") };
+        let config = self.component("system:kube-scheduler", None)?;
         let settings = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"kubeconfig": config, "qps": 300, "burst": 600},
@@ -283,7 +307,7 @@ impl Plane {
                 format!("--secure-port={scheduler}"),
             ],
         )?;
-        let config = kubeconfig(self, "kwok", Some("system:masters"))?;
+        let config = self.component("kwok", Some("system:masters"))?;
         let stages = paths::root().join("e2e/controlplane/stages");
         self.run(
             "kwok",
