@@ -83,6 +83,7 @@ impl Cluster {
             configuration: options.configuration.clone(),
             flags: Vec::new(),
             server: None,
+            namespace: NAMESPACE.to_owned(),
         };
         let manager = Manager::start(&plane, &settings).await?;
         if let Some(balancer) = &balancer {

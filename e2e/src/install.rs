@@ -24,7 +24,16 @@ pub fn manifests(kubectl: &Kubectl) -> Result<Vec<Value>> {
 
 /// Applies them; webhooks are dialled at `webhook_port`.
 pub async fn install(kubectl: &Kubectl, objects: &Objects, webhook_port: u16) -> Result<()> {
-    let all = manifests(kubectl)?;
+    install_all(kubectl, objects, webhook_port, manifests(kubectl)?).await
+}
+
+/// The same with other manifests.
+pub async fn install_all(
+    kubectl: &Kubectl,
+    objects: &Objects,
+    webhook_port: u16,
+    all: Vec<Value>,
+) -> Result<()> {
     let kind = |object: &Value| text(object, "/kind").to_owned();
     let first = ["Namespace", "CustomResourceDefinition"];
     let (early, late): (Vec<Value>, Vec<Value>) = all

@@ -66,18 +66,10 @@ pub async fn client(path: &Path) -> Result<Client> {
 /// A client without credentials of its own, which neither retries nor gives up: each request carries what it needs.
 pub fn anonymous(server: &str, ca: &str) -> Result<Client> {
     let mut config = Config::new(server.parse()?);
-    config.root_cert = Some(vec![pem(ca)?]);
+    config.root_cert = Some(vec![pem::parse(ca)?.into_contents()]);
     config.default_retry = false;
     (config.read_timeout, config.write_timeout) = (None, None);
     Ok(Client::try_from(config)?)
-}
-
-/// The DER of the first block of a PEM text.
-fn pem(text: &str) -> Result<Vec<u8>> {
-    let lines = text.lines().skip_while(|line| !line.starts_with("-----BEGIN")).skip(1);
-    let body: String = lines.take_while(|line| !line.starts_with("-----END")).collect();
-    let bytes: k8s_openapi::ByteString = serde_json::from_value(body.into()).context("no PEM")?;
-    Ok(bytes.0)
 }
 
 /// A service account's token, good for ten days.

@@ -1,6 +1,6 @@
 //! `sluice manager` as a process: under its own service account with the shipped roles, never as an administrator.
 
-use crate::install::{ACCOUNT, NAMESPACE};
+use crate::install::ACCOUNT;
 use crate::plane::Plane;
 use crate::process::{Process, free_ports, tail};
 use crate::wait::{eventually, within};
@@ -35,6 +35,8 @@ pub struct Settings {
     pub flags: Vec<String>,
     /// Another way to the API server than the direct one.
     pub server: Option<String>,
+    /// Its namespace.
+    pub namespace: String,
 }
 
 /// A running replica.
@@ -57,10 +59,10 @@ impl Manager {
         let file = |kind: &str| plane.folder().join(format!("{}.{kind}", settings.name));
         let kubeconfig = file("kubeconfig");
         let server = settings.server.as_deref().unwrap_or(plane.server());
-        plane.service_account(server, NAMESPACE, ACCOUNT).await?.write(&kubeconfig)?;
+        plane.service_account(server, &settings.namespace, ACCOUNT).await?.write(&kubeconfig)?;
         let mut configuration = json!({
             "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
-            "namespace": NAMESPACE,
+            "namespace": settings.namespace,
             "health": {"healthProbeBindAddress": format!("127.0.0.1:{health}")},
             "metrics": {"bindAddress": format!("127.0.0.1:{metrics}")},
             "webhook": {"host": "127.0.0.1", "port": settings.webhook_port},

@@ -44,6 +44,8 @@ pub struct Plane {
     /// Where its binaries are.
     pub binaries: Binaries,
     authority: Authority,
+    /// Signs what the API server shows to webhooks.
+    callers: Box<Authority>,
     folder: PathBuf,
     server: String,
     keep: bool,
@@ -71,6 +73,7 @@ impl Plane {
             guard: Guard::start()?,
             binaries,
             authority: Authority::new("sluice-e2e")?,
+            callers: Box::new(Authority::new("sluice-e2e-webhook-callers")?),
             folder: folder.to_owned(),
             server: format!("https://127.0.0.1:{api}"),
             keep: false,
@@ -118,6 +121,18 @@ impl Plane {
     pub fn credentials(&self, user: &str, group: Option<&str>) -> Result<Credentials> {
         let pair = self.authority.client(user, group)?;
         Ok(Credentials::certificate(&self.server, &self.authority.pem(), user, &pair))
+    }
+
+    /// The certificate of the authority behind what the API server shows to webhooks, in PEM.
+    pub fn callers(&self) -> String {
+        self.callers.pem()
+    }
+
+    /// Credentials for the server at this URL, whose certificate `ca` signed. The client certificate comes from the authority
+    /// that signs the API server's, or from a foreign authority.
+    pub fn caller(&self, server: &str, ca: &str, authentic: bool) -> Result<Credentials> {
+        let authority = if authentic { &*self.callers } else { &self.authority };
+        Ok(Credentials::certificate(server, ca, "caller", &authority.client("caller", None)?))
     }
 
     /// The certificate of the authority that signs the API server's, in PEM.
@@ -242,6 +257,7 @@ impl Plane {
             format!("--proxy-client-key-file={proxy_key}"),
             // Nothing routes a cluster IP here: endpoints are dialled.
             "--enable-aggregator-routing=true".into(),
+            format!("--admission-control-config-file={}", self.webhook_credentials()?),
             format!("--audit-policy-file={policy}"),
             format!("--audit-log-path={audit}"),
             // MB: it is read as one file, which is not to be begun anew meanwhile.
@@ -253,6 +269,28 @@ impl Plane {
             arguments.push("--disable-admission-plugins=ServiceAccount".into());
         }
         self.run("kube-apiserver", &arguments)
+    }
+
+    /// The API server shows a client certificate to every webhook.
+    fn webhook_credentials(&self) -> Result<String> {
+        let pair = self.callers.client("kube-apiserver-webhooks", None)?;
+        let certificate = self.file("webhook-caller.crt", &pair.certificate)?;
+        let key = self.file("webhook-caller.key", &pair.key)?;
+        let user = json!({"client-certificate": certificate, "client-key": key});
+        let kubeconfig =
+            json!({"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]});
+        let kubeconfig = self.file("webhook-caller.kubeconfig", &kubeconfig.to_string())?;
+        let plugin = |name: &str| {
+            json!({"name": name, "configuration": {
+                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
+                "kubeConfigFile": kubeconfig,
+            }})
+        };
+        let admission = json!({
+            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+            "plugins": [plugin("MutatingAdmissionWebhook"), plugin("ValidatingAdmissionWebhook")],
+        });
+        self.file("admission.yaml", &admission.to_string())
     }
 
     /// Writes the kubeconfig of a component; its path.

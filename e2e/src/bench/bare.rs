@@ -1,7 +1,7 @@
 //! etcd and kube-apiserver with the manifests, and no manager yet: objects can be made before it is there.
 
 use crate::binaries;
-use crate::install::{install, take_webhooks};
+use crate::install::{NAMESPACE, install, take_webhooks};
 use crate::kubectl::Kubectl;
 use crate::manager::Settings;
 use crate::objects::{Kind, Objects};
@@ -41,6 +41,7 @@ impl Bare {
             configuration,
             flags: Vec::new(),
             server: None,
+            namespace: NAMESPACE.to_owned(),
         };
         Ok(Self { plane, objects, settings })
     }

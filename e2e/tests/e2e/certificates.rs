@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 
 /// Creates a second.
 const RATE: usize = 50;
-const AUTHORITY: &str = "kueue-webhook-server-cert-ca";
-const SECRET: &str = "kueue-webhook-server-cert";
+pub(crate) const AUTHORITY: &str = "kueue-webhook-server-cert-ca";
+pub(crate) const SECRET: &str = "kueue-webhook-server-cert";
 /// Certificates that live for seconds, and two authorities trusted while one replaces the other.
 const SHORT: [&str; 4] = [
     "--authority-lifetime=40s",
@@ -26,7 +26,7 @@ const SHORT: [&str; 4] = [
     "--certificate-retirement=3s",
 ];
 
-async fn certificate(objects: &Objects) -> Result<String> {
+pub(crate) async fn certificate(objects: &Objects) -> Result<String> {
     let secret = objects.need(Kind::SECRET, NAMESPACE, SECRET).await?;
     Ok(text(&secret, "/data/tls.crt").to_owned())
 }
@@ -78,7 +78,7 @@ async fn forget_certificates(objects: &Objects) -> Result<()> {
 }
 
 /// One every so often, however long each takes; the first that fails is the outcome.
-async fn creates(objects: Objects, stop: Arc<AtomicBool>, done: Arc<AtomicUsize>) -> Result<()> {
+pub(crate) async fn creates(objects: Objects, stop: Arc<AtomicBool>, done: Arc<AtomicUsize>) -> Result<()> {
     let mut tick = tokio::time::interval(Duration::from_secs(1) / u32::try_from(RATE)?);
     let mut running = JoinSet::new();
     let mut number = 0_usize;

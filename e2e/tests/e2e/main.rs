@@ -43,6 +43,7 @@ mod provisioning;
 mod quiet;
 mod readiness;
 mod run;
+mod served;
 mod topology;
 mod unreadable;
 mod watches;
@@ -121,6 +122,9 @@ fn alone() -> Vec<Case<Alone>> {
         readiness::one_admission_after_the_other,
         crashes::two_replicas_and_a_paused_leader,
         certificates::rotated_under_creates,
+        served::made_by_another,
+        served::only_the_api_server_is_answered,
+        served::another_namespace,
         unreadable::an_undecodable_workload_stops_nobody,
         interrupt::an_interrupted_demo_leaves_nothing,
         load::a_fiftieth_of_the_baseline,
