@@ -50,10 +50,11 @@ pub(super) struct ManagerArgs {
     /// Name of the Service of the metrics, which the serving certificate bears as well.
     #[arg(long, value_name = "NAME", default_value = "kueue-controller-manager-metrics-service")]
     pub(super) metrics_service: String,
-    /// PEM file with the authorities of client certificates, read again when it changes: who calls a webhook must show one.
+    /// PEM file with certificate authorities, read again when it changes. Callers of webhooks must show a client certificate
+    /// that one of them signed.
     #[arg(long, value_name = "FILE")]
     pub(super) webhook_client_ca: Option<PathBuf>,
-    /// Common or DNS name that such a client certificate must bear; may be repeated. Without it every certificate that the
+    /// Common or DNS name that the client certificate must bear; may be repeated. Without it every certificate that the
     /// authorities signed is accepted.
     #[arg(long, value_name = "NAME", requires = "webhook_client_ca")]
     pub(super) webhook_client_name: Vec<String>,

@@ -236,8 +236,8 @@ mod tests {
         args: ManagerArgs,
     }
 
-    /// The names that the manager makes certificates for are those that cert-manager is told, and those of the shipped
-    /// Services: a scraper that verifies finds its name.
+    /// The manager's certificates and cert-manager's bear the same names, among them both shipped Services: a scraper that
+    /// verifies the certificate of the metrics Service succeeds.
     #[test]
     fn certificates_bear_the_names_of_both_services() {
         let line = Line::try_parse_from(["manager", "--namespace=kueue-system"]).unwrap();
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// A client CA without a file, or names without one, are told before anything starts.
+    /// Names without a client CA are an error before anything starts.
     #[test]
     fn names_of_callers_need_authorities() {
         assert!(Line::try_parse_from(["manager", "--webhook-client-name=a"]).is_err());

@@ -32,8 +32,7 @@ mod rotation;
 
 /// Field manager of the bundles.
 const MANAGER: &str = "sluice-certificates";
-/// Longest pause between two looks: time passes without any change being seen.
-/// This long is what expires called verified.
+/// Longest pause between two checks. An expired certificate counts as verified for at most this long.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Where certificates are and who makes them.
@@ -189,7 +188,7 @@ struct Desk {
     objects: BTreeMap<Slot, Option<DynamicObject>>,
     /// The webhooks of each configuration that exists.
     targets: BTreeMap<Slot, Vec<Target>>,
-    /// What the serving Secret holds, or what is wrong with it.
+    /// The certificate in the serving Secret, or why it cannot be used.
     found: Result<Loaded, PkiError>,
     /// Since when all bundles carry this authority.
     published: Option<(Fingerprint, Timestamp)>,
@@ -241,7 +240,8 @@ impl Desk {
         }
     }
 
-    /// Serves what the Secret holds, unless the webhooks accept what is served and not that. Whether it was held back.
+    /// Serves the certificate in the Secret, unless the webhooks accept the served one and not the one in the Secret. Returns
+    /// whether it was held back.
     fn choose(&mut self, now: Timestamp) -> bool {
         if matches!(&self.found, Err(PkiError::Expired { from, until }) if *from <= now && now < *until) {
             // Its time may have come since it was read.
@@ -300,7 +300,7 @@ impl Desk {
         LOOK
     }
 
-    /// Chooses what is served, and says whether every webhook accepts it.
+    /// Chooses the served certificate, and reports whether every webhook accepts it.
     fn judge(&mut self, now: Timestamp) {
         let held_back = self.choose(now);
         let obstacle = self.obstacle(now);
@@ -338,7 +338,7 @@ impl Desk {
         serving::accepted(&targets, &key, now).err()
     }
 
-    /// The published authority behind what is served.
+    /// The published authority that signed the served certificate.
     fn behind(&self, key: &CertifiedKey, now: Timestamp) -> Option<Certificate> {
         let all = self.targets.values().flatten().flat_map(|target| &target.bundle);
         let distinct: BTreeMap<&Fingerprint, &Certificate> =
@@ -373,8 +373,8 @@ impl Desk {
         }
     }
 
-    /// The certificate in the Secret, unless no review could succeed with it: it lacks a name that a webhook dials and that
-    /// one of ours would bear. There is nothing to wait for until such a one is replaced.
+    /// The certificate in the Secret, unless no review could succeed with it: it lacks a name that a webhook dials and that a
+    /// certificate made here would bear. It is then replaced without waiting for the overlap.
     fn usable(&self) -> Option<Leaf> {
         let found = self.found.as_ref().ok()?;
         let mut dialled = self.targets.values().flatten().map(|target| &target.host);

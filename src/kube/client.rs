@@ -108,7 +108,7 @@ pub struct Clients {
     pub call: Caller,
     /// For the lease: a connection of its own, so that a burst of writes does not delay renewals.
     pub lease: Caller,
-    /// The API server's clock, as all answers tell it.
+    /// Estimate of the API server's clock, from the dates of all answers.
     pub clock: Arc<ServerClock>,
 }
 
@@ -139,14 +139,14 @@ impl Clients {
     }
 }
 
-/// A client whose answers tell the clock of their dates.
+/// A client that records the date of each answer in `clock`.
 fn client(config: Config, clock: &Arc<ServerClock>) -> Result<Client, ClientError> {
     let clock = Arc::clone(clock);
-    let told = MapResponseLayer::new(move |answer: Response<Box<DynBody>>| {
+    let recorded = MapResponseLayer::new(move |answer: Response<Box<DynBody>>| {
         clock.answered(&answer);
         answer
     });
-    Ok(ClientBuilder::try_from(config)?.with_layer(&told).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&recorded).build())
 }
 
 /// A client with the user's own kubeconfig: the given file, or those that kubectl reads.

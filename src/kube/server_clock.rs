@@ -1,4 +1,4 @@
-//! The API server's clock, as far as the dates of its answers tell.
+//! Estimate of the API server's clock from the `Date` headers of its answers.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,10 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::lifecycle::skew::Skew;
 
-/// From here on the difference is worth a line in the log. Slow networks stay below it.
+/// Differences from this size on are logged. Slow networks stay below it.
 const NOTICED: SignedDuration = SignedDuration::from_secs(10);
 
-/// What is known of the API server's clock. All clients tell it of their answers.
+/// Estimate of the API server's clock. All clients record their answers here.
 #[derive(Debug, Default)]
 pub struct ServerClock(Mutex<State>);
 

@@ -1,8 +1,8 @@
-//! What is served now, and whether the API server accepts it.
+//! The served certificate, and whether the API server accepts it.
 //!
-//! Invariants: a replica counts as verified only while every webhook of the published configurations accepts, under the
-//! name that it is dialled by, what is served, and there is at least one webhook; a certificate that they accept is not
-//! replaced by one that they do not accept.
+//! Invariants: a replica counts as verified only while there is at least one webhook, and every webhook of the published
+//! configurations accepts the served certificate under the host name that it dials; an accepted certificate is never
+//! replaced by a certificate that the webhooks do not accept.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub enum Obstacle {
     /// The configurations have not been read.
     #[error("the webhook configurations have not been read yet")]
     Unread,
-    /// Nobody would call.
+    /// There is no webhook, so the API server would send no review.
     #[error("no webhook is configured: neither {mutating} nor {validating} exists with webhooks in it")]
     NoWebhooks {
         /// Name of the MutatingWebhookConfiguration.
@@ -33,7 +33,7 @@ pub enum Obstacle {
         /// Name of the ValidatingWebhookConfiguration.
         validating: String,
     },
-    /// The API server refuses what is served.
+    /// The API server refuses the served certificate.
     #[error("webhook {webhook} does not accept the serving certificate: {refusal}")]
     Refused {
         /// Name of the webhook.
@@ -43,7 +43,7 @@ pub enum Obstacle {
     },
 }
 
-/// What is served now. Written by the certificates task, read by the TLS stack, the readiness probe and the metrics.
+/// The served certificate. Written by the certificates task, read by the TLS stack, the readiness probe and the metrics.
 #[derive(Debug)]
 pub struct Serving {
     key: ArcSwapOption<CertifiedKey>,
@@ -73,12 +73,12 @@ impl Serving {
         self.key.store(Some(key));
     }
 
-    /// What keeps the API server from accepting the certificate; nothing when all webhooks accept it.
+    /// Why the API server does not accept the certificate; `None` when all webhooks accept it.
     pub fn obstacle(&self) -> Option<Arc<Obstacle>> {
         self.obstacle.load_full()
     }
 
-    /// Says what keeps the API server from accepting the certificate. A change is logged.
+    /// Sets the obstacle and the metrics. Logs a change of the obstacle.
     pub(super) fn report(&self, obstacle: Option<Obstacle>, shown: Shown) {
         let known = self.obstacle.load_full();
         if known.as_deref() != obstacle.as_ref() {
@@ -92,7 +92,7 @@ impl Serving {
         self.shown.store(Arc::new(shown));
     }
 
-    /// What metrics show.
+    /// Values of the metrics.
     pub fn shown(&self) -> Shown {
         **self.shown.load()
     }
@@ -105,7 +105,7 @@ pub struct Target {
     pub webhook: String,
     /// The name that the certificate must bear.
     pub host: String,
-    /// Whom the API server trusts there.
+    /// The authorities that the API server trusts for this webhook.
     pub bundle: Vec<Certificate>,
 }
 
@@ -141,8 +141,8 @@ fn host(webhook: &Value) -> String {
     host.trim_start_matches('[').trim_end_matches(']').to_owned()
 }
 
-/// The first webhook that does not accept a certificate, and why. Most webhooks have the same bundle and host: each pair is
-/// looked at once.
+/// Returns an error with the first webhook that does not accept the certificate. Each pair of bundle and host is verified
+/// once: most webhooks have the same.
 pub fn accepted(targets: &[Target], key: &CertifiedKey, now: Timestamp) -> Result<(), Obstacle> {
     let mut judged: Vec<&Target> = Vec::new();
     for target in targets {
@@ -156,8 +156,7 @@ pub fn accepted(targets: &[Target], key: &CertifiedKey, now: Timestamp) -> Resul
     Ok(())
 }
 
-/// Whether a certificate that was found may take the place of the one that is served: not while the webhooks accept the
-/// one that is served and not the other.
+/// Whether the found certificate may replace the served one: false while the webhooks accept only the served one.
 pub fn may_replace(targets: &[Target], served: &CertifiedKey, found: &CertifiedKey, now: Timestamp) -> bool {
     accepted(targets, found, now).is_ok() || accepted(targets, served, now).is_err()
 }

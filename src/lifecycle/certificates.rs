@@ -90,7 +90,7 @@ pub enum Step {
 
 /// The next step.
 pub fn step(observed: &Observed, settings: &Settings, now: Timestamp) -> Step {
-    // One from the future was made by a clock that was ahead: nobody accepts what it signs before then.
+    // An authority that is not valid yet was made by a clock that was ahead; clients refuse its leaves until then.
     let valid = |authority: &&Authority| authority.from <= now && authority.until > now;
     let Some(current) = observed.current.as_ref().filter(valid) else {
         return Step::NewAuthority;
@@ -140,7 +140,7 @@ fn wanted_bundle(
     let previous = observed.previous.as_ref().filter(|authority| authority.until > now);
     let mut wanted = BTreeSet::from([current.fingerprint.clone()]);
     wanted.extend(previous.map(|authority| authority.fingerprint.clone()));
-    // Nobody could publish an authority that is not known.
+    // An unknown authority cannot be published.
     wanted.extend(leaf.map(|leaf| leaf.issuer.clone()).filter(|issuer| !issuer.is_empty()));
     wanted
 }

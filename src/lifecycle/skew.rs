@@ -1,18 +1,18 @@
-//! How far this machine's clock is ahead of the API server's, from the dates that its answers carry.
+//! How far this machine's clock is ahead of the API server's, estimated from the dates of the server's answers.
 //!
-//! Invariants: a late answer makes the clock look ahead and never behind, so the least of the last answers counts; what
-//! can be explained by dates being whole seconds is no skew.
+//! Invariants: a delayed answer makes the local clock look ahead, never behind, so the minimum over the last answers counts;
+//! a difference below the one-second resolution of dates counts as zero.
 
 use std::collections::VecDeque;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Answers that count: with the renewals of a lease alone, those of about a minute.
+/// Number of answers kept: about a minute's worth if only the lease is renewed.
 const ANSWERS: usize = 32;
 /// A date is the second in which the answer was written.
 const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
 
-/// What the last answers said.
+/// Differences seen in the last answers.
 #[derive(Clone, Debug, Default)]
 pub struct Skew {
     /// Own time less the date, when each came.
@@ -50,9 +50,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever answers need to arrive, a skew is told to within a second and the quickest of them, never beyond it.
+        /// The estimate differs from the true skew by at most one second and the delay of the fastest answer.
         #[test]
-        fn a_skew_is_never_told_larger_than_it_is_by_more_than_the_quickest_answer_took(
+        fn the_estimate_is_close_to_the_true_skew(
             skew in -3_600_000..3_600_000_i64,
             answers in prop::collection::vec((0..60_000_i64, 0..5_000_i64), 1..ANSWERS),
         ) {
@@ -64,9 +64,9 @@ mod tests {
                 observed.observe(at(server - server % 1000), at(server + late + skew));
             }
             let quickest = answers.iter().map(|(_, late)| *late).min().unwrap();
-            let told = i64::try_from(observed.ahead().as_millis()).unwrap();
-            prop_assert!(told <= skew.max(0) + quickest, "{told} told of {skew}");
-            prop_assert!(told >= skew - 1000 - i64::from(skew < 0), "{told} told of {skew}");
+            let estimate = i64::try_from(observed.ahead().as_millis()).unwrap();
+            prop_assert!(estimate <= skew.max(0) + quickest, "{estimate} for {skew}");
+            prop_assert!(estimate >= skew - 1000 - i64::from(skew < 0), "{estimate} for {skew}");
         }
     }
 

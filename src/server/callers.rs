@@ -1,7 +1,7 @@
-//! Who may call the webhooks: clients with a certificate that the configured authorities signed.
+//! Client certificates of webhook callers, verified against configured authorities.
 //!
-//! Invariants: there is no moment without authorities: a file that cannot be used changes nothing; each connection is
-//! judged by the authorities of its own handshake, none by those of an earlier session.
+//! Invariants: authorities are always set, since an unusable file changes nothing; each connection is verified against the
+//! authorities at its handshake, and no session is resumed past a change of authorities.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use rustls::{
 };
 use x509_parser::extensions::GeneralName;
 
-/// Pause between two looks at the file. Volumes change by renaming, so its content is compared.
+/// Pause between two reads of the file. Volumes change by renaming, so the content is compared.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Why the authorities cannot be used.
@@ -73,7 +73,7 @@ impl Callers {
         Ok(Arc::new(Self { path: path.to_owned(), names, known }))
     }
 
-    /// Looks at the file again; whether the authorities changed.
+    /// Reads the file again. Returns whether the authorities changed.
     pub fn refresh(&self) -> Result<bool, CallersError> {
         let text = content(&self.path)?;
         if text == self.known.load().text {
@@ -83,23 +83,23 @@ impl Callers {
         Ok(true)
     }
 
-    /// Looks at the file again and again. What is wrong with it is logged once; the authorities stay meanwhile.
+    /// Reads the file again at intervals. An error is logged once; the authorities stay.
     pub async fn follow(self: Arc<Self>) {
-        let mut told = None;
+        let mut logged = None;
         loop {
             tokio::time::sleep(LOOK).await;
             match self.refresh() {
                 Ok(changed) => {
-                    told = None;
+                    logged = None;
                     if changed {
                         tracing::info!(path = %self.path.display(), "new authorities of the webhooks' callers");
                     }
                 }
                 Err(error) => {
                     let words = error.to_string();
-                    if told.as_ref() != Some(&words) {
+                    if logged.as_ref() != Some(&words) {
                         tracing::error!(%error, "the authorities before stay");
-                        told = Some(words);
+                        logged = Some(words);
                     }
                 }
             }

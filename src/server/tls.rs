@@ -1,5 +1,5 @@
-//! TLS of the listeners: the certificate is looked up at each handshake, so a new one needs no restart; so are the
-//! authorities of callers, where those must show a certificate.
+//! TLS of the listeners: the serving certificate and the authorities of client certificates are looked up at each handshake,
+//! so a new one needs no restart.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,10 +37,10 @@ pub fn config(serving: Arc<Serving>, options: Option<&Tls>) -> Result<Arc<Server
     config_for(serving, options, None)
 }
 
-/// The same, for callers that must show a certificate where that is said.
+/// The same; with `callers`, clients must show a certificate.
 ///
 /// # Errors
-/// What is configured leaves nothing that could be negotiated.
+/// The configuration leaves no TLS version or suite to negotiate.
 pub fn config_for(
     serving: Arc<Serving>,
     options: Option<&Tls>,
@@ -54,7 +54,7 @@ pub fn config_for(
     let resolver = Arc::new(Current(serving));
     let mut config = if let Some(callers) = callers {
         let mut config = builder.with_client_cert_verifier(callers).with_cert_resolver(resolver);
-        // A session that goes on is not judged again, not even after its authority has been taken away.
+        // A resumed session would not be verified again, not even after its authority was removed.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config

@@ -7,31 +7,31 @@ use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// What is known of the certificates.
+/// Facts about the certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// End of what is served.
+    /// End of validity of the served certificate.
     pub serving_until: Option<Timestamp>,
     /// End of the authority that signed it.
     pub authority_until: Option<Timestamp>,
     /// Whether all webhooks accept it.
     pub verified: bool,
-    /// Whether the Secret holds another certificate, which the webhooks do not accept yet.
+    /// Whether the Secret holds a newer certificate that the webhooks do not accept yet.
     pub held_back: bool,
 }
 
-/// As Prometheus' text. What is not known is left out.
+/// Renders Prometheus' text. Unknown values are left out.
 pub fn render(shown: &Shown, clock_ahead: Option<SignedDuration>) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("sluice");
     for (name, help, until) in [
         (
             "serving_certificate_expiry",
-            "When the certificate that is served expires, as Unix time",
+            "When the served certificate expires, as Unix time",
             shown.serving_until,
         ),
         (
             "authority_certificate_expiry",
-            "When the authority behind the certificate that is served expires, as Unix time",
+            "When the authority that signed the served certificate expires, as Unix time",
             shown.authority_until,
         ),
     ] {
@@ -44,7 +44,7 @@ pub fn render(shown: &Shown, clock_ahead: Option<SignedDuration>) -> Result<Stri
     for (name, help, holds) in [
         (
             "serving_certificate_verified",
-            "Whether all webhooks accept the certificate that is served",
+            "Whether all webhooks accept the served certificate",
             shown.verified,
         ),
         (

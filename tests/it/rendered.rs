@@ -89,7 +89,7 @@ fn objects(text: &str, kind: &str) -> Vec<Value> {
     all.into_iter().filter(|object| object["kind"] == kind).collect()
 }
 
-/// Whatever is added, no place is left with the old namespace, and those that kustomize does not know have the new one.
+/// The old namespace occurs nowhere, and the texts that kustomize does not know hold the new one.
 fn check(text: &str) {
     let left: Vec<&str> = text.lines().filter(|line| line.contains(OLD)).collect();
     assert!(left.is_empty(), "{left:#?}");

@@ -1,4 +1,4 @@
-//! What is served and when it counts as verified, against an API server that holds Secret and webhook configurations.
+//! The served certificate and its verification, against a fake API server with Secret and webhook configurations.
 #![expect(clippy::disallowed_methods, reason = "the certificates' task runs beside the test")]
 
 use crate::fake_api::FakeApi;
@@ -147,12 +147,12 @@ async fn a_certificate_of_another_is_served_when_the_webhooks_accept_it() {
     api.put(VALIDATING, webhooks("ValidatingWebhookConfiguration", &[&old, &new]));
     running.comes_to("the new one", |running| running.serves(&second)).await;
     assert!(running.obstacle().is_empty() && !running.serving.shown().held_back);
-    // Bundles that no longer accept what is served take readiness away.
+    // The replica is not ready once the bundles no longer accept the served certificate.
     publish(&api, &[&old]);
     running.is_not_ready("no valid authority in the caBundle signed it").await;
 }
 
-/// Fault row 39: what the API server would refuse is told, and not called ready.
+/// Fault row 39: a certificate that the API server would refuse makes the replica not ready, with the reason.
 #[tokio::test]
 async fn what_the_api_server_would_refuse_is_not_ready() {
     let (ours, foreign) = (authority(), authority());
@@ -247,7 +247,7 @@ async fn a_certificate_that_lacks_a_name_is_replaced_when_it_is_ours_to_replace(
     let text = view::certificates::render(&running.serving.shown(), running.clock.ahead()).unwrap();
     assert!(text.contains("sluice_serving_certificate_verified 1"), "{text}");
     assert!(text.contains("sluice_authority_certificate_expiry_timestamp_seconds 1"), "{text}");
-    // The authority that is found stays trusted until the retirement: another manager may still serve by it.
+    // The old authority stays trusted until the retirement: a second manager may still serve its certificate.
     let bundle = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
     let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).unwrap();
     assert_eq!(pki::certificates(&bundle.0).len(), 2);
