@@ -13,7 +13,7 @@ use crate::api::names::{
     DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
 };
 use crate::api::selector::matches;
-use crate::api::validation::{Cursor, FieldError, Gate};
+use crate::api::validation::{Cursor, Errors, Gate};
 use crate::jobs::{Ancestor, Management};
 
 /// Group and kind.
@@ -23,7 +23,7 @@ const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
 /// Defaults a new Job: queue, priority class, suspension, dispatcher.
 pub(super) fn default(request: &Request<'_>) -> Answer {
-    let mut errors = Vec::new();
+    let mut errors = Errors::new();
     let job = JobView::read(&Cursor::root(request.object), &mut errors);
     if !errors.is_empty() {
         return Answer::judged(&errors);
@@ -94,14 +94,14 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
 
 /// Judges a new or changed Job.
 pub(super) fn validate(request: &Request<'_>) -> Answer {
-    let mut errors: Vec<FieldError> = Vec::new();
+    let mut errors = Errors::new();
     let job = JobView::read(&Cursor::root(request.object), &mut errors);
     if !errors.is_empty() {
         return Answer::judged(&errors);
     }
     super::job_rules::create(&job, request.ctx.settings, &mut errors);
     if let Some(old) = request.old {
-        let mut unread = Vec::new();
+        let mut unread = Errors::new();
         let old = JobView::read(&Cursor::root(old), &mut unread);
         let defaulted = request.ctx.objects.local_queue(request.namespace, DEFAULT_NAME);
         super::job_rules::update(&job, &old, defaulted, request.ctx.settings, &mut errors);

@@ -9,7 +9,7 @@ use crate::api::names::{
     MAX_EXEC_TIME_LABEL, PREBUILT_WORKLOAD, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
 };
 use crate::api::validation::syntax::{invalid_each, parse_bool, parse_int, subdomain};
-use crate::api::validation::{FieldError, Gate, gated_by, key_path};
+use crate::api::validation::{Errors, FieldError, Gate, gated_by, key_path};
 
 const LABEL_VALUE_MAX: usize = 63;
 const TEMPLATE_ANNOTATIONS: &str = "spec.template.metadata.annotations";
@@ -27,7 +27,7 @@ pub(super) fn minimum(
     job: &JobView<'_>,
     old: Option<&JobView<'_>>,
     settings: &AdmissionSettings,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     // An empty annotation is the same as none: Kueue compares what it reads, and reads "" of an absent one.
     let text = |of: &JobView<'_>| of.annotation(MIN_PARALLELISM).unwrap_or_default().to_owned();
@@ -38,7 +38,7 @@ pub(super) fn minimum(
 }
 
 /// Rules that hold for every Job, new or changed.
-pub(super) fn create(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
+pub(super) fn create(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     if let Some(queue) = job.queue {
         errors.extend(invalid_each(&label(QUEUE_NAME_LABEL), queue, subdomain(queue)));
     }
@@ -74,14 +74,14 @@ fn prebuilt_name<'a>(job: &JobView<'a>, settings: &AdmissionSettings) -> (String
     }
 }
 
-fn prebuilt(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
+fn prebuilt(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     let (path, name) = prebuilt_name(job, settings);
     if let Some(name) = name {
         errors.extend(invalid_each(&path, name, subdomain(name)));
     }
 }
 
-fn partial_admission(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
+fn partial_admission(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     let Some(least) = job.annotation(MIN_PARALLELISM) else {
         return;
     };
@@ -100,7 +100,7 @@ fn partial_admission(job: &JobView<'_>, settings: &AdmissionSettings, errors: &m
     }
 }
 
-fn synced_completions(job: &JobView<'_>, errors: &mut Vec<FieldError>) {
+fn synced_completions(job: &JobView<'_>, errors: &mut Errors) {
     let Some(flag) = job.annotation(SYNC) else { return };
     match parse_bool(flag) {
         None => errors.push(FieldError::invalid(annotation(SYNC), flag, "must be a boolean value")),
@@ -119,7 +119,7 @@ fn synced_completions(job: &JobView<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn topology(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Vec<FieldError>) {
+fn topology(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     let annotations = job.template_annotations;
     if settings.gates.on(Gate::TopologyAwareScheduling) {
         let found = topology::check(annotations, TEMPLATE_ANNOTATIONS, job.pods(), &settings.gates);
@@ -145,7 +145,7 @@ pub(super) fn update(
     old: &JobView<'_>,
     default_queue: bool,
     settings: &AdmissionSettings,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     let queue = |of: &JobView<'_>| of.queue.unwrap_or_default().to_owned();
     if !job.suspended && queue(job) != queue(old) {
@@ -184,7 +184,7 @@ pub(super) fn update(
 }
 
 /// A class may change at any time, come only while suspended, and never go.
-fn priority_class(job: &JobView<'_>, old: &JobView<'_>, errors: &mut Vec<FieldError>) {
+fn priority_class(job: &JobView<'_>, old: &JobView<'_>, errors: &mut Errors) {
     let (class, old_class) = (job.priority_class.unwrap_or_default(), old.priority_class.unwrap_or_default());
     let path = label(PRIORITY_CLASS_LABEL);
     if !job.suspended && old_class.is_empty() && !class.is_empty() {

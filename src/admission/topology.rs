@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::view::text;
 use crate::api::validation::syntax::{check_label_name, parse_bool, parse_int};
-use crate::api::validation::{FieldError, Gate, Gates, key_path};
+use crate::api::validation::{Errors, FieldError, Gate, Gates, key_path};
 
 /// Annotation: one domain of this level for all pods.
 pub(super) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
@@ -25,7 +25,7 @@ pub(super) fn check(
     gates: &Gates,
 ) -> Vec<FieldError> {
     let request = Request { annotations, path };
-    let mut errors = Vec::new();
+    let mut errors = Errors::new();
     request.levels(&mut errors);
     request.slices(&mut errors);
     request.constraints(gates, &mut errors);
@@ -33,7 +33,7 @@ pub(super) fn check(
     if errors.is_empty() {
         request.slice_bound(pods, &mut errors);
     }
-    errors
+    errors.take()
 }
 
 struct Request<'a> {
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
         key_path(self.path, key)
     }
 
-    fn levels(&self, errors: &mut Vec<FieldError>) {
+    fn levels(&self, errors: &mut Errors) {
         let asked = [REQUIRED, PREFERRED, UNCONSTRAINED].iter().filter(|key| self.get(key).is_some()).count();
         if asked > 1 {
             errors.push(FieldError::invalid_unshown(
@@ -68,7 +68,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    fn slices(&self, errors: &mut Vec<FieldError>) {
+    fn slices(&self, errors: &mut Errors) {
         let (level, size) = (self.get(SLICE_REQUIRED), self.get(SLICE_SIZE));
         match size.map(parse_int) {
             Some(Err(fault)) => {
@@ -91,7 +91,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    fn constraints(&self, gates: &Gates, errors: &mut Vec<FieldError>) {
+    fn constraints(&self, gates: &Gates, errors: &mut Errors) {
         let Some(text) = self.get(CONSTRAINTS) else { return };
         let at = self.at(CONSTRAINTS);
         if !gates.on(Gate::TASMultiLayerTopology) {
@@ -138,7 +138,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    fn group(&self, errors: &mut Vec<FieldError>) {
+    fn group(&self, errors: &mut Errors) {
         let Some(name) = self.get(GROUP_NAME) else { return };
         let at = self.at(GROUP_NAME);
         if name.parse::<u64>().is_ok() {
@@ -159,7 +159,7 @@ impl<'a> Request<'a> {
     }
 
     /// A slice of more pods than there are could never be filled.
-    fn slice_bound(&self, pods: i64, errors: &mut Vec<FieldError>) {
+    fn slice_bound(&self, pods: i64, errors: &mut Errors) {
         let outermost = self
             .get(CONSTRAINTS)
             .and_then(|text| parse_layers(text).ok())

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::AdmissionSettings;
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
-use crate::api::validation::{Cursor, FieldError, Gate};
+use crate::api::validation::{Cursor, Errors, Gate};
 
 /// A Job as the rules see it. Labels and annotations are read by key, empty or not.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct JobView<'a> {
 }
 
 impl<'a> JobView<'a> {
-    pub(super) fn read(root: &Cursor<'a>, errors: &mut Vec<FieldError>) -> Self {
+    pub(super) fn read(root: &Cursor<'a>, errors: &mut Errors) -> Self {
         let metadata = root.get("metadata", errors);
         let labels = strings(&metadata.get("labels", errors), errors);
         let annotations = strings(&metadata.get("annotations", errors), errors);
@@ -71,7 +71,7 @@ pub(super) fn text<'a>(map: Option<&'a Map<String, Value>>, key: &str) -> Option
     map?.get(key)?.as_str()
 }
 
-fn strings<'a>(map: &Cursor<'a>, errors: &mut Vec<FieldError>) -> Option<&'a Map<String, Value>> {
+fn strings<'a>(map: &Cursor<'a>, errors: &mut Errors) -> Option<&'a Map<String, Value>> {
     for (_, value) in map.entries(errors) {
         value.text(errors);
     }

@@ -7,6 +7,7 @@ pub mod config;
 pub mod crd;
 pub mod key;
 pub mod names;
+pub mod partial;
 pub mod reason;
 pub mod selector;
 pub mod v1beta2;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::equality::equal;
 use super::quota::{Holder, fair_sharing, resource_groups};
 use super::syntax::check_selector;
-use super::{Cursor, FieldError, Gate, Gates};
+use super::{Cursor, Errors, FieldError, Gate, Gates};
 
 const FLAVORS_MAX: usize = 256;
 const RESOURCES_MAX: usize = 256;
@@ -16,18 +16,18 @@ const MIGRATION_FLAVORS_MAX: usize = 16;
 
 /// Judges a new or changed Cohort. Cycles are allowed: they make the tree inactive.
 pub fn cohort(object: &Value) -> Vec<FieldError> {
-    let errors = &mut Vec::new();
+    let errors = &mut Errors::new();
     let spec = Cursor::root(object).get("spec", errors);
     fair_sharing(&spec, errors);
     let parent = spec.get("parentName", errors).text(errors).is_some_and(|name| !name.is_empty());
     let groups = spec.get("resourceGroups", errors).items(errors);
     resource_groups(&groups, Holder::Cohort, ("parent", parent), errors);
-    std::mem::take(errors)
+    errors.take()
 }
 
 /// Judges a new `ClusterQueue`, or a changed one with what it was.
 pub fn cluster_queue(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
-    let errors = &mut Vec::new();
+    let errors = &mut Errors::new();
     let spec = Cursor::root(object).get("spec", errors);
     let cohort = spec.get("cohortName", errors).text(errors).is_some_and(|name| !name.is_empty());
     let groups = spec.get("resourceGroups", errors).items(errors);
@@ -43,17 +43,17 @@ pub fn cluster_queue(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<
     }
     checks(&spec, old, gates, errors);
     if let Some(old) = old {
-        let mut unread = Vec::new();
+        let mut unread = Errors::new();
         let was = Cursor::root(old).walk(&["spec", "concurrentAdmissionPolicy"], &mut unread);
         let policy = spec.get("concurrentAdmissionPolicy", errors);
         if !equal(policy.value, was.value) {
             errors.push(FieldError::immutable(policy.path, policy.value.clone()));
         }
     }
-    std::mem::take(errors)
+    errors.take()
 }
 
-fn sizes(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Vec<FieldError>) {
+fn sizes(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Errors) {
     let path = spec.sub("resourceGroups");
     let (mut flavors, mut resources) = (0, 0);
     for group in groups {
@@ -77,7 +77,7 @@ fn sizes(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Vec<FieldError>)
     }
 }
 
-fn preemption(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
+fn preemption(spec: &Cursor<'_>, errors: &mut Errors) {
     let preemption = spec.get("preemption", errors);
     let reclaim = preemption.get("reclaimWithinCohort", errors).text(errors).unwrap_or("Never");
     let borrow =
@@ -88,7 +88,7 @@ fn preemption(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn fungibility(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
+fn fungibility(spec: &Cursor<'_>, errors: &mut Errors) {
     const NEXT: &str = "TryNextFlavor";
     let fungibility = spec.get("flavorFungibility", errors);
     let preference = fungibility.get("preference", errors);
@@ -103,7 +103,7 @@ fn fungibility(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn migration(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Vec<FieldError>) {
+fn migration(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Errors) {
     let policy = spec.get("concurrentAdmissionPolicy", errors);
     if !policy.exists() {
         return;
@@ -129,7 +129,9 @@ fn migration(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Vec<FieldErr
         errors.push(FieldError::forbidden(constraints.path.clone(), detail));
     }
     let last = constraints.get("lastAcceptableFlavorName", errors);
-    if let Some(name) = last.text(errors).filter(|name| !flavor_names(spec, &mut Vec::new()).contains(name)) {
+    if let Some(name) =
+        last.text(errors).filter(|name| !flavor_names(spec, &mut Errors::new()).contains(name))
+    {
         errors.push(FieldError::invalid(last.path, name, "must be a flavor of this queue"));
     }
     let strategy = spec.get("queueingStrategy", errors);
@@ -139,7 +141,7 @@ fn migration(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Vec<FieldErr
     }
 }
 
-fn flavor_names<'a>(spec: &Cursor<'a>, errors: &mut Vec<FieldError>) -> BTreeSet<&'a str> {
+fn flavor_names<'a>(spec: &Cursor<'a>, errors: &mut Errors) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for group in spec.get("resourceGroups", errors).items(errors) {
         for flavor in group.get("flavors", errors).items(errors) {
@@ -150,13 +152,13 @@ fn flavor_names<'a>(spec: &Cursor<'a>, errors: &mut Vec<FieldError>) -> BTreeSet
 }
 
 /// Flavors that checks are for must be the queue's. A check that was wrong already may stay as it was while the flavors do.
-fn checks(spec: &Cursor<'_>, old: Option<&Value>, gates: &Gates, errors: &mut Vec<FieldError>) {
+fn checks(spec: &Cursor<'_>, old: Option<&Value>, gates: &Gates, errors: &mut Errors) {
     let flavors = flavor_names(spec, errors);
-    let mut unread = Vec::new();
+    let mut unread = Errors::new();
     let old_spec = old
         .filter(|_| !gates.on(Gate::RejectUpdatesToCQWithInvalidOnFlavors))
         .map(|old| Cursor::root(old).get("spec", &mut unread))
-        .filter(|old| flavor_names(old, &mut Vec::new()) == flavors);
+        .filter(|old| flavor_names(old, &mut Errors::new()) == flavors);
     let kept = old_spec.map(|old| on_flavors(&old, &mut unread)).unwrap_or_default();
     for (name, listed) in on_flavors(spec, errors) {
         let names = |all: &[Cursor<'_>]| -> BTreeSet<String> {
@@ -173,9 +175,9 @@ fn checks(spec: &Cursor<'_>, old: Option<&Value>, gates: &Gates, errors: &mut Ve
     }
 }
 
-fn on_flavors<'a>(spec: &Cursor<'a>, errors: &mut Vec<FieldError>) -> Vec<(&'a str, Vec<Cursor<'a>>)> {
+fn on_flavors<'a>(spec: &Cursor<'a>, errors: &mut Errors) -> Vec<(&'a str, Vec<Cursor<'a>>)> {
     let checks = spec.walk(&["admissionChecksStrategy", "admissionChecks"], errors).items(errors);
-    let one = |check: &Cursor<'a>, errors: &mut Vec<FieldError>| {
+    let one = |check: &Cursor<'a>, errors: &mut Errors| {
         let name = check.get("name", errors).text(errors).unwrap_or_default();
         (name, check.get("onFlavors", errors).items(errors))
     };

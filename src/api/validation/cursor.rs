@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::FieldError;
+use super::{Errors, FieldError};
 
 static NOTHING: Value = Value::Null;
 
@@ -40,7 +40,7 @@ impl<'a> Cursor<'a> {
 
     /// A field of an object.
     #[must_use]
-    pub fn get(&self, field: &str, errors: &mut Vec<FieldError>) -> Cursor<'a> {
+    pub fn get(&self, field: &str, errors: &mut Errors) -> Cursor<'a> {
         let value = match self.value {
             Value::Object(map) => map.get(field).unwrap_or(&NOTHING),
             Value::Null => &NOTHING,
@@ -54,12 +54,12 @@ impl<'a> Cursor<'a> {
 
     /// A field below several others.
     #[must_use]
-    pub fn walk(&self, fields: &[&str], errors: &mut Vec<FieldError>) -> Cursor<'a> {
+    pub fn walk(&self, fields: &[&str], errors: &mut Errors) -> Cursor<'a> {
         fields.iter().fold(self.clone(), |at, field| at.get(field, errors))
     }
 
     /// The elements of a list.
-    pub fn items(&self, errors: &mut Vec<FieldError>) -> Vec<Cursor<'a>> {
+    pub fn items(&self, errors: &mut Errors) -> Vec<Cursor<'a>> {
         match self.value {
             Value::Array(items) => items
                 .iter()
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The entries of an object or map; nulls are left out.
-    pub fn entries(&self, errors: &mut Vec<FieldError>) -> Vec<(&'a str, Cursor<'a>)> {
+    pub fn entries(&self, errors: &mut Errors) -> Vec<(&'a str, Cursor<'a>)> {
         self.map(errors)
             .into_iter()
             .flatten()
@@ -85,7 +85,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The value as an object.
-    pub fn map(&self, errors: &mut Vec<FieldError>) -> Option<&'a Map<String, Value>> {
+    pub fn map(&self, errors: &mut Errors) -> Option<&'a Map<String, Value>> {
         match self.value {
             Value::Object(map) => Some(map),
             Value::Null => None,
@@ -97,7 +97,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The value as text.
-    pub fn text(&self, errors: &mut Vec<FieldError>) -> Option<&'a str> {
+    pub fn text(&self, errors: &mut Errors) -> Option<&'a str> {
         match self.value {
             Value::String(text) => Some(text),
             Value::Null => None,
@@ -109,7 +109,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The value as a whole number.
-    pub fn int(&self, errors: &mut Vec<FieldError>) -> Option<i64> {
+    pub fn int(&self, errors: &mut Errors) -> Option<i64> {
         if self.value.is_null() {
             return None;
         }
@@ -121,7 +121,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The value as a boolean.
-    pub fn flag(&self, errors: &mut Vec<FieldError>) -> Option<bool> {
+    pub fn flag(&self, errors: &mut Errors) -> Option<bool> {
         match self.value {
             Value::Bool(flag) => Some(*flag),
             Value::Null => None,

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::api::partial::{Allowance, Keep, TEXT, read};
+
 use crate::resources::Quantity;
 
 /// Maps from resources to quantities.
@@ -31,6 +33,9 @@ const ZEROES: &[&str] = &[
 const OPTIONAL_TEXTS: &[&str] =
     &["runtimeClassName", "storageClassName", "volumeMode", "fsType", "required", "preferred"];
 
+/// Values of a text that is compared by meaning; one of more differs from all but its equal.
+const COMPARED: usize = 256 << 10;
+
 /// Whether two values mean the same: quantities by amount, absent as null, empty collections as none.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
     same("", a, b)
@@ -38,6 +43,7 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
 
 fn same(field: &str, a: &Value, b: &Value) -> bool {
     match (a, b) {
+        (Value::String(a), Value::String(b)) if field == TEXT => a == b || same_text(a, b),
         (Value::Object(a), Value::Object(b)) => same_fields(field, a, b),
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(field, a, b))
@@ -64,8 +70,21 @@ fn same_fields(field: &str, a: &Map<String, Value>, b: &Map<String, Value>) -> b
         && b.iter().filter(|(key, _)| !a.contains_key(*key)).all(|(key, value)| is_nothing(key, value))
 }
 
+/// Texts that differ may mean the same: the server writes what a client wrote, in its own order.
+fn same_text(a: &str, b: &str) -> bool {
+    let read = |text: &str| read(&Keep::Whole, &Allowance::new(COMPARED), text.as_bytes());
+    match (read(a), read(b)) {
+        (Ok(a), Ok(b)) => same("template", &a, &b),
+        _ => false,
+    }
+}
+
 fn is_nothing(field: &str, value: &Value) -> bool {
     match value {
+        Value::String(text) if field == TEXT => {
+            read(&Keep::Whole, &Allowance::new(COMPARED), text.as_bytes())
+                .is_ok_and(|read| is_nothing("template", &read))
+        }
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => {

@@ -2,7 +2,13 @@
 
 use std::fmt;
 
+use indexmap::IndexSet;
 use serde_json::Value;
+
+use crate::api::partial::shown;
+
+/// Bytes of a message, roughly: the client shows it in one line.
+const MESSAGE_MAX: usize = 32 << 10;
 
 /// What is wrong with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +67,7 @@ impl FieldError {
         value: Option<Value>,
         detail: impl Into<String>,
     ) -> Self {
-        Self { path: path.into(), kind, value, detail: detail.into() }
+        Self { path: path.into(), kind, value: value.map(shown), detail: detail.into() }
     }
 
     /// A value that is not allowed.
@@ -136,17 +142,34 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// All errors in one line: alone as it stands, several in brackets, repeated ones once.
+/// All errors in one line: alone as it stands, several in brackets, repeated ones once, cut where nobody reads on.
 pub fn aggregate(errors: &[FieldError]) -> String {
-    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    let mut texts: IndexSet<String> = IndexSet::new();
+    let mut length = 0_usize;
     for error in errors {
-        let text = error.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
+        let text = cut(error.to_string(), MESSAGE_MAX);
+        if length > MESSAGE_MAX {
+            texts.insert("further errors are left out".to_owned());
+            break;
+        }
+        length = length.saturating_add(text.len());
+        texts.insert(text);
+    }
+    let mut texts = texts.into_iter();
+    match (texts.next(), texts.len()) {
+        (Some(only), 0) => only,
+        (first, _) => {
+            let several: Vec<String> = first.into_iter().chain(texts).collect();
+            format!("[{}]", several.join(", "))
         }
     }
-    match texts.as_slice() {
-        [only] => only.clone(),
-        several => format!("[{}]", several.join(", ")),
+}
+
+/// A text, or its beginning where it is longer than so many bytes.
+fn cut(mut text: String, limit: usize) -> String {
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit));
+        text.push_str("... (cut)");
     }
+    text
 }

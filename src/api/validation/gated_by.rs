@@ -1,6 +1,8 @@
 //! The annotation that holds an object back until named gates are removed.
 
-use super::{Cursor, FieldError, key_path, syntax};
+use std::collections::BTreeSet;
+
+use super::{Cursor, Errors, FieldError, key_path, syntax};
 use crate::api::names::ADMISSION_GATED_BY_ANNOTATION;
 
 const GATE_MAX: usize = 63;
@@ -11,26 +13,29 @@ pub fn path() -> String {
 }
 
 /// The annotation of an object, if it has one.
-pub fn read<'a>(object: &Cursor<'a>, errors: &mut Vec<FieldError>) -> Option<&'a str> {
+pub fn read<'a>(object: &Cursor<'a>, errors: &mut Errors) -> Option<&'a str> {
     object.walk(&["metadata", "annotations", ADMISSION_GATED_BY_ANNOTATION], errors).text(errors)
 }
 
 /// Checks the list of gates; an empty one holds nothing.
-pub fn check(gates: Option<&str>, errors: &mut Vec<FieldError>) {
+pub fn check(gates: Option<&str>, errors: &mut Errors) {
     let Some(text) = gates.filter(|text| !text.is_empty()) else {
         return;
     };
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for gate in text.split(',') {
+        // Each error repeats the whole text, which may be all commas.
+        if errors.is_full() {
+            return;
+        }
         if gate.is_empty() {
             errors.push(FieldError::invalid(path(), text, "cannot contain empty gate names"));
             continue;
         }
-        if seen.contains(&gate) {
+        if !seen.insert(gate) {
             errors.push(FieldError::invalid(path(), text, format!("duplicate gate name: {gate}")));
             continue;
         }
-        seen.push(gate);
         if gate.len() > GATE_MAX {
             errors.push(FieldError::too_long(path(), GATE_MAX));
         }
@@ -39,7 +44,7 @@ pub fn check(gates: Option<&str>, errors: &mut Vec<FieldError>) {
 }
 
 /// Checks a change: gates may go, none may come.
-pub fn check_update(gates: Option<&str>, old: Option<&str>, errors: &mut Vec<FieldError>) {
+pub fn check_update(gates: Option<&str>, old: Option<&str>, errors: &mut Errors) {
     let Some(gates) = gates.filter(|text| !text.is_empty()) else {
         return;
     };
@@ -47,7 +52,7 @@ pub fn check_update(gates: Option<&str>, old: Option<&str>, errors: &mut Vec<Fie
         errors.push(FieldError::forbidden(path(), "cannot add admission gate after creation"));
         return;
     };
-    let had: Vec<&str> = old.split(',').collect();
+    let had: BTreeSet<&str> = old.split(',').collect();
     for gate in gates.split(',').filter(|gate| !had.contains(gate)) {
         errors.push(FieldError::forbidden(
             path(),

@@ -1,7 +1,7 @@
 //! Resource groups and weights, as `ClusterQueue`s and Cohorts both have them.
 
 use super::syntax::{qualified_name, read_quantity};
-use super::{Cursor, FieldError};
+use super::{Cursor, Errors, FieldError};
 use crate::resources::Quantity;
 
 /// Whose groups they are: what limits mean depends on it.
@@ -14,7 +14,7 @@ pub(super) enum Holder {
 }
 
 /// Reads a quantity, if there is one; one that cannot be read is told of.
-pub(super) fn quantity(at: &Cursor<'_>, errors: &mut Vec<FieldError>) -> Option<Quantity> {
+pub(super) fn quantity(at: &Cursor<'_>, errors: &mut Errors) -> Option<Quantity> {
     if !at.exists() {
         return None;
     }
@@ -28,7 +28,7 @@ pub(super) fn quantity(at: &Cursor<'_>, errors: &mut Vec<FieldError>) -> Option<
 }
 
 /// Checks the share's weight: not negative, and not so small that it counts as nothing.
-pub(super) fn fair_sharing(spec: &Cursor<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn fair_sharing(spec: &Cursor<'_>, errors: &mut Errors) {
     let sharing = spec.get("fairSharing", errors);
     let Some(weight) = quantity(&sharing.get("weight", errors), errors) else {
         return;
@@ -47,7 +47,7 @@ pub(super) fn resource_groups(
     groups: &[Cursor<'_>],
     holder: Holder,
     parent: (&str, bool),
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     let mut resources: Vec<&str> = Vec::new();
     let mut flavors: Vec<&str> = Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn resource_groups(
     }
 }
 
-fn limits(resource: &Cursor<'_>, holder: Holder, parent: (&str, bool), errors: &mut Vec<FieldError>) {
+fn limits(resource: &Cursor<'_>, holder: Holder, parent: (&str, bool), errors: &mut Errors) {
     let nominal = resource.get("nominalQuota", errors);
     let quota = quantity(&nominal, errors);
     if let Some(quota) = quota.as_ref().filter(|quota| quota.is_negative()) {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::quota::{negative, quantity};
 use super::syntax::{check_annotations, check_conditions, check_labels, parse_int};
-use super::{Cursor, FieldError, Gate, Gates, gated_by, key_path, workload_status, workload_update};
+use super::{Cursor, Errors, FieldError, Gate, Gates, gated_by, key_path, workload_status, workload_update};
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, PODS_RESOURCE, PRIORITY_BOOST_ANNOTATION};
 use crate::resources::Quantity;
 
@@ -27,7 +27,7 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn read(object: &'a Value, gates: &Gates, errors: &mut Vec<FieldError>) -> Self {
+    pub(super) fn read(object: &'a Value, gates: &Gates, errors: &mut Errors) -> Self {
         let root = Cursor::root(object);
         let status = root.get("status", errors);
         let mut pod_sets = Vec::new();
@@ -59,9 +59,9 @@ impl<'a> View<'a> {
 /// Judges a new Workload, or a changed one (its spec or its status) with what it was. New ones without anything that a rule
 /// here bears on are not sent to the webhook: a new rule belongs in `more-than-plain-requests` as well.
 pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    let mut errors = Errors::new();
     let view = View::read(object, gates, &mut errors);
-    let mut unread = Vec::new();
+    let mut unread = Errors::new();
     let old = old.map(|old| View::read(old, gates, &mut unread));
     for pod_set in &view.pod_sets {
         template(&pod_set.at, gates, &mut errors);
@@ -74,10 +74,10 @@ pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<Field
     if let Some(old) = &old {
         workload_update::check(&view, old, gates, &mut errors);
     }
-    errors
+    errors.take()
 }
 
-fn template(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+fn template(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Errors) {
     let template = pod_set.get("template", errors);
     if gates.on(Gate::WorkloadValidationForPodSetMetadata) {
         let metadata = template.get("metadata", errors);
@@ -95,7 +95,7 @@ fn template(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn resources(holder: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+fn resources(holder: &Cursor<'_>, gates: &Gates, errors: &mut Errors) {
     let resources = holder.get("resources", errors);
     for list in ["requests", "limits"] {
         for (name, at) in resources.get(list, errors).entries(errors) {
@@ -112,7 +112,7 @@ fn resources(holder: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn topology(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+fn topology(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Errors) {
     let request = pod_set.get("topologyRequest", errors);
     let level = request.get("podSetSliceRequiredTopology", errors).text(errors);
     let size = request.get("podSetSliceSize", errors);
@@ -141,7 +141,7 @@ fn topology(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn min_counts(view: &View<'_>, errors: &mut Vec<FieldError>) {
+fn min_counts(view: &View<'_>, errors: &mut Errors) {
     let varying = view
         .pod_sets
         .iter()
@@ -156,7 +156,7 @@ fn min_counts(view: &View<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn annotations(view: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+fn annotations(view: &View<'_>, gates: &Gates, errors: &mut Errors) {
     if gates.on(Gate::AdmissionGatedBy) {
         let gated_by = gated_by::read(&view.root, errors);
         gated_by::check(gated_by, errors);

@@ -6,10 +6,10 @@ use super::flavor::tolerations;
 use super::quota::quantity;
 use super::syntax::{check_annotations, check_labels};
 use super::workload::View;
-use super::{Cursor, FieldError, key_path};
+use super::{Cursor, Errors, FieldError, key_path};
 
 /// Rules that hold for every status, given what the Workload was if it is changed.
-pub(super) fn check(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldError>) {
+pub(super) fn check(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Errors) {
     if view.reserved {
         admission(view, old, errors);
     }
@@ -21,7 +21,7 @@ pub(super) fn check(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<Fi
     }
 }
 
-fn admission(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldError>) {
+fn admission(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Errors) {
     let admission = view.status.get("admission", errors);
     if !admission.exists() {
         let already =
@@ -52,17 +52,17 @@ fn admission(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldErro
 }
 
 /// Name and count of each entry of a list of reclaimable pods.
-pub(super) fn reclaimable_pods<'a>(view: &View<'a>, errors: &mut Vec<FieldError>) -> Vec<(&'a str, i64)> {
+pub(super) fn reclaimable_pods<'a>(view: &View<'a>, errors: &mut Errors) -> Vec<(&'a str, i64)> {
     let list = view.status.get("reclaimablePods", errors).items(errors);
-    let one = |entry: &Cursor<'a>, errors: &mut Vec<FieldError>| {
+    let one = |entry: &Cursor<'a>, errors: &mut Errors| {
         let name = entry.get("name", errors).text(errors).unwrap_or_default();
         (name, entry.get("count", errors).int(errors).unwrap_or(0))
     };
     list.iter().map(|entry| one(entry, errors)).collect()
 }
 
-fn reclaimable(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldError>) {
-    let before = old.map(|old| reclaimable_pods(old, &mut Vec::new())).unwrap_or_default();
+fn reclaimable(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Errors) {
+    let before = old.map(|old| reclaimable_pods(old, &mut Errors::new())).unwrap_or_default();
     for (name, count) in reclaimable_pods(view, errors) {
         let path = key_path(&view.status.sub("reclaimablePods"), name);
         match view.pod_set(name) {
@@ -78,7 +78,7 @@ fn reclaimable(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Vec<FieldEr
     }
 }
 
-fn pod_set_update(view: &View<'_>, update: &Cursor<'_>, errors: &mut Vec<FieldError>) {
+fn pod_set_update(view: &View<'_>, update: &Cursor<'_>, errors: &mut Errors) {
     let name = update.get("name", errors);
     let text = name.text(errors).unwrap_or_default();
     if view.pod_set(text).is_none() {

@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::equality::equal;
 use super::workload::View;
 use super::workload_status::reclaimable_pods;
-use super::{Cursor, FieldError, Gate, Gates, gated_by, key_path};
+use super::{Cursor, Errors, FieldError, Gate, Gates, gated_by, key_path};
 use crate::api::names::SLICE_REPLACEMENT_FOR_ANNOTATION;
 
 /// Rules for a change. The old object passed its own rules when it was stored, or slipped past them.
-pub(super) fn check(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+pub(super) fn check(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Errors) {
     if old.reserved {
         pod_sets(view, old, gates, errors);
     }
@@ -20,13 +20,13 @@ pub(super) fn check(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut
     checks(view, old, errors);
     cluster_name(view, old, gates, errors);
     if gates.on(Gate::AdmissionGatedBy) {
-        let was = gated_by::read(&old.root, &mut Vec::new());
+        let was = gated_by::read(&old.root, &mut Errors::new());
         let is = gated_by::read(&view.root, errors);
         gated_by::check_update(is, was, errors);
     }
 }
 
-fn pod_sets(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+fn pod_sets(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Errors) {
     if view.pod_sets.len() != old.pod_sets.len() {
         let pod_sets = view.root.walk(&["spec", "podSets"], errors);
         errors.push(FieldError::immutable(pod_sets.path, pod_sets.value.clone()));
@@ -52,9 +52,9 @@ fn pod_sets(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec<Fie
 }
 
 /// Pods given back stay given back, except where an elastic Workload has shrunk below what was admitted.
-fn reclaimable(view: &View<'_>, old: &View<'_>, errors: &mut Vec<FieldError>) {
-    let before = reclaimable_pods(old, &mut Vec::new());
-    let after = reclaimable_pods(view, &mut Vec::new());
+fn reclaimable(view: &View<'_>, old: &View<'_>, errors: &mut Errors) {
+    let before = reclaimable_pods(old, &mut Errors::new());
+    let after = reclaimable_pods(view, &mut Errors::new());
     for (name, count) in before {
         if view.elastic && has_shrunk(view, name) {
             continue;
@@ -72,7 +72,7 @@ fn reclaimable(view: &View<'_>, old: &View<'_>, errors: &mut Vec<FieldError>) {
 }
 
 fn has_shrunk(view: &View<'_>, name: &str) -> bool {
-    let mut unread = Vec::new();
+    let mut unread = Errors::new();
     let assignments = view.status.walk(&["admission", "podSetAssignments"], &mut unread).items(&mut unread);
     let admitted = assignments
         .iter()
@@ -85,7 +85,7 @@ fn has_shrunk(view: &View<'_>, name: &str) -> bool {
 }
 
 /// An admission is replaced by none, never by another; where its pods go may be filled in.
-fn admission(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+fn admission(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Errors) {
     let is = view.status.get("admission", errors);
     let was = old.status.value.get("admission").unwrap_or(&Value::Null);
     if !is.exists() || was.is_null() {
@@ -112,8 +112,8 @@ fn without_placement(admission: &Value) -> Value {
 }
 
 /// What a check told the pods to have stands while the check is ready.
-fn checks(view: &View<'_>, old: &View<'_>, errors: &mut Vec<FieldError>) {
-    let mut unread = Vec::new();
+fn checks(view: &View<'_>, old: &View<'_>, errors: &mut Errors) {
+    let mut unread = Errors::new();
     let before = old.status.get("admissionChecks", &mut unread).items(&mut unread);
     let field = |check: &Cursor<'_>, name: &str| check.value.get(name).cloned().unwrap_or(Value::Null);
     let ready = |check: &Cursor<'_>| check.value.get("state").and_then(Value::as_str) == Some("Ready");
@@ -130,10 +130,10 @@ fn checks(view: &View<'_>, old: &View<'_>, errors: &mut Vec<FieldError>) {
 }
 
 /// A cluster is chosen among the nominated ones, unless the Workload replaces one that ran there already.
-fn cluster_name(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Vec<FieldError>) {
+fn cluster_name(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Errors) {
     let at = view.status.get("clusterName", errors);
     let Some(name) = at.text(errors) else { return };
-    let mut unread = Vec::new();
+    let mut unread = Errors::new();
     if old.status.get("clusterName", &mut unread).exists() {
         return;
     }

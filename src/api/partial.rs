@@ -1,0 +1,297 @@
+//! JSON of which a part is read: what nobody looks at is passed over while it is read, or kept as text.
+//!
+//! Invariants: what reading makes of a text is bounded by an [`Allowance`], however its values are nested and however
+//! small they are (a value takes seventy bytes and an object hundreds, where the text has two); a value of an unexpected
+//! type stays one, so that it can be told of by its field, but empty.
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// The field beside the read fields of an object that bears its whole text. An object of that text cannot forge it: a
+/// field that is not asked for is passed over.
+pub const TEXT: &str = "\u{0}text";
+
+/// What is read of a value.
+#[derive(Debug)]
+pub enum Keep {
+    /// A text, number, truth or null.
+    Scalar,
+    /// All of it.
+    Whole,
+    /// These fields of an object.
+    Fields(&'static [(&'static str, Keep)]),
+    /// All fields of an object, these in part.
+    Open(&'static [(&'static str, Keep)]),
+    /// These fields of an object, and beside them, as [`TEXT`], the text of the whole.
+    Text(&'static [(&'static str, Keep)]),
+    /// The values of a map, but for those of these keys.
+    Map(&'static [&'static str]),
+    /// The elements of a list, of which there may be so many.
+    Items(usize, &'static Keep),
+}
+
+static WHOLE: Keep = Keep::Whole;
+static SCALAR: Keep = Keep::Scalar;
+
+impl Keep {
+    /// What is read of a field; nothing if it is passed over.
+    fn field(&'static self, name: &str) -> Option<&'static Self> {
+        let named = |fields: &'static [(&'static str, Self)]| {
+            fields.iter().find(|(field, _)| *field == name).map(|(_, keep)| keep)
+        };
+        match self {
+            Self::Scalar | Self::Items(..) => None,
+            Self::Whole => Some(&WHOLE),
+            Self::Fields(fields) | Self::Text(fields) => named(fields),
+            Self::Open(fields) => named(fields).or(Some(&WHOLE)),
+            Self::Map(but) => (!but.contains(&name)).then_some(&SCALAR),
+        }
+    }
+
+    /// What is read of an element and how many there may be; nothing if they are passed over.
+    fn elements(&'static self) -> Option<(usize, &'static Self)> {
+        match self {
+            Self::Whole => Some((usize::MAX, &WHOLE)),
+            Self::Items(limit, keep) => Some((*limit, keep)),
+            _ => None,
+        }
+    }
+}
+
+/// How many values reading may make.
+#[derive(Debug)]
+pub struct Allowance {
+    left: Cell<usize>,
+    spent: Cell<bool>,
+}
+
+impl Allowance {
+    /// So many values; an object counts for several.
+    pub const fn new(values: usize) -> Self {
+        Self { left: Cell::new(values), spent: Cell::new(false) }
+    }
+
+    /// Whether more was asked for than there was.
+    pub fn spent(&self) -> bool {
+        self.spent.get()
+    }
+
+    fn take<E: de::Error>(&self, values: usize) -> Result<(), E> {
+        let left = self.left.get().checked_sub(values);
+        self.left.set(left.unwrap_or_default());
+        left.map(drop).ok_or_else(|| self.exceeded("more values than can be looked at"))
+    }
+
+    fn exceeded<E: de::Error>(&self, what: impl fmt::Display) -> E {
+        self.spent.set(true);
+        E::custom(what)
+    }
+}
+
+/// Reads the part that is kept.
+///
+/// # Errors
+/// It is no JSON, or holds more than the allowance.
+pub fn read(keep: &'static Keep, allowance: &Allowance, text: &[u8]) -> serde_json::Result<Value> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = Part { keep, allowance }.deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+/// A value as it can be shown: what was read of it, without the texts.
+pub fn shown(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(fields) => {
+            fields.shift_remove(TEXT);
+            fields.values_mut().for_each(|inner| *inner = shown(inner.take()));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|inner| *inner = shown(inner.take())),
+        _ => {}
+    }
+    value
+}
+
+/// Values that an object takes before its first field.
+const OBJECT: usize = 4;
+
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    keep: &'static Keep,
+    allowance: &'a Allowance,
+}
+
+impl Part<'_> {
+    fn of(self, keep: &'static Keep) -> Self {
+        Self { keep, ..self }
+    }
+
+    /// The fields that are read, with the text.
+    fn with_text(self, raw: &str) -> serde_json::Result<Value> {
+        let mut value = serde_json::Deserializer::from_str(raw).deserialize_any(self)?;
+        if let Value::Object(fields) = &mut value {
+            fields.insert(TEXT.to_owned(), raw.into());
+        }
+        Ok(value)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Part<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if matches!(self.keep, Keep::Text(_)) {
+            let raw = <&RawValue>::deserialize(deserializer)?;
+            return self.with_text(raw.get()).map_err(de::Error::custom);
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Part<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut all = Vec::new();
+        let Some((limit, keep)) = self.keep.elements() else {
+            while items.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(Value::Array(all));
+        };
+        while let Some(item) = items.next_element_seed(self.of(keep))? {
+            self.allowance.take(1)?;
+            if all.len() >= limit {
+                return Err(self.allowance.exceeded(format_args!("a list of more than {limit} elements")));
+            }
+            all.push(item);
+        }
+        Ok(Value::Array(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        self.allowance.take(OBJECT)?;
+        while let Some(field) = map.next_key::<String>()? {
+            let Some(keep) = self.keep.field(&field) else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            self.allowance.take(1)?;
+            let value = map.next_value_seed(self.of(keep))?;
+            fields.insert(field, value);
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const KEEP: Keep = Keep::Fields(&[
+        ("scalar", Keep::Scalar),
+        ("whole", Keep::Whole),
+        ("map", Keep::Map(&["not"])),
+        ("list", Keep::Items(3, &Keep::Fields(&[("a", Keep::Scalar)]))),
+        ("open", Keep::Open(&[("b", Keep::Fields(&[("c", Keep::Scalar)]))])),
+        ("text", Keep::Text(&[("d", Keep::Scalar)])),
+    ]);
+
+    fn partly(text: &str) -> serde_json::Result<Value> {
+        read(&KEEP, &Allowance::new(1_000), text.as_bytes())
+    }
+
+    #[test]
+    fn what_is_kept_is_read_and_the_rest_passed_over() {
+        let whole = json!({
+            "scalar": 1, "other": [{}, {}], "whole": [{"x": [1, -1, 0.5, true, null]}],
+            "map": {"k": "v", "not": "v", "odd": {"x": 1}}, "list": [{"a": "1", "b": 2}, null, 3],
+            "open": {"a": [1], "b": {"c": 1, "d": 2}}, "text": {"d": 1, "e": [2]},
+        });
+        let read = json!({
+            "scalar": 1, "whole": [{"x": [1, -1, 0.5, true, null]}],
+            "map": {"k": "v", "odd": {}}, "list": [{"a": "1"}, null, 3],
+            "open": {"a": [1], "b": {"c": 1}}, "text": {"d": 1, TEXT: r#"{"d":1,"e":[2]}"#},
+        });
+        assert_eq!(partly(&whole.to_string()).unwrap(), read);
+        for (odd, kept) in [
+            (json!({"scalar": [1, [2]]}), json!({"scalar": []})),
+            (json!({"scalar": {"a": 1}}), json!({"scalar": {}})),
+            (json!({"list": {"a": 1}}), json!({"list": {}})),
+            (json!({"map": [1]}), json!({"map": []})),
+            (json!({"text": [1]}), json!({"text": []})),
+            (json!({"text": null}), json!({"text": null})),
+            (json!([1]), json!([])),
+            (json!("x"), json!("x")),
+        ] {
+            assert_eq!(partly(&odd.to_string()).unwrap(), kept);
+        }
+        assert!(partly("{} {}").is_err() && partly("{").is_err());
+    }
+
+    #[test]
+    fn what_becomes_of_a_text_is_bounded() {
+        let many = |item: &str| format!(r#"{{"whole":[{}0]}}"#, format!("{item},").repeat(2_000));
+        for item in ["0", r#""""#, "{}", r#"{"":0}"#, "[[[]]]"] {
+            let allowance = Allowance::new(1_000);
+            assert!(read(&KEEP, &allowance, many(item).as_bytes()).is_err(), "{item}");
+            assert!(allowance.spent(), "{item}");
+            let allowance = Allowance::new(30_000);
+            assert!(read(&KEEP, &allowance, many(item).as_bytes()).is_ok(), "{item}");
+        }
+        let unread = many("{}").replace("whole", "unread");
+        assert!(partly(&unread).is_ok());
+        let deep = |field: &str| format!(r#"{{"{field}":{}{}}}"#, "[".repeat(500_000), "]".repeat(500_000));
+        assert!(partly(&deep("whole")).is_err());
+        for passed in ["other", "scalar", "text"] {
+            assert!(partly(&deep(passed)).is_ok(), "{passed}");
+        }
+        let allowance = Allowance::new(1_000);
+        assert!(read(&KEEP, &allowance, br#"{"list":[{},{},{},{}]}"#).is_err() && allowance.spent());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), text in ".{0,64}") {
+            let _ = read(&KEEP, &Allowance::new(100), &bytes);
+            let quoted = json!({"whole": text, "text": {"d": text}}).to_string();
+            let value = partly(&quoted).unwrap();
+            prop_assert_eq!(value["whole"].as_str(), Some(text.as_str()));
+            prop_assert_eq!(value["text"]["d"].as_str(), Some(text.as_str()));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The list that validators fill.
+//!
+//! Invariant: what it keeps is bounded, whatever the object: a review of a few megabytes can hold a hundred thousand
+//! faults, and each would carry a path and a value.
+
+use std::ops::Deref;
+
+use serde_json::Value;
+
+use super::FieldError;
+
+/// Bytes of errors that are kept, roughly. A first error is kept whatever its size.
+const KEPT: usize = 64 << 10;
+
+/// Errors in the order in which they were found; beyond a bound one more says that there are others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Errors {
+    kept: Vec<FieldError>,
+    bytes: usize,
+    full: bool,
+}
+
+impl Errors {
+    /// No error yet.
+    pub const fn new() -> Self {
+        Self { kept: Vec::new(), bytes: 0, full: false }
+    }
+
+    /// Adds one, if there is room.
+    pub fn push(&mut self, error: FieldError) {
+        if self.full {
+            return;
+        }
+        if self.bytes >= KEPT {
+            self.full = true;
+            self.kept.push(FieldError::invalid_unshown("<root>", "has further errors, which are left out"));
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(size(&error));
+        self.kept.push(error);
+    }
+
+    /// Whether what is pushed now is left out, so that looking on is of no use.
+    pub const fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Takes all of them out.
+    pub fn take(&mut self) -> Vec<FieldError> {
+        std::mem::take(self).kept
+    }
+}
+
+impl Deref for Errors {
+    type Target = [FieldError];
+
+    fn deref(&self) -> &[FieldError] {
+        &self.kept
+    }
+}
+
+impl Extend<FieldError> for Errors {
+    fn extend<I: IntoIterator<Item = FieldError>>(&mut self, errors: I) {
+        for error in errors {
+            self.push(error);
+        }
+    }
+}
+
+fn size(error: &FieldError) -> usize {
+    let value = error.value.as_ref().map_or(0, weight);
+    [size_of::<FieldError>(), error.path.len(), error.detail.len(), value]
+        .into_iter()
+        .fold(0, usize::saturating_add)
+}
+
+fn weight(value: &Value) -> usize {
+    let inner = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).fold(0, usize::saturating_add),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| key.len().saturating_add(weight(value)))
+            .fold(0, usize::saturating_add),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    inner.saturating_add(size_of::<Value>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded_and_says_so() {
+        let mut errors = Errors::new();
+        for number in 0..100_000 {
+            errors.push(FieldError::invalid(
+                format!("spec.list[{number}]"),
+                "x".repeat(50),
+                "must be something",
+            ));
+        }
+        assert!(errors.len() < 1_000, "{} errors", errors.len());
+        assert!(errors.last().is_some_and(|last| last.detail.contains("left out")));
+        let mut errors = Errors::new();
+        errors.push(FieldError::invalid("spec", "y".repeat(1 << 20), "is long"));
+        assert_eq!(errors.len(), 1, "the first is kept");
+    }
+}
