@@ -1,5 +1,6 @@
 //! The answer to a review, and how it is written.
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Map, Value, json};
 
 use crate::api::validation::{FieldError, aggregate};
@@ -41,7 +42,7 @@ impl Answer {
                     response.insert("patchType".to_owned(), json!("JSONPatch"));
                     response.insert(
                         "patch".to_owned(),
-                        json!(base64(Value::Array(patch).to_string().as_bytes())),
+                        json!(BASE64_STANDARD.encode(Value::Array(patch).to_string())),
                     );
                 }
                 if !warnings.is_empty() {
@@ -61,18 +62,4 @@ fn refuse(response: &mut Map<String, Value>, code: u16, reason: &str, message: &
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": message
     });
     response.insert("status".to_owned(), status);
-}
-
-/// Standard base64 with padding: what JSON has for bytes.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word = (0..3).fold(0_u32, |word, i| word << 8 | u32::from(chunk.get(i).copied().unwrap_or(0)));
-        for i in 0..4_usize {
-            let digit = usize::try_from(word >> (18 - 6 * i) & 63).ok().and_then(|d| DIGITS.get(d));
-            out.push(if i <= chunk.len() { digit.copied().map_or('=', char::from) } else { '=' });
-        }
-    }
-    out
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::PathBuf;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use sluice::admission::{AdmissionSettings, Context, Lookup, OwnerView, review};
 
@@ -120,7 +121,8 @@ impl Suite {
         if self.mutated {
             let answer = self.ask("mutate", namespace, &object, None, ctx);
             if let Some(text) = answer["patch"].as_str() {
-                let patch: json_patch::Patch = serde_json::from_slice(&unbase64(text)).unwrap();
+                let patch: json_patch::Patch =
+                    serde_json::from_slice(&BASE64_STANDARD.decode(text).unwrap()).unwrap();
                 json_patch::patch(&mut object, &patch).unwrap();
             }
             let again = self.ask("mutate", namespace, &object, None, ctx);
@@ -128,21 +130,6 @@ impl Suite {
         }
         object
     }
-}
-
-fn unbase64(text: &str) -> Vec<u8> {
-    let digit = |c: u8| {
-        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".iter().position(|d| *d == c)
-    };
-    let bits: Vec<usize> = text.bytes().filter_map(digit).collect();
-    let bytes = bits.chunks(4).flat_map(|chunk| {
-        let word = (0..4).fold(0, |word, i| word << 6 | chunk.get(i).copied().unwrap_or(0));
-        [word >> 16, word >> 8, word]
-            .into_iter()
-            .take(chunk.len() - 1)
-            .map(|b| u8::try_from(b & 255).unwrap())
-    });
-    bytes.collect()
 }
 
 /// Path and kind of each error in a message.
