@@ -12,6 +12,7 @@ mod job_rules;
 mod lookup;
 mod own;
 mod patch;
+mod reading;
 mod response;
 mod review;
 mod settings;
@@ -22,6 +23,7 @@ mod view;
 
 pub use ancestry::managed_ancestor;
 pub use direct::admitted;
+pub use reading::{LIGHT, Unread, read_heavy, read_light};
 pub use review::{BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE, PATHS, review};
 pub use settings::AdmissionSettings;
 

@@ -49,7 +49,7 @@ pub(super) fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
         return malformed("request.uid: missing");
     }
     let Some(rule) = rule_of(path) else {
-        return malformed("no rule is served on this path");
+        return unruled(path, request);
     };
     let operation = request.get("operation").and_then(Value::as_str).unwrap_or_default();
     let update = match operation {
@@ -96,6 +96,29 @@ pub(super) fn path_of(group: &str, kind: &str, mutating: bool) -> Option<&'stati
     PATHS.iter().copied().find(|path| path.starts_with(begins) && answers(path))
 }
 
+/// An entry that another installation left sends what nobody here judges: refusing it would forbid every Pod that the entry
+/// selects. What rules judge elsewhere must not pass unjudged here.
+fn unruled(path: &str, request: &Value) -> Answer {
+    let text = |field| request.get("kind").and_then(|kind| kind.get(field)).and_then(Value::as_str);
+    let Some((group, kind)) = text("group").zip(text("kind")) else {
+        return malformed("request.kind: missing");
+    };
+    let path: String = path.chars().take(PATH_SHOWN).collect();
+    if group == GROUP && [true, false].iter().any(|mutating| path_of(group, kind, *mutating).is_some()) {
+        return Answer::Denied(format!(
+            "no rule is served on {path:?} and a {kind} of {GROUP} must be judged: webhook entries of another installation have to go"
+        ));
+    }
+    let kind: String = kind.chars().take(PATH_SHOWN).collect();
+    let warning = format!(
+        "no rule is served on {path:?}: the {kind} passes unjudged; the webhook entry can be removed"
+    );
+    Answer::Allowed { patch: Vec::new(), warnings: vec![warning] }
+}
+
+/// Characters of a path or kind that a message repeats.
+const PATH_SHOWN: usize = 64;
+
 fn malformed(message: &str) -> Answer {
     Answer::Malformed(message.to_owned())
 }
@@ -104,16 +127,17 @@ fn is_deleting(object: &Value) -> bool {
     object.get("metadata").and_then(|meta| meta.get("deletionTimestamp")).is_some_and(|at| !at.is_null())
 }
 
-struct Rule {
-    group: &'static str,
-    kind: &'static str,
+/// Who answers on a path.
+pub(super) struct Rule {
+    pub(super) group: &'static str,
+    pub(super) kind: &'static str,
     create_only: bool,
     /// Reviewed only while this framework is on.
     framework: Option<&'static str>,
     answer: fn(&Request<'_>) -> Answer,
 }
 
-fn rule_of(path: &str) -> Option<Rule> {
+pub(super) fn rule_of(path: &str) -> Option<Rule> {
     let rule = |group, kind, create_only, answer| {
         let framework = kind_of(group, kind).map(JobKind::framework);
         Some(Rule { group, kind, create_only, framework, answer })

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::patch::Patch;
 use super::{
-    AdmissionSettings, Context, Lookup, Owner, OwnerView, PATHS, admitted, managed_ancestor, review,
+    AdmissionSettings, Context, Lookup, Owner, OwnerView, PATHS, Unread, admitted, managed_ancestor, read_heavy,
+    read_light, review,
 };
 use crate::jobs::{Ancestor, AncestryError};
 
@@ -47,7 +48,17 @@ fn asked(
 ) -> Value {
     let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
     let request = json!({"request": {"uid": "u-1", "operation": operation, "namespace": "ns", "object": object, "oldObject": old}});
-    review(path, &request, &Context { objects: cluster, settings })
+    let ctx = Context { objects: cluster, settings };
+    let answer = review(path, &request, &ctx);
+    let read = read_heavy(path, request.to_string().as_bytes()).unwrap();
+    // Whatever a rule looks at is read.
+    let told = |answer: &Value| {
+        let response = &answer["response"];
+        [&response["allowed"], &response["patch"], &response["warnings"], &response["status"]["code"]]
+            .map(Value::clone)
+    };
+    assert_eq!(told(&review(path, &read, &ctx)), told(&answer), "{request}");
+    answer
 }
 
 fn job() -> Value {
@@ -272,6 +283,88 @@ fn patches_make_missing_parents_at_once() {
         serde_json::from_value(Value::Array(patch.into_operations())).unwrap();
     json_patch::patch(&mut replayed, &operations).unwrap();
     assert_eq!(replayed, want);
+}
+
+#[test]
+fn a_path_without_a_rule_lets_others_pass_and_ours_not() {
+    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+    let ctx = Context { objects: &cluster, settings: &settings };
+    let ask = |path: &str, group: &str, kind: &str| {
+        let request = json!({"request": {"uid": "u-1", "operation": "CREATE", "namespace": "ns",
+            "kind": {"group": group, "version": "v1", "kind": kind}, "object": {"metadata": {"name": "x"}}}});
+        let read = read_light(path, request.to_string().as_bytes()).unwrap();
+        review(path, &read, &ctx)["response"].clone()
+    };
+    for (path, group, kind) in [
+        ("/mutate--v1-pod", "", "Pod"),
+        ("/validate-apps-v1-deployment", "apps", "Deployment"),
+        ("/mutate-jobset-x-k8s-io-v1alpha2-jobset", "jobset.x-k8s.io", "JobSet"),
+    ] {
+        let answer = ask(path, group, kind);
+        assert_eq!(answer["allowed"], true, "{path}");
+        assert!(answer["warnings"][0].as_str().unwrap().contains(kind), "{answer}");
+    }
+    for kind in ["Workload", "ClusterQueue", "Cohort", "ResourceFlavor"] {
+        let answer = ask("/validate-kueue-x-k8s-io-v1beta1-any", "kueue.x-k8s.io", kind);
+        assert_eq!(answer["allowed"], false, "{kind}");
+        assert!(answer["status"]["message"].as_str().unwrap().contains(kind), "{answer}");
+    }
+    let nameless = review("/mutate--v1-pod", &json!({"request": {"uid": "u"}}), &ctx);
+    assert_eq!(nameless["response"]["status"]["code"], 400);
+}
+
+#[test]
+fn what_no_rule_looks_at_costs_nothing() {
+    let many: Vec<Value> = (0..105_000).map(|n| json!({"name": format!("E{n}"), "value": "1"})).collect();
+    let mut object = queued("lq");
+    object["spec"]["template"]["spec"]["containers"][0]["env"] = json!(many);
+    let request =
+        json!({"request": {"uid": "u", "operation": "UPDATE", "object": object, "oldObject": object}});
+    let read = read_light("/validate-batch-v1-job", request.to_string().as_bytes()).unwrap();
+    assert!(read.to_string().len() < 2_000, "{} bytes", read.to_string().len());
+    let mut object = subject();
+    object["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["env"] = json!(many);
+    let request =
+        json!({"request": {"uid": "u", "operation": "UPDATE", "object": object, "oldObject": object}});
+    let path = "/validate-kueue-x-k8s-io-v1beta2-workload";
+    let read = read_light(path, request.to_string().as_bytes()).unwrap();
+    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+    let ctx = Context { objects: &cluster, settings: &settings };
+    let message = review(path, &read, &ctx)["response"].to_string();
+    assert!(!message.contains("E104999"), "{message}");
+    // The text is compared by meaning where it differs.
+    let mut same = object.clone();
+    same["spec"]["podSets"][0]["template"]["spec"]["containers"][0] =
+        json!({"resources": {"requests": {"cpu": "1000m"}}});
+    let mut changed = same.clone();
+    changed["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["image"] = json!("other");
+    object["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
+        .as_object_mut()
+        .unwrap()
+        .shift_remove("env");
+    let refused = |object: &Value, old: &Value| {
+        let answer = asked(path, object, Some(old), &cluster, &settings)["response"].to_string();
+        answer.contains("spec.podSets.0: Invalid value")
+    };
+    assert!(!refused(&same, &object) && refused(&changed, &object));
+}
+
+#[test]
+fn a_small_body_cannot_become_large() {
+    for (path, field) in [
+        ("/validate-batch-v1-job", "metadata\":{\"labels"),
+        ("/validate-kueue-x-k8s-io-v1beta2-workload", "spec\":{\"podSets"),
+        ("/validate-kueue-x-k8s-io-v1beta2-clusterqueue", "spec\":{\"resourceGroups"),
+    ] {
+        for item in ["{\"\":0}", "0", "\"\"", "[]"] {
+            let list = format!("[{}0]", format!("{item},").repeat((6 << 20) / (item.len() + 1)));
+            let body = format!("{{\"request\":{{\"uid\":\"u\",\"object\":{{\"{field}\":{list}}}}}}}}}");
+            match read_heavy(path, body.as_bytes()) {
+                Ok(read) => assert!(read.to_string().len() < 1_000, "{path} {item}"),
+                Err(error) => assert!(matches!(error, Unread::TooMany(_)), "{path} {item}: {error:?}"),
+            }
+        }
+    }
 }
 
 /// Any JSON at all, up to a small depth.

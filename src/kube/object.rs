@@ -80,22 +80,9 @@ impl Object {
     }
 }
 
-/// An `AdmissionReview`, or whatever else the bytes are, its objects without what no reader needs.
-///
-/// # Errors
-/// When it is no JSON.
-pub fn read_review(bytes: &[u8]) -> serde_json::Result<Value> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Part::Review.deserialize(&mut reader)?;
-    reader.end()?;
-    Ok(value)
-}
-
 /// A part of an object in which something is skipped.
 #[derive(Clone, Copy)]
 enum Part {
-    Review,
-    Request,
     Object,
     Brief,
     Metadata,
@@ -105,7 +92,7 @@ enum Part {
 impl Part {
     fn skips(self, field: &str) -> bool {
         match self {
-            Self::Review | Self::Request | Self::Object => false,
+            Self::Object => false,
             Self::Brief => matches!(field, "spec" | "status"),
             Self::Metadata => field == MANAGED_FIELDS,
             Self::Annotations => field == LAST_APPLIED,
@@ -115,8 +102,6 @@ impl Part {
     /// The part that a field is, if something is skipped in it.
     fn inner(self, field: &str) -> Option<Self> {
         match (self, field) {
-            (Self::Review, "request") => Some(Self::Request),
-            (Self::Request, "object" | "oldObject") => Some(Self::Object),
             (Self::Object | Self::Brief, "metadata") => Some(Self::Metadata),
             (Self::Metadata, "annotations") => Some(Self::Annotations),
             _ => None,
@@ -252,29 +237,6 @@ mod tests {
             Object::from(brief).into_value(),
             json!({"apiVersion": "v1", "kind": "A", "metadata": metadata})
         );
-    }
-
-    #[test]
-    fn a_review_is_read_without_them() {
-        let object = |extra: Value| json!({"metadata": {"name": "a", "managedFields": extra}, "spec": [1, -1, 0.5, true]});
-        let text = json!({"kind": "AdmissionReview", "request": {"uid": "u", "options": {"managedFields": 1},
-            "object": object(json!([1])), "oldObject": object(json!({}))}});
-        let plain = json!({"metadata": {"name": "a"}, "spec": [1, -1, 0.5, true]});
-        let expected = json!({"kind": "AdmissionReview", "request": {"uid": "u", "options": {"managedFields": 1},
-            "object": plain, "oldObject": plain}});
-        assert_eq!(read_review(text.to_string().as_bytes()).unwrap(), expected);
-        for other in [
-            json!(null),
-            json!([{"a": 1}]),
-            json!("x"),
-            json!(1),
-            json!(-1),
-            json!(0.5),
-            json!({"request": [1]}),
-        ] {
-            assert_eq!(read_review(other.to_string().as_bytes()).unwrap(), other);
-        }
-        assert!(read_review(b"{} {}").is_err());
     }
 
     #[test]

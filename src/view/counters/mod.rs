@@ -1,7 +1,7 @@
 //! Counters and histograms: what was observed, added up since the process began.
 //!
 //! One file for each group of families, which registers, keeps and counts its own: `kueue` for what Kueue counts as well, `own`
-//! for what this project alone counts.
+//! for what this project alone counts, `reviews` for admission.
 //!
 //! The page is Prometheus' text format, where a counter's family bears its samples' name: Kueue has a counter
 //! `finished_workloads_total` beside a gauge `finished_workloads`, which OpenMetrics could not tell apart.
@@ -9,6 +9,7 @@
 mod family;
 mod kueue;
 mod own;
+mod reviews;
 
 use std::fmt;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use prometheus_client::registry::Registry;
 
 use self::kueue::Kueue;
 use self::own::Own;
+pub use self::reviews::Reviews;
 use super::metrics::{Families, Role};
 use crate::state::Observation;
 
@@ -27,6 +29,7 @@ pub struct Counters {
     registry: Registry,
     kueue: Kueue,
     own: Own,
+    reviews: Reviews,
 }
 
 impl Counters {
@@ -35,7 +38,13 @@ impl Counters {
         let mut registry = Registry::default();
         let kueue = Kueue::new(registry.sub_registry_with_prefix("kueue"), platform, families);
         let own = Own::new(registry.sub_registry_with_prefix("sluice"));
-        Self { registry, kueue, own }
+        let reviews = Reviews::new(registry.sub_registry_with_prefix("sluice"));
+        Self { registry, kueue, own, reviews }
+    }
+
+    /// Counts what becomes of reviews.
+    pub fn reviews(&self) -> Reviews {
+        self.reviews.clone()
     }
 
     /// Adds what the core observed.
