@@ -1,15 +1,68 @@
 //! Addresses to listen on, as the configuration writes them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::Context;
 
-/// `:8081`, `127.0.0.1:8081` or `localhost:8081`; nothing for an empty text or `0`.
-pub(super) async fn parse(what: &str, text: &str) -> anyhow::Result<Option<SocketAddr>> {
+/// `:8081`, `127.0.0.1:8081`, `[::]:8081` or `localhost:8081`; nothing for an empty text or `0`. Of several addresses the
+/// first that the machine has is meant: a port alone is that of both families, or of IPv4 where there is no IPv6.
+pub(super) async fn parse(what: &str, text: &str) -> anyhow::Result<Option<Vec<SocketAddr>>> {
     if text.is_empty() || text == "0" {
         return Ok(None);
     }
-    let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
-    let mut found = tokio::net::lookup_host(&full).await.with_context(|| format!("{what}: {text:?}"))?;
-    Ok(Some(found.next().with_context(|| format!("{what}: {text:?} has no address"))?))
+    if let Some(port) = text.strip_prefix(':').filter(|rest| !rest.contains(':')) {
+        let port = port.parse().with_context(|| format!("{what}: {text:?}: {port:?} is not a port"))?;
+        let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()];
+        return Ok(Some(all.map(|host| SocketAddr::new(host, port)).to_vec()));
+    }
+    let found = tokio::net::lookup_host(text).await.with_context(|| format!("{what}: {text:?}"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    anyhow::ensure!(!found.is_empty(), "{what}: {text:?} has no address");
+    Ok(Some(found))
+}
+
+/// Host and port in one: an address of IPv6 is bracketed.
+pub(super) fn join(host: &str, port: impl std::fmt::Display) -> String {
+    if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn addresses_are_read() {
+        for (text, addresses) in [
+            (":8081", &["[::]:8081", "0.0.0.0:8081"][..]),
+            ("[::]:8081", &["[::]:8081"]),
+            ("[::1]:8081", &["[::1]:8081"]),
+            ("0.0.0.0:8081", &["0.0.0.0:8081"]),
+            ("127.0.0.1:8081", &["127.0.0.1:8081"]),
+        ] {
+            let wanted: Vec<SocketAddr> = addresses.iter().map(|one| one.parse().unwrap()).collect();
+            assert_eq!(parse("x", text).await.unwrap(), Some(wanted), "{text}");
+        }
+        for none in ["", "0"] {
+            assert_eq!(parse("x", none).await.unwrap(), None);
+        }
+        for wrong in [":x", "::", ":70000", "[::]", "1.2.3.4"] {
+            assert!(
+                parse("health address", wrong).await.unwrap_err().to_string().contains("health address"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_literal_host_is_one() {
+        for (host, joined) in [
+            ("", ":9443"),
+            ("::", "[::]:9443"),
+            ("::1", "[::1]:9443"),
+            ("10.0.0.1", "10.0.0.1:9443"),
+            ("[::]", "[::]:9443"),
+        ] {
+            assert_eq!(join(host, 9443), joined);
+        }
+    }
 }

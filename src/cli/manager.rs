@@ -264,7 +264,7 @@ async fn listeners(settings: &Settings, shared: &Shared) -> anyhow::Result<Super
     let (args, configuration) = (&settings.args, &settings.configuration);
     let limits = Limits { drain: args.shutdown_timeout, ..Limits::default() };
     let tls = tls::config(Arc::clone(&shared.serving), configuration.tls.as_ref()).context("tls")?;
-    let webhook = format!("{}:{}", configuration.webhook.host, configuration.webhook.port);
+    let webhook = address::join(&configuration.webhook.host, configuration.webhook.port);
     let webhook = args.webhook_bind_address.clone().unwrap_or(webhook);
     let health = &configuration.health.health_probe_bind_address;
     let health = args.health_bind_address.as_ref().unwrap_or(health);
@@ -272,7 +272,7 @@ async fn listeners(settings: &Settings, shared: &Shared) -> anyhow::Result<Super
     let metrics_at = args.metrics_bind_address.as_ref().unwrap_or(metrics_at);
     let mut servers = Supervised::default();
     if let Some(at) = address::parse("webhook address", &webhook).await? {
-        let router = webhooks::router(reviewer(settings, shared));
+        let router = webhooks::router(reviewer(settings, shared), shared.counters.reviews());
         let tls = match &args.webhook_client_ca {
             Some(path) => {
                 let callers = Callers::read(path, args.webhook_client_name.clone())?;

@@ -1,36 +1,62 @@
 //! The accept loop below every listener.
 //!
 //! Invariants: accepting never waits for a client: handshake and connection run in a task of their own, with a
-//! timeout for handshake and headers; the number of connections is bounded; on stop no connection is accepted, those
-//! under way are asked to end and cut off after the drain time.
+//! timeout for handshake, first request and headers; the number of connections is bounded, in all and by peer, and a new
+//! one takes the place of one that asks for nothing; what the kernel and the library hold for a connection is bounded as
+//! well; on stop no connection is accepted, those under way are asked to end and cut off after the drain time.
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use bytes::Bytes;
+use hyper::Request;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+
+use super::seats::{Asked, Seat, Seats, Standing};
+
+/// Bytes that the kernel keeps for a connection that is not read: it doubles them.
+const RECEIVE: usize = 128 << 10;
+/// Bytes that the library keeps for a connection; the head of a request must fit.
+const BUFFER: usize = 64 << 10;
+/// Requests at a time on a connection of HTTP/2; clients open another one then.
+const STREAMS: u32 = 64;
+/// A peer that is gone without a word is noticed after a minute.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(30))
+    .with_interval(Duration::from_secs(10))
+    .with_retries(3);
 
 /// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// For a TLS handshake.
     pub handshake: Duration,
+    /// From there to the head of the first request.
+    pub first: Duration,
     /// For the headers of an HTTP/1 request, from the answer to the one before on. Longer than clients keep connections that
     /// they do not use: what they write to one that was closed meanwhile is lost.
     pub headers: Duration,
     /// Connections at a time.
     pub connections: usize,
+    /// Of these, connections from one address.
+    pub per_peer: usize,
     /// For connections under way at the end.
     pub drain: Duration,
 }
@@ -39,9 +65,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(5),
+            first: Duration::from_secs(5),
             // Clients in Go keep idle connections for 90 s.
             headers: Duration::from_secs(100),
-            connections: 2048,
+            // All ports together stay below the number of files that a process usually may open.
+            connections: 256,
+            per_peer: 64,
             drain: Duration::from_secs(20),
         }
     }
@@ -57,15 +86,16 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds the address.
+    /// Binds the first of the addresses that this machine has.
+    #[expect(clippy::unused_async, reason = "the socket belongs to the runtime that polls this")]
     pub async fn bind(
         name: &'static str,
-        address: SocketAddr,
+        addresses: Vec<SocketAddr>,
         tls: Option<Arc<ServerConfig>>,
         router: Router,
         limits: Limits,
     ) -> io::Result<Self> {
-        let socket = TcpListener::bind(address).await?;
+        let socket = TcpListener::from_std(bind_first(&addresses)?)?;
         tracing::info!(listener = name, address = %socket.local_addr()?, tls = tls.is_some(), "listening");
         Ok(Self { name, socket, tls, router, limits })
     }
@@ -77,19 +107,25 @@ impl Listener {
 
     /// Serves until `stop`, then drains.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let seats = Arc::new(Semaphore::new(self.limits.connections));
+        let seats = Seats::new(self.limits.connections, self.limits.per_peer);
         let graceful = GracefulShutdown::new();
         let tls = self.tls.map(TlsAcceptor::from);
         let mut connections = JoinSet::new();
         loop {
-            let (stream, seat) = tokio::select! {
-                accepted = accept(&self.socket, &seats, self.name) => accepted,
+            let (stream, peer) = tokio::select! {
+                accepted = accept(&self.socket, self.name) => accepted,
                 Some(_) = connections.join_next() => continue,
                 _ = stop.wait_for(|stop| *stop) => break,
             };
+            let Some(seat) = seats.take(peer.ip()) else {
+                tracing::debug!(listener = self.name, %peer, "no seat");
+                continue;
+            };
+            let number = seat.number();
             let router = self.router.clone();
             let connection = Connection { router, limits: self.limits, watcher: graceful.watcher(), seat };
-            connections.spawn(connection.serve(stream, tls.clone(), stop.clone()));
+            let task = connections.spawn(connection.serve(stream, tls.clone(), stop.clone()));
+            seats.seated(number, task);
         }
         drop(self.socket);
         if tokio::time::timeout(self.limits.drain, graceful.shutdown()).await.is_err() {
@@ -99,20 +135,47 @@ impl Listener {
     }
 }
 
-/// The next connection with a seat for it. Errors of `accept` (such as too many open files) are waited out.
-async fn accept(
-    socket: &TcpListener,
-    seats: &Arc<Semaphore>,
-    name: &str,
-) -> (TcpStream, OwnedSemaphorePermit) {
+/// A machine may lack a family of addresses: the next is tried then.
+fn bind_first(addresses: &[SocketAddr]) -> io::Result<std::net::TcpListener> {
+    let mut lacking = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address");
+    for address in addresses {
+        match bind(*address) {
+            Ok(socket) => return Ok(socket),
+            Err(error) if is_lacking(&error) => lacking = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(lacking)
+}
+
+/// Whether the machine has no such address, or no such family.
+fn is_lacking(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
+        // EAFNOSUPPORT, for which the library has no word.
+        || error.raw_os_error() == Some(97)
+}
+
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // All addresses are those of both families.
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    socket.set_reuse_address(true)?;
+    // Connections take these over.
+    socket.set_recv_buffer_size(RECEIVE)?;
+    socket.set_tcp_keepalive(&KEEPALIVE)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1024)?;
+    Ok(socket.into())
+}
+
+/// The next connection. Errors of `accept` (such as too many open files) are waited out.
+async fn accept(socket: &TcpListener, name: &str) -> (TcpStream, SocketAddr) {
     loop {
-        // The seat comes first: what finds none waits in the kernel's queue, not in memory of ours.
-        let Ok(seat) = Arc::clone(seats).acquire_owned().await else {
-            std::future::pending::<()>().await;
-            continue;
-        };
         match socket.accept().await {
-            Ok((stream, _)) => return (stream, seat),
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(listener = name, %error, "accept");
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -125,7 +188,7 @@ struct Connection {
     router: Router,
     limits: Limits,
     watcher: Watcher,
-    seat: OwnedSemaphorePermit,
+    seat: Seat,
 }
 
 impl Connection {
@@ -149,19 +212,78 @@ impl Connection {
 
     async fn http(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.limits.headers);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.headers)
+            .max_buf_size(BUFFER);
         builder
             .http2()
             .timer(TokioTimer::new())
-            .max_concurrent_streams(256)
+            .max_concurrent_streams(STREAMS)
             .max_pending_accept_reset_streams(20)
+            .initial_stream_window_size(u32::try_from(BUFFER).ok())
+            .initial_connection_window_size(u32::try_from(BUFFER * 4).ok())
+            .max_send_buf_size(BUFFER)
+            .max_header_list_size(16 << 10)
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(10));
-        let service = TowerToHyperService::new(self.router);
+        let standing = Arc::clone(&self.seat.standing);
+        let router = TowerToHyperService::new(self.router);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let asked = Asked::new(Arc::clone(&standing), request.body().is_end_stream());
+            let answer = router.call(request.map(|body| Arriving { body, asked: Arc::clone(&asked) }));
+            async move {
+                let answer = answer.await;
+                drop(asked);
+                answer
+            }
+        });
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        if let Err(error) = self.watcher.watch(connection).await {
-            tracing::debug!(error = %error, "connection");
+        // The library has no timer of its own until it knows what is spoken.
+        tokio::select! {
+            ended = self.watcher.watch(connection) => if let Err(error) = ended {
+                tracing::debug!(error = %error, "connection");
+            },
+            () = silence(&self.seat.standing, self.limits.first) => tracing::debug!("no request came"),
         }
-        drop(self.seat);
+    }
+}
+
+/// Ends when no request came in time.
+async fn silence(standing: &Standing, limit: Duration) {
+    tokio::time::sleep(limit).await;
+    if standing.asked() {
+        std::future::pending().await
+    }
+}
+
+/// The body of a request, which tells when all of it is there.
+struct Arriving {
+    body: Incoming,
+    asked: Arc<Asked>,
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.asked.arrive();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -5,8 +5,10 @@
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
 pub mod accept;
+mod bodies;
 pub mod callers;
 pub mod health;
 pub mod metrics;
+mod seats;
 pub mod tls;
 pub mod webhooks;

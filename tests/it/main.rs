@@ -26,6 +26,7 @@ mod shared;
 mod shell_access;
 mod shell_callers;
 mod shell_certificates;
+mod shell_edge;
 mod shell_executor;
 mod shell_lease;
 mod shell_server;

@@ -14,6 +14,7 @@ use sluice::kube::pki::{self, Pair};
 use sluice::server::accept::{Limits, Listener};
 use sluice::server::webhooks::{self, BODY_LIMIT};
 use sluice::server::{tls, webhooks::Review};
+use sluice::view::counters::Reviews;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -69,8 +70,9 @@ async fn serve_with(
     provider();
     let (stop, stopped) = watch::channel(false);
     let config = tls::config(Arc::clone(serving), options).unwrap();
-    let listener =
-        Listener::bind("test", "127.0.0.1:0".parse().unwrap(), Some(config), router, limits).await.unwrap();
+    let listener = Listener::bind("test", vec!["127.0.0.1:0".parse().unwrap()], Some(config), router, limits)
+        .await
+        .unwrap();
     let address = listener.address().unwrap();
     let task = tokio::spawn(listener.run(stopped));
     (address, stop, task)
@@ -122,7 +124,7 @@ async fn read(stream: &mut TlsStream<TcpStream>) -> String {
 fn echo() -> Router {
     let review: Review =
         Arc::new(|path, request| json!({"path": path, "uid": request.pointer("/request/uid")}));
-    webhooks::router(review)
+    webhooks::router(review, Reviews::default())
 }
 
 #[tokio::test]
