@@ -19,10 +19,10 @@ const STEPS: u64 = 1000;
 const PAUSE: u64 = 100;
 
 /// Numbers that follow from a seed (splitmix64).
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,11 +30,11 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    fn place(&mut self, end: usize) -> usize {
+    pub(super) fn place(&mut self, end: usize) -> usize {
         usize::try_from(self.below(u64::try_from(end).unwrap())).unwrap()
     }
 

@@ -23,6 +23,7 @@ mod kept_room;
 mod levels;
 mod long;
 mod model;
+mod mutations;
 mod order;
 mod plain;
 mod queueing;
