@@ -130,6 +130,16 @@ impl Manager {
         if code == 200 { Ok(()) } else { bail!("/readyz answers {code}: {body}") }
     }
 
+    /// Where it serves probes.
+    pub const fn health_port(&self) -> u16 {
+        self.health
+    }
+
+    /// Where it serves metrics.
+    pub const fn metrics_port(&self) -> u16 {
+        self.metrics
+    }
+
     /// What `/metrics` shows, if it is served without authentication.
     pub async fn metrics(&self) -> Result<String> {
         let (code, body) = get(self.metrics, "/metrics").await?;

@@ -90,14 +90,19 @@ async fn reviews(cluster: &Cluster) -> Result<Vec<Sent>> {
     ])
 }
 
-/// A client that trusts what the API server trusts.
-async fn client(cluster: &Cluster) -> Result<Client> {
+/// The certificates by which the API server knows the manager, as PEM.
+pub async fn bundle(cluster: &Cluster) -> Result<String> {
     let configurations = cluster.objects.list(Kind::VALIDATING_WEBHOOKS, "", "").await?;
     let bundle =
         configurations.first().context("no webhooks")?["webhooks"][0]["clientConfig"]["caBundle"].clone();
     let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).context("no bundle")?;
+    Ok(String::from_utf8(bundle.0)?)
+}
+
+/// A client that trusts what the API server trusts, and asks the manager itself.
+pub async fn client(cluster: &Cluster) -> Result<Client> {
     let port = cluster.manager()?.settings().webhook_port;
-    kubeconfig::anonymous(&format!("https://127.0.0.1:{port}"), &String::from_utf8(bundle.0)?)
+    kubeconfig::anonymous(&format!("https://127.0.0.1:{port}"), &bundle(cluster).await?)
 }
 
 /// Sends for a while and returns how long each took from the time at which it was due.

@@ -20,6 +20,7 @@ mod checks;
 mod cohorts;
 mod crashes;
 mod deep;
+mod edge;
 mod edits;
 mod ending;
 mod faults;
@@ -125,6 +126,7 @@ fn alone() -> Vec<Case<Alone>> {
         served::made_by_another,
         served::only_the_api_server_is_answered,
         served::another_namespace,
+        edge::bad_clients_starve_nobody,
         unreadable::an_undecodable_workload_stops_nobody,
         interrupt::an_interrupted_demo_leaves_nothing,
         load::a_fiftieth_of_the_baseline,
