@@ -254,7 +254,7 @@ impl Connection {
 async fn silence(standing: &Standing, limit: Duration) {
     tokio::time::sleep(limit).await;
     if standing.asked() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

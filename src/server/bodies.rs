@@ -36,19 +36,19 @@ impl Bodies {
 
     /// Room for a body of so many bytes; what comes back with it fires when the room is needed for others.
     pub(super) fn hold(&self, bytes: usize) -> (Held, oneshot::Receiver<()>) {
-        let (give_up, given_up) = oneshot::channel();
+        let (release, given_up) = oneshot::channel();
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
         table.bytes += bytes;
         while table.bytes > self.limit
-            && let Some((_, (size, give_up))) = table.held.pop_first()
+            && let Some((_, (size, oldest))) = table.held.pop_first()
         {
             table.bytes -= size;
             // Gone meanwhile: its room is free as well.
-            let _ = give_up.send(());
+            let _ = oldest.send(());
         }
-        table.held.insert(number, (bytes, give_up));
+        table.held.insert(number, (bytes, release));
         drop(table);
         (Held { number, bodies: self.clone() }, given_up)
     }
