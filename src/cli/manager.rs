@@ -45,6 +45,10 @@ const IO_THREADS: usize = 1;
 
 pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;
+    // Programs are started with few, for the sake of others; a client could use them up.
+    if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
     let settings = settings::load(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(IO_THREADS).enable_all().build();
     let runtime = runtime.context("runtime")?;
@@ -294,14 +298,14 @@ async fn listeners(settings: &Settings, shared: &Shared) -> anyhow::Result<Super
             readiness(shared),
             liveness(),
         );
-        let listener = Listener::bind("health", at, None, router, limits).await;
+        let listener = Listener::bind("health", at, None, router, limits.few()).await;
         serve(&mut servers, "health", listener.with_context(|| format!("health: {health}"))?, shared);
     }
     if let Some(at) = address::parse("metrics address", metrics_at).await? {
         let guard = (!args.metrics_insecure).then(|| Gatekeeper::new(shared.clients.call.clone()));
         let tls = (!args.metrics_insecure).then_some(tls);
         let router = metrics::router(renderer(settings, shared), guard);
-        let listener = Listener::bind("metrics", at, tls, router, limits).await;
+        let listener = Listener::bind("metrics", at, tls, router, limits.few()).await;
         serve(&mut servers, "metrics", listener.with_context(|| format!("metrics: {metrics_at}"))?, shared);
     }
     Ok(servers)

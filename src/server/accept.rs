@@ -68,11 +68,19 @@ impl Default for Limits {
             first: Duration::from_secs(5),
             // Clients in Go keep idle connections for 90 s.
             headers: Duration::from_secs(100),
-            // All ports together stay below the number of files that a process usually may open.
-            connections: 256,
-            per_peer: 64,
+            connections: 1024,
+            // An API server has up to 600 requests under way, each on a connection of its own.
+            per_peer: 640,
             drain: Duration::from_secs(20),
         }
+    }
+}
+
+impl Limits {
+    /// For a port that a few clients ask now and then.
+    #[must_use]
+    pub const fn few(self) -> Self {
+        Self { connections: 128, per_peer: 64, ..self }
     }
 }
 
@@ -223,7 +231,7 @@ impl Connection {
             .max_concurrent_streams(STREAMS)
             .max_pending_accept_reset_streams(20)
             .initial_stream_window_size(u32::try_from(BUFFER).ok())
-            .initial_connection_window_size(u32::try_from(BUFFER * 4).ok())
+            .initial_connection_window_size(u32::try_from(BUFFER).ok())
             .max_send_buf_size(BUFFER)
             .max_header_list_size(16 << 10)
             .keep_alive_interval(Duration::from_secs(30))

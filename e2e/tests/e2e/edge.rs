@@ -35,8 +35,8 @@ const PEAK: u64 = 300 << 20;
 const LARGEST: usize = (6 << 20) + (250 << 10);
 /// Bad connections on each port and of each kind.
 const CONNECTIONS: usize = 4_096;
-/// Of these, at a time: more than the manager keeps on all ports.
-const OPEN: usize = 800;
+/// Of these, at a time: more than the manager keeps on any port.
+const OPEN: usize = 1_500;
 /// Reviews of large objects at a time.
 const PARALLEL: usize = 40;
 const JOBS: &str = "/validate-batch-v1-job";
@@ -271,6 +271,7 @@ async fn crowds(cluster: &Cluster) -> Result<()> {
 /// clients are answered throughout on every port, the lease stays where it is, and memory stays in its bounds.
 pub(crate) async fn bad_clients_starve_nobody(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
+    rlimit::increase_nofile_limit(u64::MAX)?;
     let confined = Confined::new(cluster.plane.folder());
     let program = launcher(cluster.plane.folder(), confined.as_ref())?;
     let mut settings = Settings { program, ..cluster.manager()?.settings().clone() };
