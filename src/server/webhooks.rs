@@ -40,7 +40,7 @@ const LARGE_KIB: usize = 16 << 10;
 const SHORT_ANSWER: usize = 4 << 10;
 const ANSWERS_KIB: usize = 4 << 10;
 /// No rule has so much to say.
-const LONGEST_ANSWER: usize = 256 << 10;
+const LONGEST_ANSWER: usize = 1 << 20;
 /// For a review whose caller does not say how long it waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A client that sends slower than this is not an API server in good health: for any body, and more for each MiB.

@@ -19,7 +19,7 @@ const MUTANTS: u64 = 100_000;
 /// Recorded objects of each suite that are mutated.
 const RECORDED: usize = 40;
 /// Longest answer that is sent.
-const ANSWER: usize = 256 << 10;
+const ANSWER: usize = 1 << 20;
 const GATES: [&str; 6] = [
     "AdmissionGatedBy",
     "PriorityBoost",
