@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::patch::Patch;
 use super::{
-    AdmissionSettings, Context, Lookup, Owner, OwnerView, PATHS, Unread, admitted, managed_ancestor, read_heavy,
-    read_light, review,
+    AdmissionSettings, Context, Lookup, Owner, OwnerView, PATHS, Unread, admitted, managed_ancestor,
+    read_heavy, read_light, review,
 };
 use crate::jobs::{Ancestor, AncestryError};
 

@@ -50,3 +50,17 @@ pub(super) async fn asked_to_stop() -> anyhow::Result<&'static str> {
         _ = terminate.recv() => Ok("SIGTERM"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_the_end_of_its_task_and_of_all() {
+        let mut tasks = Supervised::default();
+        tasks.0.spawn(std::future::pending());
+        tasks.0.spawn(async { panic!("on purpose") });
+        let error = tasks.first_end().await.to_string();
+        assert!(error.contains("a task failed") && error.contains("panic"), "{error}");
+    }
+}

@@ -110,6 +110,8 @@ pub async fn run(
                 let Some((slot, object)) = update else { return };
                 desk.take(slot, object);
             }
+            // None ends by itself: one that panicked would leave an object unseen for ever.
+            Some(_) = watches.join_next() => return,
             () = tokio::time::sleep(pause) => {}
         }
         pause = desk.advance(desk.clock.now()).await;
