@@ -225,7 +225,7 @@ async fn bad(cluster: &Cluster) -> Result<()> {
         for outcome in futures::future::join_all(four).await {
             // One whose body is refused unread may see no more than the end.
             let code = outcome.map_or(413, |(code, _)| code);
-            ensure!([200, 400, 408, 413, 503].contains(&code), "{path} answers {code} to {:.80}", body);
+            ensure!([200, 400, 408, 413, 503].contains(&code), "{path} answers {code} to {body:.80}");
         }
     }
     let (job, workload) = (job(105_000), workload(105_000));

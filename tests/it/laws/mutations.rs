@@ -285,10 +285,10 @@ fn every_mutant_is_judged_or_refused() {
         if dice.below(3) == 0 {
             garble(&mut body, &mut dice);
         }
-        match catch_unwind(AssertUnwindSafe(|| ask(path, &body, &ctx))) {
-            Ok(answered) => judged += u64::from(answered),
-            Err(_) => panic!("PROPTEST_RNG_SEED={own_seed}: {path}: {}", String::from_utf8_lossy(&body)),
-        }
+        let Ok(answered) = catch_unwind(AssertUnwindSafe(|| ask(path, &body, &ctx))) else {
+            panic!("PROPTEST_RNG_SEED={own_seed}: {path}: {}", String::from_utf8_lossy(&body));
+        };
+        judged += u64::from(answered);
     }
     let share = judged * 100 / (MUTANTS * times);
     println!("{share} in 100 mutants were judged, the others refused");
