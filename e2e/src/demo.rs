@@ -115,6 +115,22 @@ async fn story(cluster: &Cluster) -> Result<()> {
     let all = [("model", Done), ("genome", Runs), ("draft", Runs), ("paper", Runs), ("giant", NeverFits)];
     check(cluster, &all).await?;
 
+    eventually("the queues say what they hold", async || {
+        let held = [
+            (Kind::CLUSTER_QUEUE, "", "physics", [1, 2, 2]),
+            (Kind::CLUSTER_QUEUE, "", "biology", [0, 1, 1]),
+            (Kind::LOCAL_QUEUE, NAMESPACE, "physics", [1, 2, 2]),
+            (Kind::LOCAL_QUEUE, NAMESPACE, "biology", [0, 1, 1]),
+        ];
+        for (kind, namespace, name, want) in held {
+            let queue = cluster.objects.need(kind, namespace, name).await?;
+            let fields = ["pendingWorkloads", "reservingWorkloads", "admittedWorkloads"];
+            let told = fields.map(|field| number(&queue, &format!("/status/{field}")));
+            ensure!(told == want, "{name} says {told:?} of {fields:?}, where it should say {want:?}");
+        }
+        Ok(())
+    })
+    .await?;
     for columns in ["clusterqueues", "localqueues -n demo", "workloads -n demo"] {
         println!("$ kubectl get {columns}");
         let arguments: Vec<&str> = ["get"].into_iter().chain(columns.split(' ')).collect();

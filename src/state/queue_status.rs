@@ -1,5 +1,5 @@
-//! Status of ClusterQueues and LocalQueues: what they hold, at most once in an interval each, and less often while it keeps
-//! changing; whether they admit, at once. A status that says what the object says already is not written.
+//! Status of ClusterQueues, LocalQueues and Cohorts: what they hold, at most once in an interval each, and less often while the
+//! allowance is spent; whether they admit, at once. A status that says what the object says already is not written.
 
 use super::interface::{Kind, Verb};
 use super::tallies::Tally;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many intervals long the pause of a queue that keeps changing is at most.
+/// How many intervals long the pause of a queue that keeps changing is at most, however much else is told.
 const LONGEST_PAUSE: i32 = 4;
 
 /// Queues whose status may be out of date, and when each was last written.
@@ -47,13 +47,17 @@ impl Clock {
         self.written.get(item).map(|written| backoff::after(written.at, written.pause))
     }
 
-    /// Notes a write. Who writes as soon as the pause is over kept changing: the next one is twice as long.
+    /// Notes a write.
     fn note(&mut self, item: Item, interval: SignedDuration, now: Timestamp) {
-        let busy = |last: &&Written| now < backoff::after(backoff::after(last.at, last.pause), interval);
+        self.written.insert(item, Written { at: now, pause: interval });
+    }
+
+    /// Doubles the pause since the last write, up to the longest. Returns its end, if that is still to come.
+    fn put_off(&mut self, item: &Item, interval: SignedDuration, now: Timestamp) -> Option<Timestamp> {
+        let written = self.written.get_mut(item)?;
         let longest = interval.saturating_mul(LONGEST_PAUSE);
-        let last = self.written.get(&item).filter(busy);
-        let pause = last.map_or(interval, |last| last.pause.saturating_mul(2).min(longest));
-        self.written.insert(item, Written { at: now, pause });
+        written.pause = written.pause.saturating_mul(2).min(longest);
+        Some(backoff::after(written.at, written.pause)).filter(|due| *due > now)
     }
 }
 
@@ -106,7 +110,8 @@ impl State {
             };
             // The timer touches it again: what waits for its time is not looked at with every change of anything.
             let due = self.queue_clock.due(&item).filter(|due| *due > now);
-            if let Some(due) = due.filter(|_| !self.is_turning(kind, &key)) {
+            let turning = self.is_turning(kind, &key);
+            if let Some(due) = due.filter(|_| !turning) {
                 self.timers.wake(item, due);
                 continue;
             }
@@ -116,6 +121,13 @@ impl State {
                 _ => self.local_queue_status(&key, now),
             };
             let Some((version, status)) = wanted else { continue };
+            if !turning
+                && self.allowance.room(now) == 0
+                && let Some(due) = self.queue_clock.put_off(&item, interval, now)
+            {
+                self.timers.wake(item, due);
+                continue;
+            }
             if !self.writes.may_write(kind, &key, now) {
                 // The end of the write under way, or of the wait, brings it back.
                 if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {

@@ -1,26 +1,37 @@
-//! How often the status of a queue is written: at once after a quiet time, and less and less often while it keeps changing.
+//! How often the status of a queue is written: at once after a quiet time, once a second while it keeps changing, and less often
+//! while what may be told is spent.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::simulate::server::Server;
-use sluice::state::{Delta, Effect, Kind, Settings, State, WriteResult};
+use sluice::state::{Delta, Effect, Event, Kind, Observation, Settings, State, WriteOutcome, WriteResult};
 
 const START: i64 = 1_800_000_000;
 
-/// A leading core, its server, and when the status of its ClusterQueue was written.
-struct Cluster {
-    state: State,
-    server: Server,
-    now: Timestamp,
+/// A leading core, its server, when the status of its ClusterQueue was written, and what was told.
+pub(super) struct Cluster {
+    pub(super) state: State,
+    pub(super) server: Server,
+    pub(super) now: Timestamp,
+    /// Objects of this kind are refused.
+    pub(super) refused: Option<Kind>,
     written: Vec<SignedDuration>,
+    pub(super) events: Vec<Event>,
+    pub(super) observed: Vec<Observation>,
 }
 
 impl Cluster {
-    fn new() -> Self {
-        let now = Timestamp::from_second(START).unwrap();
-        let (state, server) = (State::new(Settings::default()), Server::new(true));
-        let mut cluster = Self { state, server, now, written: Vec::new() };
+    pub(super) fn new(settings: Settings) -> Self {
+        let mut cluster = Self {
+            state: State::new(settings),
+            server: Server::new(true),
+            now: Timestamp::from_second(START).unwrap(),
+            refused: None,
+            written: Vec::new(),
+            events: Vec::new(),
+            observed: Vec::new(),
+        };
         let groups = json!([{"coveredResources": ["cpu"], "flavors": [
             {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]}]);
         let queue =
@@ -37,7 +48,7 @@ impl Cluster {
         cluster
     }
 
-    fn make(&mut self, kind: Kind, object: Value) {
+    pub(super) fn make(&mut self, kind: Kind, object: Value) {
         self.server.create(kind, object, self.now).expect("a new name");
     }
 
@@ -46,13 +57,32 @@ impl Cluster {
         while !deltas.is_empty() {
             let effects = self.state.apply_all(std::mem::take(&mut deltas), self.now);
             for effect in effects {
-                let Effect::Write(write) = effect else { continue };
+                let write = match effect {
+                    Effect::Write(write) => write,
+                    Effect::Refetch { kind, key } => {
+                        let object = self.server.get(kind, &key).cloned();
+                        deltas.extend(object.map(|object| Delta::Applied { kind, object }));
+                        continue;
+                    }
+                    Effect::Event(event) => {
+                        self.events.push(event);
+                        continue;
+                    }
+                    Effect::Observe(observation) => {
+                        self.observed.push(observation);
+                        continue;
+                    }
+                };
                 let (id, kind, key) = (write.id, write.kind, write.key.clone());
                 if kind == Kind::ClusterQueue && write.subresource == Some("status") {
                     let start = Timestamp::from_second(START).unwrap();
                     self.written.push(self.now.duration_since(start));
                 }
-                let outcome = self.server.write(write, self.now);
+                let outcome = if self.refused == Some(kind) {
+                    WriteOutcome::Rejected { code: 422, message: "no room".to_owned() }
+                } else {
+                    self.server.write(write, self.now)
+                };
                 deltas.push(Delta::Written(WriteResult { id, kind, key, outcome }));
             }
             deltas.extend(self.server.watch.drain(..));
@@ -60,7 +90,7 @@ impl Cluster {
     }
 
     /// Lets time pass, a tenth of a second at a time; returns when the status was written meanwhile.
-    fn pass(&mut self, tenths: i32, mut each: impl FnMut(&mut Self, i32)) -> Vec<f64> {
+    pub(super) fn pass(&mut self, tenths: i32, mut each: impl FnMut(&mut Self, i32)) -> Vec<f64> {
         self.written.clear();
         for tenth in 0..tenths {
             each(self, tenth);
@@ -85,8 +115,8 @@ impl Cluster {
 }
 
 #[test]
-fn a_queue_that_keeps_changing_is_written_less_and_less_often() {
-    let mut cluster = Cluster::new();
+fn a_change_is_told_within_a_second() {
+    let mut cluster = Cluster::new(Settings::default());
     cluster.pass(100, |_, _| {});
     let first = cluster.pass(1, |cluster, _| cluster.come("first"));
     assert_eq!(
@@ -95,11 +125,20 @@ fn a_queue_that_keeps_changing_is_written_less_and_less_often() {
         "at once after a quiet time"
     );
 
-    let busy = cluster.pass(600, |cluster, tenth| cluster.come(&format!("w{tenth}")));
+    // One comes every tenth of a second; two of all fit.
+    let mut late = Vec::new();
+    let busy = cluster.pass(600, |cluster, tenth| {
+        let number = |field| cluster.count(field).as_i64().unwrap_or(0);
+        let told = number("pendingWorkloads") + number("reservingWorkloads");
+        let a_second_ago = i64::from(tenth - 9).max(0);
+        if told < a_second_ago {
+            late.push((tenth, told));
+        }
+        cluster.come(&format!("w{tenth}"));
+    });
+    assert_eq!(late, [], "what had come a second before was not told");
     let gaps: Vec<f64> = busy.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!((0.9..1.15).contains(&(busy[0] - first[0])), "{first:?} {busy:?}");
-    assert!((1.9..2.15).contains(&gaps[0]), "{gaps:?}");
-    assert!(gaps[1..].iter().all(|gap| (3.9..4.15).contains(gap)), "{gaps:?}");
+    assert!(gaps.iter().all(|gap| (0.9..1.15).contains(gap)), "once a second: {gaps:?}");
 
     let end = cluster.pass(100, |_, _| {});
     assert_eq!(end.len(), 1, "the last state is told, once: {end:?}");
@@ -107,14 +146,22 @@ fn a_queue_that_keeps_changing_is_written_less_and_less_often() {
         (cluster.count("pendingWorkloads"), cluster.count("reservingWorkloads")),
         (&json!(599), &json!(2))
     );
+}
 
-    let again = cluster.pass(20, |cluster, tenth| cluster.come(&format!("x{tenth}")));
-    assert_eq!(again.len(), 2, "the pause is short again: {again:?}");
+#[test]
+fn a_queue_waits_while_the_allowance_is_spent() {
+    // One write a second is allowed for what tells and decides nothing, and each that waits is one to be told.
+    let mut cluster = Cluster::new(Settings { told_per_second: Some(1), ..Settings::default() });
+    cluster.pass(100, |_, _| {});
+    let busy = cluster.pass(600, |cluster, tenth| cluster.come(&format!("w{tenth}")));
+    let gaps: Vec<f64> = busy.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|gap| (0.9..4.15).contains(gap)), "at last after four: {gaps:?}");
+    assert!(gaps.iter().filter(|gap| **gap > 3.9).count() > gaps.len() / 2, "mostly after four: {gaps:?}");
 }
 
 #[test]
 fn whether_a_queue_admits_is_told_at_once() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::new(Settings::default());
     cluster.pass(200, |cluster, tenth| cluster.come(&format!("w{tenth}")));
     let stopped = cluster.pass(1, |cluster, _| {
         cluster.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("cq"), |queue| {
