@@ -77,13 +77,21 @@ pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
         .collect();
 }
 
-/// Takes over the states of checks of our own.
-pub fn judge(status: &mut WorkloadStatus, judged: &[AdmissionCheckState]) {
+/// Takes over the states of checks of our own. Returns the words for each that has changed.
+pub fn judge(status: &mut WorkloadStatus, judged: &[AdmissionCheckState]) -> Vec<String> {
+    let mut changes = Vec::new();
     for check in &mut status.admission_checks {
-        if let Some(new) = judged.iter().find(|new| new.name == check.name) {
-            check.clone_from(new);
+        let Some(new) = judged.iter().find(|new| new.name == check.name) else { continue };
+        if new.state != check.state {
+            let said = if new.message.is_empty() { "" } else { " with message: " };
+            changes.push(format!(
+                "Admission check {} updated state from {:?} to {:?}{said}{}",
+                check.name, check.state, new.state, new.message
+            ));
         }
+        check.clone_from(new);
     }
+    changes
 }
 
 /// Adds the checks that apply and are not listed yet; others stay until the list is brought in line.
@@ -97,17 +105,29 @@ pub fn add(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
 
 /// What the states ask for; a rejection goes before a retry.
 pub fn demand(status: &WorkloadStatus) -> Demand {
-    let said = |wanted: CheckState| {
-        let names: Vec<&str> =
-            status.admission_checks.iter().filter(|c| c.state == wanted).map(|c| c.name.as_str()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    };
-    if let Some(names) = said(CheckState::Rejected) {
-        return Demand::Reject(format!("Admission check(s): {names}, were rejected"));
+    if let Some(checks) = listed(status, CheckState::Rejected) {
+        return Demand::Reject(checks);
     }
-    said(CheckState::Retry).map_or(Demand::None, |names| {
-        Demand::Retry(format!("Evicted due to AdmissionCheck(s) in Retry state: {names}"))
-    })
+    listed(status, CheckState::Retry)
+        .map_or(Demand::None, |checks| Demand::Retry(format!("Evicted due to {checks}")))
+}
+
+/// The checks in a state with their messages, by name; none if there are none.
+fn listed(status: &WorkloadStatus, wanted: CheckState) -> Option<String> {
+    let mut found: Vec<&AdmissionCheckState> =
+        status.admission_checks.iter().filter(|check| check.state == wanted).collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    let noun = match found.len() {
+        0 => return None,
+        1 => "AdmissionCheck",
+        _ => "AdmissionChecks",
+    };
+    let one = |check: &&AdmissionCheckState| match check.message.as_str() {
+        "" => format!("\"{}\"", check.name),
+        message => format!("\"{}\" ({message})", check.name),
+    };
+    let all: Vec<String> = found.iter().map(one).collect();
+    Some(format!("{noun} in {wanted:?} state: {}", all.join("; ")))
 }
 
 /// The latest time before which a check that asked for a retry wants the workload not to be queued.

@@ -35,11 +35,7 @@ impl Cause {
 
     /// Reason of the event.
     pub fn event_reason(&self) -> String {
-        if self.underlying.is_empty() {
-            format!("EvictedDueTo{}", self.reason)
-        } else {
-            format!("EvictedDueTo{}DueTo{}", self.reason, self.underlying)
-        }
+        format!("EvictedDueTo{}", self.condition_reason())
     }
 }
 
@@ -109,8 +105,10 @@ pub fn preemption_cause(reason: PreemptionReason, message: &str) -> Cause {
 }
 
 /// Why a slice is over that another has taken over from.
-pub fn replaced_by(uid: &str) -> String {
-    format!("Replaced to accommodate a workload (UID: {uid})")
+pub fn replaced_by(uid: &str, job_uid: &str) -> String {
+    format!(
+        "Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation"
+    )
 }
 
 /// Second step: nothing runs any more; the quota returns and the workload may be queued again, or not.

@@ -22,7 +22,7 @@ pub struct Subject<'a> {
     /// Whether it was made for a job (label with the job's UID).
     pub made_for_job: bool,
     /// Gates of the annotation that holds it back, or none.
-    pub gated: bool,
+    pub gated: Option<&'a str>,
     /// `spec.maximumExecutionTimeSeconds`.
     pub max_execution_seconds: Option<i32>,
     /// Its status.
@@ -95,7 +95,7 @@ pub struct Facts<'a> {
     pub verdict: Option<(PendingReason, String)>,
     /// It holds quota that is needed elsewhere: why, with the words for the conditions.
     pub preemption: Option<(PreemptionReason, String)>,
-    /// UID of the slice that has taken over from it.
+    /// Words for the slice that has taken over from it.
     pub replaced_by: Option<String>,
     /// States of checks of our own that are not what they should be.
     pub provisioned: Vec<AdmissionCheckState>,
@@ -136,8 +136,12 @@ pub enum Step {
 pub enum Notice {
     /// It was evicted while it held quota; whether for the first time for that cause.
     Evicted(Cause, bool),
-    /// It has finished: after so long admitted.
-    Finished(String, SignedDuration),
+    /// It has finished: why, with a sentence, and after so long admitted, if it was admitted.
+    Finished(&'static str, String, Option<SignedDuration>),
+    /// It was evicted, and has given its quota back.
+    Released,
+    /// It has finished, and is deleted because it was kept long enough.
+    Expired,
     /// It was evicted to make room.
     Preempted(PreemptionReason, String),
     /// All checks are ready.
@@ -148,10 +152,14 @@ pub enum Notice {
     PodsReady,
     /// A check was rejected.
     CheckRejected(String),
-    /// It ran too long.
-    ExecutionTimeExceeded,
-    /// It was held back by an annotation.
-    Gated,
+    /// A check of this controller changed its state: the words for it.
+    CheckUpdated(String),
+    /// It ran for longer than these seconds.
+    ExecutionTimeExceeded(i32),
+    /// It is held back by these gates of an annotation.
+    Gated(String),
+    /// No annotation holds it back any longer.
+    GateCleared,
 }
 
 /// Where a Workload belongs.

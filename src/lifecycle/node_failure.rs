@@ -128,7 +128,10 @@ impl Draft<'_> {
             return false;
         }
         let all: Vec<String> = listed.iter().map(|node| node.name.clone()).chain(fresh).collect();
-        let message = format!("Nodes that its pods were assigned to have failed: {}", all.join(", "));
+        let message = format!(
+            "Workload eviction triggered due to multiple TAS assigned node failures, including: {}",
+            all.join(", ")
+        );
         self.evict(Cause::plain(NODE_FAILURES, message));
         true
     }

@@ -21,6 +21,8 @@ const OBSTACLES: [PendingReason; 4] = [
 ];
 /// What is said when an obstacle is gone and the scheduler has not judged yet.
 const EVALUATION: &str = "The workload is waiting to be evaluated";
+/// The same when the obstacle was an annotation with gates.
+const CLEARED: &str = "AdmissionGatedBy cleared, waiting for quota reservation";
 
 /// Whether nothing is new but the words for why it waits.
 pub fn only_explains(old: &WorkloadStatus, new: &WorkloadStatus) -> bool {
@@ -66,7 +68,7 @@ pub(super) fn place(
         || gone(&facts.cluster_queue);
     // A Workload whose job is gone is about to be collected.
     let orphan = facts.owner == Owner::Gone;
-    if !subject.active || subject.gated || closed || orphan || is_on_hold(status) {
+    if !subject.active || subject.gated.is_some() || closed || orphan || is_on_hold(status) {
         return Place::Out;
     }
     let backoff = status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref());
@@ -74,6 +76,18 @@ pub(super) fn place(
         || backoff.is_some_and(|at| at.0 > now)
         || facts.misconfigured.is_some();
     if held { Place::Waiting } else { Place::Queued }
+}
+
+/// Whether the status says that gates of an annotation hold the workload back.
+fn says_gated(status: &WorkloadStatus) -> bool {
+    conditions::is_false(status, ConditionType::QuotaReserved)
+        && conditions::reason(status, ConditionType::QuotaReserved) == PendingReason::AdmissionGated.as_str()
+        && !conditions::is_true(status, ConditionType::BlockedOnPreemptionGates)
+}
+
+/// Whether the status still says that gates of an annotation hold the workload back, and none does.
+pub fn gate_cleared(subject: &Subject<'_>, status: &WorkloadStatus) -> bool {
+    subject.gated.is_none() && says_gated(status)
 }
 
 fn is_on_hold(status: &WorkloadStatus) -> bool {
@@ -90,10 +104,11 @@ impl Draft<'_> {
         }
         let obstacle = self.obstacle(facts);
         let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
+        let (was_gated, gate_cleared) = (says_gated(&self.status), gate_cleared(self.subject, &self.status));
         let said =
             obstacle.or_else(|| facts.verdict.clone().filter(|_| place == Place::Queued)).or_else(|| {
-                (known && self.says_obstacle())
-                    .then(|| (PendingReason::PendingEvaluation, EVALUATION.to_owned()))
+                let text = if gate_cleared { CLEARED } else { EVALUATION };
+                (known && self.says_obstacle()).then(|| (PendingReason::PendingEvaluation, text.to_owned()))
             });
         let Some((reason, message)) = said else {
             return place;
@@ -108,7 +123,14 @@ impl Draft<'_> {
         }
         if before != Some((reason.as_str().to_owned(), message.clone())) {
             self.status.resource_requests = Arc::clone(&facts.requests);
-            self.notices.push(Notice::Pending(reason, message));
+            if gate_cleared {
+                self.notices.push(Notice::GateCleared);
+            }
+            match self.subject.gated.filter(|_| reason == PendingReason::AdmissionGated) {
+                Some(gates) if !was_gated => self.notices.push(Notice::Gated(gates.to_owned())),
+                Some(_) => {}
+                None => self.notices.push(Notice::Pending(reason, message)),
+            }
         }
         place
     }
@@ -149,13 +171,8 @@ impl Draft<'_> {
         if let Some(message) = &facts.misconfigured {
             return misconfigured(message.clone());
         }
-        if self.subject.gated {
-            return Some((
-                PendingReason::AdmissionGated,
-                "The workload is held back by admission gates".to_owned(),
-            ));
-        }
-        None
+        let gates = self.subject.gated?;
+        Some((PendingReason::AdmissionGated, format!("Admission is gated by: {gates}")))
     }
 }
 
@@ -229,7 +246,7 @@ mod tests {
                     deleting: on(2),
                     finalizer: false,
                     made_for_job: on(8),
-                    gated: on(4),
+                    gated: on(4).then_some("example.com/gate"),
                     max_execution_seconds: None,
                     status,
                 };

@@ -11,10 +11,10 @@ use super::{backoff, conditions, waiting};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
 use crate::scheduler::PreemptionReason;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 pub use super::facts::{Facts, JobFacts, Notice, Owner, Place, Plan, QueueFact, Settings, Step, Subject};
-pub use super::waiting::only_explains;
+pub use super::waiting::{gate_cleared, only_explains};
 
 /// A status under way to the next one.
 pub(super) struct Draft<'a> {
@@ -32,7 +32,7 @@ pub fn plan(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: 
     }
     let mut draft = Draft { subject, status: subject.status.clone(), notices: Vec::new(), due: None, now };
     if let Some(reason) = finish_reason(subject, facts) {
-        draft.finish(reason.0, &reason.1);
+        draft.finish(reason.0, reason.1);
         return draft.plan(Place::Out);
     }
     if subject.deleting {
@@ -108,6 +108,7 @@ fn ending(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Ti
         let end = backoff::after(since, keep);
         if now >= end && !subject.deleting {
             plan.step = Step::Delete;
+            plan.notices.push(Notice::Expired);
         } else {
             plan.due = Some(end);
         }
@@ -117,8 +118,8 @@ fn ending(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Ti
 
 /// Why the Workload is finished, if it is.
 fn finish_reason(subject: &Subject<'_>, facts: &Facts<'_>) -> Option<(&'static str, String)> {
-    if let Some(uid) = &facts.replaced_by {
-        return Some((eviction::SLICE_REPLACED, eviction::replaced_by(uid)));
+    if let Some(message) = &facts.replaced_by {
+        return Some((eviction::SLICE_REPLACED, message.clone()));
     }
     match &facts.owner {
         Owner::Nobody if subject.made_for_job => {
@@ -157,11 +158,12 @@ impl Draft<'_> {
         self.due = Some(self.due.map_or(time, |due| due.min(time)));
     }
 
-    fn finish(&mut self, reason: &str, message: &str) {
+    fn finish(&mut self, reason: &'static str, message: String) {
+        let past = backoff::seconds(self.status.accumulated_past_execution_time_seconds.unwrap_or(0));
         let ran = conditions::since(&self.status, ConditionType::Admitted)
-            .map_or(SignedDuration::ZERO, |start| backoff::elapsed(start, self.now));
-        self.set(ConditionType::Finished, true, reason, message);
-        self.notices.push(Notice::Finished(message.to_owned(), ran));
+            .map(|start| backoff::elapsed(start, self.now).saturating_add(past));
+        self.set(ConditionType::Finished, true, reason, &message);
+        self.notices.push(Notice::Finished(reason, message, ran));
     }
 
     pub(super) fn evict(&mut self, cause: Cause) {
@@ -279,7 +281,8 @@ impl Draft<'_> {
             return;
         }
         checks::sync(&mut self.status, &facts.checks, self.now);
-        checks::judge(&mut self.status, &facts.provisioned);
+        let changes = checks::judge(&mut self.status, &facts.provisioned);
+        self.notices.extend(changes.into_iter().map(Notice::CheckUpdated));
         if self.demanded_by_checks() || self.stopped_by_queues(facts) {
             return;
         }
@@ -316,6 +319,7 @@ impl Draft<'_> {
                 self.subject.generation,
                 self.now,
             );
+            self.notices.push(Notice::Released);
             self.status.reclaimable_pods.clear();
             self.heed_late_answers();
         }
@@ -450,6 +454,6 @@ impl Draft<'_> {
         self.status.accumulated_past_execution_time_seconds = None;
         let message = "exceeding the maximum execution time";
         self.set(ConditionType::DeactivationTarget, true, "MaximumExecutionTimeExceeded", message);
-        self.notices.push(Notice::ExecutionTimeExceeded);
+        self.notices.push(Notice::ExecutionTimeExceeded(limit));
     }
 }

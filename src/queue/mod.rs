@@ -5,6 +5,7 @@
 //! more than the logarithm of what is pending, and nothing is polled.
 //! Neighbours: `scheduler` takes heads and parks them, `quota` says what moved.
 
+mod hashes;
 mod pending;
 mod queues;
 mod shape;

@@ -4,6 +4,7 @@
 //! heads while it is parked. In a StrictFIFO queue the first head of all classes, parked or not, is the only one, beside those
 //! for whom room is kept.
 
+use super::hashes::Hashes;
 use super::{Verdict, Workload};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::QueueingStrategy;
@@ -212,6 +213,7 @@ pub(super) struct Pending {
     /// Ranks of LocalQueues where past usage counts.
     ranks: BTreeMap<(Arc<str>, Arc<str>), Rank>,
     pub(super) counts: PendingCounts,
+    pub(super) hashes: Hashes,
     pub(super) local: BTreeMap<(Arc<str>, Arc<str>), PendingCounts>,
 }
 
@@ -300,6 +302,7 @@ impl Pending {
         let class = self.classes.entry(id).or_insert_with(|| {
             self.by_key.insert(key.clone(), id);
             self.alike.entry(key.likeness()).or_default().insert(id);
+            self.hashes.add(&key, false);
             if key.alone.is_some() {
                 self.alone.insert(id);
             }
@@ -326,6 +329,7 @@ impl Pending {
         if is_over {
             let class = self.classes.remove(&place.class)?;
             self.by_key.remove(&class.key);
+            self.hashes.remove(&class.key, class.parked.is_some());
             self.alone.remove(&place.class);
             let likeness = class.key.likeness();
             if let Some(all) = self.alike.get_mut(&likeness) {
@@ -347,6 +351,8 @@ impl Pending {
         let answer = change(class);
         let active = class.is_active();
         if was_active != active {
+            self.hashes.remove(&class.key, !was_active);
+            self.hashes.add(&class.key, !active);
             let number = class.members.len();
             let name = (Arc::clone(&class.key.namespace), Arc::clone(&class.key.local_queue));
             self.counts.turn(number, active);

@@ -333,6 +333,11 @@ impl Queues {
         self.by_name.get(queue).map(|pending| pending.counts).unwrap_or_default()
     }
 
+    /// How many different scheduling hashes they have, by state.
+    pub fn hashes(&self, queue: &str) -> PendingCounts {
+        self.by_name.get(queue).map(|pending| pending.hashes.counts(pending.open)).unwrap_or_default()
+    }
+
     /// Those of them that came by a LocalQueue.
     pub fn local_counts(&self, queue: &str, local_queue: &ObjectKey) -> PendingCounts {
         let name = (Arc::clone(&local_queue.namespace), Arc::clone(&local_queue.name));

@@ -81,18 +81,18 @@ impl fmt::Display for Blocker {
                 let limit = amount_text(resource, self.limit);
                 write!(
                     f,
-                    "insufficient quota for {resource} in flavor {flavor}, {need} requested > maximum capacity {limit} at {node}"
+                    "insufficient quota for {resource} in flavor {flavor}, request ({need}) > maximum capacity ({limit}) at {node}"
                 )
             }
             (BlockerKind::InUse, Some(node)) => {
                 let limit = amount_text(resource, self.limit);
                 write!(
                     f,
-                    "insufficient unused quota for {resource} in flavor {flavor}, {need} requested of the {limit} at {node}"
+                    "insufficient unused quota for {resource} in flavor {flavor}, request {need}, limit {limit} at {node}"
                 )
             }
             (BlockerKind::NeverFits | BlockerKind::InUse, None) => {
-                write!(f, "insufficient quota for {resource} in flavor {flavor}, {need} requested")
+                write!(f, "insufficient quota for {resource} in flavor {flavor}, request ({need})")
             }
         }
     }

@@ -194,7 +194,7 @@ impl Engine {
             Found::Evictions(..) => unplaced("others of this cycle evict the same workloads"),
             Found::Nothing(why) if !again.unhealthy.is_empty() && self.settings.gates.fail_fast => {
                 Outcome::NodesFailed(Arc::from(format!(
-                    "Workload was evicted as there was no replacement for a failed node: {}{}{why}",
+                    "Workload was evicted as there was no replacement for unhealthy node(s): {}{}{why}",
                     again.unhealthy.join(", "),
                     if why.is_empty() { "" } else { "; " },
                 )))

@@ -8,6 +8,7 @@ use super::decision::{Decision, Outcome, PreemptionReason};
 use super::engine::Engine;
 use super::lineup::Lineup;
 use super::nominate::{Entry, Found, Plan, Short, found};
+use super::observed::Recomputation;
 use super::preemption::Target;
 use super::topology::Portion;
 use crate::api::ObjectKey;
@@ -88,6 +89,7 @@ impl Engine {
             self.shift(&taken, -1, Layer::Planned);
         }
         self.confirm_places(turn.placed);
+        self.observed.end_cycle();
         decisions
     }
 
@@ -165,7 +167,7 @@ impl Engine {
         if turn.moved.contains(&root) {
             // It was judged before that: two who give up for each other in turn would never come to an end.
             self.pending.keep(&entry.queue, entry.class, None);
-            return skipped("The workload no longer fits after processing another workload");
+            return skipped("Workload no longer fits after processing another workload");
         }
         self.cancel_earmark(entry.key());
         turn.moved.insert(root);
@@ -202,7 +204,7 @@ impl Engine {
         if turn.moved.contains(&root) || self.earmarks.contains_key(entry.key()) {
             let cursor = plan.judgement.cursor.map(|cursor| Cursor { interrupted: true, ..cursor });
             self.pending.keep(&entry.queue, entry.class, cursor);
-            return skipped("The workload no longer fits after processing another workload");
+            return skipped("Workload no longer fits after processing another workload");
         }
         let claims = turn.claims.get(&root).cloned().unwrap_or_default();
         let names: Vec<&str> = claims.iter().map(|name| &**name).collect();
@@ -225,13 +227,18 @@ impl Engine {
         let overlaps = targets.iter().any(|target| turn.victims.contains(target.key()));
         // What others of this cycle have freed may make some of the targets needless.
         let eased = turn.eased.contains(&self.root_of(entry));
-        if eased || (overlaps && self.settings.gates.recompute_on_overlap) {
+        let recomputes = overlaps && self.settings.gates.recompute_on_overlap;
+        if eased || recomputes {
             let picks = std::mem::take(&mut plan.judgement.picks);
             let again = self.judge(&entry.queue, &entry.workload, None, Some(&picks));
             let Some((judged, victims)) = again else {
                 return skipped("The ClusterQueue is gone");
             };
-            match found(judged, victims, &mut self.topology) {
+            let found = found(judged, victims, &mut self.topology);
+            if recomputes {
+                self.observe_recomputation(entry, &found, turn);
+            }
+            match found {
                 Found::Fits(plan) => {
                     turn.moved.insert(self.root_of(entry));
                     let lacking = self.lacking(entry, &plan, &[], Layer::Held);
@@ -242,6 +249,7 @@ impl Engine {
                 Found::Parked(..) | Found::Claims(_) => return skipped(""),
             }
         } else if overlaps {
+            self.observed.skip(&entry.queue);
             self.pending.keep(&entry.queue, entry.class, None);
             return skipped("Workload has overlapping preemption targets with another workload");
         }
@@ -256,10 +264,22 @@ impl Engine {
             short = Lacking::default();
         }
         if !short.is_empty() {
+            self.observed.skip(&entry.queue);
             return self.pass_over(entry, plan, short, turn);
         }
         turn.moved.insert(self.root_of(entry));
         self.preempt(entry, &plan, &targets, turn)
+    }
+
+    fn observe_recomputation(&mut self, entry: &Entry, found: &Found, turn: &Turn) {
+        let result = match found {
+            Found::Fits(_) => Recomputation::DeferredFit,
+            Found::Preempts(plan, targets) if self.short_in_plan(entry, plan, targets, turn).is_empty() => {
+                Recomputation::NewTargets
+            }
+            _ => Recomputation::Skipped,
+        };
+        self.observed.recomputed(&entry.queue, result);
     }
 
     /// Gives quota if nothing of it is lacking in fact; keeps it otherwise.
@@ -320,7 +340,7 @@ impl Engine {
 
     /// A closed gate keeps the workload from preempting; it waits for the gate, or for quota without.
     fn park_gated(&mut self, entry: &Entry, plan: Plan) -> Outcome {
-        let text = "The workload needs preemption, but a preemption gate is closed";
+        let text = "Workload requires preemption, but it's gated";
         let verdict = Arc::new(Verdict::plain(PendingReason::AdmissionGated, text));
         let parked = Parked { aside: false, claim: None, waits: plan.judgement.waits };
         self.pending.park(&entry.queue, entry.class, &verdict, parked);

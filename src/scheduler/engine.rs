@@ -6,6 +6,7 @@ use super::config::{Charge, ClusterQueue, Cohort, EngineSettings, Flavor, Inacti
 use super::earmarks::Earmark;
 use super::ledger::{Holder, Holders};
 use super::matching::selects;
+use super::observed::Observed;
 use super::readiness::Readiness;
 use super::taken::Taken;
 use super::usage_order::UsageOrder;
@@ -46,6 +47,8 @@ pub struct Engine {
     pub(super) order: UsageOrder,
     /// Whose pods admissions wait for.
     pub(super) readiness: Readiness,
+    /// What metrics tell of cycles.
+    pub(super) observed: Observed,
     /// Number of cycles so far.
     pub(super) cycles: u64,
 }
@@ -114,6 +117,9 @@ impl Engine {
             let node = self.tree.leaf_or_new(name);
             Queue::compile(queue, node, &mut self.tree)
         });
+        if compiled.is_none() {
+            self.observed.forget(name);
+        }
         match compiled {
             Some(queue) => drop(self.queues.insert(Arc::from(name), queue)),
             None => drop(self.queues.remove(name)),

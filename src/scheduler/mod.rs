@@ -22,6 +22,7 @@ mod ledger;
 mod lineup;
 mod matching;
 mod nominate;
+mod observed;
 mod preemption;
 mod readiness;
 mod report;
@@ -41,3 +42,4 @@ pub use config::{
 pub use decision::{Assignment, Decision, Outcome, PodSetAssignment, PreemptionReason, Topology, Victim};
 pub use earmarks::Preemption;
 pub use engine::Engine;
+pub use observed::Recomputation;

@@ -97,6 +97,11 @@ impl Engine {
         self.pending.counts(cluster_queue)
     }
 
+    /// How many different scheduling hashes the pending workloads of a ClusterQueue have, by state.
+    pub fn pending_hashes(&self, cluster_queue: &str) -> PendingCounts {
+        self.pending.hashes(cluster_queue)
+    }
+
     /// Those of them that came by a LocalQueue.
     pub fn local_pending(&self, cluster_queue: &str, local_queue: &ObjectKey) -> PendingCounts {
         self.pending.local_counts(cluster_queue, local_queue)

@@ -11,7 +11,7 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSetRequest, StopPolicy};
 use crate::jobs::{JobView, KINDS, kind_of};
 use crate::lifecycle::workload::{Facts, JobFacts, Owner, QueueFact, Subject};
-use crate::lifecycle::{checks, conditions, node_failure, reservation};
+use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::quota::FlavorResource;
 use crate::resources::{self, Amount, Requests, amounts, apply_overhead, limit_range, pod_quantities};
 use crate::scheduler::{Charge, PodSet, PreemptionReason};
@@ -31,7 +31,7 @@ impl State {
             deleting: record.meta.deleting,
             finalizer: record.meta.has_finalizer(),
             made_for_job: record.job_uid.is_some() && self.settings.gates.finish_orphans,
-            gated: record.gated,
+            gated: record.gated_by.as_deref().filter(|_| record.gated),
             max_execution_seconds: record.max_execution_seconds,
             status: &record.status,
         }
@@ -83,14 +83,15 @@ impl State {
         Some((preemption.victim.reason, preemption_message(preemptor, &preemption.victim)))
     }
 
-    /// UID of the slice that has taken over from a Workload: it holds quota, and says whom it replaces.
+    /// Words for the slice that has taken over from a Workload: it holds quota, and names the one that it replaces.
     fn replaced_by(&self, key: &ObjectKey, record: &WorkloadRecord) -> Option<String> {
         let siblings = self.workloads_by_owner.get(&record.owner.as_ref()?.uid)?;
         let newer = siblings.iter().filter(|sibling| *sibling != key).filter_map(|s| self.workloads.get(s));
         let mut over = newer.filter(|newer| {
             newer.replaces.as_deref() == Some(key) && reservation::holds_quota(&newer.status)
         });
-        over.next().map(|newer| newer.meta.uid.to_string())
+        over.next()
+            .map(|newer| eviction::replaced_by(&newer.meta.uid, newer.job_uid.as_deref().unwrap_or_default()))
     }
 
     /// The ClusterQueue that holds its reservation, or else that its LocalQueue leads to.

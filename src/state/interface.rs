@@ -236,8 +236,19 @@ pub enum Observation {
     QuotaReserved(Labels, Duration),
     /// The workload was admitted and the write has landed.
     Admitted(Labels, Duration),
-    /// Pods were ready, so long after the admission; the second duration counts from creation.
+    /// The workload was admitted so long after its quota was reserved, where something else was waited for.
+    ChecksPassed(Labels, Duration),
+    /// Pods were ready, so long after the admission; the second duration counts from the time in the queue.
     PodsReady(Labels, Duration, Duration),
+    /// A scheduling gate was removed from a pod.
+    GateRemoved {
+        /// Name of the gate.
+        gate: &'static str,
+        /// ClusterQueue of the workload.
+        cluster_queue: String,
+        /// Time since the admission.
+        latency: Duration,
+    },
     /// The workload was evicted while it held quota.
     Evicted {
         /// Queue and priority class.
@@ -248,6 +259,29 @@ pub enum Observation {
         underlying_cause: String,
         /// Whether this is the workload's first eviction for that reason and cause.
         first: bool,
+        /// How long its pods had been ready, if they were.
+        ready: Option<Duration>,
+    },
+    /// An evicted workload gave its quota back.
+    Released {
+        /// ClusterQueue that it had quota of.
+        cluster_queue: String,
+        /// Reason of the Evicted condition.
+        reason: String,
+        /// Time since the eviction.
+        latency: Duration,
+    },
+    /// A workload slice was replaced by another.
+    SliceReplaced {
+        /// ClusterQueue of the replaced slice.
+        cluster_queue: String,
+    },
+    /// Preemption targets were chosen a second time, because another workload of the cycle had chosen the same.
+    TargetsRecomputed {
+        /// ClusterQueue of the preemptor.
+        cluster_queue: String,
+        /// What came of it.
+        result: &'static str,
     },
     /// The workload was evicted to make room for one of this ClusterQueue.
     Preempted {
@@ -256,8 +290,8 @@ pub enum Observation {
         /// Reason of the Preempted condition.
         reason: &'static str,
     },
-    /// The workload has finished; the duration is its time admitted.
-    Finished(Labels, Duration),
+    /// The workload has finished; the duration is the sum of its times admitted, for one that finished while admitted.
+    Finished(Labels, Option<Duration>),
     /// A Workload was made for a job, so long after the job.
     WorkloadCreated {
         /// Kind of the job.

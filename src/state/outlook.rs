@@ -121,7 +121,7 @@ impl State {
             kind: ConditionType::Finished,
             holds: true,
             reason: eviction::SLICE_REPLACED,
-            message: &eviction::replaced_by(&record.meta.uid),
+            message: &eviction::replaced_by(&record.meta.uid, record.job_uid.as_deref().unwrap_or_default()),
         };
         conditions::set(&mut status, &statement, old.meta.generation, now);
         Some((old.meta.key.clone(), status))

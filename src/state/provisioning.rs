@@ -8,6 +8,7 @@ use super::interface::{Effect, Kind, Verb};
 use super::job_start::pod_set_template;
 use super::queue_status::set_active;
 use super::records::{Meta, OwnerRecord, WorkloadRecord};
+use super::telling::event;
 use super::workload_step::delete_options;
 use super::writes::Request;
 use super::{Item, State};
@@ -323,7 +324,16 @@ impl State {
     ) {
         let item = Item::Workload(workload.clone());
         if self.writes.may_write(kind, &key, now) {
-            self.send(Request { on_behalf_of: Some(item), ..Request::new(kind, key, verb, body) });
+            let creates = (kind, verb) == (Kind::ProvisioningRequest, Verb::Create);
+            let told = self.workloads.get(workload).filter(|_| creates).map(|record| {
+                let note = format!("Created ProvisioningRequest: \"{}\"", key.name);
+                event(record, false, "ProvisioningRequestCreated", note)
+            });
+            self.send(Request {
+                on_behalf_of: Some(item),
+                tell: told.into_iter().collect(),
+                ..Request::new(kind, key, verb, body)
+            });
         } else if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
             self.timers.wake(item, until);
         }

@@ -171,6 +171,11 @@ impl State {
     ) -> usize {
         let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
         self.effects.push(Effect::Observe(Observation::Attempt { admitted }));
+        let recomputed = self.engine.take_recomputed().into_iter().map(|(queue, result)| {
+            let (cluster_queue, result) = (queue.to_string(), result.as_str());
+            Effect::Observe(Observation::TargetsRecomputed { cluster_queue, result })
+        });
+        self.effects.extend(recomputed);
         let mut moves: usize = 0;
         for Decision { key, uid, outcome } in decisions {
             let again = passing.remove(&key);

@@ -85,6 +85,10 @@ pub struct ClusterQueueView {
     pub terminating: bool,
     /// Workloads that wait.
     pub pending: PendingCounts,
+    /// Different scheduling hashes of workloads in the queue.
+    pub hashes: PendingCounts,
+    /// Preemptors that the last cycle that skipped any has skipped, because others needed the same.
+    pub preemption_skips: Option<usize>,
     /// Workloads that hold a reservation.
     pub reserving: usize,
     /// Workloads that are admitted.
@@ -281,6 +285,8 @@ impl State {
                         active: self.engine.inactive_reason(name).is_none(),
                         terminating: record.meta.deleting,
                         pending: waiting(self.engine.pending(name), tally),
+                        hashes: self.engine.pending_hashes(name),
+                        preemption_skips: self.engine.preemption_skips(name),
                         reserving: tally.reserving,
                         admitted: tally.admitted,
                         cells: self.engine.usage(&NodeRef::ClusterQueue(name.clone())),

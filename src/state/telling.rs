@@ -4,9 +4,10 @@ use super::State;
 use super::interface::{Effect, Event, Kind, Labels, Observation};
 use super::records::{LocalQueueRecord, WorkloadRecord};
 use crate::api::ObjectKey;
-use crate::api::reason::ConditionType;
+use crate::api::reason::{ConditionType, PendingReason};
+use crate::api::v1beta2::{Admission, WorkloadStatus};
 use crate::lifecycle::workload::Notice;
-use crate::lifecycle::{backoff, conditions};
+use crate::lifecycle::{backoff, conditions, eviction};
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -18,56 +19,74 @@ impl State {
         let queue = self.cluster_queue_name(record).unwrap_or_default();
         let labels = || self.labels_of(record, queue);
         match notice {
-            Notice::Evicted(cause, first) => vec![
-                event(record, false, &cause.event_reason(), cause.message.clone()),
-                Effect::Observe(Observation::Evicted {
-                    labels: labels(),
-                    reason: cause.reason.to_owned(),
-                    underlying_cause: cause.underlying.clone(),
-                    first: *first,
-                }),
-            ],
+            Notice::Evicted(cause, first) => {
+                let ready = conditions::since(&record.status, ConditionType::PodsReady);
+                vec![
+                    event(record, false, &cause.event_reason(), cause.message.clone()),
+                    Effect::Observe(Observation::Evicted {
+                        labels: labels(),
+                        reason: cause.reason.to_owned(),
+                        underlying_cause: cause.underlying.clone(),
+                        first: *first,
+                        ready: ready.map(|at| wait(at, now)),
+                    }),
+                ]
+            }
+            Notice::Released => tell_released(record, now),
             Notice::Preempted(reason, message) => self.tell_preempted(record, *reason, message),
-            Notice::Finished(_, ran) => {
-                let mut told = vec![Effect::Observe(Observation::Finished(
-                    labels(),
-                    Duration::try_from(*ran).unwrap_or_default(),
-                ))];
-                told.extend(self.job_event(record, "FinishedWorkload", |key| {
-                    format!("Workload '{key}' is declared finished")
-                }));
+            Notice::Finished(reason, message, ran) => {
+                let ran = ran.map(|ran| Duration::try_from(ran).unwrap_or_default());
+                let mut told = vec![Effect::Observe(Observation::Finished(labels(), ran))];
+                told.extend(self.tell_end(record, reason, message));
                 told
+            }
+            Notice::Expired => {
+                let note = "Deleted finished workload due to elapsed retention".to_owned();
+                vec![event(record, false, "Deleted", note)]
             }
             Notice::Admitted => {
                 let reserved = conditions::since(&record.status, ConditionType::QuotaReserved).unwrap_or(now);
-                let seconds = backoff::elapsed(reserved, now).as_secs();
-                let note =
-                    format!("Admitted by ClusterQueue {queue}, wait time since reservation was {seconds}s");
-                let waited = wait(self.queued_since(record), now);
+                let reserved = wait(reserved, now);
+                let waited = wait(queued_at(record, &record.status), now);
                 vec![
-                    event(record, false, "Admitted", note),
+                    admitted_event(record, queue, reserved),
                     Effect::Observe(Observation::Admitted(labels(), waited)),
+                    Effect::Observe(Observation::ChecksPassed(labels(), reserved)),
                 ]
             }
             Notice::Pending(reason, message) => vec![event(record, true, reason.as_str(), message.clone())],
             Notice::PodsReady => {
                 let admitted = conditions::since(&record.status, ConditionType::Admitted).unwrap_or(now);
-                let (ready, created) = (wait(admitted, now), wait(record.meta.created, now));
-                vec![Effect::Observe(Observation::PodsReady(labels(), ready, created))]
+                let queued = wait(queued_at(record, &record.status), now);
+                vec![Effect::Observe(Observation::PodsReady(labels(), wait(admitted, now), queued))]
+            }
+            Notice::CheckUpdated(message) => {
+                vec![event(record, false, "AdmissionCheckUpdated", message.clone())]
             }
             Notice::CheckRejected(message) => {
-                vec![event(record, true, "AdmissionCheckRejected", message.clone())]
+                vec![event(record, true, "AdmissionCheckRejected", format!("Deactivated due to {message}"))]
             }
-            Notice::ExecutionTimeExceeded => vec![event(
-                record,
-                true,
-                "MaximumExecutionTimeExceeded",
-                "The maximum execution time is over".to_owned(),
-            )],
-            Notice::Gated => {
-                vec![event(record, false, "AdmissionGated", "Held back by admission gates".to_owned())]
+            Notice::ExecutionTimeExceeded(limit) => {
+                let note = format!("The maximum execution time ({limit}s) exceeded");
+                vec![event(record, true, "MaximumExecutionTimeExceeded", note)]
             }
+            Notice::Gated(gates) => {
+                let note = format!("Workload admission is gated by: {gates}");
+                vec![event(record, false, PendingReason::AdmissionGated.as_str(), note)]
+            }
+            Notice::GateCleared => vec![gate_cleared_event(record)],
         }
+    }
+
+    /// The end of a slice is told of the slice, any other of the job.
+    fn tell_end(&self, record: &WorkloadRecord, reason: &str, message: &str) -> Vec<Effect> {
+        if reason == eviction::SLICE_REPLACED {
+            let cluster_queue = self.cluster_queue_name(record).unwrap_or_default().to_owned();
+            let replaced = Effect::Observe(Observation::SliceReplaced { cluster_queue });
+            return vec![event(record, false, reason, message.to_owned()), replaced];
+        }
+        let note = |key: &ObjectKey| format!("Workload '{key}' is declared finished");
+        self.job_event(record, "FinishedWorkload", note).into_iter().collect()
     }
 
     /// A preemption is told to both sides.
@@ -77,13 +96,24 @@ impl State {
         reason: PreemptionReason,
         message: &str,
     ) -> Vec<Effect> {
-        let mut told = vec![event(victim, false, "Preempted", message.to_owned())];
         let preemption = self.engine.preemption_of(&victim.meta.key);
         let Some(preemptor) = preemption.and_then(|found| self.workloads.get(&found.preemptor)) else {
-            return told;
+            return vec![event(victim, false, "Preempted", message.to_owned())];
         };
-        let note = format!("Makes room: {} due to {}", victim.meta.key, reason.text());
-        told.push(event(preemptor, false, "PreemptedWorkload", note));
+        let priorities = format!(
+            "preemptor effective priority: {}; preemptee effective priority: {}",
+            priority_text(preemptor),
+            priority_text(victim)
+        );
+        let queue = self.cluster_queue_name(victim).unwrap_or_default();
+        let note = format!(
+            "Preempted workload {} (UID: {}) in ClusterQueue {queue}; {priorities}",
+            victim.meta.key, victim.meta.uid
+        );
+        let mut told = vec![
+            event(victim, false, "Preempted", format!("{message}; {priorities}")),
+            event(preemptor, false, "PreemptedWorkload", note),
+        ];
         let preempting = self.cluster_queue_name(preemptor).unwrap_or_default().to_owned();
         told.push(Effect::Observe(Observation::Preempted { preempting, reason: reason.as_str() }));
         told
@@ -139,6 +169,48 @@ impl State {
             note: note(&record.meta.key),
         }))
     }
+}
+
+/// An evicted Workload has given its quota back.
+fn tell_released(record: &WorkloadRecord, now: Timestamp) -> Vec<Effect> {
+    let evicted = conditions::since(&record.status, ConditionType::Evicted);
+    let released = |(admission, evicted): (&Admission, Timestamp)| {
+        Effect::Observe(Observation::Released {
+            cluster_queue: admission.cluster_queue.clone(),
+            reason: conditions::reason(&record.status, ConditionType::Evicted).to_owned(),
+            latency: wait(evicted, now),
+        })
+    };
+    record.status.admission.as_ref().zip(evicted).map(released).into_iter().collect()
+}
+
+/// Since when a Workload with this status waits for an admission: it was created then, or an eviction of it ended.
+pub(super) fn queued_at(record: &WorkloadRecord, status: &WorkloadStatus) -> Timestamp {
+    conditions::find(status, ConditionType::Requeued)
+        .map_or(record.meta.created, |condition| condition.last_transition_time.0)
+}
+
+/// Full seconds in the text of an event.
+pub(super) fn seconds_text(time: Duration) -> String {
+    format!("{:.0}s", time.as_secs_f64())
+}
+
+/// The event of an admission, so long after the reservation.
+pub(super) fn admitted_event(record: &WorkloadRecord, queue: &str, reserved: Duration) -> Effect {
+    let seconds = seconds_text(reserved);
+    let note = format!("Admitted by ClusterQueue {queue}, wait time since reservation was {seconds}");
+    event(record, false, "Admitted", note)
+}
+
+/// The event of a Workload that no annotation holds back any longer.
+pub(super) fn gate_cleared_event(record: &WorkloadRecord) -> Effect {
+    let note = "Admission gate cleared, workload is now admissible".to_owned();
+    event(record, false, "AdmissionGateCleared", note)
+}
+
+/// A priority as events show it; nothing boosts one here.
+fn priority_text(record: &WorkloadRecord) -> String {
+    format!("{0} (base: {0}, boost: 0)", record.priority)
 }
 
 /// Time since, for counters.

@@ -4,12 +4,14 @@
 //! of the last time has ended; a write carries the version of its pod, so that one that moved meanwhile is judged anew (I12);
 //! no more pods leave than were granted (I22).
 
-use super::interface::{Effect, Event, Kind, Verb};
+use super::interface::{Effect, Event, Kind, Observation, Verb};
 use super::job_step::runs;
 use super::pods::{Member, PodRecord};
 use super::records::{PodSetRecord, WorkloadRecord};
+use super::telling::wait;
 use super::writes::Request;
 use super::{Item, State};
+use crate::api::reason::ConditionType;
 use crate::api::v1beta2::PodSetAssignment;
 use crate::api::{ObjectKey, names};
 use crate::jobs::TemplateInfo;
@@ -24,8 +26,10 @@ use std::sync::Arc;
 struct Change {
     key: ObjectKey,
     body: Value,
-    /// What is told when it has landed; what tells nothing lets the pod go.
-    told: Option<Effect>,
+    /// Whether it ends the pod instead of letting it go.
+    ends: bool,
+    /// What is told when it has landed.
+    told: Effect,
 }
 
 impl State {
@@ -43,11 +47,10 @@ impl State {
         let sent: Vec<Change> = sets.flat_map(|set| self.sent(&record, set, now)).collect();
         for change in ended.into_iter().chain(sent) {
             if self.writes.may_write(Kind::Pod, &change.key, now) {
-                let ends = change.told.is_some();
-                let verb = if ends { Verb::Apply } else { Verb::Merge };
+                let verb = if change.ends { Verb::Apply } else { Verb::Merge };
                 self.send(Request {
-                    subresource: ends.then_some("status"),
-                    tell: change.told.into_iter().collect(),
+                    subresource: change.ends.then_some("status"),
+                    tell: vec![change.told],
                     on_behalf_of: Some(Item::Pods(workload.clone())),
                     ..Request::new(Kind::Pod, change.key, verb, change.body)
                 });
@@ -123,7 +126,7 @@ impl State {
                 "metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version},
                 "spec": {"schedulingGates": gates, "nodeSelector": wanted},
             });
-            Some(Change { key: (*key).clone(), body, told: None })
+            Some(Change { key: (*key).clone(), body, ends: false, told: gate_removed(record, now) })
         };
         given.into_iter().filter_map(patch).collect()
     }
@@ -187,7 +190,19 @@ fn ended(key: &ObjectKey, pod: &PodRecord, host: &str, now: Timestamp) -> Change
         reason: "PodTerminatedByKueue".to_owned(),
         note,
     });
-    Change { key: key.clone(), body, told: Some(told) }
+    Change { key: key.clone(), body, ends: true, told }
+}
+
+/// The topology gate of a pod was removed.
+fn gate_removed(record: &WorkloadRecord, now: Timestamp) -> Effect {
+    let status = &record.status;
+    let cluster_queue = status.admission.as_ref().map(|admission| admission.cluster_queue.clone());
+    let admitted = conditions::since(status, ConditionType::Admitted).unwrap_or(now);
+    Effect::Observe(Observation::GateRemoved {
+        gate: names::TOPOLOGY_GATE,
+        cluster_queue: cluster_queue.unwrap_or_default(),
+        latency: wait(admitted, now),
+    })
 }
 
 /// Labels of the levels with the values of a domain.

@@ -3,7 +3,7 @@
 use super::interface::{Effect, Event, Kind, Observation, Verb, WriteOutcome, WriteResult};
 use super::moments::Guard;
 use super::records::WorkloadRecord;
-use super::telling::{event, wait};
+use super::telling::{admitted_event, event, gate_cleared_event, queued_at, seconds_text, wait};
 use super::writes::{Pending, Purpose, Request};
 use super::{Item, State};
 use crate::api::reason::ConditionType;
@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl State {
     /// Sends the next write of a Workload, if there is one.
@@ -47,7 +48,7 @@ impl State {
         if let Some(due) = plan.due {
             self.timers.wake(Item::Workload(key.clone()), due);
         }
-        let explains = plan.notices.iter().any(|n| matches!(n, Notice::Pending(..)));
+        let explains = plan.notices.iter().any(|n| matches!(n, Notice::Pending(..) | Notice::Gated(_)));
         if explains
             && let Step::Status(status) = &plan.step
             && workload::only_explains(&record.status, status)
@@ -92,19 +93,21 @@ impl State {
             return;
         };
         let status = self.admitted(record, &assumed.assignment, now);
-        let waited = wait(self.queued_since(record), now);
+        let waited = wait(queued_at(record, &status), now);
         let queue_name = &assumed.assignment.cluster_queue;
-        let seconds = waited.as_secs();
+        let seconds = seconds_text(waited);
         let note =
-            format!("Quota reserved in ClusterQueue {queue_name}, wait time since queued was {seconds}s");
+            format!("Quota reserved in ClusterQueue {queue_name}, wait time since queued was {seconds}");
         let labels = self.labels_of(record, queue_name);
-        let mut tell = vec![
-            event(record, false, "QuotaReserved", note),
-            Effect::Observe(Observation::QuotaReserved(labels.clone(), waited)),
-        ];
+        let cleared = workload::gate_cleared(&self.subject(record), &record.status);
+        let mut tell: Vec<Effect> = cleared.then(|| gate_cleared_event(record)).into_iter().collect();
+        tell.push(event(record, false, "QuotaReserved", note));
+        tell.push(Effect::Observe(Observation::QuotaReserved(labels.clone(), waited)));
         if conditions::is_true(&status, ConditionType::Admitted) {
-            let note = format!("Admitted by ClusterQueue {queue_name}, wait time since reservation was 0s");
-            tell.push(event(record, false, "Admitted", note));
+            tell.push(admitted_event(record, queue_name, Duration::ZERO));
+            if !status.admission_checks.is_empty() {
+                tell.push(Effect::Observe(Observation::ChecksPassed(labels.clone(), Duration::ZERO)));
+            }
             tell.push(Effect::Observe(Observation::Admitted(labels, waited)));
         }
         self.send_status(key, Box::new(status), Purpose::Admit, tell);
@@ -185,6 +188,7 @@ impl State {
                 {
                     // What was to be made has no place: its definition is missing, or the namespace is going.
                     self.writes.fail(kind, key, now);
+                    self.tell_not_created(kind, key, on_behalf_of, "not found");
                 } else {
                     self.bury(kind, key, None);
                 }
@@ -195,6 +199,9 @@ impl State {
                 match on_behalf_of {
                     // There may be no Workload to tell it of.
                     Some(Item::Job(index, job)) => self.tell_rejected(Kind::Job(index), &job, code, &message),
+                    Some(Item::Workload(_)) if self.known(kind, key).is_none() => {
+                        self.tell_not_created(kind, key, on_behalf_of, &message);
+                    }
                     _ => self.tell_rejected(kind, key, code, &message),
                 }
             }
@@ -301,6 +308,16 @@ impl State {
                 note,
             };
             self.effects.push(Effect::Event(event));
+        }
+    }
+
+    /// An object that a Workload needs could not be made: told of the Workload, once for each answer.
+    fn tell_not_created(&mut self, kind: Kind, key: &ObjectKey, workload: Option<Item>, why: &str) {
+        let Some(Item::Workload(workload)) = workload else { return };
+        let note = format!("Error creating {} \"{}\": {why}", kind.resource().kind, key.name);
+        let Some(record) = self.workloads.get(&workload).map(Arc::clone) else { return };
+        if self.told.insert((Kind::Workload, workload), note.clone()).as_deref() != Some(note.as_str()) {
+            self.effects.push(event(&record, true, "FailedCreate", note));
         }
     }
 

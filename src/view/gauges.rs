@@ -24,7 +24,7 @@ pub fn gauges(snapshot: &Snapshot) -> Gauges {
         name: key.name.to_string(),
         cluster_queue: queue.cluster_queue.to_string(),
         active: queue.active,
-        pending: pending(queue.pending),
+        pending: pending(queue.pending, queue.active),
         reserving: count(queue.reserving),
         admitted: count(queue.admitted),
         finished: count(queue.finished),
@@ -108,7 +108,9 @@ fn cluster_queue(view: &QueueView, name: &str, queue: &ClusterQueueView) -> Clus
             (false, true) => QueueStatus::Active,
             (false, false) => QueueStatus::Pending,
         },
-        pending: pending(queue.pending),
+        pending: pending(queue.pending, queue.active),
+        hashes: pending(queue.hashes, queue.active),
+        preemption_skips: queue.preemption_skips.map(count),
         reserving: count(queue.reserving),
         admitted: count(queue.admitted),
         finished: count(queue.finished),
@@ -172,8 +174,13 @@ fn unadmitted(by_reason: &BTreeMap<Unadmitted, usize>) -> Vec<UnadmittedGauge> {
     by_reason.iter().map(gauge).collect()
 }
 
-fn pending(counts: PendingCounts) -> Pending {
-    Pending { active: count(counts.active), inadmissible: count(counts.inadmissible) }
+/// In a queue that admits nothing, nothing is active.
+fn pending(counts: PendingCounts, open: bool) -> Pending {
+    if open {
+        Pending { active: count(counts.active), inadmissible: count(counts.inadmissible) }
+    } else {
+        Pending { active: 0, inadmissible: count(counts.total()) }
+    }
 }
 
 fn count(number: usize) -> u64 {

@@ -89,6 +89,10 @@ pub struct ClusterQueueGauges {
     pub status: QueueStatus,
     /// Waiting workloads.
     pub pending: Pending,
+    /// Different scheduling hashes of waiting workloads.
+    pub hashes: Pending,
+    /// Preemptors that the last cycle that skipped any has skipped.
+    pub preemption_skips: Option<u64>,
     /// Workloads that hold quota.
     pub reserving: u64,
     /// Workloads that are admitted.

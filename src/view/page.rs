@@ -88,6 +88,16 @@ fn cluster_queues(page: &mut Page, queues: &[ClusterQueueGauges]) {
         queues.iter().flat_map(|queue| pending(&name(queue), queue.pending)),
     );
     page.family(
+        "pending_scheduling_hashes",
+        "Different scheduling hashes of workloads that wait for quota",
+        queues.iter().flat_map(|queue| pending(&name(queue), queue.hashes)),
+    );
+    page.family(
+        "admission_cycle_preemption_skips",
+        "Workloads with preemption targets that a cycle skipped, because others needed the same quota",
+        queues.iter().filter_map(|queue| Some((name(queue), number(queue.preemption_skips?)))),
+    );
+    page.family(
         "reserving_active_workloads",
         "Workloads that hold quota",
         queues.iter().map(|queue| (name(queue), number(queue.reserving))),

@@ -18,6 +18,8 @@ mod job_workload;
 mod laws;
 mod layering;
 mod manifests;
+mod metrics;
+mod observed;
 mod pod_template;
 mod priority;
 mod queue_status;

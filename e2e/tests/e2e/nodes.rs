@@ -307,7 +307,8 @@ pub(crate) async fn two_want_the_one_that_is_left(cluster: &mut Cluster, ground:
     ensure!(why == ["NodeFailures"], "{has_not} was evicted for {why:?}");
     let named = |w: &Value| {
         let message = condition(w, "Evicted").message;
-        message.contains("no replacement for a failed node") && lost.iter().any(|node| message.contains(node))
+        message.contains("no replacement for unhealthy node(s)")
+            && lost.iter().any(|node| message.contains(node))
     };
     ensure!(history.revisions()?.iter().any(named), "nobody was told why");
     Ok(())

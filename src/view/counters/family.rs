@@ -95,10 +95,10 @@ impl Page<'_> {
         counts
     }
 
-    pub(super) fn waits(&mut self, name: &str, help: &str, buckets: Buckets) -> Waits {
+    pub(super) fn waits(&mut self, name: &str, help: &str, queue: Buckets, local_queue: Buckets) -> Waits {
         let waits = Waits {
-            queue: HistogramFamily::new_with_constructor(buckets),
-            local_queue: HistogramFamily::new_with_constructor(WAIT),
+            queue: HistogramFamily::new_with_constructor(queue),
+            local_queue: HistogramFamily::new_with_constructor(local_queue),
         };
         self.registry.register(name, help, waits.queue.clone());
         if self.families.local_queues {

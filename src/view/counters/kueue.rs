@@ -29,8 +29,14 @@ pub(super) struct Kueue {
     reserved_wait: Waits,
     admission_wait: Waits,
     execution: Waits,
+    checks_wait: Waits,
     ready_wait: Waits,
     admitted_until_ready: Waits,
+    gate_removed: HistogramFamily,
+    ready_until_evicted: HistogramFamily,
+    eviction_latency: HistogramFamily,
+    recomputed: CounterFamily,
+    slices: CounterFamily,
 }
 
 impl Kueue {
@@ -42,13 +48,21 @@ impl Kueue {
         let finished = page.counts("finished_workloads", "Workloads that finished");
         let evicted = page.counts("evicted_workloads", "Evictions");
         let reserved_wait =
-            page.waits("quota_reserved_wait_time_seconds", "Time from queueing to quota", WAIT);
+            page.waits("quota_reserved_wait_time_seconds", "Time from queueing to quota", WAIT, WAIT);
         let admission_wait =
-            page.waits("admission_wait_time_seconds", "Time from queueing to admission", LONG);
-        let execution = page.waits("execution_time_seconds", "Time from admission to the end", LONG);
-        let ready_wait = page.waits("ready_wait_time_seconds", "Time from creation to ready pods", WAIT);
-        let admitted_until_ready =
-            page.waits("admitted_until_ready_wait_time_seconds", "Time from admission to ready pods", WAIT);
+            page.waits("admission_wait_time_seconds", "Time from queueing to admission", LONG, WAIT);
+        let checks_wait =
+            page.waits("admission_checks_wait_time_seconds", "Time from quota to admission", WAIT, WAIT);
+        let execution =
+            page.waits("execution_time_seconds", "Time admitted, of all admissions together", LONG, LONG);
+        let ready_wait =
+            page.waits("ready_wait_time_seconds", "Time from queueing to ready pods", WAIT, WAIT);
+        let admitted_until_ready = page.waits(
+            "admitted_until_ready_wait_time_seconds",
+            "Time from admission to ready pods",
+            WAIT,
+            WAIT,
+        );
         let attempts = page.counter("admission_attempts", "Scheduling cycles that tried to admit");
         let attempt_times = page.histogram(
             "admission_attempt_duration_seconds",
@@ -62,13 +76,36 @@ impl Kueue {
             Buckets::Latencies(11),
             families.creation_latency,
         );
+        let gate_removed = page.histogram(
+            "pod_scheduling_gate_removal_seconds",
+            "Time from admission to the removal of a scheduling gate of a pod",
+            Buckets::Standard,
+            true,
+        );
+        let ready_until_evicted = page.histogram(
+            "pods_ready_to_evicted_time_seconds",
+            "Time from ready pods to the eviction",
+            WAIT,
+            true,
+        );
+        let eviction_latency = page.histogram(
+            "workload_eviction_latency_seconds",
+            "Time from the eviction to the release of quota",
+            WAIT,
+            true,
+        );
         let cohort_admitted = page.cohort_counter(
             "cohort_subtree_admitted_workloads",
             "Workloads that were admitted in all queues below",
         );
         let evicted_once = page.counter("evicted_workloads_once", "First evictions of workloads by reason");
         let preempted =
-            page.counter("preempted_workloads", "Workloads that made room, by whose queue and why");
+            page.counter("preempted_workloads", "Preempted workloads by ClusterQueue of the preemptor");
+        let recomputed = page.counter(
+            "preemption_target_recomputations",
+            "Choices of preemption targets that overlapped with others of the cycle, by what came of them",
+        );
+        let slices = page.counter("replaced_workload_slices", "Workload slices that others replaced");
         Self {
             families,
             attempts,
@@ -84,8 +121,14 @@ impl Kueue {
             reserved_wait,
             admission_wait,
             execution,
+            checks_wait,
             ready_wait,
             admitted_until_ready,
+            gate_removed,
+            ready_until_evicted,
+            eviction_latency,
+            recomputed,
+            slices,
         }
     }
 
@@ -104,20 +147,44 @@ impl Kueue {
                 }
                 self.time(&self.admission_wait, labels, *wait, role);
             }
-            Observation::PodsReady(labels, since_admission, since_creation) => {
+            Observation::ChecksPassed(labels, wait) => self.time(&self.checks_wait, labels, *wait, role),
+            Observation::PodsReady(labels, since_admission, since_queued) => {
                 self.time(&self.admitted_until_ready, labels, *since_admission, role);
-                self.time(&self.ready_wait, labels, *since_creation, role);
+                self.time(&self.ready_wait, labels, *since_queued, role);
+            }
+            Observation::GateRemoved { gate, cluster_queue, latency } => {
+                let more = [("cluster_queue", cluster_queue.as_str()), ("is_group", "false")];
+                observe(&self.gate_removed, ("name", gate), &more, *latency, role);
             }
             Observation::Finished(labels, execution) => {
                 self.count(&self.finished, labels, &[], role);
-                self.time(&self.execution, labels, *execution, role);
+                if let Some(execution) = execution {
+                    self.time(&self.execution, labels, *execution, role);
+                }
             }
-            Observation::Evicted { labels, reason, underlying_cause, first } => {
+            Observation::Evicted { labels, reason, underlying_cause, first, ready } => {
                 let more = [("reason", reason.clone()), ("underlying_cause", underlying_cause.clone())];
                 self.count(&self.evicted, labels, &more, role);
                 if *first {
                     self.evicted_once.get_or_create(&queue(labels, &more, role)).inc();
                 }
+                if let Some(ready) = ready {
+                    let more = [("reason", reason.as_str()), ("underlying_cause", underlying_cause.as_str())];
+                    let queue = ("cluster_queue", labels.cluster_queue.as_str());
+                    observe(&self.ready_until_evicted, queue, &more, *ready, role);
+                }
+            }
+            Observation::Released { cluster_queue, reason, latency } => {
+                let queue = ("cluster_queue", cluster_queue.as_str());
+                observe(&self.eviction_latency, queue, &[("reason", reason)], *latency, role);
+            }
+            Observation::SliceReplaced { cluster_queue } => {
+                self.slices.get_or_create(&labelled("cluster_queue", cluster_queue, role)).inc();
+            }
+            Observation::TargetsRecomputed { cluster_queue, result } => {
+                let mut labels = labelled("cluster_queue", cluster_queue, role);
+                labels.insert(1, ("result", (*result).to_owned()));
+                self.recomputed.get_or_create(&labels).inc();
             }
             Observation::Preempted { preempting, reason } => {
                 let mut labels = labelled("preempting_cluster_queue", preempting, role);
@@ -152,6 +219,19 @@ impl Kueue {
             waits.local_queue.get_or_create(&local_queue(labels, &[], role)).observe(time.as_secs_f64());
         }
     }
+}
+
+/// Observes a time in a histogram of other labels than queue and priority class.
+fn observe(
+    family: &HistogramFamily,
+    first: (&'static str, &str),
+    more: &[(&'static str, &str)],
+    time: Duration,
+    role: Role,
+) {
+    let all = std::iter::once(&first).chain(more).map(|(name, value)| (*name, (*value).to_owned()));
+    let labels: Labels = all.chain([("replica_role", role.as_str().to_owned())]).collect();
+    family.get_or_create(&labels).observe(time.as_secs_f64());
 }
 
 fn build_info(registry: &mut Registry, platform: &str) {

@@ -119,7 +119,8 @@ mod tests {
     fn page(families: Families, shown: bool) -> String {
         let counters = Counters::new("linux", families);
         counters.observe(&Observation::Admitted(labels(shown), Duration::from_secs(3)), Role::Standalone);
-        counters.observe(&Observation::Finished(labels(shown), Duration::from_secs(3)), Role::Standalone);
+        counters
+            .observe(&Observation::Finished(labels(shown), Some(Duration::from_secs(3))), Role::Standalone);
         let created = Observation::WorkloadCreated { job_kind: "Job", latency: Duration::from_millis(15) };
         counters.observe(&created, Role::Standalone);
         counters.attempt_took(true, Duration::from_millis(7), Role::Standalone);

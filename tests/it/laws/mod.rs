@@ -22,6 +22,7 @@ mod histories;
 mod kept_room;
 mod levels;
 mod long;
+mod metrics;
 mod model;
 mod mutations;
 mod order;

@@ -42,7 +42,7 @@ fn two_siblings_that_fit_alone_but_not_together_get_one_place() {
     assert_eq!(
         verdict.to_string(),
         "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor red, \
-         2 requested of the 2 at Cohort root"
+         request 2, limit 2 at Cohort root"
     );
     engine.release(&key("job-1"));
     assert_eq!(admitted(&settle(&mut engine)), ["job-2"]);
@@ -80,7 +80,7 @@ fn what_can_never_fit_says_where_and_why() {
         assert_eq!(
             verdict.to_string(),
             "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor red, \
-             2 requested > maximum capacity 1500m at ClusterQueue q"
+             request (2) > maximum capacity (1500m) at ClusterQueue q"
         );
     }
 }
@@ -95,9 +95,9 @@ fn what_keeps_a_pod_set_from_several_flavors_is_said_in_one_breath() {
     settle(&mut engine);
     assert_eq!(
         engine.verdict(&key("w")).expect("it waits").to_string(),
-        "couldn't assign flavors to pod set one: insufficient quota for cpu in flavor blue, 2 requested > maximum \
-         capacity 500m at ClusterQueue q, insufficient quota for cpu in flavor red, 2 requested > maximum capacity \
-         1 at ClusterQueue q"
+        "couldn't assign flavors to pod set one: insufficient quota for cpu in flavor blue, request (2) > \
+         maximum capacity (500m) at ClusterQueue q, insufficient quota for cpu in flavor red, request (2) > maximum \
+         capacity (1) at ClusterQueue q"
     );
 }
 

@@ -4,7 +4,7 @@ use super::world::{World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::simulate::server::key_of;
-use sluice::state::{Kind, Settings};
+use sluice::state::{Kind, Observation, Settings};
 use std::collections::BTreeMap;
 
 pub(super) const GATE: &str = "kueue.x-k8s.io/topology";
@@ -172,6 +172,14 @@ fn pods_go_where_their_ranks_say() {
         let want = [("j-0", "a1"), ("j-1", "a1"), ("j-2", "a2"), ("j-3", "a2")];
         let want = want.into_iter().map(|(pod, host)| (pod.to_owned(), Some(host.to_owned())));
         assert_eq!(sent(&world, "j"), want.collect());
+        assert!(world.rest(20_000));
+        let removed = |o: &&Observation| match o {
+            Observation::GateRemoved { gate, cluster_queue, .. } => {
+                (*gate, cluster_queue.as_str()) == (GATE, "q")
+            }
+            _ => false,
+        };
+        assert_eq!(world.observed.iter().filter(removed).count(), 4, "each gate is timed once");
         let template = &world.server.get(Kind::Job(0), &key("j")).unwrap()["spec"]["template"];
         assert_eq!(template["spec"]["schedulingGates"], json!([{"name": GATE}]));
     }

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::lifecycle::clock::Clock;
 use sluice::simulate::server::{Server, key_of};
-use sluice::state::{Delta, Effect, Kind, Settings, State, Verb, Write, WriteOutcome, WriteResult};
+use sluice::state::{
+    Delta, Effect, Kind, Observation, Settings, State, Verb, Write, WriteOutcome, WriteResult,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -53,6 +55,7 @@ pub(crate) struct World {
     random: u64,
     pub(crate) writes: BTreeMap<String, u32>,
     pub(crate) events: Vec<(ObjectKey, String)>,
+    pub(crate) observed: Vec<Observation>,
 }
 
 impl World {
@@ -74,6 +77,7 @@ impl World {
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             writes: BTreeMap::new(),
             events: Vec::new(),
+            observed: Vec::new(),
         };
         world.start();
         world
@@ -145,7 +149,7 @@ impl World {
                     self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
                 }
                 Effect::Event(event) => self.events.push((event.key, event.reason)),
-                Effect::Observe(_) => {}
+                Effect::Observe(observation) => self.observed.push(observation),
             }
         }
         // I1: the ledger is what the objects say, and what is assumed.

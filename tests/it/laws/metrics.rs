@@ -1,0 +1,124 @@
+//! What metrics tell of the scheduler: choices of preemption targets that overlap, and scheduling hashes.
+
+use super::world::{charge, config, cpu, engine_with, key, limits, one, pods, queue, workload};
+use jiff::Timestamp;
+use proptest::prelude::*;
+use sluice::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy};
+use sluice::scheduler::{
+    ClusterQueue, Engine, EngineGates, EngineSettings, PendingCounts, Recomputation, Workload,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Queues `a` and `b` of one CPU each, which `c` has borrowed for these workloads and must give back.
+fn lent(recompute_on_overlap: bool, borrowed: &[(&str, i64)]) -> Engine {
+    let gates = EngineGates { recompute_on_overlap, ..EngineGates::default() };
+    let mut engine = engine_with(EngineSettings { gates, ..EngineSettings::default() });
+    let reclaim_within_cohort = Some(ReclaimPolicy::Any);
+    let preemption = ClusterQueuePreemption { reclaim_within_cohort, ..ClusterQueuePreemption::default() };
+    for (name, own) in [("a", 1), ("b", 1), ("c", 0)] {
+        let made = queue(Some("all"), one("red", "cpu", limits(own, None, None)));
+        engine.set_cluster_queue(name, Some(ClusterQueue { preemption: preemption.clone(), ..made }));
+    }
+    for (name, amount) in borrowed {
+        engine.charge(&key(name), charge("c", &[("red", "cpu", *amount)]));
+    }
+    for (second, name) in (0..).zip(["a", "b"]) {
+        engine.enqueue(cpu(&format!("of-{name}"), name, second, 1));
+    }
+    engine
+}
+
+fn skips(engine: &Engine) -> [Option<usize>; 3] {
+    ["a", "b", "c"].map(|name| engine.preemption_skips(name))
+}
+
+#[test]
+fn targets_that_another_has_chosen_are_chosen_again_and_counted() {
+    let two = [("x", 1), ("y", 1)];
+    for (borrowed, result) in
+        [(&two[..], Recomputation::NewTargets), (&[("x", 2)], Recomputation::DeferredFit)]
+    {
+        let mut engine = lent(true, borrowed);
+        engine.cycle(Timestamp::UNIX_EPOCH);
+        assert_eq!(engine.take_recomputed(), [(Arc::from("b"), result)]);
+        assert_eq!(engine.take_recomputed(), [], "it is told once");
+        assert_eq!(skips(&engine), [None; 3]);
+    }
+}
+
+#[test]
+fn a_preemptor_is_skipped_where_targets_are_not_chosen_again() {
+    let mut engine = lent(false, &[("x", 2)]);
+    engine.cycle(Timestamp::UNIX_EPOCH);
+    assert_eq!(engine.take_recomputed(), []);
+    assert_eq!(skips(&engine), [None, Some(1), None]);
+    engine.release(&key("x"));
+    engine.cycle(Timestamp::UNIX_EPOCH);
+    assert_eq!(skips(&engine), [None, Some(1), None], "it stands until another cycle skips one");
+    engine.set_cluster_queue("b", None);
+    assert_eq!(skips(&engine), [None; 3]);
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Comes { name: u8, amount: i64, priority: i64, local_queue: bool },
+    Goes(u8),
+    Cycle,
+    Quota(i64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (0..12_u8, 1..4_i64, 0..2_i64, any::<bool>()).prop_map(
+            |(name, amount, priority, local_queue)| Event::Comes { name, amount, priority, local_queue }
+        ),
+        2 => (0..12_u8).prop_map(Event::Goes),
+        2 => Just(Event::Cycle),
+        1 => (0..4_i64).prop_map(Event::Quota),
+    ]
+}
+
+fn apply(engine: &mut Engine, event: &Event) {
+    match event {
+        Event::Comes { name, amount, priority, local_queue } => {
+            let sets = vec![pods("main", 1, &[("cpu", *amount)])];
+            let local_queue = Arc::from(if *local_queue { "lq" } else { "other" });
+            let name = format!("w{name}");
+            engine.enqueue(Workload { local_queue, ..workload(&name, "q", *priority, 0, sets) });
+        }
+        Event::Goes(name) => {
+            let name = key(&format!("w{name}"));
+            engine.release(&name);
+            engine.forget(&name);
+        }
+        Event::Cycle => drop(engine.cycle(Timestamp::UNIX_EPOCH)),
+        Event::Quota(quota) => {
+            engine.set_cluster_queue("q", Some(queue(None, one("red", "cpu", limits(*quota, None, None)))));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(300))]
+
+    #[test]
+    fn hashes_are_counted_as_they_are(events in proptest::collection::vec(event(), 1..40)) {
+        let mut engine = engine_with(EngineSettings::default());
+        apply(&mut engine, &Event::Quota(2));
+        for event in &events {
+            apply(&mut engine, event);
+            let all = engine.pending_in_order("q");
+            let hashes = |parked: bool| {
+                let of = all.iter().filter(|workload| engine.is_parked(&workload.key) == parked);
+                of.map(|workload| (workload.priority, workload.pod_sets[0].requests.clone())).collect::<BTreeSet<_>>()
+            };
+            let want = PendingCounts { active: hashes(false).len(), inadmissible: hashes(true).len() };
+            prop_assert_eq!(engine.pending_hashes("q"), want, "after {:?}", event);
+        }
+        engine.set_cluster_queue("q", None);
+        let all: BTreeSet<_> = engine.pending_in_order("q").iter()
+            .map(|workload| (workload.priority, workload.pod_sets[0].requests.clone())).collect();
+        prop_assert_eq!(engine.pending_hashes("q"), PendingCounts { active: 0, inadmissible: all.len() });
+    }
+}
