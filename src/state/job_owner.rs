@@ -5,6 +5,7 @@
 
 use super::State;
 use super::interface::Kind;
+use super::job_events::job_event;
 use super::job_step::runs;
 use crate::api::ObjectKey;
 use crate::jobs::{Ancestor, JobPatch, JobView, KINDS, Link, Management, Owner, queued_ancestor};
@@ -67,7 +68,8 @@ impl State {
         let admitted = workload.and_then(|key| self.workloads.get(&key)).is_some_and(|record| runs(record));
         if !admitted && !view.suspended {
             let patch = JobPatch { status: false, body: json!({"spec": {"suspend": true}}) };
-            self.patch_job(index, view, &patch, Vec::new());
+            let tell = vec![job_event(index, view, false, "Suspended", "Kueue managed child job suspended")];
+            self.patch_job(index, view, &patch, tell);
         }
     }
 }

@@ -3,10 +3,10 @@
 //! A job runs only while its Workload is admitted and not evicted. What started it is undone exactly when it stops, and
 //! its Workload releases its quota only after that.
 
-use super::interface::{Effect, Event, Kind, Observation, Verb};
+use super::interface::{Effect, Kind, Observation, Verb};
+use super::job_events::job_event;
 use super::job_start::{asks_alike, asks_the_same, grants};
 use super::records::WorkloadRecord;
-use super::workload_step::delete_options;
 use super::writes::Request;
 use super::{Item, State};
 use crate::api::reason::ConditionType;
@@ -247,6 +247,7 @@ impl State {
             return;
         }
         if !finished && !record.meta.deleting {
+            self.tell_checks(index, view, &record);
             self.sync_workload(index, kind, view, &record, now);
         }
     }
@@ -269,10 +270,8 @@ impl State {
                 return;
             }
             // Admitted, stopped, and not what was asked for: the Workload is made again.
-            let key = record.meta.key.clone();
             if !record.meta.deleting {
-                let body = delete_options(&record.meta);
-                self.send_plain(Kind::Workload, &key, Verb::Delete, None, body, Vec::new());
+                self.delete_not_matching(index, view, record);
             }
             return;
         };
@@ -304,8 +303,7 @@ impl State {
         if view.prebuilt_workload.is_none() && !in_line {
             if decided {
                 if reserved {
-                    let body = delete_options(&record.meta);
-                    self.send_plain(Kind::Workload, key, Verb::Delete, None, body, Vec::new());
+                    self.delete_not_matching(index, view, record);
                 }
                 return;
             }
@@ -414,13 +412,6 @@ impl State {
             self.tell_once(index, view, "NotQueued", note);
         }
     }
-
-    fn tell_once(&mut self, index: usize, view: &JobView, reason: &str, note: &str) {
-        let id = (Kind::Job(index), view.key.clone());
-        if self.told.insert(id, note.to_owned()).as_deref() != Some(note) {
-            self.effects.push(job_event(index, view, true, reason, note));
-        }
-    }
 }
 
 fn own_workload_key(index: usize, view: &JobView) -> ObjectKey {
@@ -463,15 +454,4 @@ fn runs_later(record: &WorkloadRecord) -> bool {
         && !conditions::is_true(&record.status, ConditionType::Evicted)
         && !conditions::is_true(&record.status, ConditionType::Admitted)
         && !record.meta.deleting
-}
-
-fn job_event(index: usize, view: &JobView, warning: bool, reason: &str, note: &str) -> Effect {
-    Effect::Event(Event {
-        kind: Kind::Job(index),
-        key: view.key.clone(),
-        uid: view.uid.to_string(),
-        warning,
-        reason: reason.to_owned(),
-        note: note.to_owned(),
-    })
 }

@@ -14,6 +14,7 @@ mod fair_sharing;
 mod ingest;
 mod ingest_workload;
 mod interface;
+mod job_events;
 mod job_owner;
 mod job_start;
 mod job_step;
@@ -166,6 +167,8 @@ pub struct State {
     tombstones: tombstones::Tombstones,
     /// What was already told of objects that stay as they are, so that it is told once.
     told: BTreeMap<(Kind, ObjectKey), String>,
+    /// What was already told of the checks of Workloads.
+    told_checks: BTreeMap<ObjectKey, String>,
     /// What keeps objects from being read.
     unreadable: BTreeMap<(Kind, ObjectKey), String>,
 }
@@ -224,6 +227,7 @@ impl State {
             effects: Vec::new(),
             tombstones: tombstones::Tombstones::default(),
             told: BTreeMap::new(),
+            told_checks: BTreeMap::new(),
             unreadable: BTreeMap::new(),
         }
     }

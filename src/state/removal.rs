@@ -101,6 +101,7 @@ impl State {
     }
 
     fn remove_workload(&mut self, key: &ObjectKey) {
+        self.told_checks.remove(key);
         self.touch_queues_of(key);
         self.unindex_workload(key);
         let record = self.workloads.swap_remove(key);

@@ -62,6 +62,20 @@ impl Cluster {
         cluster
     }
 
+    /// One whose queue has a check `c` of another controller.
+    fn checked() -> Self {
+        let mut cluster = Self::new(Settings::default());
+        let spec = json!({"controllerName": "example.com/c"});
+        let active = json!({"conditions": [{"type": "Active", "status": "True", "reason": "Active", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        cluster
+            .make(Kind::AdmissionCheck, json!({"metadata": {"name": "c"}, "spec": spec, "status": active}));
+        cluster.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("cq"), |queue| {
+            queue["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "c"}]});
+        });
+        cluster
+    }
+
     /// Does something, and lets so many seconds pass.
     fn then(&mut self, seconds: i32, mut act: impl FnMut(&mut Self)) {
         self.pass(1, |cluster, _| act(cluster));
@@ -189,14 +203,7 @@ fn a_preemption_is_told_to_both_sides_with_their_priorities() {
 
 #[test]
 fn what_checks_say_is_told_with_the_time_that_they_took() {
-    let mut cluster = Cluster::new(Settings::default());
-    let spec = json!({"controllerName": "example.com/c"});
-    let active = json!({"conditions": [{"type": "Active", "status": "True", "reason": "Active", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-    cluster.make(Kind::AdmissionCheck, json!({"metadata": {"name": "c"}, "spec": spec, "status": active}));
-    cluster.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("cq"), |queue| {
-        queue["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "c"}]});
-    });
+    let mut cluster = Cluster::checked();
     let say = |cluster: &mut Cluster, state: &str, message: &str| {
         let found = sluice::simulate::server::key_of(&cluster.the_workload());
         cluster.server.edit(Kind::Workload, &found, |w| {
@@ -204,8 +211,10 @@ fn what_checks_say_is_told_with_the_time_that_they_took() {
             w["status"]["admissionChecks"][0]["message"] = json!(message);
         });
     };
-    cluster.then(20, |cluster| cluster.make(JOB, job("j", 1, "")));
+    cluster.then(10, |cluster| cluster.make(JOB, job("j", 1, "")));
     assert_eq!(cluster.times(), [" reserved after 0"]);
+    cluster.then(10, |cluster| say(cluster, "Pending", "place 3 of 9"));
+    assert_eq!(cluster.notes(JOB, "UpdatedAdmissionCheck"), ["c: place 3 of 9"], "once");
     cluster.then(5, |cluster| say(cluster, "Ready", "all is there"));
     assert_eq!(cluster.times()[1..], [" admitted after 20", " checked after 20"]);
     let want = "Admitted by ClusterQueue cq, wait time since reservation was 20s";
@@ -214,6 +223,40 @@ fn what_checks_say_is_told_with_the_time_that_they_took() {
     let want = "Deactivated due to AdmissionCheck in Rejected state: \"c\" (gone)";
     assert_eq!(cluster.notes(Kind::Workload, "AdmissionCheckRejected"), [want]);
     assert!(cluster.warns("AdmissionCheckRejected"));
+}
+
+#[test]
+fn a_reserved_workload_that_its_job_has_left_is_deleted_and_told_of() {
+    let mut cluster = Cluster::checked();
+    cluster.then(1, |cluster| cluster.make(JOB, job("j", 1, "")));
+    let name = cluster.the_workload()["metadata"]["name"].clone();
+    cluster.then(1, |cluster| {
+        cluster.server.edit(JOB, &key("j"), |job| job["spec"]["parallelism"] = json!(2));
+    });
+    let want = format!("Deleted not matching Workload: ns/{}", name.as_str().unwrap());
+    assert_eq!(cluster.notes(JOB, "DeletedWorkload"), [want], "{:#?}", cluster.events);
+}
+
+#[test]
+fn a_child_that_is_held_is_told_of() {
+    let external_kinds = [("example.com".to_owned(), "Foo".to_owned())].into();
+    let mut cluster = Cluster::new(Settings { external_kinds, ..Settings::default() });
+    let owner = json!([{"apiVersion": "example.com/v1", "kind": "Foo", "name": "foo", "uid": "uid-foo",
+        "controller": true}]);
+    let mut parent = workload("parent", &json!({}));
+    parent["spec"]["podSets"][0]["count"] = json!(3);
+    parent["metadata"]["ownerReferences"] = owner.clone();
+    cluster.then(1, |cluster| cluster.make(Kind::Workload, parent.clone()));
+    let mut child = job("child", 1, "");
+    child["metadata"]["ownerReferences"] = owner;
+    child["spec"]["suspend"] = json!(false);
+    cluster.then(1, |cluster| cluster.make(JOB, child.clone()));
+    assert_eq!(
+        cluster.notes(JOB, "Suspended"),
+        ["Kueue managed child job suspended"],
+        "{:#?}",
+        cluster.events
+    );
 }
 
 #[test]

@@ -1,0 +1,56 @@
+//! Events on jobs, and the writes that each belongs to where there are several.
+
+use super::State;
+use super::interface::{Effect, Event, Kind, Verb};
+use super::records::WorkloadRecord;
+use super::workload_step::delete_options;
+use crate::api::v1beta2::CheckState;
+use crate::jobs::JobView;
+use crate::lifecycle::reservation;
+
+impl State {
+    /// Warns of a job, once for each note.
+    pub(super) fn tell_once(&mut self, index: usize, view: &JobView, reason: &str, note: &str) {
+        let id = (Kind::Job(index), view.key.clone());
+        if self.told.insert(id, note.to_owned()).as_deref() != Some(note) {
+            self.effects.push(job_event(index, view, true, reason, note));
+        }
+    }
+
+    /// Tells what pending checks say of themselves while the job waits for them, each time that it changes.
+    pub(super) fn tell_checks(&mut self, index: usize, view: &JobView, record: &WorkloadRecord) {
+        let pending =
+            record.status.admission_checks.iter().filter(|check| check.state == CheckState::Pending);
+        let said = pending.filter(|check| !check.message.is_empty());
+        let notes: Vec<String> = said.map(|check| format!("{}: {}", check.name, check.message)).collect();
+        let key = &record.meta.key;
+        if notes.is_empty() || !reservation::holds_quota(&record.status) {
+            self.told_checks.remove(key);
+            return;
+        }
+        let note = notes.join("; ");
+        if self.told_checks.insert(key.clone(), note.clone()).as_ref() != Some(&note) {
+            self.effects.push(job_event(index, view, false, "UpdatedAdmissionCheck", &note));
+        }
+    }
+
+    /// Deletes a Workload that is not what its job asks for: the job gets another.
+    pub(super) fn delete_not_matching(&mut self, index: usize, view: &JobView, record: &WorkloadRecord) {
+        let key = &record.meta.key;
+        let note = format!("Deleted not matching Workload: {key}");
+        let tell = vec![job_event(index, view, false, "DeletedWorkload", &note)];
+        self.send_plain(Kind::Workload, key, Verb::Delete, None, delete_options(&record.meta), tell);
+    }
+}
+
+/// An event on a job.
+pub(super) fn job_event(index: usize, view: &JobView, warning: bool, reason: &str, note: &str) -> Effect {
+    Effect::Event(Event {
+        kind: Kind::Job(index),
+        key: view.key.clone(),
+        uid: view.uid.to_string(),
+        warning,
+        reason: reason.to_owned(),
+        note: note.to_owned(),
+    })
+}
