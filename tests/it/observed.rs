@@ -231,7 +231,10 @@ fn a_reserved_workload_that_its_job_has_left_is_deleted_and_told_of() {
     cluster.then(1, |cluster| cluster.make(JOB, job("j", 1, "")));
     let name = cluster.the_workload()["metadata"]["name"].clone();
     cluster.then(1, |cluster| {
-        cluster.server.edit(JOB, &key("j"), |job| job["spec"]["parallelism"] = json!(2));
+        cluster.server.edit(JOB, &key("j"), |job| {
+            job["spec"]["parallelism"] = json!(2);
+            job["spec"]["completions"] = json!(2);
+        });
     });
     let want = format!("Deleted not matching Workload: ns/{}", name.as_str().unwrap());
     assert_eq!(cluster.notes(JOB, "DeletedWorkload"), [want], "{:#?}", cluster.events);
