@@ -8,21 +8,22 @@ use super::review::Request;
 use crate::api::names::RESOURCE_IN_USE_FINALIZER;
 use crate::api::validation::Gate;
 
-/// Texts that count as empty where they are missing, so that the error is that of an empty text, as with Kueue: lists
-/// by `*`, and the field of their elements.
-const EMPTY_TEXTS: [(&[&str], &str); 5] = [
-    (&["spec", "resourceGroups", "*", "flavors", "*"], "name"),
-    (&["spec", "namespaceSelector", "matchExpressions", "*"], "key"),
-    (&["spec", "namespaceSelector", "matchExpressions", "*"], "operator"),
-    (&["spec", "nodeTaints", "*"], "key"),
-    (&["spec", "nodeTaints", "*"], "effect"),
+/// Texts that stand in where they are missing, as with Kueue: lists by `*`, the field of their elements, the text. An
+/// empty one leads to the error of an empty text; a quota of nothing is a quota.
+const TEXTS: [(&[&str], &str, &str); 6] = [
+    (&["spec", "resourceGroups", "*", "flavors", "*"], "name", ""),
+    (&["spec", "resourceGroups", "*", "flavors", "*", "resources", "*"], "nominalQuota", "0"),
+    (&["spec", "namespaceSelector", "matchExpressions", "*"], "key", ""),
+    (&["spec", "namespaceSelector", "matchExpressions", "*"], "operator", ""),
+    (&["spec", "nodeTaints", "*"], "key", ""),
+    (&["spec", "nodeTaints", "*"], "effect", ""),
 ];
 
 /// Queues and flavors are kept until nothing uses them.
 pub(super) fn in_use(request: &Request<'_>) -> Answer {
     let mut patch = Patch::new(request.object);
-    for (path, field) in EMPTY_TEXTS {
-        patch.fill_empty(path, field);
+    for (path, field, text) in TEXTS {
+        patch.fill(path, field, text);
     }
     let held = request
         .object

@@ -5,18 +5,25 @@ use super::response::Answer;
 use super::review::{answer, path_of};
 use serde_json::{Map, Value};
 
-/// What becomes of an object that is created, or that takes the place of `old`: first defaults, then judgement. Kinds that
-/// no rule answers for stay as they are. The second value is advice.
+/// What becomes of an object that is created, or that takes the place of `old`: first defaults, then its schema, then
+/// judgement, in an API server's order. Kinds that no rule answers for have their schema alone. The second value is advice.
 pub fn admitted(
-    group: &str,
-    kind: &str,
+    (group, kind): (&str, &str),
     mut object: Value,
     old: Option<&Value>,
+    schema: impl FnOnce(&mut Value) -> Result<(), String>,
     ctx: &Context<'_>,
 ) -> Result<(Value, Vec<String>), String> {
     let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
     let mut advice = Vec::new();
-    for path in [true, false].into_iter().filter_map(|mutating| path_of(group, kind, mutating)) {
+    let mut schema = Some(schema);
+    for mutating in [true, false] {
+        if let Some(check) = schema.take_if(|_| !mutating) {
+            check(&mut object)?;
+        }
+        let Some(path) = path_of(group, kind, mutating) else {
+            continue;
+        };
         let fields = [
             ("uid", Value::from("direct")),
             ("operation", Value::from(operation)),

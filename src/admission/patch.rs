@@ -73,14 +73,15 @@ impl Patch {
         }
     }
 
-    /// Gives every element of a list that lacks a field, or has null there, an empty text. `path` names lists by `*`.
-    pub(super) fn fill_empty(&mut self, path: &[&str], field: &str) {
+    /// Gives every element of a list that lacks a field, or has null there, a text. `path` names lists by `*`.
+    pub(super) fn fill(&mut self, path: &[&str], field: &str, text: &str) {
         let mut missing = Vec::new();
         lacking(&self.object, path, field, &mut String::new(), &mut missing);
         for pointer in missing {
             if let Some(map) = self.object.pointer_mut(&pointer).and_then(Value::as_object_mut) {
-                map.insert(field.to_owned(), Value::String(String::new()));
-                self.operations.push(json!({"op": "add", "path": format!("{pointer}/{field}"), "value": ""}));
+                map.insert(field.to_owned(), Value::String(text.to_owned()));
+                self.operations
+                    .push(json!({"op": "add", "path": format!("{pointer}/{field}"), "value": text}));
             }
         }
     }

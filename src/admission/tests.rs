@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::patch::Patch;
+use super::response::Answer;
+use super::review::answer;
 use super::{
     AdmissionSettings, Context, Lookup, Owner, OwnerView, PATHS, Unread, admitted, managed_ancestor,
     read_heavy, read_light, review,
@@ -68,6 +70,31 @@ fn job() -> Value {
         "spec": {"parallelism": 3, "completions": 3, "suspend": false, "template": {
             "metadata": {"annotations": {}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}}
     })
+}
+
+/// A quota of nothing stands in for one that a new ClusterQueue leaves out.
+#[test]
+fn a_quota_that_is_left_out_is_0() {
+    let resources = |quota: Value| {
+        json!({"metadata": {"name": "q"}, "spec": {"resourceGroups": [{"coveredResources": ["cpu", "memory"],
+            "flavors": [{"name": "f", "resources": [{"name": "cpu"}, {"name": "memory", "nominalQuota": quota}]}]}]}})
+    };
+    let path = "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue";
+    let at = "/spec/resourceGroups/0/flavors/0/resources";
+    for (given, want) in [(json!("2Gi"), json!("2Gi")), (Value::Null, json!("0")), (json!(3), json!(3))] {
+        let mut object = resources(given);
+        let review = json!({"uid": "u-1", "operation": "CREATE", "object": object});
+        let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+        let context = Context { objects: &cluster, settings: &settings };
+        let Answer::Allowed { patch, .. } = answer(path, &review, &context) else { panic!("{review}") };
+        let operations: json_patch::Patch = serde_json::from_value(json!(patch)).unwrap();
+        json_patch::patch(&mut object, &operations).unwrap();
+        let found = object.pointer(at).unwrap();
+        assert_eq!(
+            found,
+            &json!([{"name": "cpu", "nominalQuota": "0"}, {"name": "memory", "nominalQuota": want}])
+        );
+    }
 }
 
 fn queued(queue: &str) -> Value {
@@ -159,7 +186,7 @@ fn with_owner(owner: &Owner, queue: &str, settings: &AdmissionSettings) -> (bool
     job["metadata"]["ownerReferences"] = json!([{"apiVersion": owner.api_version, "kind": owner.kind,
         "name": owner.name, "uid": owner.uid, "controller": true}]);
     let ctx = Context { objects: &cluster, settings };
-    let (job, _) = admitted("batch", "Job", job, None, &ctx).unwrap();
+    let (job, _) = admitted(("batch", "Job"), job, None, |_| Ok(()), &ctx).unwrap();
     let queue = job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].as_str();
     (job["spec"]["suspend"] == true, queue.filter(|name| !name.is_empty()).map(str::to_owned))
 }
@@ -248,11 +275,11 @@ fn a_malformed_topology_of_an_elastic_job_is_one_error() {
 fn an_elastic_job_is_queued_like_any_and_not_gated() {
     let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
     let ctx = Context { objects: &cluster, settings: &settings };
-    let (job, advice) = admitted("batch", "Job", elastic(), None, &ctx).unwrap();
+    let (job, advice) = admitted(("batch", "Job"), elastic(), None, |_| Ok(()), &ctx).unwrap();
     assert_eq!(job["spec"]["suspend"], true);
     assert_eq!(job["spec"]["template"]["spec"].get("schedulingGates"), None);
     assert!(advice.iter().any(|text| text.contains("kueue.x-k8s.io/elastic-job")), "{advice:?}");
-    let (_, advice) = admitted("batch", "Job", queued("lq"), None, &ctx).unwrap();
+    let (_, advice) = admitted(("batch", "Job"), queued("lq"), None, |_| Ok(()), &ctx).unwrap();
     assert!(!advice.iter().any(|text| text.contains("elastic")), "{advice:?}");
 }
 

@@ -170,6 +170,31 @@ items:
     assert!(found[0].starts_with(&format!("m.yaml:19: ClusterQueue q: {path}: Invalid value")), "{found:?}");
 }
 
+/// As at a server: a webhook completes a new ClusterQueue before its schema is looked at; a Cohort has no such webhook.
+#[test]
+fn a_quota_that_is_left_out_is_0_of_a_queue_and_missing_of_a_cohort() {
+    let manifest = |kind: &str, resource: &str| {
+        format!(
+            "apiVersion: kueue.x-k8s.io/v1beta2
+kind: {kind}
+metadata: {{name: x}}
+spec:
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {{name: f, resources: [{resource}]}}
+"
+        )
+    };
+    assert_eq!(refused(&manifest("ClusterQueue", "{name: cpu}")), Vec::<String>::new());
+    let mut simulation = empty();
+    simulation.add(read(&manifest("ClusterQueue", "{name: cpu}")));
+    assert_eq!(simulation.report().queues[0].usage[0].nominal, "0");
+    let found = refused(&manifest("Cohort", "{name: cpu}"));
+    let path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota";
+    assert!(found[0].ends_with(&format!("Cohort x: {path}: Required value")), "{found:?}");
+}
+
 #[test]
 fn what_is_good_goes_on_beside_what_is_bad() {
     let text = format!("{FLAVOR}---\nkind: [\n---\n{}", FLAVOR.replace("name: f", "name: g"));

@@ -4,7 +4,7 @@ use crate::ground::Ground;
 use anyhow::{Result, ensure};
 use serde_json::json;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::objects::{Kind, holds};
+use sluice_e2e::objects::{Kind, holds, text};
 use sluice_e2e::wait::eventually;
 
 pub(crate) async fn deactivate_and_reactivate(_: &Cluster, ground: &Ground) -> Result<()> {
@@ -124,4 +124,21 @@ pub(crate) async fn quota_lowered_under_usage(_: &Cluster, ground: &Ground) -> R
     ground.waits("third", "WaitingForQuota").await?;
     ground.set(Kind::CLUSTER_QUEUE, "", &queue, quota("2")).await?;
     ground.runs("third").await
+}
+
+/// A new ClusterQueue that leaves a quota out is stored with 0, as with Kueue; a Cohort must say it.
+pub(crate) async fn a_quota_left_out_is_nothing(_: &Cluster, ground: &Ground) -> Result<()> {
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [
+        {"name": ground.own("any"), "resources": [{"name": "cpu"}]},
+    ]}]);
+    let body =
+        |name: &str| json!({"metadata": {"name": ground.own(name)}, "spec": {"resourceGroups": groups}});
+    let queue = ground.keep(Kind::CLUSTER_QUEUE, body("empty")).await?;
+    let stored = ground.objects.need(Kind::CLUSTER_QUEUE, "", &queue).await?;
+    let quota = text(&stored, "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota");
+    ensure!(quota == "0", "it is stored with the quota {quota:?}");
+    let refused = ground.objects.create(Kind::COHORT, &body("mute")).await;
+    let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    ensure!(said.contains("nominalQuota: Required value"), "a Cohort without it is answered with {said:?}");
+    Ok(())
 }

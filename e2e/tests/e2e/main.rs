@@ -90,6 +90,7 @@ fn shared() -> Vec<Case<Shared>> {
         edits::edits_of_a_pending_job,
         edits::edits_of_a_running_job,
         edits::what_a_batch_user_may_not_do,
+        holds::a_quota_left_out_is_nothing,
         holds::deactivate_and_reactivate,
         holds::eviction_keeps_quota_until_pods_are_gone,
         holds::hold_and_drain_a_cluster_queue,
