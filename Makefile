@@ -8,7 +8,7 @@ MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin slu
 FAULTS = preemption::victims faults:: watches:: lagging::
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down test soak mutants e2e conformance bench bench-cluster bench-manager lint fmt crds generated deny
+.PHONY: help tools demo up down test soak mutants e2e conformance bench bench-cluster bench-manager lint fmt crds gates generated deny
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ fmt: ## format
 
 crds: ## generate crds/ from the types
 	$(CARGO) run --quiet --locked --bin sluice -- crds --write crds
+
+gates: ## write docs/feature-gates.md from the table of feature gates
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --package sluice --test it feature_gates::the_page
 
 generated: crds ## fail if a generated file is stale
 	git diff --exit-code -- crds

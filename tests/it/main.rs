@@ -14,6 +14,7 @@ mod contracts;
 mod core_settings;
 mod crds;
 mod fake_api;
+mod feature_gates;
 mod job_workload;
 mod laws;
 mod layering;

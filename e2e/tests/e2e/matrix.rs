@@ -148,7 +148,8 @@ impl<'a> Stage<'a> {
         let before = cluster.manager()?.settings().clone();
         let mut settings = Settings { program, server: Some(proxy.url()), ..before.clone() };
         // The case says which nodes have failed, and nobody else does.
-        settings.configuration["featureGates"] = json!({"TASFailedNodeReplacement": false});
+        settings.configuration["featureGates"] = json!({"TASFailedNodeReplacement": false,
+            "TASFailedNodeReplacementFailFast": false, "TASReplaceNodeOnPodTermination": false});
         let script = moments(&cluster.plane);
         fs::create_dir_all(&script)?;
         cluster.replace_manager(&settings).await?;

@@ -1,172 +1,115 @@
-//! Feature gates: Kueue's names and defaults, and which of them this version can set.
+//! Feature gates as configured: judged against the table of those that Kueue has and had.
 
 use super::Problems;
+use super::gate_table::{GATES, Gate, RETIRED, Support};
 use std::collections::BTreeMap;
 
-/// What this version can do with a gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Support {
-    /// The feature is there and can be turned on and off.
-    Switch,
-    /// The feature is there; only its default is offered.
-    Built,
-    /// The feature is there and its default is part of how this version works: why.
-    Fixed(&'static str),
-    /// The feature is always there, in Kueue as well.
-    Locked,
-    /// The feature is not there.
-    Absent,
-}
-use Support::{Absent, Built, Fixed, Locked, Switch};
-
-/// Why gates are fixed.
-const STRICT: &str = "every write carries the version of the object that it was decided on";
-const GRANULAR: &str = "conditions and metrics have the granular reasons only";
-const DELETED: &str = "objects that are being deleted are never reviewed";
-
-struct Gate {
-    name: &'static str,
-    default: bool,
-    support: Support,
-}
-
-const fn gate(name: &'static str, default: bool, support: Support) -> Gate {
-    Gate { name, default, support }
-}
+/// Kubernetes' names for all gates of a stage at once.
+const OF_A_STAGE: [&str; 2] = ["AllAlpha", "AllBeta"];
 
 /// Gates as configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates(BTreeMap<String, bool>);
 
 impl FeatureGates {
+    /// Gates with what a configuration says; the others are as by default.
+    pub const fn new(configured: BTreeMap<String, bool>) -> Self {
+        Self(configured)
+    }
+
     /// Whether a gate is on; names that are not known are off.
     pub fn enabled(&self, name: &str) -> bool {
-        self.0.get(name).copied().unwrap_or_else(|| GATES.iter().any(|g| g.name == name && g.default))
+        self.0.get(name).copied().unwrap_or_else(|| Gate::find(name).is_some_and(|gate| gate.default))
     }
 }
 
 /// Judges the configured gates: unknown names and values that cannot be honoured are errors.
 pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems) -> FeatureGates {
+    let gates = FeatureGates(configured.clone());
     for (name, value) in configured {
         let path = format!("featureGates.{name}");
-        let Some(gate) = GATES.iter().find(|g| g.name == name) else {
+        if let Some(gate) = Gate::find(name) {
+            // Below a feature that is off a gate is off and decides nothing.
+            if *value || gate.parents.iter().all(|parent| gates.enabled(parent)) {
+                judge(gate, *value, &path, problems);
+            }
+        } else if let Some(gone) = RETIRED.iter().find(|gone| gone.name == name) {
+            if let Some(holds) = gone.holds.filter(|holds| holds != value) {
+                problems.error(&path, &format!("this feature gate is retired; it is always {holds}"));
+            } else {
+                problems.warn(&path, "this feature gate is retired and has no effect; remove it");
+            }
+        } else if OF_A_STAGE.contains(&name.as_str()) {
+            problems.error(&path, "is not supported; name each feature gate");
+        } else {
             problems.error(&path, "unknown feature gate");
-            continue;
-        };
-        match gate.support {
-            _ if *value == gate.default && gate.support == Absent && *value => {
-                problems.warn(&path, "the feature is not part of this version");
-            }
-            _ if *value == gate.default => {}
-            Fixed(why) => problems.error(&path, &format!("cannot be set to {value}: {why}")),
-            Locked => problems.error(&path, "this feature gate is locked to true"),
-            Absent if *value => problems.error(&path, "the feature is not part of this version"),
-            Switch | Absent => {}
-            Built => {
-                problems.error(
-                    &path,
-                    &format!("cannot be set to {value}: this version has the feature at its default only"),
-                );
-            }
         }
     }
-    FeatureGates(configured.clone())
+    for gate in GATES.iter().filter(|gate| gates.enabled(gate.name)) {
+        let off: Vec<&str> = gate.parents.iter().copied().filter(|parent| !gates.enabled(parent)).collect();
+        if !off.is_empty() {
+            let text = format!("is on, but needs {}, which is off; set it to false as well", off.join(", "));
+            problems.error(&format!("featureGates.{}", gate.name), &text);
+        }
+    }
+    gates
 }
 
-static GATES: &[Gate] = &[
-    gate("AdmissionFairSharing", true, Switch),
-    gate("AdmissionGatedBy", true, Switch),
-    gate("AssignQueueLabelsForPods", true, Switch),
-    gate("CleanupProvisioningRequestsOnEviction", true, Switch),
-    gate("ConcurrentAdmission", false, Absent),
-    gate("CustomMetricLabels", false, Absent),
-    gate("DeferRayServiceFinalizationForRedisCleanup", true, Absent),
-    gate("DisableWaitForPodsReady", false, Switch),
-    gate("ElasticJobsViaWorkloadSlices", true, Absent),
-    gate("ElasticJobsViaWorkloadSlicesWithTAS", false, Absent),
-    gate("FailureRecoveryPolicy", false, Absent),
-    gate("FairSharingPreemptWithinNominal", true, Switch),
-    gate("FairSharingPrioritizeNonBorrowing", true, Switch),
-    gate("FastQuotaReleaseInPodIntegration", false, Absent),
-    gate("FinishOrphanedWorkloads", true, Switch),
-    gate("FlavorFungibility", true, Switch),
-    gate("FlavorFungibilityPreserveScanProgress", true, Switch),
-    gate("KueueDRAIntegration", true, Absent),
-    gate("KueueDRAIntegrationConsumableCapacity", false, Absent),
-    gate("KueueDRAIntegrationExtendedResource", true, Absent),
-    gate("KueueDRAIntegrationPartitionableDevices", true, Absent),
-    gate("KueueDRARejectWorkloadsWhenDRADisabled", true, Absent),
-    gate("LWSImmutableGroupSize", true, Absent),
-    gate("LocalQueueMetrics", true, Switch),
-    gate("ManagedJobsNamespaceSelectorAlwaysRespected", true, Locked),
-    gate("MetricForWorkloadCreationLatency", true, Switch),
-    gate("MetricsForCohorts", true, Switch),
-    gate("MultiKueue", true, Absent),
-    gate("MultiKueueAdaptersForCustomJobs", true, Absent),
-    gate("MultiKueueClusterProfile", false, Absent),
-    gate("MultiKueueIncrementalDispatcherConfig", true, Absent),
-    gate("MultiKueueIncrementalDispatcherRespectConfigOrder", true, Absent),
-    gate("MultiKueueKubeConfigPathValidation", true, Absent),
-    gate("MultiKueueManagerQuotaAutomation", false, Absent),
-    gate("MultiKueueOrchestratedPreemption", false, Absent),
-    gate("MultiKueueRemoteSpecSync", true, Absent),
-    gate("PartialAdmission", true, Switch),
-    gate("PodIntegrationValidateGroupOwner", true, Absent),
-    gate("PrioritizePreemptorWorkloads", false, Absent),
-    gate("PriorityBoost", false, Absent),
-    gate("PrioritySortingWithinCohort", true, Switch),
-    gate("QuotaCheckStrategy", true, Switch),
-    gate("ReclaimablePods", true, Switch),
-    gate("RecomputeAssignmentUponPreemptionTargetsOverlap", true, Switch),
-    gate("RejectUpdatesToCQWithInvalidOnFlavors", false, Switch),
-    gate("RemoveFinalizersWithStrictPatch", true, Fixed(STRICT)),
-    gate("SchedulerLibraryIntegration", false, Absent),
-    gate("SchedulingEquivalenceHashing", true, Built),
-    gate("ShortWorkloadNames", false, Absent),
-    gate("SkipAncestorCheckForDeletedWorkloads", true, Fixed(DELETED)),
-    gate("SkipReassignmentForPodOwnedWorkloads", true, Built),
-    gate("SparkApplicationIntegration", false, Absent),
-    gate("TASAssignmentsEncodingByHostnamePrefix", true, Built),
-    gate("TASBalancedPlacement", false, Switch),
-    gate("TASCacheNodeMatchResults", true, Built),
-    gate("TASCacheTopologyTree", true, Built),
-    gate("TASCachingRemainingResources", true, Built),
-    gate("TASFailedNodeReplacement", true, Switch),
-    gate("TASFailedNodeReplacementFailFast", true, Switch),
-    gate("TASHandleOverlappingFlavors", true, Built),
-    gate("TASMultiLayerTopology", true, Switch),
-    gate("TASProfileMixed", true, Switch),
-    gate("TASRecomputeAssignmentWithinSchedulingCycle", true, Switch),
-    gate("TASReplaceNodeDueToNotReadyOverFixedTime", false, Switch),
-    gate("TASReplaceNodeOnNodeTaints", true, Switch),
-    gate("TASReplaceNodeOnPodTermination", true, Switch),
-    gate("TASRespectNodeAffinityPreferred", false, Switch),
-    gate("TASValidateWorkloadSliceSize", true, Switch),
-    gate("TLSOptions", true, Locked),
-    gate("TopologyAwareScheduling", true, Switch),
-    gate("UnadmittedWorkloadsExplicitStatus", false, Absent),
-    gate("UnadmittedWorkloadsObservability", true, Fixed(GRANULAR)),
-    gate("ValidateRayAndSparkJobUpdates", true, Absent),
-    gate("VectorizedResourceRequests", true, Absent),
-    gate("VisibilityOnDemand", true, Absent),
-    gate("WorkloadIdentifierAnnotations", true, Switch),
-    gate("WorkloadPriorityClassDefaulting", true, Switch),
-    gate("WorkloadRequestUseMergePatch", false, Absent),
-    gate("WorkloadValidateResourcesAreNonNegative", true, Switch),
-    gate("WorkloadValidationForPodSetMetadata", true, Switch),
-];
+/// The default is always taken; what else a gate may be depends on what there is.
+fn judge(gate: &Gate, value: bool, path: &str, problems: &mut Problems) {
+    let other = value != gate.default;
+    match gate.support {
+        Support::Partly(missing) | Support::Absent(missing) if value && gate.default => {
+            problems.warn(path, &format!("has no effect: {missing}"));
+        }
+        Support::Absent(missing) if value => {
+            problems.error(path, &format!("cannot be set to true: {missing}"));
+        }
+        Support::Only(why) if other => {
+            problems.error(path, &format!("cannot be set to {value}: {why}"));
+        }
+        Support::Speed if other => {
+            problems.warn(path, "has no effect: this version has its own means to be fast");
+        }
+        Support::Locked if other => {
+            problems.error(path, &format!("this feature gate is locked to {}", gate.default));
+        }
+        _ => {}
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Errors and warnings of some gates.
+    fn found(gates: &[(&str, bool)]) -> (Vec<String>, Vec<String>) {
+        let mut problems = Problems::default();
+        let configured = gates.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        check(&configured, &mut problems);
+        (problems.errors, problems.warnings)
+    }
+
     #[test]
     fn eighty_names_in_order() {
         assert_eq!(GATES.len(), 80);
         assert!(GATES.windows(2).all(|pair| pair[0].name < pair[1].name));
-        assert_eq!(GATES.iter().filter(|g| g.support == Locked).count(), 2);
+        assert!(RETIRED.windows(2).all(|pair| pair[0].name < pair[1].name));
+        assert!(RETIRED.iter().all(|gone| Gate::find(gone.name).is_none()));
+        assert_eq!(GATES.iter().filter(|gate| gate.support == Support::Locked).count(), 2);
         assert!(!FeatureGates::default().enabled("PriorityBoost"));
         assert!(FeatureGates::default().enabled("PartialAdmission"));
+    }
+
+    /// Whatever is written explicitly as it is by default changes nothing: no error.
+    #[test]
+    fn defaults_are_taken() {
+        let all: Vec<(&str, bool)> = GATES.iter().map(|gate| (gate.name, gate.default)).collect();
+        assert_eq!(found(&all).0, Vec::<String>::new());
+        for gate in GATES {
+            let parents = gate.parents.iter().map(|parent| Gate::find(parent).unwrap());
+            assert!(parents.into_iter().all(|parent| parent.default), "{}", gate.name);
+        }
     }
 
     #[test]
@@ -175,28 +118,58 @@ mod tests {
             ("PartialAdmission", true, 0, 0),
             ("PartialAdmission", false, 0, 0),
             ("SchedulingEquivalenceHashing", false, 1, 0),
-            ("TopologyAwareScheduling", true, 0, 0),
-            ("TopologyAwareScheduling", false, 0, 0),
-            ("TASCacheTopologyTree", false, 1, 0),
+            ("TASCacheTopologyTree", true, 0, 0),
+            ("TASCacheTopologyTree", false, 0, 1),
+            ("VectorizedResourceRequests", false, 0, 1),
             ("MultiKueue", true, 0, 1),
+            ("MultiKueue", false, 0, 0),
+            ("ElasticJobsViaWorkloadSlices", true, 0, 1),
+            ("VisibilityOnDemand", true, 0, 1),
+            ("VisibilityOnDemand", false, 0, 0),
             ("ReclaimablePods", false, 0, 0),
             ("DisableWaitForPodsReady", true, 0, 0),
             ("RejectUpdatesToCQWithInvalidOnFlavors", true, 0, 0),
             ("RemoveFinalizersWithStrictPatch", false, 1, 0),
+            ("KueueDRARejectWorkloadsWhenDRADisabled", false, 1, 0),
             ("UnadmittedWorkloadsObservability", false, 1, 0),
             ("ConcurrentAdmission", true, 1, 0),
             ("ConcurrentAdmission", false, 0, 0),
             ("TLSOptions", false, 1, 0),
             ("NoSuchGate", false, 1, 0),
+            ("AllAlpha", false, 1, 0),
+            ("LendingLimit", true, 0, 1),
+            ("LendingLimit", false, 1, 0),
+            ("QueueVisibility", true, 0, 1),
+            ("DynamicResourceAllocation", true, 1, 0),
         ];
         for (name, value, errors, warnings) in table {
-            let mut problems = Problems::default();
-            check(&BTreeMap::from([(name.to_owned(), value)]), &mut problems);
-            assert_eq!(
-                (problems.errors.len(), problems.warnings.len()),
-                (errors, warnings),
-                "{name}={value}"
-            );
+            let found = found(&[(name, value)]);
+            assert_eq!((found.0.len(), found.1.len()), (errors, warnings), "{name}={value}: {found:?}");
+        }
+    }
+
+    /// For each of Kueue's dependencies: the parent off alone is an error that names the child, both off are none.
+    #[test]
+    fn no_gate_is_on_without_its_parents() {
+        assert_eq!(GATES.iter().filter(|gate| !gate.parents.is_empty()).count(), 17);
+        let below = |parent: &str| -> Vec<(&str, bool)> {
+            let children = GATES.iter().filter(|gate| gate.parents.contains(&parent));
+            children.map(|gate| (gate.name, false)).collect()
+        };
+        for gate in GATES {
+            for parent in gate.parents {
+                let path = format!("featureGates.{}: is on, but needs", gate.name);
+                let named = |errors: &[String]| errors.iter().any(|error| error.starts_with(&path));
+                assert!(named(&found(&[(parent, false), (gate.name, true)]).0), "{path} {parent}");
+                let mut without = below(parent);
+                without.push((parent, false));
+                let with_children = found(&without).0;
+                assert!(!named(&with_children), "{path} {parent}");
+                let switchable = Gate::find(parent).unwrap().support == Support::Switch;
+                assert!(!switchable || with_children.is_empty(), "{path} {parent}: {with_children:?}");
+                let alone = found(&[(parent, false)]).0;
+                assert_eq!(named(&alone), gate.default, "{path} {parent}: {alone:?}");
+            }
         }
     }
 }

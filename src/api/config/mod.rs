@@ -5,6 +5,7 @@
 //! ignored without that is a warning. All errors are reported at once.
 
 mod duration;
+mod gate_table;
 mod gates;
 mod shape;
 mod support;
@@ -13,6 +14,7 @@ mod types;
 mod validate;
 
 pub use duration::Duration;
+pub use gate_table::page as feature_gates_page;
 pub use gates::FeatureGates;
 pub use types::*;
 

@@ -17,7 +17,7 @@ fn an_empty_file_means_the_defaults() {
         assert_eq!(found.wait_for_pods_ready.timeout, Duration::from_secs(1800));
         assert_eq!(found.wait_for_pods_ready.recovery(), Some(Duration::from_secs(1800)));
         assert_eq!(found.leader_election.resource_name, "c1f6bfd2.kueue.x-k8s.io");
-        assert_eq!(found.controller.sync_timeout(), Duration::from_secs(120));
+        assert_eq!(found.controller.sync_timeout(), None);
         let selector = found.managed_namespaces("here").match_expressions.unwrap();
         assert_eq!(selector[0].values.as_deref().unwrap(), ["kube-system", "here"]);
     }
@@ -45,7 +45,7 @@ fn refused_with_path_and_reason() {
             "waitForPodsReady: {requeuingStrategy: {backoffBaseSeconds: -1}}",
             "backoffBaseSeconds: must not be negative",
         ),
-        ("resources: {deviceClassMappings: [{name: a}]}", "resources.deviceClassMappings: the feature"),
+        ("resources: {deviceClassMappings: [{name: a}]}", "resources.deviceClassMappings: is not supported"),
         (
             "resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a]}",
             "resources.excludeResourcePrefixes: cannot be set",
@@ -64,7 +64,10 @@ fn refused_with_path_and_reason() {
             "managedJobsNamespaceSelector: must not match namespace kube-system",
         ),
         ("featureGates: {Wonder: true}", "featureGates.Wonder: unknown feature gate"),
-        ("featureGates: {ConcurrentAdmission: true}", "featureGates.ConcurrentAdmission: the feature"),
+        (
+            "featureGates: {ConcurrentAdmission: true}",
+            "featureGates.ConcurrentAdmission: cannot be set to true",
+        ),
         ("featureGates: {PartialAdmission: 1}", "featureGates.PartialAdmission: must be of type boolean"),
         (
             "leaderElection: {leaseDuration: 5s}",
@@ -156,9 +159,23 @@ fn ignored_with_a_warning() {
         ("multiKueue: {gcInterval: 2m}", "multiKueue"),
         ("visibilityServer: {bindPort: 8083}", "visibilityServer"),
         ("metrics: {customLabels: [{name: team}]}", "metrics.customLabels"),
-        ("integrations: {frameworks: [batch/job, pod]}", "integrations.frameworks[1]"),
+        (
+            "integrations: {frameworks: [batch/job, pod, ray.io/rayjob]}",
+            "integrations.frameworks: pod, ray.io/rayjob",
+        ),
         ("controller: {groupKindConcurrency: {Job.batch: 5}}", "controller.groupKindConcurrency"),
         ("featureGates: {MultiKueue: true}", "featureGates.MultiKueue"),
+        ("pprofBindAddress: ':8083'", "pprofBindAddress"),
+        ("webhook: {certDir: /certs}", "webhook.certDir: has no effect: internalCertManagement"),
+        ("featureGates: {LendingLimit: true}", "featureGates.LendingLimit: this feature gate is retired"),
+        (
+            "waitForPodsReady: {}\nfeatureGates: {DisableWaitForPodsReady: true}",
+            "waitForPodsReady: has no effect: feature gate DisableWaitForPodsReady is on",
+        ),
+        (
+            "resources: {quotaCheckStrategy: IgnoreUndeclared}\nfeatureGates: {QuotaCheckStrategy: false}",
+            "resources.quotaCheckStrategy: has no effect",
+        ),
     ];
     for (body, path) in table {
         let warnings = parse(&file(body)).expect(body).warnings;
@@ -174,6 +191,8 @@ fn honoured_without_a_warning() {
         "integrations: {externalFrameworks: [Foo.v1.example.com]}",
         "tls: {minVersion: VersionTLS12, cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256], curvePreferences: [29]}",
         "clientConnection: {qps: -1, burst: 0}",
+        "controller: {cacheSyncTimeout: 60000000000}",
+        "webhook: {certDir: /certs}\ninternalCertManagement: {enable: false}",
         "featureGates: {ReclaimablePods: false, AssignQueueLabelsForPods: false}",
     ];
     for body in table {
@@ -219,5 +238,6 @@ fn the_configuration_that_kueue_ships_loads() {
         leaderworkerset.x-k8s.io/leaderworkerset]}";
     let loaded = parse(&file(body)).unwrap();
     assert_eq!(loaded.configuration.integrations.frameworks.len(), 12);
-    assert_eq!(loaded.warnings.len(), 12);
+    assert_eq!(loaded.warnings.len(), 2, "{:?}", loaded.warnings);
+    assert_eq!(loaded.configuration.unmanaged_frameworks().count(), 11);
 }

@@ -64,6 +64,18 @@ pub struct Configuration {
 }
 
 impl Configuration {
+    /// Where the serving certificate is read from, if not from a Secret.
+    pub fn certificate_folder(&self) -> Option<&str> {
+        let folder = Some(self.webhook.cert_dir.as_str()).filter(|folder| !folder.is_empty());
+        folder.filter(|_| !self.internal_cert_management.enable)
+    }
+
+    /// Configured frameworks whose objects this version does not manage.
+    pub fn unmanaged_frameworks(&self) -> impl Iterator<Item = &str> {
+        let names = self.integrations.frameworks.iter().map(String::as_str);
+        names.filter(|name| *name != super::BATCH_JOB)
+    }
+
     /// The selector of namespaces in which jobs without a queue are held back.
     pub fn managed_namespaces(&self, own_namespace: &str) -> LabelSelector {
         self.managed_jobs_namespace_selector.clone().unwrap_or_else(|| LabelSelector {
@@ -100,8 +112,9 @@ section! {
         port: u16 = 9443,
         /// Address; all when empty.
         host: String = String::new(),
-        /// Directory with `tls.crt` and `tls.key`, when the manager does not make them itself.
-        cert_dir: String = "/tmp/k8s-webhook-server/serving-certs".to_owned(),
+        /// Directory with `tls.crt` and `tls.key`, when the manager does not make them itself; their Secret is read when it is
+        /// absent.
+        cert_dir: String = String::new(),
     }
 }
 
@@ -188,9 +201,9 @@ section! {
 }
 
 impl Controller {
-    /// How long the first lists may take.
-    pub fn sync_timeout(&self) -> Duration {
-        self.cache_sync_timeout.map_or(Duration::from_secs(120), Duration::from_nanos)
+    /// How long the first lists may take; no limit when absent or 0.
+    pub fn sync_timeout(&self) -> Option<Duration> {
+        self.cache_sync_timeout.filter(|nanos| *nanos != 0).map(Duration::from_nanos)
     }
 }
 

@@ -8,6 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 pub(super) fn check(configuration: &Configuration, problems: &mut Problems) {
     servers(configuration, problems);
     elections(configuration, problems);
+    if configuration.controller.sync_timeout().is_some_and(|limit| limit < Duration::default()) {
+        problems.error("controller.cacheSyncTimeout", "must not be negative");
+    }
     pods_ready(configuration, problems);
     selector(configuration, problems);
     resources(configuration, problems);

@@ -1,5 +1,6 @@
-//! Feature gates that decide about validation and defaulting, with their shipped defaults.
+//! Feature gates that decide about validation and defaulting.
 
+use crate::api::config::FeatureGates;
 use std::collections::BTreeMap;
 
 /// A gate that some rule here asks for.
@@ -58,28 +59,20 @@ impl Gate {
             Self::WorkloadValidationForPodSetMetadata => "WorkloadValidationForPodSetMetadata",
         }
     }
-
-    /// Whether the gate is on when the configuration does not name it.
-    pub const fn default_on(self) -> bool {
-        !matches!(
-            self,
-            Self::ConcurrentAdmission | Self::PriorityBoost | Self::RejectUpdatesToCQWithInvalidOnFlavors
-        )
-    }
 }
 
 /// Gates as configured: only those that differ from their defaults need to be named.
 #[derive(Clone, Debug, Default)]
-pub struct Gates(BTreeMap<String, bool>);
+pub struct Gates(FeatureGates);
 
 impl Gates {
     /// Gates with what a configuration says.
     pub fn new(configured: BTreeMap<String, bool>) -> Self {
-        Self(configured)
+        Self(FeatureGates::new(configured))
     }
 
     /// Whether a gate is on.
     pub fn on(&self, gate: Gate) -> bool {
-        self.0.get(gate.name()).copied().unwrap_or(gate.default_on())
+        self.0.enabled(gate.name())
     }
 }

@@ -1,0 +1,416 @@
+//! Kueue's feature gates at version 0.20 with their stage, default and parents, and what this version does with each;
+//! and the gates of earlier versions that are gone.
+
+use std::fmt::Write;
+
+/// Kueue's word for how settled a feature is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Alpha,
+    Beta,
+    Stable,
+    Deprecated,
+}
+use Stage::{Alpha, Beta, Deprecated, Stable};
+
+/// What this version can do with a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Support {
+    /// The feature can be turned on and off.
+    Switch,
+    /// The same, but a part of the feature is missing: what that means.
+    Partly(&'static str),
+    /// Only the default is offered: why.
+    Only(&'static str),
+    /// A means of Kueue to be faster, of which this version has its own: no value changes a decision.
+    Speed,
+    /// The gate cannot be set in Kueue either.
+    Locked,
+    /// The feature is missing: what that means.
+    Absent(&'static str),
+}
+use Support::{Absent, Locked, Only, Partly, Speed, Switch};
+
+/// A gate that Kueue has.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) name: &'static str,
+    pub(super) stage: Stage,
+    pub(super) default: bool,
+    /// Gates that must be on for this one to be.
+    pub(super) parents: &'static [&'static str],
+    pub(super) support: Support,
+}
+
+/// A gate that Kueue had.
+#[derive(Debug)]
+pub(super) struct Retired {
+    pub(super) name: &'static str,
+    /// What it would be if it were there; absent where its value changed no decision of this version.
+    pub(super) holds: Option<bool>,
+}
+
+impl Gate {
+    /// The entry of a name.
+    pub(super) fn find(name: &str) -> Option<&'static Self> {
+        GATES.iter().find(|gate| gate.name == name)
+    }
+}
+
+/// The tables as a page in Markdown.
+pub fn page() -> String {
+    let mut page = PAGE_HEAD.to_owned();
+    for gate in GATES {
+        let Gate { name, stage, default, parents, support } = gate;
+        let (default, parents) = (on(*default), parents.join(", "));
+        let (kind, remark) = support.words();
+        // Writing into a text does not fail.
+        let _ = writeln!(page, "| {name} | {stage:?} | {default} | {parents} | {kind} | {remark} |");
+    }
+    page.push_str(PAGE_RETIRED);
+    for Retired { name, holds } in RETIRED {
+        let _ = writeln!(page, "| {name} | {} |", holds.map_or("any value: nothing depends on it", on));
+    }
+    page
+}
+
+const fn on(value: bool) -> &'static str {
+    if value { "on" } else { "off" }
+}
+
+impl Support {
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Switch => ("switchable", ""),
+            Partly(missing) => ("switchable", missing),
+            Only(why) => ("default only", why),
+            Speed => ("any value", "Kueue's means to be faster; no decision depends on it"),
+            Locked => ("default only", "locked in Kueue as well"),
+            Absent(missing) => ("off only", missing),
+        }
+    }
+}
+
+const PAGE_HEAD: &str = "# Feature gates
+
+Written by `make gates` from `src/api/config/gate_table.rs`; a test fails when it is stale. Gates are set by `featureGates` of the
+configuration or by `--feature-gates`, not by both.
+
+An unknown name is an error. A value that would change a decision and is not supported is an error. A gate that is on while one of
+its parents is off is an error, as in Kueue, whether it was set or is on by default: turn it off as well. What is on by default in
+Kueue and missing here is a warning where it is turned on by name.
+
+| Gate | Stage in Kueue 0.20 | Default | Parents | Here | Remark |
+|---|---|---|---|---|---|
+";
+
+const PAGE_RETIRED: &str = "
+Retired: Kueue had these gates and has them no more. The value that holds is a warning, the other one an error, as it would change a
+decision.
+
+| Gate | Holds |
+|---|---|
+";
+
+const fn gate(
+    name: &'static str,
+    stage: Stage,
+    default: bool,
+    parents: &'static [&'static str],
+    support: Support,
+) -> Gate {
+    Gate { name, stage, default, parents, support }
+}
+
+const fn retired(name: &'static str, holds: Option<bool>) -> Retired {
+    Retired { name, holds }
+}
+
+pub(super) static GATES: &[Gate] = &[
+    gate("AdmissionFairSharing", Beta, true, &[], Switch),
+    gate("AdmissionGatedBy", Beta, true, &[], Switch),
+    gate("AssignQueueLabelsForPods", Beta, true, &[], Switch),
+    gate("CleanupProvisioningRequestsOnEviction", Beta, true, &[], Switch),
+    gate("ConcurrentAdmission", Alpha, false, &[], Absent("variants of a Workload are not made")),
+    gate("CustomMetricLabels", Alpha, false, &[], Absent("metrics have no labels of their own")),
+    gate(
+        "DeferRayServiceFinalizationForRedisCleanup",
+        Beta,
+        true,
+        &[],
+        Absent("ray.io/rayservice is not managed"),
+    ),
+    gate("DisableWaitForPodsReady", Alpha, false, &[], Switch),
+    gate(
+        "ElasticJobsViaWorkloadSlices",
+        Beta,
+        true,
+        &[],
+        Partly(
+            "Jobs are not resized while they run; only a Workload that names the slice that it takes over from replaces it",
+        ),
+    ),
+    gate(
+        "ElasticJobsViaWorkloadSlicesWithTAS",
+        Alpha,
+        false,
+        &["ElasticJobsViaWorkloadSlices", "TopologyAwareScheduling"],
+        Absent("Jobs are not resized while they run"),
+    ),
+    gate(
+        "FailureRecoveryPolicy",
+        Alpha,
+        false,
+        &[],
+        Absent("pods that are stuck on a dead node are not ended"),
+    ),
+    gate("FairSharingPreemptWithinNominal", Beta, true, &[], Switch),
+    gate("FairSharingPrioritizeNonBorrowing", Beta, true, &[], Switch),
+    gate("FastQuotaReleaseInPodIntegration", Alpha, false, &[], Absent("pods are not managed")),
+    gate("FinishOrphanedWorkloads", Beta, true, &[], Switch),
+    gate("FlavorFungibility", Beta, true, &[], Switch),
+    gate("FlavorFungibilityPreserveScanProgress", Beta, true, &["FlavorFungibility"], Switch),
+    gate("KueueDRAIntegration", Beta, true, &[], Absent("devices have no quota")),
+    gate(
+        "KueueDRAIntegrationConsumableCapacity",
+        Alpha,
+        false,
+        &["KueueDRAIntegration"],
+        Absent("devices have no quota"),
+    ),
+    gate(
+        "KueueDRAIntegrationExtendedResource",
+        Beta,
+        true,
+        &["KueueDRAIntegration"],
+        Absent("devices have no quota"),
+    ),
+    gate(
+        "KueueDRAIntegrationPartitionableDevices",
+        Beta,
+        true,
+        &["KueueDRAIntegration"],
+        Absent("devices have no quota"),
+    ),
+    gate(
+        "KueueDRARejectWorkloadsWhenDRADisabled",
+        Beta,
+        true,
+        &[],
+        Only("pods with resource claims are never admitted uncharged"),
+    ),
+    gate(
+        "LWSImmutableGroupSize",
+        Beta,
+        true,
+        &[],
+        Absent("leaderworkerset.x-k8s.io/leaderworkerset is not managed"),
+    ),
+    gate("LocalQueueMetrics", Beta, true, &[], Switch),
+    gate("ManagedJobsNamespaceSelectorAlwaysRespected", Stable, true, &[], Locked),
+    gate("MetricForWorkloadCreationLatency", Beta, true, &[], Switch),
+    gate("MetricsForCohorts", Beta, true, &[], Switch),
+    gate(
+        "MultiKueue",
+        Beta,
+        true,
+        &[],
+        Partly("jobs are not sent to other clusters; a ClusterQueue with a check of MultiKueue is inactive"),
+    ),
+    gate("MultiKueueAdaptersForCustomJobs", Beta, true, &[], Absent("jobs are not sent to other clusters")),
+    gate("MultiKueueClusterProfile", Alpha, false, &[], Absent("jobs are not sent to other clusters")),
+    gate(
+        "MultiKueueIncrementalDispatcherConfig",
+        Beta,
+        true,
+        &[],
+        Absent("jobs are not sent to other clusters"),
+    ),
+    gate(
+        "MultiKueueIncrementalDispatcherRespectConfigOrder",
+        Beta,
+        true,
+        &[],
+        Absent("jobs are not sent to other clusters"),
+    ),
+    gate(
+        "MultiKueueKubeConfigPathValidation",
+        Beta,
+        true,
+        &[],
+        Absent("jobs are not sent to other clusters"),
+    ),
+    gate(
+        "MultiKueueManagerQuotaAutomation",
+        Alpha,
+        false,
+        &[],
+        Absent("jobs are not sent to other clusters"),
+    ),
+    gate(
+        "MultiKueueOrchestratedPreemption",
+        Alpha,
+        false,
+        &[],
+        Absent("jobs are not sent to other clusters"),
+    ),
+    gate("MultiKueueRemoteSpecSync", Beta, true, &[], Absent("jobs are not sent to other clusters")),
+    gate("PartialAdmission", Beta, true, &[], Switch),
+    gate("PodIntegrationValidateGroupOwner", Beta, true, &[], Absent("pods are not managed")),
+    gate(
+        "PrioritizePreemptorWorkloads",
+        Alpha,
+        false,
+        &[],
+        Absent("room is kept for a preemptor by other means"),
+    ),
+    gate("PriorityBoost", Alpha, false, &[], Absent("an annotation does not change a priority")),
+    gate("PrioritySortingWithinCohort", Beta, true, &[], Switch),
+    gate("QuotaCheckStrategy", Beta, true, &[], Switch),
+    gate("ReclaimablePods", Beta, true, &[], Switch),
+    gate("RecomputeAssignmentUponPreemptionTargetsOverlap", Beta, true, &[], Switch),
+    gate("RejectUpdatesToCQWithInvalidOnFlavors", Alpha, false, &[], Switch),
+    gate(
+        "RemoveFinalizersWithStrictPatch",
+        Beta,
+        true,
+        &[],
+        Only("every write carries the version of the object that it was decided on"),
+    ),
+    gate(
+        "SchedulerLibraryIntegration",
+        Alpha,
+        false,
+        &[],
+        Absent("the library of the Kubernetes scheduler is not used"),
+    ),
+    gate(
+        "SchedulingEquivalenceHashing",
+        Beta,
+        true,
+        &[],
+        Only("workloads of one shape are set aside together"),
+    ),
+    gate("ShortWorkloadNames", Alpha, false, &[], Absent("names of Workloads have one form")),
+    gate(
+        "SkipAncestorCheckForDeletedWorkloads",
+        Beta,
+        true,
+        &[],
+        Only("objects that are being deleted are never reviewed"),
+    ),
+    gate(
+        "SkipReassignmentForPodOwnedWorkloads",
+        Beta,
+        true,
+        &[],
+        Only("the pod of a Workload that a Pod owns keeps its place"),
+    ),
+    gate(
+        "SparkApplicationIntegration",
+        Alpha,
+        false,
+        &[],
+        Absent("sparkoperator.k8s.io/sparkapplication is not managed"),
+    ),
+    gate(
+        "TASAssignmentsEncodingByHostnamePrefix",
+        Beta,
+        true,
+        &[],
+        Only("assignments are written in the compact form, and read in any"),
+    ),
+    gate("TASBalancedPlacement", Alpha, false, &["TopologyAwareScheduling"], Switch),
+    gate("TASCacheNodeMatchResults", Beta, true, &[], Speed),
+    gate("TASCacheTopologyTree", Beta, true, &[], Speed),
+    gate("TASCachingRemainingResources", Beta, true, &[], Speed),
+    gate("TASFailedNodeReplacement", Beta, true, &["TopologyAwareScheduling"], Switch),
+    gate(
+        "TASFailedNodeReplacementFailFast",
+        Beta,
+        true,
+        &["TASFailedNodeReplacement", "TopologyAwareScheduling"],
+        Switch,
+    ),
+    gate(
+        "TASHandleOverlappingFlavors",
+        Beta,
+        true,
+        &["TopologyAwareScheduling"],
+        Only("a node of several flavors is counted once"),
+    ),
+    gate("TASMultiLayerTopology", Beta, true, &["TopologyAwareScheduling"], Switch),
+    gate("TASProfileMixed", Beta, true, &["TopologyAwareScheduling"], Switch),
+    gate("TASRecomputeAssignmentWithinSchedulingCycle", Beta, true, &["TopologyAwareScheduling"], Switch),
+    gate(
+        "TASReplaceNodeDueToNotReadyOverFixedTime",
+        Deprecated,
+        false,
+        &["TASFailedNodeReplacement", "TopologyAwareScheduling"],
+        Switch,
+    ),
+    gate("TASReplaceNodeOnNodeTaints", Beta, true, &["TopologyAwareScheduling"], Switch),
+    gate(
+        "TASReplaceNodeOnPodTermination",
+        Beta,
+        true,
+        &["TASFailedNodeReplacement", "TopologyAwareScheduling"],
+        Switch,
+    ),
+    gate("TASRespectNodeAffinityPreferred", Alpha, false, &["TopologyAwareScheduling"], Switch),
+    gate("TASValidateWorkloadSliceSize", Beta, true, &[], Switch),
+    gate("TLSOptions", Stable, true, &[], Locked),
+    gate("TopologyAwareScheduling", Beta, true, &[], Switch),
+    gate(
+        "UnadmittedWorkloadsExplicitStatus",
+        Beta,
+        false,
+        &["UnadmittedWorkloadsObservability"],
+        Absent("a condition is written when there is something to say"),
+    ),
+    gate(
+        "UnadmittedWorkloadsObservability",
+        Beta,
+        true,
+        &[],
+        Only("conditions and metrics have the granular reasons only"),
+    ),
+    gate("ValidateRayAndSparkJobUpdates", Beta, true, &[], Absent("kinds of Ray and Spark are not managed")),
+    gate("VectorizedResourceRequests", Beta, true, &[], Speed),
+    gate("VisibilityOnDemand", Beta, true, &[], Absent("the visibility API is not served")),
+    gate("WorkloadIdentifierAnnotations", Beta, true, &[], Switch),
+    gate("WorkloadPriorityClassDefaulting", Beta, true, &[], Switch),
+    gate("WorkloadRequestUseMergePatch", Alpha, false, &[], Absent("status is written by server-side apply")),
+    gate("WorkloadValidateResourcesAreNonNegative", Beta, true, &[], Switch),
+    gate("WorkloadValidationForPodSetMetadata", Beta, true, &[], Switch),
+];
+
+pub(super) static RETIRED: &[Retired] = &[
+    retired("AdmissionCheckValidationRules", None),
+    retired("ConfigurableResourceTransformations", Some(true)),
+    retired("DRAExtendedResources", Some(false)),
+    retired("DynamicResourceAllocation", Some(false)),
+    retired("ExposeFlavorsInLocalQueue", None),
+    retired("FlavorFungibilityImplicitPreferenceDefault", Some(false)),
+    retired("HierarchicalCohorts", Some(true)),
+    retired("KeepQuotaForProvReqRetry", Some(false)),
+    retired("LendingLimit", Some(true)),
+    retired("LocalQueueDefaulting", Some(true)),
+    retired("ManagedJobsNamespaceSelector", Some(true)),
+    retired("MultiKueueAllowInsecureKubeconfigs", Some(false)),
+    retired("MultiKueueBatchJobWithManagedBy", Some(true)),
+    retired("MultiKueueRedoAdmissionOnEvictionInWorker", None),
+    retired("MultiKueueWaitForWorkloadAdmitted", None),
+    retired("MultiplePreemptions", Some(true)),
+    retired("ObjectRetentionPolicies", Some(true)),
+    retired("PropagateBatchJobLabelsToWorkload", Some(true)),
+    retired("ProvisioningACC", Some(true)),
+    retired("QueueVisibility", None),
+    retired("SanitizePodSets", Some(true)),
+    retired("SchedulerLongRequeueInterval", None),
+    retired("SchedulerTimestampPreemptionBuffer", Some(false)),
+    retired("SkipFinalizersForPodsSuspendedByParent", None),
+    retired("TASProfileLeastFreeCapacity", Some(false)),
+    retired("TASProfileMostFreeCapacity", Some(false)),
+    retired("WorkloadResourceRequestsSummary", None),
+];

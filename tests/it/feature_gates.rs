@@ -1,0 +1,45 @@
+//! The page of feature gates is what the table in the code says, and the table says what Kueue's inventory says.
+
+use crate::shared;
+use sluice::api::config;
+use std::fs;
+use std::path::Path;
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "asked for by the person who runs it")]
+fn the_page_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/feature-gates.md");
+    let page = config::feature_gates_page();
+    if std::env::var("SLUICE_WRITE").is_ok() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, &page).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == page, "docs/feature-gates.md is stale; make gates");
+}
+
+/// Names, stages and defaults of the inventory's table: `| Name | Beta | on | ...`.
+#[test]
+fn the_page_says_what_kueue_has() {
+    let Some(inventory) = shared::path("spec/features.md") else {
+        return;
+    };
+    let text = fs::read_to_string(inventory).unwrap();
+    let (_, text) = text.split_once("## Appendix A").expect("the inventory has a table of gates");
+    let (table, _) = text.split_once("## Appendix B").expect("and goes on after it");
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let theirs: Vec<[String; 3]> = table
+        .lines()
+        .map(cells)
+        .filter(|cells| cells.len() > 7 && (cells[3] == "on" || cells[3] == "off"))
+        .map(|cells| [cells[1].clone(), cells[2].replace("GA (locked)", "Stable"), cells[3].clone()])
+        .collect();
+    assert_eq!(theirs.len(), 80);
+    let ours: Vec<[String; 3]> = config::feature_gates_page()
+        .lines()
+        .map(cells)
+        .filter(|cells| cells.len() == 8 && (cells[3] == "on" || cells[3] == "off"))
+        .map(|cells| [cells[1].clone(), cells[2].clone(), cells[3].clone()])
+        .collect();
+    assert_eq!(ours, theirs);
+}
