@@ -87,6 +87,9 @@ fn engine(configuration: &Configuration) -> EngineSettings {
             preempt_within_nominal: gate("FairSharingPreemptWithinNominal"),
             prioritize_non_borrowing: gate("FairSharingPrioritizeNonBorrowing"),
             recompute_on_overlap: gate("RecomputeAssignmentUponPreemptionTargetsOverlap"),
+            elastic_slices: gate("ElasticJobsViaWorkloadSlices"),
+            concurrent_admission: gate("ConcurrentAdmission"),
+            orchestrated_preemption: gate("MultiKueueOrchestratedPreemption"),
             topology: gate("TopologyAwareScheduling"),
             fail_fast: gate("TASFailedNodeReplacementFailFast"),
             recompute_topology: gate("TASRecomputeAssignmentWithinSchedulingCycle"),
@@ -95,7 +98,6 @@ fn engine(configuration: &Configuration) -> EngineSettings {
                 balanced: gate("TASBalancedPlacement"),
                 affinity: gate("TASRespectNodeAffinityPreferred"),
             },
-            ..EngineGates::default()
         },
     }
 }
@@ -188,6 +190,13 @@ fn quantity(value: &Value) -> Option<Quantity> {
 mod tests {
     use super::*;
     use jiff::SignedDuration;
+
+    /// The gate with all that are on by default and need it.
+    const WITHOUT_TOPOLOGY: &str =
+        "featureGates: {TopologyAwareScheduling: false, TASFailedNodeReplacement: false,
+        TASFailedNodeReplacementFailFast: false, TASReplaceNodeOnPodTermination: false,
+        TASReplaceNodeOnNodeTaints: false, TASMultiLayerTopology: false, TASHandleOverlappingFlavors: false,
+        TASProfileMixed: false, TASRecomputeAssignmentWithinSchedulingCycle: false}";
 
     fn loaded(body: &str) -> Configuration {
         let head = format!("apiVersion: {}\nkind: Configuration\n", config::API_VERSION);
@@ -358,7 +367,8 @@ integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
             "featureGates: {AdmissionGatedBy: false, AssignQueueLabelsForPods: false,
             FinishOrphanedWorkloads: false, CleanupProvisioningRequestsOnEviction: false, ReclaimablePods: false, WorkloadIdentifierAnnotations: false,
             DisableWaitForPodsReady: true, QuotaCheckStrategy: false,
-            TopologyAwareScheduling: false, TASFailedNodeReplacement: false, TASBalancedPlacement: true}
+            ElasticJobsViaWorkloadSlices: false, TASBalancedPlacement: true, TASFailedNodeReplacement: false,
+            TASFailedNodeReplacementFailFast: false, TASReplaceNodeOnPodTermination: false}
 resources: {quotaCheckStrategy: IgnoreUndeclared}",
         );
         let gates = state::Gates {
@@ -372,7 +382,11 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
         };
         assert_eq!(off.gates, gates);
         assert_eq!((off.lifecycle.pods_ready, off.engine.undeclared), (None, Undeclared::Refuse));
-        assert_eq!((off.engine.gates.topology, off.engine.gates.placement.balanced), (false, true));
+        let placement = topology::Rules { balanced: true, ..topology::Rules::default() };
+        let gates =
+            EngineGates { elastic_slices: false, fail_fast: false, placement, ..EngineGates::default() };
+        assert_eq!(off.engine.gates, gates);
+        assert!(!core_of(WITHOUT_TOPOLOGY).engine.gates.topology);
         assert_eq!(core_of("").engine.gates, EngineGates::default());
     }
 
@@ -391,7 +405,7 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
     #[test]
     fn gates_reach_the_reviews() {
         use crate::api::validation::Gate;
-        for (body, want) in [("", true), ("featureGates: {TopologyAwareScheduling: false}", false)] {
+        for (body, want) in [("", true), (WITHOUT_TOPOLOGY, false)] {
             assert_eq!(admission(&loaded(body), "here").gates.on(Gate::TopologyAwareScheduling), want);
         }
     }

@@ -89,6 +89,7 @@ pub fn needed(
         "localqueues/status",
         "cohorts/status",
         "admissionchecks/status",
+        "multikueueclusters/status",
         "resourceflavors",
         "admissionchecks",
         "topologies",
@@ -125,7 +126,8 @@ fn of_certificates(settings: &CertificateSettings) -> Vec<Right> {
         name: name.cloned(),
         ..cluster("", "secrets", verb)
     };
-    for name in std::iter::once(&settings.serving_secret).chain(ours.then_some(&settings.authority_secret)) {
+    let serving = Some(&settings.serving_secret).filter(|_| settings.folder.is_none());
+    for name in serving.into_iter().chain(ours.then_some(&settings.authority_secret)) {
         rights.extend(verbs().map(|verb| secret(Some(name), verb)));
     }
     rights.extend(ours.then(|| secret(None, "create")));

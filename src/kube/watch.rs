@@ -243,9 +243,10 @@ async fn before<T>(due: Option<Instant>, future: impl Future<Output = T>) -> Opt
     }
 }
 
-/// Job kinds and the autoscaler's belong to others: their absence is an empty list.
+/// Job kinds and the autoscaler's belong to others, and nothing depends on clusters that no job is sent to: their absence is
+/// an empty list.
 fn may_be_absent(kind: Kind) -> bool {
-    matches!(kind, Kind::Job(_) | Kind::ProvisioningRequest)
+    matches!(kind, Kind::Job(_) | Kind::ProvisioningRequest | Kind::MultiKueueCluster)
 }
 
 async fn tell_absent(kind: Kind, deltas: &mpsc::Sender<Delta>) -> Result<(), mpsc::error::SendError<Delta>> {

@@ -80,8 +80,6 @@ pub struct EngineGates {
     pub orchestrated_preemption: bool,
     /// `ElasticJobsViaWorkloadSlices`
     pub elastic_slices: bool,
-    /// `PrioritizePreemptorWorkloads`
-    pub prioritize_preemptors: bool,
     /// `TopologyAwareScheduling`
     pub topology: bool,
     /// `TASFailedNodeReplacementFailFast`
@@ -105,12 +103,18 @@ impl Default for EngineGates {
             concurrent_admission: false,
             orchestrated_preemption: false,
             elastic_slices: true,
-            prioritize_preemptors: false,
             topology: true,
             fail_fast: true,
             recompute_topology: true,
             placement: Rules::default(),
         }
+    }
+}
+
+impl EngineGates {
+    /// Whether a closed gate of a Workload keeps it from preempting; as with Kueue, that is a part of either feature.
+    pub const fn heeds_preemption_gates(&self) -> bool {
+        self.concurrent_admission || self.orchestrated_preemption
     }
 }
 

@@ -144,7 +144,6 @@ fn gates(set: &BTreeMap<String, bool>) -> EngineGates {
             "ConcurrentAdmission" => &mut gates.concurrent_admission,
             "MultiKueueOrchestratedPreemption" => &mut gates.orchestrated_preemption,
             "ElasticJobsViaWorkloadSlices" => &mut gates.elastic_slices,
-            "PrioritizePreemptorWorkloads" => &mut gates.prioritize_preemptors,
             "TopologyAwareScheduling" => &mut gates.topology,
             "TASFailedNodeReplacementFailFast" => &mut gates.fail_fast,
             "TASRecomputeAssignmentWithinSchedulingCycle" => &mut gates.recompute_topology,

@@ -47,7 +47,7 @@ impl State {
         Facts {
             verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
             preemption: self.preemption(key),
-            provisioned: self.provisioned(record, now),
+            provisioned: [self.provisioned(record, now), self.unsent(record, now)].concat(),
             nodes: self.node_news(key, record, now),
             requests: Arc::clone(&record.effective.shown),
             ..self.surroundings(record)
@@ -87,9 +87,8 @@ impl State {
     fn replaced_by(&self, key: &ObjectKey, record: &WorkloadRecord) -> Option<String> {
         let siblings = self.workloads_by_owner.get(&record.owner.as_ref()?.uid)?;
         let newer = siblings.iter().filter(|sibling| *sibling != key).filter_map(|s| self.workloads.get(s));
-        let mut over = newer.filter(|newer| {
-            newer.replaces.as_deref() == Some(key) && reservation::holds_quota(&newer.status)
-        });
+        let mut over = newer
+            .filter(|newer| self.replaces(newer) == Some(key) && reservation::holds_quota(&newer.status));
         over.next()
             .map(|newer| eviction::replaced_by(&newer.meta.uid, newer.job_uid.as_deref().unwrap_or_default()))
     }

@@ -117,6 +117,7 @@ impl State {
             Kind::Cohort => &self.cohorts.get(&key.name)?.meta,
             Kind::ResourceFlavor => &self.flavors.get(&key.name)?.meta,
             Kind::AdmissionCheck => &self.checks.get(&key.name)?.meta,
+            Kind::MultiKueueCluster => &self.workers.get(&key.name)?.meta,
             Kind::Topology => self.topologies.get(&key.name)?,
             Kind::ProvisioningRequest => return self.provisioning.known(key),
             Kind::Node => return self.nodes.known(&key.name),
@@ -187,6 +188,7 @@ impl State {
                 self.all_cluster_queues_changed();
             }
             Kind::AdmissionCheck => self.take_check(read(object)?),
+            Kind::MultiKueueCluster => self.take_worker(read(object)?),
             Kind::Cohort => self.take_cohort(read(object)?),
             Kind::ClusterQueue => self.take_cluster_queue(read(object)?),
             Kind::LocalQueue => self.take_local_queue(read(object)?),

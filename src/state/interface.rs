@@ -64,6 +64,8 @@ pub enum Kind {
     Topology,
     /// AdmissionCheck.
     AdmissionCheck,
+    /// MultiKueueCluster.
+    MultiKueueCluster,
     /// WorkloadPriorityClass.
     WorkloadPriorityClass,
     /// Cohort.

@@ -21,6 +21,7 @@ mod job_step;
 pub mod moments;
 mod nodes;
 mod outlook;
+mod own_checks;
 mod passes;
 mod pods;
 mod provisioning;
@@ -65,7 +66,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::LimitRange;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use records::{
-    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, WorkloadRecord,
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, WorkerRecord,
+    WorkloadRecord,
 };
 use serde_json::Value;
 use snapshot::Published;
@@ -88,6 +90,8 @@ pub(crate) enum Item {
     Flavor(Arc<str>),
     /// An AdmissionCheck: finalizer.
     Check(Arc<str>),
+    /// A MultiKueueCluster: status.
+    Worker(Arc<str>),
     /// A Topology: finalizer.
     Topology(Arc<str>),
     /// A job, by kind.
@@ -121,6 +125,8 @@ pub struct State {
     topologies: BTreeMap<Arc<str>, records::Meta>,
     flavors: BTreeMap<Arc<str>, FlavorRecord>,
     checks: BTreeMap<Arc<str>, CheckRecord>,
+    /// MultiKueueClusters.
+    workers: BTreeMap<Arc<str>, WorkerRecord>,
     provisioning: provisioning::Provisioning,
     nodes: nodes::Nodes,
     pods: pods::Pods,
@@ -194,6 +200,7 @@ impl State {
             topologies: BTreeMap::new(),
             flavors: BTreeMap::new(),
             checks: BTreeMap::new(),
+            workers: BTreeMap::new(),
             provisioning: provisioning::Provisioning::default(),
             nodes: nodes::Nodes::default(),
             pods: pods::Pods::default(),
@@ -307,6 +314,7 @@ impl State {
         let local_queues = self.local_queues.keys().cloned().map(Item::LocalQueue);
         let flavors = self.flavors.keys().cloned().map(Item::Flavor);
         let checks = self.checks.keys().cloned().map(Item::Check);
+        let workers = self.workers.keys().cloned().map(Item::Worker);
         let topologies = self.topologies.keys().cloned().map(Item::Topology);
         let jobs = self.jobs.keys().cloned().map(|(kind, key)| Item::Job(kind, key));
         let workloads = self.workloads.keys().cloned().map(Item::Workload);
@@ -316,6 +324,7 @@ impl State {
             .chain(local_queues)
             .chain(flavors)
             .chain(checks)
+            .chain(workers)
             .chain(topologies)
             .chain(jobs)
             .chain(workloads)
@@ -347,6 +356,7 @@ impl State {
             Kind::ResourceFlavor => names(self.flavors.keys().cloned().collect()),
             Kind::Topology => names(self.topologies.keys().cloned().collect()),
             Kind::AdmissionCheck => names(self.checks.keys().cloned().collect()),
+            Kind::MultiKueueCluster => names(self.workers.keys().cloned().collect()),
             Kind::WorkloadPriorityClass => names(self.workload_priority_classes.keys().cloned().collect()),
             Kind::Cohort => names(self.cohorts.keys().cloned().collect()),
             Kind::ClusterQueue => names(self.cluster_queues.keys().cloned().collect()),

@@ -115,7 +115,7 @@ impl State {
 
     /// The slice that an admitted one takes over from is over.
     fn replaced(&self, record: &WorkloadRecord, now: Timestamp) -> Option<(ObjectKey, WorkloadStatus)> {
-        let old = self.workloads.get(record.replaces.as_deref()?)?;
+        let old = self.workloads.get(self.replaces(record)?)?;
         let mut status = (*old.status).clone();
         let statement = conditions::Statement {
             kind: ConditionType::Finished,

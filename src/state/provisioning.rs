@@ -6,7 +6,6 @@
 
 use super::interface::{Effect, Kind, Verb};
 use super::job_start::pod_set_template;
-use super::queue_status::set_active;
 use super::records::{Meta, OwnerRecord, WorkloadRecord};
 use super::telling::event;
 use super::workload_step::delete_options;
@@ -189,27 +188,15 @@ impl State {
         self.provisioning.configs.get(parameters?.name.as_str())
     }
 
-    /// The status of a check of this controller as a merge patch; none if it stands or the check is another's.
-    pub(super) fn provisioning_check_status(&self, name: &str, now: Timestamp) -> Option<Value> {
-        let record = self.checks.get(name).filter(|record| !record.meta.deleting)?;
-        if !self.is_provisioning(name) {
-            return None;
-        }
-        let config = self.provisioning_config(name);
-        let (reason, message) = match config {
-            Some(_) => ("Active", "The admission check is active"),
-            None => {
-                ("BadParametersRef", "The admission check refers to no ProvisioningRequestConfig that exists")
-            }
+    /// Whether a check of this controller is active, with reason and message.
+    pub(super) fn provisioning_check(&self, name: &str) -> (bool, &'static str, String) {
+        let (active, reason, message) = if self.provisioning_config(name).is_some() {
+            (true, "Active", "The admission check is active")
+        } else {
+            let message = "The admission check refers to no ProvisioningRequestConfig that exists";
+            (false, "BadParametersRef", message)
         };
-        let mut conditions = record.object.status.conditions.clone();
-        set_active(&mut conditions, config.is_some(), reason, message, record.meta.generation, now);
-        (conditions != record.object.status.conditions).then(|| {
-            json!({
-                "metadata": {"resourceVersion": record.meta.resource_version},
-                "status": {"conditions": conditions},
-            })
-        })
+        (active, reason, message.to_owned())
     }
 
     /// Checks of this controller on a Workload that holds quota and is not on its way out.

@@ -85,12 +85,8 @@ impl State {
                 format!("references missing AdmissionCheck(s): {}", absent.join(", ")),
             ));
         }
-        let idle: Vec<&str> = checks.iter().copied().filter(|c| !self.check_is_active(c)).collect();
-        if !idle.is_empty() && absent.is_empty() {
-            found.push((
-                "AdmissionCheckInactive",
-                format!("references inactive AdmissionCheck(s): {}", idle.join(", ")),
-            ));
+        if let Some(text) = self.inactive_checks(&checks).filter(|_| absent.is_empty()) {
+            found.push(("AdmissionCheckInactive", text));
         }
         let topologies: Vec<&str> = flavors
             .iter()
@@ -106,12 +102,6 @@ impl State {
         let (reason, _) = found.first()?;
         let all: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
         Some(inactive(reason, &format!("Can't admit new workloads: {}.", all.join(", "))))
-    }
-
-    fn check_is_active(&self, name: &str) -> bool {
-        self.checks.get(name).is_some_and(|check| {
-            check.object.status.conditions.iter().any(|c| c.type_ == "Active" && c.status == "True")
-        })
     }
 
     /// Finalizer of a ClusterQueue: there while it exists for good, gone when no workload holds its quota.
@@ -145,7 +135,7 @@ impl State {
         });
         let body = finalizer_patch(&record.meta, used);
         if body.is_none()
-            && let Some(status) = self.provisioning_check_status(name, now)
+            && let Some(status) = self.own_check_status(name, now)
         {
             let key = ObjectKey::cluster(name);
             self.send_plain(Kind::AdmissionCheck, &key, Verb::Merge, Some("status"), status, Vec::new());

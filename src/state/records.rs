@@ -15,7 +15,7 @@ use crate::lifecycle::provisioning::PARAMETER_PREFIX;
 use crate::scheduler::{self, Variant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -313,6 +313,13 @@ pub(super) struct CohortRecord {
 pub(super) struct FlavorRecord {
     pub(super) meta: Meta,
     pub(super) object: ResourceFlavor,
+}
+
+/// A MultiKueueCluster.
+#[derive(Clone, Debug)]
+pub(super) struct WorkerRecord {
+    pub(super) meta: Meta,
+    pub(super) conditions: Vec<Condition>,
 }
 
 /// An AdmissionCheck.

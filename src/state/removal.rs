@@ -62,6 +62,9 @@ impl State {
                 self.checks.remove(name);
                 self.all_cluster_queues_changed();
             }
+            Kind::MultiKueueCluster => {
+                self.workers.remove(name);
+            }
             Kind::Cohort => {
                 if self.cohorts.remove(name).is_some() {
                     self.engine.set_cohort(name, None);

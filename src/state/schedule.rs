@@ -114,7 +114,7 @@ impl State {
         place
     }
 
-    /// The Workload as the scheduler sees it.
+    /// The Workload as the scheduler sees it: without what belongs to features that are off.
     pub(super) fn queued(&self, key: &ObjectKey) -> Option<Workload> {
         let record = self.workloads.get(key)?;
         let cluster_queue = self.cluster_queue_name(record)?;
@@ -127,11 +127,16 @@ impl State {
             priority: i64::from(record.priority),
             queued_since: self.queued_since(record),
             pod_sets: record.effective.pod_sets.clone()?,
-            gated: record.is_gated(),
-            variant: record.variant.clone(),
-            replaces: record.replaces.as_deref().cloned(),
+            gated: self.settings.engine.gates.heeds_preemption_gates() && record.is_gated(),
+            variant: record.variant.clone().filter(|_| self.settings.engine.gates.concurrent_admission),
+            replaces: self.replaces(record).cloned(),
             obstacle: obstacle(record),
         })
+    }
+
+    /// The slice that a Workload takes over from.
+    pub(super) fn replaces<'a>(&self, record: &'a WorkloadRecord) -> Option<&'a ObjectKey> {
+        record.replaces.as_deref().filter(|_| self.settings.engine.gates.elastic_slices)
     }
 
     /// Runs cycles back to back until nobody can be judged, so many at a time and not much further than what is decided can
@@ -258,6 +263,7 @@ impl State {
             Item::ClusterQueue(name) => self.step_cluster_queue(name),
             Item::Flavor(name) => self.step_flavor(name),
             Item::Check(name) => self.step_check(name, now),
+            Item::Worker(name) => self.step_worker(name, now),
             Item::Topology(name) => self.step_topology(name),
             Item::LocalQueue(_) | Item::Cohort(_) | Item::Pods(_) => {}
         }
@@ -288,6 +294,7 @@ impl Item {
             Self::Cohort(name) => (Kind::Cohort, ObjectKey::cluster(name)),
             Self::Flavor(name) => (Kind::ResourceFlavor, ObjectKey::cluster(name)),
             Self::Check(name) => (Kind::AdmissionCheck, ObjectKey::cluster(name)),
+            Self::Worker(name) => (Kind::MultiKueueCluster, ObjectKey::cluster(name)),
             Self::Topology(name) => (Kind::Topology, ObjectKey::cluster(name)),
             Self::Job(kind, key) => (Kind::Job(*kind), key.clone()),
             Self::Workload(key) | Self::Pods(key) => (Kind::Workload, key.clone()),

@@ -288,6 +288,9 @@ impl State {
             Kind::AdmissionCheck => {
                 self.dirty.insert(Item::Check(key.name.clone()));
             }
+            Kind::MultiKueueCluster => {
+                self.dirty.insert(Item::Worker(key.name.clone()));
+            }
             Kind::Topology => {
                 self.dirty.insert(Item::Topology(key.name.clone()));
             }

@@ -58,7 +58,7 @@ impl Core {
         self.feed(Delta::Applied { kind, object })
     }
 
-    fn pass(&mut self, seconds: i64) -> Vec<Effect> {
+    pub(crate) fn pass(&mut self, seconds: i64) -> Vec<Effect> {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
         self.feed(Delta::Tick)
     }

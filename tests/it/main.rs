@@ -11,6 +11,7 @@
 mod admission;
 mod charging;
 mod contracts;
+mod core_gates;
 mod core_settings;
 mod crds;
 mod fake_api;
