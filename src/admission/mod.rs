@@ -7,6 +7,7 @@
 mod ancestry;
 mod defaults;
 mod direct;
+mod guard;
 mod job;
 mod job_rules;
 mod lookup;
@@ -23,6 +24,7 @@ mod view;
 
 pub use ancestry::managed_ancestor;
 pub use direct::admitted;
+pub use guard::holds_jobs_without_queue;
 pub use reading::{LIGHT, Unread, read_heavy, read_light};
 pub use review::{BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE, PATHS, review};
 pub use settings::AdmissionSettings;

@@ -15,7 +15,7 @@ use super::args::ManagerArgs;
 use super::core::Core;
 use super::settings::{self, Settings};
 use super::supervise::{Supervised, asked_to_stop};
-use super::{address, logs};
+use super::{address, logs, standing};
 use crate::admission::{self, Context as ReviewContext};
 use crate::kube::access::{self, Missing};
 use crate::kube::certificates::{self, Serving};
@@ -70,6 +70,7 @@ struct Shared {
     missing: Arc<Missing>,
     published: Arc<ArcSwap<Snapshot>>,
     counters: Arc<Counters>,
+    standing: Arc<view::Standing>,
     synced: watch::Receiver<bool>,
     leading: watch::Receiver<Option<i32>>,
     role: Role,
@@ -105,6 +106,7 @@ async fn run(settings: &Settings) -> anyhow::Result<()> {
         missing: Arc::new(Missing::default()),
         published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
+        standing: Arc::new(view::Standing::new(settings.configuration.unmanaged_frameworks())),
         synced,
         leading,
         role: if elects { Role::Leader } else { Role::Standalone },
@@ -209,6 +211,12 @@ fn start_workers(
     let asking = access::check(shared.clients.call.clone(), rights, Arc::clone(&shared.missing));
     workers.start("access", until(shared.stop_serving.clone(), asking));
     workers.start("lease", lead(lease, shared, ends.leading));
+    let guard = standing::guard(settings, shared.clients.watch.clone(), Arc::clone(&shared.standing));
+    workers.start("guard", until(shared.stop_serving.clone(), guard));
+    let board = shared.board.clone();
+    let unlisted = move || board.unsynced().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let listed = standing::listed_in_time(settings.sync_timeout(), shared.synced.clone(), unlisted);
+    workers.start("first lists", until_done(shared.stop_acting.clone(), listed));
     let core = Core {
         state,
         deltas: received,
@@ -237,6 +245,17 @@ async fn until(mut stop: watch::Receiver<bool>, task: impl Future<Output = ()>) 
         _ = stop.wait_for(|stop| *stop) => {}
     }
     Ok(())
+}
+
+/// The same of a task that may fail.
+async fn until_done(
+    mut stop: watch::Receiver<bool>,
+    task: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        ended = task => ended,
+        _ = stop.wait_for(|stop| *stop) => Ok(()),
+    }
 }
 
 /// Competes for the lease once everything has been listed: a replica that knows nothing must not hold up others.
@@ -358,6 +377,7 @@ fn renderer(settings: &Settings, shared: &Shared) -> Render {
     let (counters, published) = (Arc::clone(&shared.counters), Arc::clone(&shared.published));
     let (families, alone) = (settings.families(), shared.role == Role::Standalone);
     let (serving, clock) = (Arc::clone(&shared.serving), Arc::clone(&shared.clients.clock));
+    let standing = Arc::clone(&shared.standing);
     Arc::new(move || {
         let snapshot = published.load();
         let role = match (alone, snapshot.leading) {
@@ -368,6 +388,7 @@ fn renderer(settings: &Settings, shared: &Shared) -> Render {
         let mut text = counters.render().unwrap_or_default();
         text.push_str(&view::certificates::render(&serving.shown(), clock.ahead()).unwrap_or_default());
         text.push_str(&view::render(&view::gauges(&snapshot), families, role).unwrap_or_default());
+        text.push_str(&standing.render().unwrap_or_default());
         text
     })
 }

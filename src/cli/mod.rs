@@ -13,6 +13,7 @@ mod pace;
 mod policy;
 mod settings;
 mod simulate;
+mod standing;
 mod supervise;
 
 use std::process::ExitCode;

@@ -39,7 +39,11 @@ pub(super) fn load(args: ManagerArgs) -> anyhow::Result<Settings> {
     for warning in &loaded.warnings {
         tracing::warn!(warning, "configuration");
     }
-    let configuration = loaded.configuration;
+    Ok(of(args, loaded.configuration))
+}
+
+/// Settings of a configuration, with what the surroundings say.
+fn of(args: ManagerArgs, configuration: Configuration) -> Settings {
     let namespace = args
         .namespace
         .clone()
@@ -48,7 +52,7 @@ pub(super) fn load(args: ManagerArgs) -> anyhow::Result<Settings> {
         .filter(|namespace| !namespace.is_empty())
         .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     let identity = args.identity.clone().unwrap_or_else(identity);
-    Ok(Settings { args, configuration, namespace, identity })
+    Settings { args, configuration, namespace, identity }
 }
 
 /// The configuration in a file, or the defaults, with the gates of the command line.
@@ -145,6 +149,12 @@ impl Settings {
         }
     }
 
+    /// How long the first lists may take, if there is a limit.
+    pub(super) fn sync_timeout(&self) -> Option<Duration> {
+        let limit = self.configuration.controller.sync_timeout();
+        limit.and_then(|limit| Duration::try_from(limit.signed()).ok())
+    }
+
     pub(super) fn executor(&self) -> ExecutorSettings {
         ExecutorSettings {
             concurrency: self.args.write_concurrency,
@@ -210,6 +220,7 @@ impl Settings {
             mutating: args.mutating_webhook_configuration.clone(),
             validating: args.validating_webhook_configuration.clone(),
             names,
+            folder: self.configuration.certificate_folder().map(Into::into),
             mode: if internal.enable { Mode::SelfManaged } else { Mode::External },
             rotation: certificates::Settings {
                 authority_lifetime: args.authority_lifetime,
@@ -224,6 +235,9 @@ impl Settings {
 fn length(what: &str, duration: config::Duration) -> anyhow::Result<Duration> {
     Duration::try_from(duration.signed()).with_context(|| format!("{what} must not be negative"))
 }
+
+#[cfg(test)]
+mod silent;
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@
 //! server-side apply under a field manager of its own, which owns nothing else in them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use k8s_openapi::api::core::v1::Secret;
 use rustls::sign::CertifiedKey;
 use tokio::sync::mpsc;
 
+use super::certificate_folder;
 use super::client::{CallError, Caller};
 use super::pki::{self, Certificate, Loaded, PkiError};
 use super::server_clock::ServerClock;
@@ -50,6 +52,8 @@ pub struct CertificateSettings {
     pub validating: String,
     /// Names that the serving certificate bears.
     pub names: Vec<String>,
+    /// Folder with the serving certificate, instead of the Secret.
+    pub folder: Option<PathBuf>,
     /// Who writes.
     pub mode: Mode,
     /// Durations of the rotation.
@@ -98,6 +102,10 @@ pub async fn run(
     let (sender, mut seen) = mpsc::channel(16);
     let mut watches = tokio::task::JoinSet::new();
     for slot in settings.slots() {
+        if let Some(folder) = settings.folder.clone().filter(|_| slot == Slot::Serving) {
+            watches.spawn(certificate_folder::follow(folder, certificate_folder::LOOK, sender.clone(), slot));
+            continue;
+        }
         let (api, name) = settings.api(slot, &client);
         watches.spawn(follow_one(api, name, watch, sender.clone(), slot));
     }

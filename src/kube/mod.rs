@@ -6,10 +6,12 @@
 
 pub mod access;
 pub mod budget;
+mod certificate_folder;
 pub mod certificates;
 pub mod client;
 pub mod events;
 pub mod execute;
+pub mod guard;
 pub mod lease;
 pub mod list;
 mod metadata;

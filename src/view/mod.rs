@@ -5,6 +5,8 @@ pub mod counters;
 mod gauges;
 pub mod metrics;
 mod page;
+mod standing;
 
 pub use gauges::gauges;
 pub use page::render;
+pub use standing::Standing;

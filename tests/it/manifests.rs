@@ -1,6 +1,7 @@
 //! The shipped manifests: every reference resolves, no right is broader than needed, no webhook can hold the cluster up.
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use sluice::admission::holds_jobs_without_queue;
 use sluice::api::config::{self, Configuration};
 use sluice::kube::access;
 use sluice::kube::certificates::{CertificateSettings, Mode};
@@ -173,6 +174,7 @@ fn needed() -> BTreeSet<Right> {
     let name = |kind: &str| objects(kind)[0].1["metadata"]["name"].as_str().unwrap().to_owned();
     let day = Duration::from_hours(24);
     let certificates = CertificateSettings {
+        folder: None,
         namespace: "kueue-system".to_owned(),
         authority_secret: format!("{serving}-ca"),
         serving_secret: serving,
@@ -276,6 +278,30 @@ fn webhooks_are_bounded() {
         "vresourceflavor.kb.io",
     ];
     assert_eq!(names, expected);
+}
+
+/// As shipped Jobs without a queue start while no manager answers; with the component they do not.
+#[test]
+fn jobs_without_a_queue_are_held_with_the_component() {
+    let component = documents(&root().join("config/webhooks/manage-all-jobs/kustomization.yaml"));
+    let patches = component[0]["patches"].as_array().unwrap();
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let (_, mut object) = objects(kind).remove(0);
+        assert!(!holds_jobs_without_queue(&object), "{kind}");
+        let patch = patches.iter().find(|patch| patch["target"]["kind"] == kind).expect("one adds an entry");
+        let operations: Value = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
+        let entries = object["webhooks"].as_array_mut().unwrap();
+        entries.push(operations[0]["value"].clone());
+        assert!(holds_jobs_without_queue(&object), "{kind}");
+        let last = object["webhooks"].as_array_mut().unwrap().last_mut().unwrap();
+        last["failurePolicy"] = "Ignore".into();
+        assert!(!holds_jobs_without_queue(&object), "{kind}");
+    }
+    // Kueue's own has one entry for all Jobs.
+    let path = "/mutate-batch-v1-job";
+    let all = json!({"webhooks": [{"name": "mjob.kb.io", "clientConfig": {"service": {"path": path}}}]});
+    assert!(holds_jobs_without_queue(&all));
+    assert!(!holds_jobs_without_queue(&Value::Null));
 }
 
 fn check_webhook(webhook: &Value, mutating: bool) {

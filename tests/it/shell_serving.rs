@@ -21,6 +21,7 @@ const DAY: Duration = Duration::from_hours(24);
 
 fn settings(mode: Mode) -> CertificateSettings {
     CertificateSettings {
+        folder: None,
         namespace: "ns".to_owned(),
         serving_secret: "cert".to_owned(),
         authority_secret: "cert-ca".to_owned(),
@@ -86,12 +87,16 @@ impl Drop for Running {
 }
 
 async fn start(api: &FakeApi, mode: Mode) -> Running {
+    start_with(api, settings(mode)).await
+}
+
+async fn start_with(api: &FakeApi, settings: CertificateSettings) -> Running {
     let clients = api.clients().await;
     let (serving, clock) = (Arc::new(Serving::default()), Arc::clone(&clients.clock));
     let task = certificates::run(
         clients.watch,
         clients.call,
-        settings(mode),
+        settings,
         WatchSettings::default(),
         Arc::clone(&serving),
         Arc::clone(&clock),
@@ -150,6 +155,31 @@ async fn a_certificate_of_another_is_served_when_the_webhooks_accept_it() {
     // The replica is not ready once the bundles no longer accept the served certificate.
     publish(&api, &[&old]);
     running.is_not_ready("no valid authority in the caBundle signed it").await;
+}
+
+/// With a folder no Secret is read: what its files hold is served, and so is what takes their place.
+#[tokio::test]
+async fn a_certificate_in_a_folder_is_served_and_followed() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let signer = authority();
+    let [stored, first, second] = [1, 2, 3].map(|days| leaf(&signer, &[HOST], before(DAY), days * 3 * DAY));
+    api.put(SECRET, secret(&stored, &signer));
+    publish(&api, &[&signer]);
+    let folder = std::env::temp_dir().join(format!("sluice-serving-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |pair: &Pair| {
+        for (name, text) in [("tls.crt", &pair.certificate), ("tls.key", &pair.key)] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+    };
+    write(&first);
+    let settings = CertificateSettings { folder: Some(folder.clone()), ..settings(Mode::External) };
+    let running = start_with(&api, settings).await;
+    running.comes_to("the first is served", |running| running.serves(&first)).await;
+    running.is_ready().await;
+    write(&second);
+    running.comes_to("the second is served", |running| running.serves(&second)).await;
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Fault row 39: a certificate that the API server would refuse makes the replica not ready, with the reason.
