@@ -225,13 +225,13 @@ impl State {
         let admission = record.status.admission.as_ref()?;
         let mut usage: BTreeMap<FlavorResource, Amount> = BTreeMap::new();
         for set in &admission.pod_set_assignments {
-            let count = set
-                .count
-                .or_else(|| record.pod_sets().iter().find(|p| *p.name == *set.name).map(|p| p.count))
-                .unwrap_or(0);
+            let asked = record.pod_sets().iter().find(|p| *p.name == *set.name).map(|p| p.count);
+            let count = set.count.or(asked).unwrap_or(0);
             let reclaimed = record.status.reclaimable_pods.iter().find(|r| r.name == set.name);
             let gone = reclaimed.filter(|_| self.settings.gates.reclaimable_pods).map_or(0, |r| r.count);
-            let left = count.saturating_sub(gone).max(0);
+            // Reclaimable pods count from all that the Workload asks for: where fewer were admitted, those that are not
+            // needed any more are first the ones that never ran.
+            let left = count.min(resources::without_reclaimable(asked.unwrap_or(count), gone));
             for (resource, flavor) in &set.flavors {
                 let Some(total) = set.resource_usage.get(resource) else {
                     continue;

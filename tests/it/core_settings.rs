@@ -13,7 +13,7 @@ const START: i64 = 1_800_000_000;
 pub(crate) struct Core {
     pub(crate) state: State,
     version: u64,
-    now: Timestamp,
+    pub(crate) now: Timestamp,
 }
 
 impl Core {

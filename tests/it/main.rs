@@ -16,6 +16,7 @@ mod core_settings;
 mod crds;
 mod fake_api;
 mod feature_gates;
+mod held_quota;
 mod job_workload;
 mod laws;
 mod layering;
