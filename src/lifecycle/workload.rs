@@ -249,25 +249,27 @@ impl Draft<'_> {
         }
     }
 
-    /// `spec.active` is false: evicts once, and keeps the workload out of the queue.
+    /// `spec.active` is false: evicts once, and keeps the workload out of the queue. One that was evicted already is leaving,
+    /// and is not evicted a second time, unless the manager has a cause of its own to deactivate it: how long its job is kept
+    /// follows from that.
     fn deactivate(&mut self) {
-        if !conditions::is_true(&self.status, ConditionType::Evicted)
-            || !conditions::reason(&self.status, ConditionType::Evicted).starts_with(eviction::DEACTIVATED)
-        {
-            let target = conditions::find(&self.status, ConditionType::DeactivationTarget)
-                .filter(|c| c.status == "True");
-            let cause = match target {
-                Some(c) => Cause {
-                    reason: eviction::DEACTIVATED,
-                    underlying: c.reason.clone(),
-                    message: format!("The workload is deactivated due to {}", c.message),
-                },
-                None => Cause::plain(eviction::DEACTIVATED, "The workload is deactivated"),
-            };
-            self.evict(cause);
-            conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
-        }
         self.status.requeue_state = None;
+        let target =
+            conditions::find(&self.status, ConditionType::DeactivationTarget).filter(|c| c.status == "True");
+        let cause = target.map(|c| Cause {
+            reason: eviction::DEACTIVATED,
+            underlying: c.reason.clone(),
+            message: format!("The workload is deactivated due to {}", c.message),
+        });
+        let evicted = conditions::is_true(&self.status, ConditionType::Evicted);
+        let told =
+            conditions::reason(&self.status, ConditionType::Evicted).starts_with(eviction::DEACTIVATED);
+        if evicted && (told || cause.is_none()) {
+            return;
+        }
+        let by_user = || Cause::plain(eviction::DEACTIVATED, "The workload is deactivated");
+        self.evict(cause.unwrap_or_else(by_user));
+        conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
     }
 
     /// Steps of a workload that holds a reservation.

@@ -71,7 +71,7 @@ impl Engine {
         let holder = self.holders.get(&again.workload.key)?;
         let same = holder.charge.uid == again.workload.uid
             && holder.charge.cluster_queue == again.granted.cluster_queue;
-        let stays = !holder.charge.evicted && holder.leaves_for.is_none();
+        let stays = !holder.charge.evicted && !holder.leaves();
         (same && stays).then(|| Arc::clone(holder))
     }
 

@@ -210,6 +210,8 @@ pub struct Charge {
     pub reserved_at: Option<Timestamp>,
     /// Whether it is being evicted.
     pub evicted: bool,
+    /// Whether it is deactivated: it leaves without being asked, so that the plan counts it as gone and nothing evicts it.
+    pub deactivated: bool,
     /// The time that counts for its place in the queue.
     pub queued_since: Timestamp,
     /// What it is one of several alternatives of.

@@ -405,7 +405,7 @@ impl Engine {
 
     /// What stands in the plan for the workload itself: room kept for it, and the slice that it takes over from.
     pub(super) fn own_in_plan(&self, workload: &Workload) -> Vec<Portion> {
-        let old = self.replaced(workload).filter(|old| old.leaves_for.is_none());
+        let old = self.replaced(workload).filter(|old| !old.leaves());
         self.kept_for(&workload.key).into_iter().chain(old.map(Portion::by)).collect()
     }
 
@@ -428,6 +428,7 @@ impl Engine {
             priority: workload.priority,
             reserved_at: None,
             evicted: false,
+            deactivated: false,
             queued_since: workload.queued_since,
             variant: workload.variant.clone(),
             topology: plan.judgement.stand.occupancies(),

@@ -51,7 +51,8 @@ impl Engine {
     pub(super) fn earmark(&mut self, key: &ObjectKey, earmark: Earmark) {
         // Nothing is free before the victims are gone in fact: only then is there anybody to wake.
         for victim in earmark.victims.keys() {
-            if let Some(holder) = self.holders.set_leaving(victim, Some(key.clone())) {
+            let holder = self.holders.set_leaving(victim, Some(key.clone()));
+            if let Some(holder) = holder.filter(|holder| !holder.leaves()) {
                 self.tree.hold(holder.node, &negated(&holder.usage), &[Layer::Planned]);
                 self.topology.shift(&holder.stand, -1, Layer::Planned);
             }
@@ -70,7 +71,7 @@ impl Engine {
         lacking: Lacking,
         now: Timestamp,
     ) -> Outcome {
-        let text = "The quota is being freed by workloads that were preempted";
+        let text = "The quota is being freed by workloads that were preempted or deactivated";
         let verdict = Arc::new(Verdict::plain(PendingReason::WaitingForPreemptedWorkloads, text));
         let verdict = self.keep_room(entry, plan, lacking, verdict, BTreeMap::new(), now);
         Outcome::Pending(verdict)
@@ -149,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Gives up what is kept for a workload. Victims that still hold their quota are in the plan again.
+    /// Gives up what is kept for a workload. Victims that still hold their quota are in the plan again, unless they leave anyway.
     pub(super) fn cancel_earmark(&mut self, key: &ObjectKey) -> Option<Earmark> {
         let earmark = self.earmarks.remove(key)?;
         self.hold(earmark.node, &negated(&earmark.usage), &[Layer::Planned]);
@@ -159,6 +160,9 @@ impl Engine {
                 self.holders.get(victim).is_some_and(|holder| holder.leaves_for.as_ref() == Some(key));
             if let Some(holder) = leaves.then(|| self.holders.set_leaving(victim, None)).flatten() {
                 self.taken.remove(key, victim);
+                if holder.charge.deactivated {
+                    continue;
+                }
                 self.hold(holder.node, &holder.usage, &[Layer::Planned]);
                 self.stand(&holder.stand, 1, &[Layer::Planned]);
             }

@@ -240,26 +240,26 @@ impl Engine {
         let same = old.as_ref().filter(|old| old.charge.uid == charge.uid && old.node == node);
         let leaves_for = same.and_then(|old| old.leaves_for.clone());
         let stand = Arc::new(self.topology.footprint(&charge.topology));
-        let charge = Arc::new(charge);
-        if let Some(old) = old.as_ref().filter(|_| same.is_some_and(|old| old.usage == usage)) {
-            if old.stand != stand {
-                self.stand(&stand, 1, layers(leaves_for.as_ref()));
-                self.stand(&old.stand, -1, layers(leaves_for.as_ref()));
+        let new = Holder { key: key.clone(), charge: Arc::new(charge), node, usage, stand, leaves_for };
+        let unmoved = same.is_some_and(|old| old.usage == new.usage && old.layers() == new.layers());
+        if let Some(old) = old.as_ref().filter(|_| unmoved) {
+            if old.stand != new.stand {
+                self.stand(&new.stand, 1, new.layers());
+                self.stand(&old.stand, -1, new.layers());
             }
-            self.holders.insert(Holder { key: key.clone(), charge, node, usage, stand, leaves_for });
+            self.holders.insert(new);
             return;
         }
         // The new comes before the old goes, so that its node of the tree is never without either.
-        let layers = layers(leaves_for.as_ref());
-        self.hold(node, &usage, layers);
-        self.stand(&stand, 1, layers);
+        self.hold(node, &new.usage, new.layers());
+        self.stand(&new.stand, 1, new.layers());
         if let Some(old) = old {
-            if leaves_for.is_none() {
+            if new.leaves_for.is_none() {
                 self.has_left(&old);
             }
             self.give_back(&old);
         }
-        self.holders.insert(Holder { key: key.clone(), charge, node, usage, stand, leaves_for });
+        self.holders.insert(new);
     }
 
     /// The workload holds nothing any more.
@@ -284,8 +284,8 @@ impl Engine {
 
     fn give_back(&mut self, holder: &Holder) {
         let back = negated(&holder.usage);
-        self.hold(holder.node, &back, layers(holder.leaves_for.as_ref()));
-        self.stand(&holder.stand, -1, layers(holder.leaves_for.as_ref()));
+        self.hold(holder.node, &back, holder.layers());
+        self.stand(&holder.stand, -1, holder.layers());
     }
 
     /// Moves usage in the tree and wakes what waited for it.
@@ -317,11 +317,6 @@ impl Engine {
     pub fn has_due(&self) -> bool {
         !self.due.is_empty()
     }
-}
-
-/// Layers that a holder counts in: one that must go is not in the plan.
-pub(super) const fn layers(leaves_for: Option<&ObjectKey>) -> &'static [Layer] {
-    if leaves_for.is_some() { &[Layer::Held] } else { &[Layer::Held, Layer::Planned] }
 }
 
 /// The same usage to be taken off.

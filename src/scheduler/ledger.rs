@@ -2,7 +2,7 @@
 
 use super::config::Charge;
 use crate::api::{ByKey, ObjectKey};
-use crate::quota::{NodeId, PairId, Usage};
+use crate::quota::{Layer, NodeId, PairId, Usage};
 use crate::topology::Footprint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +18,20 @@ pub(super) struct Holder {
     pub(super) usage: Usage,
     /// What it takes of nodes.
     pub(super) stand: Arc<Footprint>,
-    /// The workload that it must make room for: in the plan it is gone.
+    /// The workload that it must make room for.
     pub(super) leaves_for: Option<ObjectKey>,
+}
+
+impl Holder {
+    /// Whether it leaves, for a preemptor or by itself: in the plan it is gone.
+    pub(super) fn leaves(&self) -> bool {
+        self.leaves_for.is_some() || self.charge.deactivated
+    }
+
+    /// Layers that it counts in.
+    pub(super) fn layers(&self) -> &'static [Layer] {
+        if self.leaves() { &[Layer::Held] } else { &[Layer::Held, Layer::Planned] }
+    }
 }
 
 /// Number of holders and what they hold together.

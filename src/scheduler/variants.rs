@@ -20,7 +20,7 @@ impl Engine {
             holder.charge.variant.as_ref().is_some_and(|other| other.parent == variant.parent)
                 && holder.key.namespace == entry.workload.key.namespace
                 && holder.key != entry.workload.key
-                && holder.leaves_for.is_none()
+                && !holder.leaves()
         };
         let sibling = self.holders.of(queue.node).find(same)?;
         let flavors = sibling.charge.usage.keys().map(|pair| &*pair.flavor);

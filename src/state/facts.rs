@@ -253,6 +253,7 @@ impl State {
             priority: i64::from(record.priority),
             reserved_at: conditions::since(&record.status, ConditionType::QuotaReserved),
             evicted: conditions::is_true(&record.status, ConditionType::Evicted),
+            deactivated: !record.active,
             queued_since: self.queued_since(record),
             variant: record.variant.clone(),
             topology: self.occupancies(record, admission),

@@ -54,9 +54,8 @@ impl Field<'_> {
         let barred = |holder: &Holder| {
             !holder.charge.evicted && self.barred.is_some_and(|barred| barred.contains(&holder.key))
         };
-        let free = |holder: &&Arc<Holder>| {
-            holder.leaves_for.is_none() && uses(holder) && allowed(holder) && !barred(holder)
-        };
+        let free =
+            |holder: &&Arc<Holder>| !holder.leaves() && uses(holder) && allowed(holder) && !barred(holder);
         self.holders.of(queue).filter(free).cloned().collect()
     }
 

@@ -85,3 +85,44 @@ fn no_room_is_kept_where_only_a_debtor_asks() {
     let reason = engine.verdict(&key("w")).map(|verdict| verdict.reason);
     assert_eq!(reason, Some(PendingReason::WaitingForQuota), "nobody goes for it");
 }
+
+/// What a deactivated workload holds is free in the plan, and is given when it is free in fact; if it is activated again, it
+/// is in the plan again.
+#[test]
+fn what_a_deactivated_workload_holds_is_waited_for() {
+    let mut engine = engine();
+    let made = queue(None, one("red", "cpu", limits(2, None, None)));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption: lower_priority(), ..made }));
+    let held = || charge("q", &[("red", "cpu", 1)]);
+    for name in ["goes", "stays"] {
+        engine.charge(&key(name), held());
+    }
+    let reason = |engine: &Engine, name| engine.verdict(&key(name)).map(|verdict| verdict.reason);
+    engine.enqueue(cpu("w", "q", 0, 1));
+    assert!(admitted(&settle(&mut engine)).is_empty());
+    assert_eq!(reason(&engine, "w"), Some(PendingReason::WaitingForQuota));
+    engine.charge(&key("goes"), Charge { deactivated: true, ..held() });
+    assert!(admitted(&settle(&mut engine)).is_empty(), "its pods may run on");
+    assert_eq!(reason(&engine, "w"), Some(PendingReason::WaitingForPreemptedWorkloads));
+    // Nothing is left for a second one, however important: but not the workload that leaves goes for it.
+    engine.enqueue(Workload { priority: 1, ..cpu("important", "q", 1, 1) });
+    assert_eq!(victims(&mut engine), 1);
+    assert!(engine.preemption_of(&key("stays")).is_some() && engine.preemption_of(&key("goes")).is_none());
+    // A victim that is deactivated as well is taken out of the plan once.
+    engine.charge(&key("stays"), Charge { deactivated: true, ..held() });
+    engine.forget(&key("important"));
+    engine.enqueue(cpu("late", "q", 2, 1));
+    assert!(admitted(&settle(&mut engine)).is_empty());
+    assert_eq!(reason(&engine, "late"), Some(PendingReason::WaitingForPreemptedWorkloads));
+    engine.charge(&key("stays"), held());
+    engine.release(&key("goes"));
+    assert_eq!(admitted(&settle(&mut engine)), ["w"]);
+    engine.forget(&key("late"));
+    engine.enqueue(cpu("last", "q", 3, 1));
+    assert!(admitted(&settle(&mut engine)).is_empty());
+    assert_eq!(
+        reason(&engine, "last"),
+        Some(PendingReason::WaitingForQuota),
+        "both quotas are held in the plan"
+    );
+}
