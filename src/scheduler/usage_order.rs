@@ -1,7 +1,8 @@
 //! Admission fair sharing: LocalQueues that used less in the past come first in their ClusterQueue.
 //!
 //! What was used halves with every half-life. A workload that is admitted counts at once by its entry penalty, which
-//! becomes part of the usage when its admission is complete.
+//! becomes part of the usage when its admission is complete. Whoever changes what is in use says first what was in use until
+//! then, so that what was used is the decayed integral of it, however samples and changes follow each other.
 
 use super::config::{AdmissionFairSharing, LocalQueue};
 use super::ledger::Holder;
@@ -110,21 +111,28 @@ impl UsageOrder {
         self.owed.get(workload)
     }
 
-    /// The admission is complete: what was used decays to now and the penalty is added.
-    pub(super) fn settle(
-        &mut self,
-        workload: &ObjectKey,
-        settings: &AdmissionFairSharing,
-        now: Timestamp,
-    ) -> Option<ObjectKey> {
+    /// The admission is complete: its penalty becomes part of what was used. Answers which LocalQueue had it.
+    pub(super) fn settle(&mut self, workload: &ObjectKey) -> Option<ObjectKey> {
         let key = self.owed.remove(workload)?;
         let local = self.locals.get_mut(&key)?;
-        let penalty = local.penalties.remove(workload)?;
-        local.config.sample(&Used::new(), settings, now);
-        for (resource, amount) in penalty {
+        for (resource, amount) in local.penalties.remove(workload)? {
             *local.config.consumed.entry(resource).or_default() += amount;
         }
         Some(key)
+    }
+
+    /// Adds what was in use until now to what was used. Without a half-life nothing is kept but what penalties added, and that
+    /// until the next sample.
+    pub(super) fn accrue(
+        &mut self,
+        local: &ObjectKey,
+        usage: &BTreeMap<FlavorResource, Amount>,
+        settings: &AdmissionFairSharing,
+        now: Timestamp,
+    ) {
+        if let Some(local) = self.locals.get_mut(local).filter(|_| !settings.half_life.is_zero()) {
+            local.config.accrue(&by_resource(usage), settings.half_life, now);
+        }
     }
 
     /// The time from which what is in use counts, unless there is one.
@@ -142,32 +150,38 @@ impl UsageOrder {
         settings: &AdmissionFairSharing,
         now: Timestamp,
     ) {
-        let mut used = Used::new();
-        for (pair, amount) in usage {
-            *used.entry(Arc::clone(&pair.resource)).or_default() += units(&pair.resource, *amount);
-        }
-        if let Some(local) = self.locals.get_mut(local) {
-            local.config.sample(&used, settings, now);
+        let Some(local) = self.locals.get_mut(local) else { return };
+        if settings.half_life.is_zero() {
+            local.config.consumed.clear();
+            local.config.sampled_at = Some(now);
+        } else {
+            local.config.accrue(&by_resource(usage), settings.half_life, now);
         }
     }
 }
 
 impl LocalQueue {
-    fn sample(&mut self, used: &Used, settings: &AdmissionFairSharing, now: Timestamp) {
-        if settings.half_life.is_zero() {
-            self.consumed.clear();
-        } else {
-            let since = self.sampled_at.unwrap_or(now);
-            let new = decay(now.duration_since(since).max(SignedDuration::ZERO), settings.half_life);
-            for amount in self.consumed.values_mut() {
-                *amount *= 1.0 - new;
-            }
-            for (resource, amount) in used {
-                *self.consumed.entry(Arc::clone(resource)).or_default() += new * amount;
-            }
+    /// Brings what was used up to now, where so much was in use since the last time.
+    fn accrue(&mut self, used: &Used, half_life: SignedDuration, now: Timestamp) {
+        let since = self.sampled_at.unwrap_or(now);
+        let new = decay(now.duration_since(since).max(SignedDuration::ZERO), half_life);
+        for amount in self.consumed.values_mut() {
+            *amount *= 1.0 - new;
         }
-        self.sampled_at = Some(now);
+        for (resource, amount) in used {
+            *self.consumed.entry(Arc::clone(resource)).or_default() += new * amount;
+        }
+        // A clock that is set back must not let the same time count twice.
+        self.sampled_at = Some(since.max(now));
     }
+}
+
+fn by_resource(usage: &BTreeMap<FlavorResource, Amount>) -> Used {
+    let mut used = Used::new();
+    for (pair, amount) in usage {
+        *used.entry(Arc::clone(&pair.resource)).or_default() += units(&pair.resource, *amount);
+    }
+    used
 }
 
 /// The part of usage that is forgotten after so long.

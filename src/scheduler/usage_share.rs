@@ -24,14 +24,26 @@ impl Engine {
         self.rank(&local, &charge.cluster_queue);
     }
 
-    /// The workload's admission is complete: its penalty becomes part of what its LocalQueue used.
-    pub fn settle_penalty(&mut self, workload: &ObjectKey, now: Timestamp) {
+    /// The workload's admission is complete: its penalty becomes part of what its LocalQueue used. That comes after
+    /// `accrue_usage`, since the penalty must not decay for a time before it was added.
+    pub fn settle_penalty(&mut self, workload: &ObjectKey) {
+        if let Some(local) = self.order.settle(workload) {
+            self.rank_again(&local);
+        }
+    }
+
+    /// What a LocalQueue has in use is about to change: until now it was this.
+    pub fn accrue_usage(
+        &mut self,
+        key: &ObjectKey,
+        usage: &BTreeMap<FlavorResource, Amount>,
+        now: Timestamp,
+    ) {
         let Some(settings) = self.settings.admission_fair_sharing.clone() else {
             return;
         };
-        if let Some(local) = self.order.settle(workload, &settings, now) {
-            self.rank_again(&local);
-        }
+        self.order.accrue(key, usage, &settings, now);
+        self.rank_again(key);
     }
 
     /// The workload will not be admitted after all, or is over.

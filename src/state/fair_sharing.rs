@@ -60,12 +60,21 @@ impl State {
         self.timers.wake(Item::LocalQueue(key.clone()), backoff::after(now, interval));
     }
 
+    /// What a LocalQueue has in use is about to change.
+    pub(super) fn accrue(&mut self, key: &ObjectKey, now: Timestamp) {
+        if self.settings.engine.admission_fair_sharing.is_some() {
+            self.engine.accrue_usage(key, &self.tallies.local_queue(key).admitted_usage, now);
+        }
+    }
+
     /// Brings the entry penalty of a Workload in step: part of the past once it is admitted, gone once it will not be.
     pub(super) fn follow_penalty(&mut self, key: &ObjectKey, admitted: bool, out: bool, now: Timestamp) {
         let Some(local) = self.engine.penalised(key) else { return };
         let moved = self.workloads.get(key).and_then(|record| record.local_queue()).as_ref() != Some(local);
         if admitted {
-            self.engine.settle_penalty(key, now);
+            let local = local.clone();
+            self.accrue(&local, now);
+            self.engine.settle_penalty(key);
         } else if out || moved {
             self.engine.drop_penalty(key);
         }

@@ -36,7 +36,7 @@ impl State {
             match item {
                 Item::Workload(key) => {
                     let place = self.place(key, now);
-                    self.tally(key, place);
+                    self.tally(key, place, now);
                 }
                 Item::ClusterQueue(name) => {
                     self.configure_cluster_queue(name);

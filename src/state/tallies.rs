@@ -10,6 +10,7 @@ use crate::lifecycle::{conditions, reservation};
 use crate::quota::FlavorResource;
 use crate::resources::Amount;
 use crate::scheduler::PodSet;
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -80,6 +81,16 @@ impl Tallies {
 
     pub(super) fn local_queue(&self, key: &ObjectKey) -> &Tally {
         self.local.get(key).unwrap_or(&self.nothing)
+    }
+
+    /// LocalQueues whose admitted usage changes when a Workload counts in this way.
+    fn changed_usage(&self, key: &ObjectKey, new: Option<&Entry>) -> Vec<ObjectKey> {
+        let old = self.entries.get(key).map(AsRef::as_ref);
+        if old == new {
+            return Vec::new();
+        }
+        let admitted = |entry: &&Entry| matches!(entry.standing, Standing::Admitted(_));
+        old.into_iter().chain(new).filter(admitted).map(|entry| entry.local_queue.clone()).collect()
     }
 
     /// Counts a Workload in this way from now on. Returns the queues that it counted for before.
@@ -184,8 +195,13 @@ impl Tally {
 
 impl State {
     /// Counts a Workload as it is now; the queues that it counted for before are touched as well.
-    pub(super) fn tally(&mut self, key: &ObjectKey, place: Place) {
+    pub(super) fn tally(&mut self, key: &ObjectKey, place: Place, now: Timestamp) {
         let entry = self.workloads.get(key).and_then(|record| self.entry_of(record, place));
+        if self.settings.engine.admission_fair_sharing.is_some() {
+            for local in self.tallies.changed_usage(key, entry.as_ref()) {
+                self.accrue(&local, now);
+            }
+        }
         for item in self.tallies.count(key, entry) {
             self.queue_clock.touch(item);
         }

@@ -47,7 +47,13 @@ impl Core {
         self.state.apply(delta, self.now)
     }
 
-    pub(crate) fn put(&mut self, kind: Kind, mut object: Value) -> Vec<Effect> {
+    pub(crate) fn put(&mut self, kind: Kind, object: Value) -> Vec<Effect> {
+        let object = self.stamped(kind, object);
+        self.feed(Delta::Applied { kind, object })
+    }
+
+    /// The object with what the server adds, as its newest version.
+    pub(crate) fn stamped(&mut self, kind: Kind, mut object: Value) -> Value {
         self.version += 1;
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         object["metadata"]["uid"] = json!(format!("{}-{name}", kind.resource().plural));
@@ -55,7 +61,7 @@ impl Core {
         object["metadata"]["generation"] = json!(1);
         object["metadata"]["creationTimestamp"] =
             json!(Timestamp::from_second(START - 3).unwrap().to_string());
-        self.feed(Delta::Applied { kind, object })
+        object
     }
 
     pub(crate) fn pass(&mut self, seconds: i64) -> Vec<Effect> {
