@@ -3,18 +3,21 @@
 //!
 //! Invariants: only one that holds its quota, as the same object, and is neither on its way out nor asked to go is ever
 //! taken (I13), and that is looked at when its turn comes; quota is not asked for again, and of places only those that it
-//! does not have yet; two workloads never take the same place in one cycle.
+//! does not have yet; two workloads never take the same place in one cycle. Victims are chosen as if the workload came now
+//! and asked for what it holds: a second pass has no right that a first pass would not have.
 
 use super::config::Charge;
 use super::cycle::Turn;
 use super::decision::{Assignment, Decision, Outcome, PreemptionReason, Topology};
 use super::earmarks::Earmark;
 use super::engine::Engine;
+use super::fit::{Asker, Mode};
 use super::ledger::Holder;
 use super::preemption::{Preemptor, Target};
 use super::topology::{Portion, Stand};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
+use crate::api::v1beta2::ReclaimPolicy;
 use crate::queue::{Verdict, Workload};
 use crate::quota::{Layer, PairId, Usage};
 use crate::topology::{Footprint, Part, Refused, View};
@@ -41,8 +44,22 @@ enum Found {
     Places(Stand),
     /// Places once these are gone.
     Evictions(Stand, Vec<Target>),
-    /// None, and why.
-    Nothing(String),
+    /// None.
+    Nothing(Unplaced),
+}
+
+/// A pass that found neither places nor victims.
+#[derive(Default)]
+struct Unplaced {
+    why: String,
+    /// The places of empty nodes that it was judged with, where victims could have helped.
+    wanted: Option<Arc<Footprint>>,
+}
+
+impl From<&str> for Found {
+    fn from(why: &str) -> Self {
+        Self::Nothing(Unplaced { why: why.to_owned(), wanted: None })
+    }
 }
 
 impl Engine {
@@ -77,10 +94,10 @@ impl Engine {
 
     fn find_again(&mut self, again: &Again, holder: &Holder) -> Found {
         if let Some(obstacle) = &again.workload.obstacle {
-            return Found::Nothing(obstacle.to_string());
+            return Found::from(&*obstacle.to_string());
         }
         if self.inactive_reason(&holder.charge.cluster_queue).is_some() {
-            return Found::Nothing("the ClusterQueue is inactive".to_owned());
+            return Found::from("the ClusterQueue is inactive");
         }
         let mut stand = self.parts_of(again);
         if stand.parts.is_empty() {
@@ -104,43 +121,69 @@ impl Engine {
     fn nothing(&mut self, stand: &Stand, (at, refusal): &Refused, view: View) -> Found {
         let rules = self.settings.gates.placement;
         let part = stand.parts.get(*at);
-        Found::Nothing(part.map(|part| self.topology.explain(part, refusal, view, rules)).unwrap_or_default())
+        let why = part.map(|part| self.topology.explain(part, refusal, view, rules)).unwrap_or_default();
+        Found::Nothing(Unplaced { why, wanted: None })
     }
 
     /// Whether the pods would have places if others went.
     fn find_with_evictions(&mut self, again: &Again, holder: &Holder, mut stand: Stand) -> Found {
         let rules = self.settings.gates.placement;
-        if let Err(refused) = self.topology.place_all(&stand.parts, View::Empty, rules) {
-            return self.nothing(&stand, &refused, View::Empty);
+        match self.topology.place_all(&stand.parts, View::Empty, rules) {
+            Err(refused) => return self.nothing(&stand, &refused, View::Empty),
+            Ok(placements) => stand.set_placements(placements),
         }
-        let flavors: BTreeSet<&Arc<str>> = stand.parts.iter().map(|part| &part.flavor).collect();
-        let placed =
-            |pair: &PairId| self.tree.pair_name(*pair).is_some_and(|name| flavors.contains(&name.flavor));
-        let short: Vec<PairId> = holder.usage.iter().map(|(pair, _)| *pair).filter(placed).collect();
-        let Some((mut field, queue, _)) = self.field(&holder.charge.cluster_queue, &again.workload.key)
-        else {
-            return Found::Nothing("the ClusterQueue is gone".to_owned());
+        let Some(targets) = self.victims_for(again, holder, &stand.parts) else {
+            return Found::from("the ClusterQueue is gone");
         };
-        let targets = field.targets(&Preemptor {
-            queue,
-            priority: again.workload.priority,
-            queued_since: again.workload.queued_since,
-            usage: &Usage::new(),
-            short: &short,
-            parts: &stand.parts,
-        });
-        let targets: Vec<Target> =
-            targets.into_iter().filter(|target| *target.key() != again.workload.key).collect();
         if targets.is_empty() {
-            return match self.topology.place_all(&stand.parts, View::Planned, rules) {
+            let found = match self.topology.place_all(&stand.parts, View::Planned, rules) {
                 Err(refused) => self.nothing(&stand, &refused, View::Planned),
-                Ok(_) => Found::Nothing(String::new()),
+                Ok(_) => Found::from(""),
+            };
+            let wanted = Some(stand.footprint(&mut self.topology));
+            return match found {
+                Found::Nothing(unplaced) => Found::Nothing(Unplaced { wanted, ..unplaced }),
+                other => other,
             };
         }
         let place = |engine: &mut Self| engine.topology.place_all(&stand.parts, View::Planned, rules);
         let placements = self.without(&Portion::of(&targets), Layer::Planned, place);
         stand.set_placements(placements.unwrap_or_default());
         Found::Evictions(stand, targets)
+    }
+
+    /// Workloads that must go for the pods to have places; none if there is no such choice, and no answer if the queue is
+    /// gone. What the workload holds is taken out and asked for again. Left in, or not asked for, it would make a queue that
+    /// borrows look like one that takes back its own, and victims would go that the queue's policy protects.
+    fn victims_for(&mut self, again: &Again, holder: &Holder, parts: &[Part]) -> Option<Vec<Target>> {
+        let own = Portion { node: holder.node, usage: holder.usage.clone(), stand: Arc::default() };
+        self.without(&[own], Layer::Planned, |engine| {
+            let mut short = engine.placed_pairs(holder, parts);
+            let (mut field, queue, _) = engine.field(&holder.charge.cluster_queue, &holder.key)?;
+            // A workload whose priority was raised would be its own victim.
+            let mut barred = field.barred.cloned().unwrap_or_default();
+            barred.insert(holder.key.clone());
+            field.barred = Some(&barred);
+            let (priority, queued_since) = (again.workload.priority, again.workload.queued_since);
+            let asker = Asker { queue, priority, queued_since };
+            for (pair, need) in &holder.usage {
+                match field.grade(&asker, *pair, *need).mode {
+                    Mode::NoFit => return Some(Vec::new()),
+                    mode if mode.needs_room() && !short.contains(pair) => short.push(*pair),
+                    _ => {}
+                }
+            }
+            let usage = &holder.usage;
+            Some(field.targets(&Preemptor { queue, priority, queued_since, usage, short: &short, parts }))
+        })
+    }
+
+    /// What the workload holds of the flavors on whose nodes it needs places.
+    fn placed_pairs(&self, holder: &Holder, parts: &[Part]) -> Vec<PairId> {
+        let flavors: BTreeSet<&Arc<str>> = parts.iter().map(|part| &part.flavor).collect();
+        let placed =
+            |pair: &PairId| self.tree.pair_name(*pair).is_some_and(|name| flavors.contains(&name.flavor));
+        holder.usage.iter().map(|(pair, _)| *pair).filter(placed).collect()
     }
 
     /// Pods that lack a place.
@@ -192,16 +235,35 @@ impl Engine {
                 self.make_room(&holder, &stand, &targets, turn)
             }
             Found::Evictions(..) => unplaced("others of this cycle evict the same workloads"),
-            Found::Nothing(why) if !again.unhealthy.is_empty() && self.settings.gates.fail_fast => {
+            Found::Nothing(Unplaced { why, .. })
+                if !again.unhealthy.is_empty() && self.settings.gates.fail_fast =>
+            {
                 Outcome::NodesFailed(Arc::from(format!(
                     "Workload was evicted as there was no replacement for unhealthy node(s): {}{}{why}",
                     again.unhealthy.join(", "),
                     if why.is_empty() { "" } else { "; " },
                 )))
             }
-            Found::Nothing(why) => unplaced(&why),
+            Found::Nothing(Unplaced { why, wanted }) => {
+                if let Some(wanted) = wanted {
+                    self.keep_places(&holder, wanted, turn);
+                }
+                unplaced(&why)
+            }
         };
         Some(Decision { key: holder.key.clone(), uid: Arc::clone(&holder.charge.uid), outcome })
+    }
+
+    /// Keeps the places that a pass waits for from the rest of its cycle: a workload that is judged after it would take what
+    /// is left there, and be evicted for it later. A queue that may take everything back keeps nothing.
+    fn keep_places(&mut self, holder: &Holder, wanted: Arc<Footprint>, turn: &mut Turn) {
+        if self.reclaim_policy(&holder.charge.cluster_queue) == ReclaimPolicy::Any {
+            return;
+        }
+        let kept = Portion { node: holder.node, usage: Usage::new(), stand: wanted };
+        self.shift(&kept, 1, Layer::Planned);
+        turn.reserved.push(kept);
+        turn.kept_for_passes = true;
     }
 
     /// Whether the places that were found are still free in the plan.

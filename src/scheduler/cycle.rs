@@ -55,6 +55,8 @@ pub(super) struct Turn {
     eased: BTreeSet<NodeId>,
     /// Those who must go since this cycle.
     pub(super) victims: BTreeSet<ObjectKey>,
+    /// Whether second passes keep places on nodes for the rest of this cycle, in whichever trees their queues are.
+    pub(super) kept_for_passes: bool,
     /// Those that were given places in a second pass, with what they hold then and what of it is new.
     pub(super) placed: Vec<(ObjectKey, Charge, Arc<Footprint>)>,
 }
@@ -201,7 +203,8 @@ impl Engine {
     /// Another head of this cycle was faster; or, if none was, blocked heads keep the quota.
     fn pass_over(&mut self, entry: &Entry, plan: Plan, short: Lacking, turn: &mut Turn) -> Outcome {
         let root = self.root_of(entry);
-        if turn.moved.contains(&root) || self.earmarks.contains_key(entry.key()) {
+        let passing = short.places && turn.kept_for_passes;
+        if turn.moved.contains(&root) || passing || self.earmarks.contains_key(entry.key()) {
             let cursor = plan.judgement.cursor.map(|cursor| Cursor { interrupted: true, ..cursor });
             self.pending.keep(&entry.queue, entry.class, cursor);
             return skipped("Workload no longer fits after processing another workload");
@@ -326,6 +329,11 @@ impl Engine {
     fn short_after_all(&mut self, entry: &Entry, short: Short, turn: &mut Turn) -> Outcome {
         if self.earmarks.contains_key(entry.key()) {
             return self.give_up(entry, turn);
+        }
+        if turn.kept_for_passes && !short.waits.places.is_empty() {
+            // The places are kept for this cycle alone: a parked head would not be woken when they are free again.
+            self.pending.keep(&entry.queue, entry.class, None);
+            return skipped("The places are kept for a workload that holds its quota and waits for them");
         }
         match self.park(&entry.queue, entry.class, short) {
             Found::Parked(verdict, claim) => {

@@ -30,6 +30,7 @@ mod plain;
 mod queueing;
 mod scenarios;
 mod search;
+mod second_passes;
 mod shares;
 mod strict;
 mod turns;

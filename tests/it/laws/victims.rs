@@ -13,16 +13,18 @@ use proptest::test_runner::TestCaseResult;
 use sluice::api::v1beta2::{
     BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy,
 };
-use sluice::scheduler::{Charge, ClusterQueue, Cohort, Engine, Flavor, Outcome, PreemptionReason};
+use sluice::scheduler::{
+    Charge, ClusterQueue, Cohort, Engine, EngineSettings, Flavor, Outcome, PreemptionReason,
+};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A workload that holds quota.
 #[derive(Clone, Debug)]
-struct Holder {
-    queue: usize,
-    amount: i64,
+pub(super) struct Holder {
+    pub(super) queue: usize,
+    pub(super) amount: i64,
     priority: i64,
     since: i64,
     /// Not known of one whose reservation is not confirmed.
@@ -32,23 +34,23 @@ struct Holder {
 
 /// The workload that asks, and the rules of its queue.
 #[derive(Clone, Debug)]
-struct Asker {
-    queue: usize,
-    amount: i64,
-    priority: i64,
-    since: i64,
-    within: WithinClusterQueuePolicy,
+pub(super) struct Asker {
+    pub(super) queue: usize,
+    pub(super) amount: i64,
+    pub(super) priority: i64,
+    pub(super) since: i64,
+    pub(super) within: WithinClusterQueuePolicy,
     reclaim: ReclaimPolicy,
     /// Highest priority that it may take while it borrows; the largest number stands for no threshold.
-    borrow: Option<i32>,
+    pub(super) borrow: Option<i32>,
 }
 
 #[derive(Clone, Debug)]
-struct World {
-    parents: Vec<Option<usize>>,
-    quotas: Vec<Quota>,
-    holders: Vec<Holder>,
-    asker: Asker,
+pub(super) struct World {
+    pub(super) parents: Vec<Option<usize>>,
+    pub(super) quotas: Vec<Quota>,
+    pub(super) holders: Vec<Holder>,
+    pub(super) asker: Asker,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -262,8 +264,9 @@ impl World {
             && (1..queues.len()).all(|at| !queues[..at].contains(&queues[at]))
     }
 
-    fn engine(&self) -> Engine {
-        let mut engine = Engine::new(settings(None));
+    /// An engine that knows the queues and what they hold, but not the workload that asks.
+    pub(super) fn engine(&self, settings: EngineSettings) -> Engine {
+        let mut engine = Engine::new(settings);
         engine.set_flavor("red", Some(Flavor::default()));
         engine.set_namespace("ns", Some(BTreeMap::new()));
         let small = |amount: i128| i64::try_from(amount).unwrap();
@@ -289,26 +292,32 @@ impl World {
             let preemption = if at == asker.queue { preemption.clone() } else { <_>::default() };
             engine.set_cluster_queue(name, Some(ClusterQueue { preemption, ..plain }));
         }
-        for (at, holder) in self.holders.iter().enumerate() {
-            let time = |second: i64| Timestamp::from_second(second).unwrap();
-            let held = Charge {
-                uid: Arc::from(format!("{at:02}")),
-                priority: holder.priority,
-                queued_since: time(holder.since),
-                reserved_at: holder.reserved.map(time),
-                evicted: holder.evicted,
-                ..charge(QUEUES[holder.queue], &[("red", "cpu", holder.amount)])
-            };
-            engine.charge(&key(&format!("h{at:02}")), held);
+        for at in 0..self.holders.len() {
+            engine.charge(&key(&format!("h{at:02}")), self.held(at));
         }
-        let sets = vec![pods("main", 1, &[("cpu", asker.amount)])];
-        engine.enqueue(workload("asks", QUEUES[asker.queue], asker.priority, asker.since, sets));
         engine
+    }
+
+    /// What one of the holders holds.
+    pub(super) fn held(&self, at: usize) -> Charge {
+        let holder = &self.holders[at];
+        let time = |second: i64| Timestamp::from_second(second).unwrap();
+        Charge {
+            uid: Arc::from(format!("{at:02}")),
+            priority: holder.priority,
+            queued_since: time(holder.since),
+            reserved_at: holder.reserved.map(time),
+            evicted: holder.evicted,
+            ..charge(QUEUES[holder.queue], &[("red", "cpu", holder.amount)])
+        }
     }
 
     /// What the engine makes of it.
     fn found(&self) -> Fate {
-        let decisions = self.engine().cycle(Timestamp::UNIX_EPOCH);
+        let (mut engine, asker) = (self.engine(settings(None)), &self.asker);
+        let sets = vec![pods("main", 1, &[("cpu", asker.amount)])];
+        engine.enqueue(workload("asks", QUEUES[asker.queue], asker.priority, asker.since, sets));
+        let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
         match decisions.into_iter().next().map(|decision| decision.outcome) {
             Some(Outcome::Admitted(_)) => Fate::Admitted,
             Some(Outcome::Preempting(_, victims)) => {
@@ -398,7 +407,7 @@ fn asker() -> impl Strategy<Value = Asker> {
 }
 
 /// A world in which each cohort hangs below one of the two before it, or all queues below one cohort.
-fn world() -> impl Strategy<Value = World> {
+pub(super) fn world() -> impl Strategy<Value = World> {
     let parents = |at: usize| if at == 0 { Just(None).boxed() } else { (0..at).prop_map(Some).boxed() };
     let cohorts: Vec<_> = (0..COHORTS.len()).map(parents).collect();
     let deep = prop::collection::vec(proptest::option::weighted(0.9, 0..COHORTS.len()), QUEUES.len());
