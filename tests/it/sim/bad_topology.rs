@@ -1,10 +1,10 @@
 //! Nodes, pods and assignments that should not be as they are: each row says what comes of it, and others are unaffected.
 
 use super::topology::{
-    ALL, GATE, HOST, REQUIRED, foreign, is_admitted, job, key, node, placed, pod_of, racks, sent, start,
-    until, workload,
+    ALL, GATE, HOST, REQUIRED, bind, ever, everybody_left, foreign, is_admitted, job, key, node, placed,
+    pod_of, racks, sent, start, until, workload,
 };
-use super::world::World;
+use super::world::{World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::state::Kind;
@@ -176,4 +176,72 @@ fn malformed_annotations() {
         *by_host.entry(host).or_insert(0) += 1;
     }
     assert_eq!(by_host, placed(&world, "j"));
+}
+
+const DEVICE: &str = "example.com/gpu";
+
+/// A Job whose pods ask for a device each.
+fn on_devices(name: &str, pods: u32) -> Value {
+    let mut job = job(name, pods, &json!({}));
+    job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"][DEVICE] = json!("1");
+    job
+}
+
+/// A full node loses a device, all devices or all that it has under running pods, and has them back: the pods stay where they
+/// are, nothing is placed there meanwhile, and the node is used again.
+#[test]
+fn a_full_node_whose_devices_go_and_come_back_is_kept() {
+    let whole = json!({"cpu": "2", DEVICE: "2", "pods": "10"});
+    let less = [
+        json!({"cpu": "2", DEVICE: "1", "pods": "10"}),
+        json!({"cpu": "2", DEVICE: "0", "pods": "10"}),
+        json!({"cpu": "2", "pods": "10"}),
+        json!({"cpu": "0", DEVICE: "0", "pods": "0"}),
+        json!({}),
+    ];
+    for (seed, less) in (0..).zip(less) {
+        let mut world = racks(seed, &ALL[..1]);
+        let set = |world: &mut World, allocatable: &Value| {
+            world.server.edit(Kind::Node, &ObjectKey::cluster("a1"), |node| {
+                node["status"]["allocatable"] = allocatable.clone();
+            });
+        };
+        set(&mut world, &whole);
+        let quota = |name: &str| json!({"name": name, "nominalQuota": "100"});
+        let groups = json!([{"coveredResources": ["cpu", DEVICE], "flavors": [
+            {"name": "t", "resources": [quota("cpu"), quota(DEVICE)]}]}]);
+        world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |queue| {
+            queue["spec"]["resourceGroups"] = groups.clone();
+        });
+        world.create(Kind::Job(0), on_devices("runs", 2));
+        until(&mut world, "it is admitted", |world| is_admitted(world, "runs"));
+        for index in 0..2 {
+            let pod = pod_of(&world, "runs", Some(index));
+            world.create(Kind::Pod, pod);
+        }
+        everybody_left(&mut world, "runs");
+        bind(&mut world, "runs");
+        world.create(Kind::Job(0), on_devices("next", 2));
+        for allocatable in [&less, &whole, &less] {
+            set(&mut world, allocatable);
+            assert!(world.rest(20_000), "{allocatable}: it goes round in circles");
+            assert!(
+                placed(&world, "runs").get("a1") == Some(&2) && is_admitted(&world, "runs"),
+                "{allocatable}"
+            );
+            assert!(!is_admitted(&world, "next"), "{allocatable}: the node is full");
+        }
+        let marked =
+            |w: &Value| condition(w, "Evicted") == Some("True") || !w["status"]["unhealthyNodes"].is_null();
+        assert!(!ever(&mut world, "runs", marked), "{less}: the node has not failed");
+        let now = world.now;
+        for pod in ["runs-0", "runs-1"] {
+            world.server.delete(Kind::Pod, &key(pod), now);
+        }
+        world.server.delete(Kind::Job(0), &key("runs"), now);
+        assert!(world.rest(20_000) && !is_admitted(&world, "next"), "{less}: there is not enough");
+        set(&mut world, &whole);
+        until(&mut world, "the node is used again", |world| is_admitted(world, "next"));
+        assert_eq!(placed(&world, "next").get("a1"), Some(&2));
+    }
 }
