@@ -146,6 +146,11 @@ impl Manager {
         if code == 200 { Ok(body) } else { bail!("/metrics answers {code}: {body}") }
     }
 
+    /// Where it answers probes and shows metrics.
+    pub const fn ports(&self) -> (u16, u16) {
+        (self.health, self.metrics)
+    }
+
     /// Its log.
     pub fn log(&self) -> &Path {
         self.process.log()

@@ -47,6 +47,8 @@ kinds! {
     EVENT = "events.k8s.io", "v1", "Event", "events";
     /// Lease.
     LEASE = "coordination.k8s.io", "v1", "Lease", "leases";
+    /// `ClusterRole`.
+    CLUSTER_ROLE = "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles";
     /// `RoleBinding`.
     ROLE_BINDING = "rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings";
     /// `MutatingWebhookConfiguration`.

@@ -1,7 +1,7 @@
 //! The core task: the only owner of the state.
 //!
 //! Invariants: the one place where the state's clock is read; effects leave in the order in which the state gave them;
-//! nothing here waits for the network.
+//! nothing here waits for the network; the pulse is stamped at least once a second while deltas are taken in or waited for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::pace::Pace;
+use crate::kube::pulse::Pulse;
 use crate::kube::queue::Task;
 use crate::lifecycle::clock::Clock;
 use crate::state::{Delta, Effect, Event, Observation, Snapshot, State};
@@ -24,6 +25,8 @@ const BATCH: usize = 256;
 const PUBLISH: Duration = Duration::from_millis(20);
 /// Least time between two ticks.
 const TICK: Duration = Duration::from_millis(5);
+/// Longest time without a turn.
+const BEAT: Duration = Duration::from_millis(250);
 
 /// The state's clock.
 struct SteadyClock {
@@ -52,15 +55,17 @@ pub(super) struct Core {
     pub(super) synced: watch::Sender<bool>,
     pub(super) counters: Arc<Counters>,
     pub(super) stop: watch::Receiver<bool>,
+    pub(super) pulse: Pulse,
     /// The role while leading.
     pub(super) role: Role,
 }
 
 impl Core {
-    /// Runs on a thread of its own: a long step holds up nobody else. The receiver fires when it ends.
+    /// Runs on a thread of its own: a long step holds up nobody else, and its timers wait for nobody else's work. The
+    /// receiver fires when it ends.
     pub(super) fn start(self) -> std::io::Result<oneshot::Receiver<()>> {
         let (ended, end) = oneshot::channel();
-        let runtime = tokio::runtime::Handle::current();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         std::thread::Builder::new().name("core".to_owned()).spawn(move || {
             runtime.block_on(self.run());
             // The receiver is gone only when the process ends.
@@ -76,6 +81,9 @@ impl Core {
         let mut clock = SteadyClock::start();
         let mut stale = false;
         loop {
+            self.pulse.beat();
+            #[cfg(feature = "moments")]
+            super::moments::hang_if_told();
             let due = self.due(clock.now());
             let publish = shown + PUBLISH;
             tokio::select! {
@@ -95,12 +103,14 @@ impl Core {
                         return;
                     }
                 }
+                () = tokio::time::sleep(BEAT) => {}
             }
             let busy = !batch.is_empty();
             stale |= busy;
             if busy {
                 let began = Instant::now();
-                let effects = self.state.apply_all(batch.drain(..), clock.now());
+                let deltas = batch.drain(..).inspect(|_| self.pulse.beat());
+                let effects = self.state.apply_all(deltas, clock.now());
                 self.time_attempts(&effects, began.elapsed());
                 for effect in effects {
                     self.carry_out(effect);

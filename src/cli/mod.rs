@@ -5,6 +5,7 @@ mod address;
 mod args;
 mod core;
 mod crds;
+mod listeners;
 mod logs;
 mod manager;
 #[cfg(feature = "moments")]
@@ -15,6 +16,9 @@ mod settings;
 mod simulate;
 mod standing;
 mod supervise;
+mod threads;
+mod vitals;
+mod workers;
 
 use std::process::ExitCode;
 

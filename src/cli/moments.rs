@@ -1,7 +1,8 @@
 //! The script of a test build: files in a folder say where passes halt and whose guards are taken away.
 //!
 //! `NAMESPACE.NAME.MOMENT` halts a pass, and gets `NAMESPACE.NAME.MOMENT.reached` beside it when it does;
-//! `NAMESPACE.NAME.unguarded` takes the guards away, `NAMESPACE.NAME.without-GUARD` one of them. Never in a build that ships.
+//! `NAMESPACE.NAME.unguarded` takes the guards away, `NAMESPACE.NAME.without-GUARD` one of them; `core.PID.hangs` lets the
+//! core of that process hang. Never in a build that ships.
 
 use crate::api::ObjectKey;
 use crate::state::moments::{Guard, Moment, Moments, Script};
@@ -37,6 +38,17 @@ impl Script for Folder {
 
     fn lacks(&self, workload: &ObjectKey, guard: Guard) -> bool {
         self.file(workload, &format!("without-{}", guard.as_str())).exists()
+    }
+}
+
+/// Hangs for good where the folder has a file `core.PID.hangs`: as a deadlock would.
+pub(super) fn hang_if_told() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    if PathBuf::from(folder).join(format!("core.{}.hangs", std::process::id())).exists() {
+        tracing::warn!("the core hangs, as it was told");
+        loop {
+            std::thread::park();
+        }
     }
 }
 

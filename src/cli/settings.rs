@@ -123,6 +123,11 @@ impl Settings {
         !self.args.metrics_insecure && !at.is_empty() && at != "0"
     }
 
+    /// Whether Jobs of deactivated Workloads are deleted after a while.
+    pub(super) fn deletes_jobs(&self) -> bool {
+        policy::core(&self.configuration, &self.namespace).lifecycle.retain_deactivated.is_some()
+    }
+
     pub(super) fn families(&self) -> Families {
         policy::families(&self.configuration)
     }
@@ -172,6 +177,12 @@ impl Settings {
             controller: "kueue.x-k8s.io/sluice".to_owned(),
             instance: self.identity.clone(),
         }
+    }
+
+    /// How long a part may make no progress before the process ends: as long as its lease would last.
+    pub(super) fn stall_limit(&self) -> Duration {
+        let duration = Duration::try_from(self.configuration.leader_election.lease_duration.signed());
+        duration.unwrap_or_default().max(Duration::from_secs(2))
     }
 
     /// Nothing where there is no election.

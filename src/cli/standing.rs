@@ -18,7 +18,7 @@ use crate::view::Standing;
 pub(super) async fn listed_in_time(
     limit: Option<Duration>,
     mut synced: watch::Receiver<bool>,
-    unlisted: impl Fn() -> Vec<String>,
+    unlisted: impl Fn() -> Vec<&'static str>,
 ) -> anyhow::Result<()> {
     if let Some(limit) = limit {
         let all = tokio::time::timeout(limit, synced.wait_for(|synced| *synced)).await;
@@ -64,7 +64,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_lists_may_take_so_long() {
-        let unlisted = || vec!["pods".to_owned(), "nodes".to_owned()];
+        let unlisted = || vec!["pods", "nodes"];
         let (sender, synced) = watch::channel(false);
         let error = listed_in_time(Some(Duration::ZERO), synced.clone(), unlisted).await.unwrap_err();
         assert!(error.to_string().ends_with("pods, nodes"), "{error}");

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -12,13 +13,14 @@ use tokio::task::JoinSet;
 pub(super) struct Supervised(JoinSet<(&'static str, anyhow::Result<()>)>);
 
 impl Supervised {
-    /// Starts a task.
+    /// Starts a task on these threads.
     pub(super) fn start(
         &mut self,
+        threads: &Runtime,
         name: &'static str,
         task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
     ) {
-        self.0.spawn(async move { (name, task.await) });
+        self.0.spawn_on(async move { (name, task.await) }, threads.handle());
     }
 
     /// Waits until one ends, which none should.

@@ -1,15 +1,20 @@
 //! What this process needs to be allowed, and whether it is.
 //!
-//! Invariants: the shipped roles grant exactly these rights (a test compares them); what is missing is told once and
-//! makes the replica not ready until it is granted, but ends nothing: all that works without it goes on.
+//! Invariants: the shipped roles grant exactly these rights (a test compares them); rights of features that are off are not
+//! asked for; all others are asked for at least twice a minute. A right that goes is logged once and shown in a metric until
+//! it is back. It ends nothing, and makes the replica not ready only if reviews need it: a replica that cannot write still
+//! answers webhooks, which would otherwise refuse every Job.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::StreamExt;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
+use super::board::WatchBoard;
 use super::certificates::{CertificateSettings, Mode};
 use super::client::{CallError, Caller};
 use super::lease::LeaseSettings;
@@ -17,9 +22,13 @@ use crate::state::Kind;
 
 /// Questions at a time.
 const AT_ONCE: usize = 4;
-/// First and longest pause before missing rights are asked for again.
+/// Shortest and longest pause before rights are asked for again.
 const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(25);
+/// Pause after a call was refused.
+const SUSPECTED: Duration = Duration::from_secs(5);
+/// A namespace that cannot exist: in it no RoleBinding grants what is needed in the whole cluster.
+const NOWHERE: &str = "-";
 /// What a watch needs.
 const READ: [&str; 3] = ["get", "list", "watch"];
 const KUEUE: &str = "kueue.x-k8s.io";
@@ -37,6 +46,25 @@ pub struct Right {
     pub name: Option<String>,
     /// Verb.
     pub verb: &'static str,
+    /// Whether webhooks answer from what is read by it.
+    pub for_reviews: bool,
+    /// It is needed only where the API server serves this kind.
+    pub only_with: Option<Kind>,
+}
+
+/// What the process does, as far as it is not fixed.
+#[derive(Clone, Copy, Debug)]
+pub struct Uses<'a> {
+    /// Kinds that are watched.
+    pub kinds: &'a [Kind],
+    /// Where certificates are.
+    pub certificates: &'a CertificateSettings,
+    /// Where the lease is, if there is an election.
+    pub lease: Option<&'a LeaseSettings>,
+    /// Readers of the metrics are asked for.
+    pub guarded: bool,
+    /// Jobs of deactivated Workloads are deleted after a while.
+    pub deletes_jobs: bool,
 }
 
 impl std::fmt::Display for Right {
@@ -56,23 +84,24 @@ impl std::fmt::Display for Right {
 }
 
 fn cluster(group: &str, resource: &str, verb: &'static str) -> Right {
-    Right { namespace: None, group: group.to_owned(), resource: resource.to_owned(), name: None, verb }
+    let (group, resource) = (group.to_owned(), resource.to_owned());
+    Right { namespace: None, group, resource, name: None, verb, for_reviews: false, only_with: None }
 }
 
-/// Everything that a process with these settings does. With `guarded`, readers of the metrics are asked for.
-pub fn needed(
-    kinds: &[Kind],
-    certificates: &CertificateSettings,
-    lease: Option<&LeaseSettings>,
-    guarded: bool,
-) -> Vec<Right> {
+/// Everything that a process with these settings does.
+pub fn needed(uses: &Uses<'_>) -> Vec<Right> {
     let mut rights: Vec<Right> = Vec::new();
-    for kind in kinds {
+    for kind in uses.kinds {
         let resource = kind.resource();
-        rights.extend(READ.map(|verb| cluster(resource.group, resource.plural, verb)));
+        let read = |verb| Right {
+            for_reviews: kind.serves_reviews(),
+            ..cluster(resource.group, resource.plural, verb)
+        };
+        rights.extend(READ.map(read));
         if let Kind::Job(_) = kind {
             let (group, plural) = (resource.group, resource.plural);
-            rights.extend(["patch", "delete"].map(|verb| cluster(group, plural, verb)));
+            rights.push(cluster(group, plural, "patch"));
+            rights.extend(uses.deletes_jobs.then(|| cluster(group, plural, "delete")));
             rights.push(cluster(group, &format!("{plural}/status"), "patch"));
             // For an owner reference that holds up the deletion of the owner.
             rights.push(cluster(group, &format!("{plural}/finalizers"), "update"));
@@ -96,16 +125,19 @@ pub fn needed(
     ];
     rights.extend(patched.map(|resource| cluster(KUEUE, resource, "patch")));
     rights.extend(["create", "patch"].map(|verb| cluster("events.k8s.io", "events", verb)));
-    rights.extend(
-        ["create", "delete"].map(|verb| cluster("autoscaling.x-k8s.io", "provisioningrequests", verb)),
-    );
-    rights.push(cluster("", "podtemplates", "create"));
-    if guarded {
+    // Nothing is asked of an autoscaler that is not there.
+    let provisioning = [
+        cluster("autoscaling.x-k8s.io", "provisioningrequests", "create"),
+        cluster("autoscaling.x-k8s.io", "provisioningrequests", "delete"),
+        cluster("", "podtemplates", "create"),
+    ];
+    rights.extend(provisioning.map(|right| Right { only_with: Some(Kind::ProvisioningRequest), ..right }));
+    if uses.guarded {
         rights.push(cluster("authentication.k8s.io", "tokenreviews", "create"));
         rights.push(cluster("authorization.k8s.io", "subjectaccessreviews", "create"));
     }
-    rights.extend(of_certificates(certificates));
-    rights.extend(lease.into_iter().flat_map(of_lease));
+    rights.extend(of_certificates(uses.certificates));
+    rights.extend(uses.lease.into_iter().flat_map(of_lease));
     rights
 }
 
@@ -144,41 +176,116 @@ fn of_lease(settings: &LeaseSettings) -> Vec<Right> {
     vec![lease(None, "create"), lease(name, "get"), lease(name, "update")]
 }
 
-/// Rights that are known to be missing, in words.
+/// Rights that are known to be missing.
 #[derive(Debug, Default)]
-pub struct Missing(ArcSwap<Vec<String>>);
+pub struct Missing(ArcSwap<Vec<Right>>);
 
 impl Missing {
     /// What is missing now.
-    pub fn list(&self) -> Arc<Vec<String>> {
+    pub fn list(&self) -> Arc<Vec<Right>> {
         self.0.load_full()
+    }
+
+    /// Takes in what was found, and tells of each change once.
+    fn store(&self, refused: Vec<Right>) {
+        let known = self.list();
+        let words = |rights: &[Right], without: &[Right]| {
+            let new = rights.iter().filter(|right| !without.contains(right));
+            new.map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        };
+        let (gone, back) = (words(&refused, &known), words(&known, &refused));
+        if !gone.is_empty() {
+            tracing::error!(rights = gone, "rights are missing: the shipped roles grant them (config/rbac)");
+        }
+        if !back.is_empty() {
+            tracing::info!(rights = back, "rights that were missing are granted");
+        }
+        self.0.store(Arc::new(refused));
     }
 }
 
-/// Asks for every right, and again for as long as one is missing.
-pub async fn check(caller: Caller, rights: Vec<Right>, missing: Arc<Missing>) {
-    let mut open = rights;
+/// What is asked for, how, and who hears of it.
+pub struct Asking {
+    /// Makes the calls: at a rate of its own, so that questions take nothing from writes.
+    pub caller: Caller,
+    /// What is asked for.
+    pub rights: Vec<Right>,
+    /// Which kinds the API server serves.
+    pub board: WatchBoard,
+    /// Where the answer goes.
+    pub missing: Arc<Missing>,
+    /// Told when a call was refused: a right may just have gone.
+    pub suspicion: Arc<Notify>,
+}
+
+/// Asks for all rights again and again.
+///
+/// Two calls tell what the rules grant, in the namespace of the manager and everywhere; only what they do not name, or
+/// what an authorizer grants that lists no rules, is asked for one by one.
+pub async fn check(asking: Asking) {
     let mut pause = FIRST;
     loop {
-        let (refused, unknown) = ask(&caller, open).await;
-        let words: Vec<String> = refused.iter().map(ToString::to_string).collect();
-        if words != *missing.list() {
-            if words.is_empty() {
-                tracing::info!("all rights that were missing are there");
-            } else {
-                let rights = words.join("; ");
-                tracing::error!(rights, "rights are missing: the shipped roles grant them (config/rbac)");
+        let served = |right: &Right| right.only_with.is_none_or(|kind| !asking.board.is_absent(kind));
+        let rights: Vec<Right> = asking.rights.iter().filter(|right| served(right)).cloned().collect();
+        let rules = rules(&asking.caller, &rights).await;
+        let open: Vec<Right> = rights.into_iter().filter(|right| !granted(&rules, right)).collect();
+        let known = asking.missing.list();
+        let (mut refused, unknown) = ask(&asking.caller, open).await;
+        // What cannot be asked for is as it was.
+        let settled = unknown.is_empty();
+        refused.extend(unknown.into_iter().filter(|right| known.contains(right)));
+        refused.sort();
+        let all_there = refused.is_empty() && settled;
+        asking.missing.store(refused);
+        pause = if all_there { LONGEST } else { pause.saturating_mul(2).min(LONGEST) };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = asking.suspicion.notified() => {
+                // A write that is refused again and again is no reason to ask all the time.
+                tokio::time::sleep(SUSPECTED).await;
+                pause = FIRST;
             }
-            missing.0.store(Arc::new(words));
         }
-        open = refused;
-        open.extend(unknown);
-        if open.is_empty() {
-            std::future::pending::<()>().await;
-        }
-        tokio::time::sleep(pause).await;
-        pause = pause.saturating_mul(2).min(LONGEST);
     }
+}
+
+/// Rules by namespace, as far as the server lists them.
+type Rules = BTreeMap<Option<String>, Value>;
+
+async fn rules(caller: &Caller, rights: &[Right]) -> Rules {
+    let namespaces: BTreeSet<&Option<String>> = rights.iter().map(|right| &right.namespace).collect();
+    let mut rules = Rules::new();
+    for namespace in namespaces {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace.as_deref().unwrap_or(NOWHERE)},
+        });
+        match caller.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &review).await {
+            Ok(mut answer) => {
+                let listed = answer.pointer_mut("/status/resourceRules").map(Value::take);
+                rules.insert(namespace.clone(), listed.unwrap_or_default());
+            }
+            Err(error) => tracing::debug!(%error, "rules review"),
+        }
+    }
+    rules
+}
+
+/// Whether a listed rule grants a right. Rules only add up: what one grants, no other takes away.
+fn granted(rules: &Rules, right: &Right) -> bool {
+    let rules = rules.get(&right.namespace).and_then(Value::as_array);
+    rules.into_iter().flatten().any(|rule| {
+        let has = |field: &str, wanted: &[&str]| {
+            let listed = rule.get(field).and_then(Value::as_array);
+            listed.into_iter().flatten().filter_map(Value::as_str).any(|entry| wanted.contains(&entry))
+        };
+        let any_name = rule.get("resourceNames").and_then(Value::as_array).is_none_or(Vec::is_empty);
+        let named = || right.name.as_deref().is_some_and(|name| has("resourceNames", &[name]));
+        has("verbs", &["*", right.verb])
+            && has("apiGroups", &["*", &right.group])
+            && has("resources", &["*", &right.resource])
+            && (any_name || named())
+    })
 }
 
 /// Those that are refused, and those of which nothing is known because the question failed.

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::kube::client::{ClientBuilder, DynBody};
 use ::kube::config::{KubeConfigOptions, Kubeconfig};
@@ -16,6 +16,8 @@ use http::{Request, Response};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tower::util::MapResponseLayer;
 
 use super::budget::Budget;
@@ -113,11 +115,13 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Clients from a kubeconfig, or from the pod's service account.
+    /// Clients from a kubeconfig, or from the pod's service account. What the lease's client does beside its calls
+    /// runs on `renewals`.
     pub async fn connect(
         kubeconfig: Option<&Path>,
         timeouts: Timeouts,
         rate: Option<Rate>,
+        renewals: &Handle,
     ) -> Result<Self, ClientError> {
         let config = match kubeconfig {
             Some(path) => {
@@ -130,10 +134,15 @@ impl Clients {
         single.default_retry = false;
         single.connect_timeout = Some(timeouts.call);
         let clock = Arc::new(ServerClock::default());
+        // A client starts its tasks where it is made.
+        let lease = {
+            let _there = renewals.enter();
+            client(single.clone(), &clock)?
+        };
         Ok(Self {
             watch: client(config, &clock)?,
-            call: Caller::new(client(single.clone(), &clock)?, timeouts.call).limited(rate),
-            lease: Caller::new(client(single, &clock)?, timeouts.lease),
+            call: Caller::new(client(single, &clock)?, timeouts.call).limited(rate),
+            lease: Caller::new(lease, timeouts.lease),
             clock,
         })
     }

@@ -6,8 +6,8 @@
 //! and only the latest of an object is sent: one that a newer replaced gets no answer. Before a conflict is told, the newest
 //! object is.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Method;
@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::budget::Budget;
 use super::client::{CallError, Caller, Content, collection_path, object_path};
 use super::lease::Fence;
 use super::object::{Brief, Object};
@@ -43,6 +44,32 @@ impl Default for ExecutorSettings {
     }
 }
 
+/// Refused writes that are logged in a second, and at once after a quiet time.
+const LOGGED: (f64, f64) = (1.0, 20.0);
+
+/// Which refused writes are logged: a write that is tried again and again must not fill the log.
+#[derive(Debug)]
+pub struct Refusals(Mutex<(Budget, u64)>);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(Mutex::new((Budget::new(LOGGED.0, LOGGED.1, Duration::ZERO), 0)))
+    }
+}
+
+impl Refusals {
+    /// How many were left out since the last one that was logged; nothing when this one is left out too.
+    fn told(&self, now: Duration) -> Option<u64> {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (budget, untold) = &mut *inner;
+        if budget.take(now) {
+            return Some(std::mem::take(untold));
+        }
+        *untold = untold.saturating_add(1);
+        None
+    }
+}
+
 /// Told about each call that was made.
 pub type OnCall = Arc<dyn Fn(Verb, &WriteOutcome) + Send + Sync>;
 
@@ -60,6 +87,8 @@ pub struct Executor {
     pub deltas: mpsc::Sender<Delta>,
     /// Counts calls.
     pub on_call: OnCall,
+    /// Says which refused writes are logged.
+    pub refusals: Refusals,
 }
 
 impl Executor {
@@ -125,7 +154,13 @@ impl Executor {
         (self.on_call)(write.verb, &outcome);
         let mut deltas = Vec::new();
         match &outcome {
-            WriteOutcome::Done(_) | WriteOutcome::NotFound | WriteOutcome::Rejected { .. } => {}
+            WriteOutcome::Done(_) | WriteOutcome::NotFound => {}
+            WriteOutcome::Rejected { code, message } => {
+                if let Some(untold) = self.refusals.told(self.fence.now()) {
+                    let (kind, verb) = (write.kind.resource().kind, write.verb);
+                    tracing::warn!(kind, key = %write.key, ?verb, code, message, untold, "write refused");
+                }
+            }
             WriteOutcome::Conflict => deltas.extend(self.fetch(write.kind, &write.key).await.ok()),
             WriteOutcome::Unavailable { message } => {
                 tracing::warn!(kind = write.kind.resource().kind, key = %write.key, message, "write unanswered");
@@ -201,5 +236,21 @@ fn outcome(answer: Result<Object, CallError>) -> WriteOutcome {
         Err(error @ (CallError::Timeout(_) | CallError::Transport(_))) => {
             WriteOutcome::Unavailable { message: error.to_string() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_of_many_refusals_are_logged_and_the_others_counted() {
+        let refusals = Refusals::default();
+        let at = |number: u64| Duration::from_millis(number * 10);
+        let told: Vec<u64> = (0..10_000).filter_map(|number| refusals.told(at(number))).collect();
+        assert!((110..=121).contains(&told.len()), "{} in a hundred seconds", told.len());
+        let left = refusals.told(at(20_000)).unwrap();
+        let all = u64::try_from(told.len()).unwrap() + told.iter().sum::<u64>() + left;
+        assert_eq!(all, 10_000, "each is logged or counted");
     }
 }

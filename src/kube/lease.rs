@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::client::{CallError, Caller};
+use super::pulse::{Pulse, Pulses};
 use super::watch::jitter;
 use crate::lifecycle::lease::{Action, Answer, Elector, Record, Settings};
 
@@ -32,6 +33,11 @@ impl Fence {
     /// Time since the process began.
     pub fn now(&self) -> Duration {
         self.origin.elapsed()
+    }
+
+    /// A pulse by the same clock.
+    pub fn pulse(&self, part: &'static str) -> Pulse {
+        Pulse::new(part, self.origin)
     }
 
     /// Whether this replica may act now.
@@ -82,19 +88,21 @@ pub enum LeaseError {
     },
 }
 
-/// Competes until `stop`; then gives the lease back. The epoch goes to `leading` when it is won.
+/// Competes until `stop`; then gives the lease back. The epoch goes to `leading` when it is won. Renewals count from the
+/// last progress of the parts behind `pulses`.
 pub async fn compete(
     caller: Caller,
     settings: LeaseSettings,
     fence: Fence,
+    pulses: Pulses,
     leading: watch::Sender<Option<i32>>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), LeaseError> {
     let mut elector = Elector::new(settings.election.clone());
     let mut acquired = String::new();
     while !*stop.borrow() {
-        let now = fence.now();
-        let outcome = match elector.next(now) {
+        let (now, moved) = (fence.now(), pulses.moved());
+        let outcome = match elector.next(now, moved) {
             Action::Lost => None,
             Action::Wait(until) => {
                 let pause = until.saturating_sub(now);
@@ -116,10 +124,13 @@ pub async fn compete(
         let Some(answer) = outcome else {
             fence.shut();
             leading.send_replace(None);
+            if let Some((part, silent)) = pulses.stalled(settings.election.renew_deadline) {
+                tracing::error!(part, ?silent, "made no progress: the lease is not renewed");
+            }
             return Err(LeaseError::Lost { namespace: settings.namespace, name: settings.name });
         };
         if let Some(answer) = answer {
-            elector.answered(answer, now, fence.now());
+            elector.answered(answer, now.min(moved), fence.now());
         }
         match (elector.leading(fence.now()), elector.acts_until()) {
             (Some(epoch), Some(until)) => {

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
 pub mod access;
+pub mod board;
 pub mod budget;
 mod certificate_folder;
 pub mod certificates;
@@ -17,6 +18,7 @@ pub mod list;
 mod metadata;
 pub mod object;
 pub mod pki;
+pub mod pulse;
 pub mod queue;
 pub mod server_clock;
 pub mod serving;

@@ -4,10 +4,7 @@
 //! a value that is counted and waited out, never the end; a task that ends is an error of the caller. Objects lose
 //! their managed fields and the last-applied annotation before anyone sees them.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::kube::api::DynamicObject;
@@ -19,6 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::board::WatchBoard;
 use super::object::Object;
 use super::slim::{NodeShape, PodShape, Shape, Slim};
 use super::workload::Workload;
@@ -58,52 +56,6 @@ impl Default for WatchSettings {
     }
 }
 
-/// What is known of one watch.
-#[derive(Debug, Default)]
-pub struct WatchHealth {
-    synced: AtomicBool,
-    absent: AtomicBool,
-    errors: AtomicU64,
-}
-
-impl WatchHealth {
-    /// Whether a whole list has been told.
-    pub fn synced(&self) -> bool {
-        self.synced.load(Ordering::Acquire)
-    }
-
-    /// Whether the API server does not serve the kind.
-    pub fn absent(&self) -> bool {
-        self.absent.load(Ordering::Acquire)
-    }
-
-    /// Errors so far.
-    pub fn errors(&self) -> u64 {
-        self.errors.load(Ordering::Relaxed)
-    }
-}
-
-/// What is known of every watch.
-#[derive(Clone, Debug)]
-pub struct WatchBoard(Arc<BTreeMap<Kind, WatchHealth>>);
-
-impl WatchBoard {
-    /// A board for these kinds.
-    pub fn new(kinds: &[Kind]) -> Self {
-        Self(Arc::new(kinds.iter().map(|kind| (*kind, WatchHealth::default())).collect()))
-    }
-
-    /// Every kind with its health.
-    pub fn iter(&self) -> impl Iterator<Item = (&Kind, &WatchHealth)> {
-        self.0.iter()
-    }
-
-    /// Kinds that are not synced yet.
-    pub fn unsynced(&self) -> Vec<&'static str> {
-        self.iter().filter(|(_, health)| !health.synced()).map(|(kind, _)| kind.resource().plural).collect()
-    }
-}
-
 /// Follows one kind for ever; ends only when nobody listens any more.
 pub async fn follow(
     client: Client,
@@ -112,6 +64,7 @@ pub async fn follow(
     board: WatchBoard,
     deltas: mpsc::Sender<Delta>,
 ) {
+    let client = board.listening(client, kind);
     match kind {
         Kind::Node => follow_api(Api::<Slim<NodeShape>>::all(client), kind, settings, board, deltas).await,
         Kind::Pod => follow_api(Api::<Slim<PodShape>>::all(client), kind, settings, board, deltas).await,
@@ -155,8 +108,7 @@ async fn follow_api<K: Watched>(
     board: WatchBoard,
     deltas: mpsc::Sender<Delta>,
 ) {
-    let unlisted = WatchHealth::default();
-    let health = board.0.get(&kind).unwrap_or(&unlisted);
+    let health = board.health(kind);
     let resource = &kind.resource();
     let mut config = watcher::Config::default()
         .page_size(settings.page_size)
@@ -180,9 +132,11 @@ async fn follow_api<K: Watched>(
         match next {
             Ok(Some(event)) => {
                 // Init is told before the server is asked: it is no answer.
-                if !matches!(event, Event::Init) {
+                if matches!(event, Event::Init) {
+                    health.begun();
+                } else {
                     failures = 0;
-                    health.absent.store(false, Ordering::Release);
+                    health.answered();
                 }
                 let synced = matches!(event, Event::InitDone);
                 if deltas.send(delta(kind, resource, event)).await.is_err() {
@@ -190,7 +144,7 @@ async fn follow_api<K: Watched>(
                 }
                 if synced {
                     due = Some(Instant::now() + jitter(settings.relist));
-                    health.synced.store(true, Ordering::Release);
+                    health.listed();
                     tracing::debug!(kind = resource.kind, "listed");
                 }
             }
@@ -200,9 +154,9 @@ async fn follow_api<K: Watched>(
                 stream = watcher(api.clone(), config.clone()).boxed();
             }
             Err(error) => {
-                health.errors.fetch_add(1, Ordering::Relaxed);
+                health.failed();
                 if is_absent(&error) {
-                    if !health.absent.swap(true, Ordering::AcqRel) {
+                    if !health.not_served() {
                         tracing::warn!(
                             kind = resource.kind,
                             group = resource.group,
@@ -213,7 +167,7 @@ async fn follow_api<K: Watched>(
                         return;
                     }
                     if may_be_absent(kind) {
-                        health.synced.store(true, Ordering::Release);
+                        health.listed();
                     }
                 } else {
                     tracing::warn!(kind = resource.kind, %error, "watch");
@@ -262,10 +216,8 @@ fn pause(settings: &WatchSettings, failures: u32) -> Duration {
 
 /// A duration between the half and the whole.
 pub(crate) fn jitter(duration: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    let random = RandomState::new().hash_one(0_u8) % 1024;
     let half = duration / 2;
-    half + half.mul_f64(f64::from(u16::try_from(random).unwrap_or(0)) / 1024.0)
+    half + half.mul_f64(fastrand::f64())
 }
 
 /// A server that does not stream lists says that the request is not valid.

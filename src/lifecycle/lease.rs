@@ -1,7 +1,8 @@
 //! Who leads: the state machine of a replica that competes for one Lease.
 //!
 //! Invariants: at most one replica is inside its own deadline at any time. A holder counts from the moment at which it
-//! *sent* its last confirmed renewal; a candidate counts from the moment at which it *received* a change of the record,
+//! *sent* its last confirmed renewal, or from the last progress of its core before that, so that a leader that hangs loses
+//! the lease although the task that renews it runs on; a candidate counts from the moment at which it *received* a change of the record,
 //! by its own monotonic clock, and never reads the holder's clock. Every write carries the resourceVersion that was
 //! read. Safe while `renew_deadline < lease_duration` by more than the clocks' rates differ.
 
@@ -116,8 +117,9 @@ impl Elector {
         }
     }
 
-    /// What to do at this moment.
-    pub fn next(&mut self, now: Moment) -> Action {
+    /// What to do at this moment. `moved` is when this replica's core last made progress: a lease is neither renewed nor
+    /// taken for a core that hangs.
+    pub fn next(&mut self, now: Moment, moved: Moment) -> Action {
         if let Standing::Holder { renewed, .. } = self.standing
             && now >= self.deadline(renewed)
         {
@@ -131,11 +133,15 @@ impl Elector {
         }
         match &self.seen {
             Knowledge::Nothing => Action::Read,
+            Knowledge::Absent if !self.vouches(now, moved) => Action::Wait(self.later(now)),
             Knowledge::Absent => Action::Write(self.claim(0, None)),
             Knowledge::Record { record, since, fresh } => {
                 let own = record.holder == self.settings.identity;
                 if !*fresh {
                     Action::Read
+                } else if !self.vouches(now, moved) {
+                    let later = self.later(now);
+                    Action::Wait(self.acts_until().map_or(later, |until| until.min(later)))
                 } else if own {
                     Action::Write(self.claim(record.transitions, record.resource_version.clone()))
                 } else if record.holder.is_empty() || now >= self.expiry(record, *since) {
@@ -148,8 +154,9 @@ impl Elector {
         }
     }
 
-    /// Takes in the answer to an action that was sent at `sent` and answered at `now`.
-    pub fn answered(&mut self, answer: Answer, sent: Moment, now: Moment) {
+    /// Takes in the answer at `now` to an action that was sent at `since`, or before which the core last made progress at
+    /// `since`: the earlier of the two.
+    pub fn answered(&mut self, answer: Answer, since: Moment, now: Moment) {
         match answer {
             Answer::Found(record) => {
                 let foreign = record.holder != self.settings.identity;
@@ -172,7 +179,7 @@ impl Elector {
                 // A change of epoch within one leadership cannot happen; the first one counts.
                 let epoch = if let Standing::Holder { epoch, .. } = self.standing { epoch } else { epoch };
                 if self.standing != Standing::Lost {
-                    self.standing = Standing::Holder { renewed: sent, epoch };
+                    self.standing = Standing::Holder { renewed: since, epoch };
                 }
                 self.next = self.later(now);
             }
@@ -207,6 +214,14 @@ impl Elector {
                 })
             }
             _ => None,
+        }
+    }
+
+    /// Whether the core has made progress since the last renewal; of a candidate, whether it did so lately.
+    fn vouches(&self, now: Moment, moved: Moment) -> bool {
+        match self.standing {
+            Standing::Holder { renewed, .. } => moved > renewed,
+            _ => now < moved.saturating_add(self.settings.renew_deadline / 2),
         }
     }
 

@@ -7,13 +7,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::StatusCode;
 
-/// What stands between this replica and readiness, in words; empty when it is ready.
+/// What stands between this replica and readiness, or between it and being alive, in words; empty when nothing does.
 pub type Obstacles = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// `/livez`, and liveness and readiness under the configured names.
 pub fn router(readiness: &str, liveness: &str, ready: Obstacles, alive: Obstacles) -> Router {
-    let ready = get(move || std::future::ready(answer(&ready)));
-    let live = get(move || std::future::ready(answer(&alive)));
+    let ready = get(move || std::future::ready(answer("not ready", &ready)));
+    let live = get(move || std::future::ready(answer("not alive", &alive)));
     let mut paths: Vec<(String, _)> = Vec::new();
     for (path, route) in [
         (slashed(readiness), &ready),
@@ -33,11 +33,11 @@ fn slashed(name: &str) -> String {
     format!("/{}", name.trim_start_matches('/'))
 }
 
-fn answer(obstacles: &Obstacles) -> Response {
+fn answer(what: &str, obstacles: &Obstacles) -> Response {
     let obstacles = obstacles();
     if obstacles.is_empty() {
         (StatusCode::OK, "ok").into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", obstacles.join("; "))).into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, format!("{what}: {}\n", obstacles.join("; "))).into_response()
     }
 }

@@ -11,4 +11,5 @@ pub mod health;
 pub mod metrics;
 mod seats;
 pub mod tls;
+mod verdicts;
 pub mod webhooks;

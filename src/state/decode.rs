@@ -74,6 +74,20 @@ impl Kind {
         all
     }
 
+    /// Whether webhooks answer from objects of this kind.
+    pub fn serves_reviews(self) -> bool {
+        matches!(
+            self,
+            Self::Namespace
+                | Self::AdmissionCheck
+                | Self::WorkloadPriorityClass
+                | Self::ClusterQueue
+                | Self::LocalQueue
+                | Self::Workload
+                | Self::Job(_)
+        )
+    }
+
     /// How the kind is addressed.
     pub fn resource(self) -> Resource {
         match self {

@@ -29,6 +29,8 @@ pub struct Snapshot {
     pub leading: bool,
     /// Whether all lists are complete.
     pub synced: bool,
+    /// Whether the lists that webhooks answer from are complete.
+    pub reviews_synced: bool,
     /// Objects that reviews refer to.
     pub references: Arc<References>,
     /// Queues and cohorts with what they hold.
@@ -200,6 +202,8 @@ impl State {
         let synced = self.synced();
         self.published.current.leading = self.leading;
         self.published.current.synced = synced;
+        let mut for_reviews = self.kinds.iter().filter(|kind| kind.serves_reviews());
+        self.published.current.reviews_synced = for_reviews.all(|kind| self.listed.contains(kind));
         if std::mem::take(&mut self.published.references_stale) {
             self.published.current.references = Arc::new(self.references());
         }

@@ -7,6 +7,7 @@ pub mod metrics;
 mod page;
 mod standing;
 
+pub use counters::text;
 pub use gauges::gauges;
 pub use page::render;
 pub use standing::Standing;

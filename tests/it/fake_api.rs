@@ -74,7 +74,8 @@ impl FakeApi {
         let file = std::env::temp_dir().join(format!("fake-api-{}", server.rsplit(':').next().unwrap()));
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         let timeouts = Timeouts { call: Duration::from_secs(20), lease: Duration::from_secs(20) };
-        let clients = Clients::connect(Some(&file), timeouts, None).await.unwrap();
+        let clients =
+            Clients::connect(Some(&file), timeouts, None, &tokio::runtime::Handle::current()).await.unwrap();
         std::fs::remove_file(file).unwrap();
         clients
     }

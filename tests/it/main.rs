@@ -34,6 +34,7 @@ mod shell_certificates;
 mod shell_edge;
 mod shell_executor;
 mod shell_lease;
+mod shell_metrics;
 mod shell_server;
 mod shell_serving;
 mod shell_watch;

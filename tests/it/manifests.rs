@@ -197,7 +197,13 @@ fn needed() -> BTreeSet<Right> {
     };
     let namespace = "kueue-system".to_owned();
     let lease = LeaseSettings { namespace, name: defaults.leader_election.resource_name, election };
-    let rights = access::needed(&Kind::all(), &certificates, Some(&lease), true);
+    let rights = access::needed(&access::Uses {
+        kinds: &Kind::all(),
+        certificates: &certificates,
+        lease: Some(&lease),
+        guarded: true,
+        deletes_jobs: true,
+    });
     let scope = |right: &access::Right| if right.namespace.is_some() { "namespace" } else { "cluster" };
     rights.iter().map(|r| right(scope(r), &r.group, &r.resource, r.name.as_deref(), r.verb)).collect()
 }

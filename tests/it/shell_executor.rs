@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::{RequeueState, WorkloadStatus};
 use sluice::kube::client::Caller;
-use sluice::kube::execute::{Executor, ExecutorSettings};
+use sluice::kube::execute::{Executor, ExecutorSettings, Refusals};
 use sluice::kube::lease::Fence;
 use sluice::kube::queue::Task;
 use sluice::state::{Delta, Kind, Verb, Write, WriteOutcome};
@@ -22,6 +22,13 @@ pub(crate) type Seen = Arc<Mutex<Vec<(Method, String, String, Value)>>>;
 pub(crate) fn client(
     script: impl Fn(&Method, &str) -> (u16, Value) + Clone + Send + Sync + 'static,
 ) -> (kube::Client, Seen) {
+    reading_client(move |method, uri, _| script(method, uri))
+}
+
+/// The same, by a script that reads what is sent.
+pub(crate) fn reading_client(
+    script: impl Fn(&Method, &str, &Value) -> (u16, Value) + Clone + Send + Sync + 'static,
+) -> (kube::Client, Seen) {
     let seen = Seen::default();
     let log = Arc::clone(&seen);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -31,9 +38,9 @@ pub(crate) fn client(
             let bytes = body.collect().await?.to_bytes();
             let uri = parts.uri.path_and_query().unwrap().to_string();
             let content = parts.headers.get("content-type").map(|value| value.to_str().unwrap().to_owned());
-            let value = serde_json::from_slice(&bytes).unwrap_or_default();
-            log.lock().unwrap().push((parts.method.clone(), uri.clone(), content.unwrap_or_default(), value));
-            let (code, answer) = script(&parts.method, &uri);
+            let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            let (code, answer) = script(&parts.method, &uri, &value);
+            log.lock().unwrap().push((parts.method, uri, content.unwrap_or_default(), value));
             if code == 0 {
                 std::future::pending::<()>().await;
             }
@@ -80,7 +87,15 @@ async fn execute(
     let settings = ExecutorSettings { pause: Duration::from_millis(5), ..ExecutorSettings::default() };
     let caller = Caller::new(client, Duration::from_millis(200));
     let crowded = Arc::default();
-    let executor = Executor { caller, settings, fence, crowded, deltas, on_call: Arc::new(|_, _| {}) };
+    let executor = Executor {
+        caller,
+        settings,
+        fence,
+        crowded,
+        deltas,
+        on_call: Arc::new(|_, _| {}),
+        refusals: Refusals::default(),
+    };
     let (tasks, queue) = mpsc::unbounded_channel();
     let running = tokio::spawn(executor.run(queue));
     let number = writes.len();

@@ -1,4 +1,5 @@
-//! Law of the lease: never two replicas inside their own deadlines, whatever the network and the clocks do.
+//! Law of the lease: never two replicas inside their own deadlines, whatever the network and the clocks do; and a replica
+//! whose core hangs leads no longer than its deadline.
 
 use proptest::prelude::*;
 use sluice::lifecycle::lease::{Action, Answer, Elector, Moment, Record, Settings};
@@ -25,6 +26,10 @@ struct Node {
     offset: u64,
     rate: u64,
     waiting: bool,
+    /// When its core hangs, in real time.
+    hangs: u64,
+    /// When its core last made progress at the last request.
+    since: Moment,
     wake: u64,
     restarts: u32,
     identity: String,
@@ -33,6 +38,11 @@ struct Node {
 impl Node {
     fn clock(&self, real: u64) -> Moment {
         Duration::from_micros(self.offset * 1000 + real * self.rate)
+    }
+
+    /// When its core last made progress.
+    fn moved(&self, real: u64) -> Moment {
+        self.clock(real.min(self.hangs))
     }
 }
 
@@ -64,15 +74,17 @@ fn land(server: &mut (Option<Record>, u64), action: &Action) -> Answer {
     }
 }
 
-/// Runs the nodes; the number of moments with a holder, or the moment with two.
-fn run(clocks: &[(u64, u64)], fates: &[Fate], outages: &[(u64, u64)]) -> Result<u64, String> {
+/// Runs the nodes, whose cores hang from a moment on; the number of moments with a holder, or what was wrong.
+fn run(clocks: &[(u64, u64, u64)], fates: &[Fate], outages: &[(u64, u64)]) -> Result<u64, String> {
     let mut nodes: Vec<Node> = clocks
         .iter()
         .enumerate()
-        .map(|(index, (offset, rate))| {
+        .map(|(index, (offset, rate, hangs))| {
             let identity = format!("node-{index}");
             let elector = Elector::new(settings(&identity));
-            Node { elector, offset: *offset, rate: *rate, waiting: false, wake: 0, restarts: 0, identity }
+            let (offset, rate, hangs) = (*offset, *rate, *hangs);
+            let since = Moment::ZERO;
+            Node { elector, offset, rate, waiting: false, hangs, since, wake: 0, restarts: 0, identity }
         })
         .collect();
     let mut server = (None, 0);
@@ -98,8 +110,8 @@ fn run(clocks: &[(u64, u64)], fates: &[Fate], outages: &[(u64, u64)]) -> Result<
                     let node = &mut nodes[node];
                     if node.waiting {
                         node.waiting = false;
-                        let (sent, now) = (node.clock(sent), node.clock(real));
-                        node.elector.answered(answer, sent, now);
+                        let (since, now) = (node.clock(sent).min(node.since), node.clock(real));
+                        node.elector.answered(answer, since, now);
                     }
                 }
             }
@@ -118,11 +130,13 @@ fn run(clocks: &[(u64, u64)], fates: &[Fate], outages: &[(u64, u64)]) -> Result<
                 }
                 continue;
             }
-            match node.elector.next(now) {
+            node.since = node.moved(real);
+            match node.elector.next(now, node.since) {
                 Action::Wait(_) => {}
                 Action::Lost => {
                     // The process ends and another takes its place.
                     node.restarts += 1;
+                    node.hangs = u64::MAX;
                     node.elector = Elector::new(settings(&format!("{}-{}", node.identity, node.restarts)));
                 }
                 action => {
@@ -146,6 +160,10 @@ fn run(clocks: &[(u64, u64)], fates: &[Fate], outages: &[(u64, u64)]) -> Result<
         if holders.len() > 1 {
             return Err(format!("two holders at {real} ms"));
         }
+        let hung = |node: &&&Node| node.clock(real) >= node.moved(real) + Duration::from_secs(10);
+        if holders.iter().any(|node| hung(&node)) {
+            return Err(format!("a holder whose core hangs at {real} ms"));
+        }
         held += u64::try_from(holders.len()).unwrap_or(0);
     }
     Ok(held)
@@ -156,12 +174,16 @@ fn fate() -> impl Strategy<Value = Fate> {
     (delay.clone(), delay, prop::bool::weighted(0.2)).prop_map(|(out, back, lost)| Fate { out, back, lost })
 }
 
+fn hangs() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => Just(u64::MAX), 1 => 0..150_000_u64]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn never_two_holders(
-        clocks in prop::collection::vec((0..100_000_u64, 900..1100_u64), 2..4),
+        clocks in prop::collection::vec((0..100_000_u64, 900..1100_u64, hangs()), 2..4),
         fates in prop::collection::vec(fate(), 0..200),
         outages in prop::collection::vec((0..150_000_u64, 1..30_000_u64), 0..4),
     ) {
@@ -172,8 +194,15 @@ proptest! {
 
 #[test]
 fn one_holds_almost_always_when_nothing_fails() {
-    let held = run(&[(0, 1000), (77_000, 1000)], &[], &[]).unwrap();
+    let held = run(&[(0, 1000, u64::MAX), (77_000, 1000, u64::MAX)], &[], &[]).unwrap();
     assert!(held > 3590, "held in {held} of 3600 moments");
+}
+
+#[test]
+fn who_hangs_loses_the_lease_to_another() {
+    // The first hangs after a minute; the second takes over for the rest of three minutes.
+    let held = run(&[(0, 1000, 60_000), (77_000, 1000, u64::MAX)], &[], &[]).unwrap();
+    assert!(held > 3590 - 200, "held in {held} of 3600 moments, of which at most 10 s are of the change");
 }
 
 #[test]
@@ -182,7 +211,7 @@ fn a_released_lease_is_taken_at_the_next_try() {
     let mut server = (None, 0);
     let second = Duration::from_secs(1);
     for _ in 0..2 {
-        let action = first.next(second);
+        let action = first.next(second, second);
         let answer = land(&mut server, &action);
         first.answered(answer, second, second);
     }
@@ -192,7 +221,7 @@ fn a_released_lease_is_taken_at_the_next_try() {
     land(&mut server, &Action::Write(released));
     let mut other = Elector::new(settings("b"));
     for _ in 0..2 {
-        let action = other.next(second);
+        let action = other.next(second, second);
         let answer = land(&mut server, &action);
         other.answered(answer, second, second);
     }

@@ -2,7 +2,8 @@
 
 use crate::shell_executor::client;
 use serde_json::json;
-use sluice::kube::watch::{WatchBoard, WatchSettings, follow};
+use sluice::kube::board::WatchBoard;
+use sluice::kube::watch::{WatchSettings, follow};
 use sluice::state::{Delta, Kind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -64,12 +64,12 @@ pub(crate) async fn killed_at_every_step(cluster: &mut Cluster, ground: &Ground)
     ground.finish("next").await
 }
 
-async fn holder(objects: &Objects) -> Result<String> {
+pub(crate) async fn holder(objects: &Objects) -> Result<String> {
     let lease = objects.need(Kind::LEASE, NAMESPACE, LEASE).await?;
     Ok(text(&lease, "/spec/holderIdentity").to_owned())
 }
 
-async fn another_holder(objects: &Objects, than: &str) -> Result<String> {
+pub(crate) async fn another_holder(objects: &Objects, than: &str) -> Result<String> {
     eventually(format!("another holder than {than}"), async || {
         let now = holder(objects).await?;
         ensure!(!now.is_empty() && now != than, "it is {now:?}");

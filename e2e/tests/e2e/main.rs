@@ -44,6 +44,7 @@ mod provisioning;
 mod quiet;
 mod readiness;
 mod run;
+mod runtime;
 mod served;
 mod topology;
 mod unreadable;
@@ -123,6 +124,9 @@ fn alone() -> Vec<Case<Alone>> {
         lagging::a_server_that_is_behind,
         readiness::one_admission_after_the_other,
         crashes::two_replicas_and_a_paused_leader,
+        runtime::a_core_that_hangs_is_replaced,
+        runtime::bad_clients_do_not_cost_the_lease,
+        runtime::rights_go_and_come_back,
         certificates::rotated_under_creates,
         served::made_by_another,
         served::only_the_api_server_is_answered,

@@ -69,10 +69,15 @@ impl Counters {
 
     /// As Prometheus' text.
     pub fn render(&self) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        encode_registry(&mut text, &self.registry)?;
-        Ok(named_by_samples(&text))
+        text(&self.registry)
     }
+}
+
+/// A registry as Prometheus' text.
+pub fn text(registry: &Registry) -> Result<String, fmt::Error> {
+    let mut text = String::new();
+    encode_registry(&mut text, registry)?;
+    Ok(named_by_samples(&text))
 }
 
 /// The encoder names the family of a counter without its samples' `_total`; this text format does not.

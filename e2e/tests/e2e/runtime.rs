@@ -1,0 +1,277 @@
+//! What a manager depends on while it runs: a core that makes progress, its rights, and time for its lease whatever clients do.
+
+use crate::crashes::{another_holder, holder};
+use crate::ground::Ground;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use sluice_e2e::binaries;
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::install::NAMESPACE;
+use sluice_e2e::manager::{LEASE, Manager, Settings, moments};
+use sluice_e2e::objects::{Kind, Objects, number, text};
+use sluice_e2e::wait::{eventually, scaled};
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// A core that hangs loses the lease: its process ends itself, the standby takes over, and so does a standby that hangs
+/// end itself, without touching the lease.
+pub(crate) async fn a_core_that_hangs_is_replaced(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+    let script = moments(&cluster.plane);
+    fs::create_dir_all(&script)?;
+    let before = cluster.manager()?.settings().clone();
+    let settings = Settings { program: binaries::sluice_with_moments()?, ..before.clone() };
+    cluster.replace_manager(&settings).await?;
+    let first = cluster.take_manager().context("no manager")?;
+    let led = eventually("it leads", async || {
+        let holder = holder(&ground.objects).await?;
+        ensure!(holder.contains(&format!("_{}-", first.process().identity().pid)), "{holder} does");
+        Ok(holder)
+    })
+    .await?;
+    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    ground.submit(ground.job("one", "main", "1")).await?;
+    ground.runs("one").await?;
+
+    let standby = Settings { name: "standby".to_owned(), webhook_port: 0, ..settings.clone() };
+    let second = Manager::start(&cluster.plane, &standby).await?;
+    second.ready().await?;
+    let balancer = cluster.balancer.as_ref().context("no balancer")?;
+    balancer.set(vec![second.settings().webhook_port]);
+    let transitions = self::transitions(&ground.objects).await?;
+    let begun = Instant::now();
+    hang(&script, &first)?;
+    let led = another_holder(&ground.objects, &led).await?;
+    println!("      taken over {:.1} s after the core hung", begun.elapsed().as_secs_f64());
+    ended("the leader that hangs", &first).await?;
+    ensure!(self::transitions(&ground.objects).await? == transitions + 1, "more than one change of holder");
+    ground.submit(ground.job("two", "main", "1")).await?;
+    ground.waits("two", "WaitingForQuota").await?;
+    ground.finish("one").await?;
+    ground.runs("two").await?;
+
+    let third = Manager::start(&cluster.plane, &Settings { name: "third".to_owned(), ..standby }).await?;
+    third.ready().await?;
+    hang(&script, &third)?;
+    ended("the standby that hangs", &third).await?;
+    ensure!(holder(&ground.objects).await? == led, "the leader has lost the lease");
+    ground.finish("two").await?;
+    second.terminate();
+    if let Some(balancer) = &cluster.balancer {
+        balancer.set(vec![before.webhook_port]);
+    }
+    cluster.start_manager(&before).await
+}
+
+fn hang(script: &std::path::Path, manager: &Manager) -> Result<()> {
+    fs::write(script.join(format!("core.{}.hangs", manager.process().identity().pid)), "")?;
+    Ok(())
+}
+
+async fn ended(what: &str, manager: &Manager) -> Result<()> {
+    eventually(format!("{what} has ended itself"), async || {
+        ensure!(manager.process().check().is_err(), "it runs on");
+        Ok(())
+    })
+    .await?;
+    let log = fs::read_to_string(manager.log())?;
+    ensure!(log.contains("progress"), "{what} does not say why it ends");
+    Ok(())
+}
+
+async fn lease(objects: &Objects) -> Result<Value> {
+    objects.need(Kind::LEASE, NAMESPACE, LEASE).await
+}
+
+async fn transitions(objects: &Objects) -> Result<i64> {
+    Ok(number(&lease(objects).await?, "/spec/leaseTransitions"))
+}
+
+/// The lease is renewed while clients connect, ask for handshakes, send junk and are silent, on all ports.
+pub(crate) async fn bad_clients_do_not_cost_the_lease(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+    let before = cluster.manager()?.settings().clone();
+    let flags = vec!["--metrics-insecure".to_owned()];
+    cluster.replace_manager(&Settings { flags, ..before.clone() }).await?;
+    let manager = cluster.manager()?;
+    let led = eventually("it leads", async || {
+        let holder = holder(&ground.objects).await?;
+        ensure!(holder.contains(&format!("_{}-", manager.process().identity().pid)), "{holder} does");
+        Ok(holder)
+    })
+    .await?;
+    let transitions = self::transitions(&ground.objects).await?;
+    let (webhooks, others) = (manager.settings().webhook_port, manager.ports());
+    let mut clients = Vec::new();
+    for client in 0..32_usize {
+        clients.push(tokio::spawn(handshakes(webhooks)));
+        let port = [others.0, others.1, webhooks][client % 3];
+        clients.push(tokio::spawn(silence(port)));
+    }
+    // Ten times what a lease lasts here, or all of it in a soak.
+    let (begun, length) = (Instant::now(), scaled(Duration::from_mins(4)));
+    let (mut renewals, mut seen, mut longest) = (BTreeSet::new(), Instant::now(), Duration::ZERO);
+    while begun.elapsed() < length {
+        let lease = lease(&ground.objects).await?;
+        ensure!(text(&lease, "/spec/holderIdentity") == led, "the lease is lost: {}", lease["spec"]);
+        if renewals.insert(text(&lease, "/spec/renewTime").to_owned()) {
+            longest = longest.max(seen.elapsed());
+            seen = Instant::now();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for client in clients {
+        client.abort();
+    }
+    manager.process().check()?;
+    let after = self::transitions(&ground.objects).await?;
+    ensure!(after == transitions, "{} changes of holder", after - transitions);
+    ensure!(renewals.len() > 2, "{} renewals", renewals.len());
+    println!("      {} renewals, the longest pause {:.1} s", renewals.len(), longest.as_secs_f64());
+    cluster.replace_manager(&before).await.map(drop)
+}
+
+/// Asks for one handshake after the other and ends none: the server has computed its keys by then.
+async fn handshakes(port: u16) {
+    let hello = client_hello();
+    let mut answer = vec![0; 4096];
+    loop {
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await
+            && stream.write_all(&hello).await.is_ok()
+        {
+            // A server that sends it away is right.
+            let _ = stream.read(&mut answer).await;
+            let _ = stream.write_all(b"junk in the place of a record").await;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Opens connections and says nothing on any.
+async fn silence(port: u16) {
+    let mut open = Vec::new();
+    while open.len() < 16 {
+        open.extend(TcpStream::connect(("127.0.0.1", port)).await.ok());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    std::future::pending::<()>().await;
+}
+
+/// What a TLS 1.3 client sends first: a curve that the server takes, and a point on it.
+fn client_hello() -> Vec<u8> {
+    let mut extensions = Vec::new();
+    let mut extension = |kind: u16, body: &[u8]| {
+        extensions.extend(kind.to_be_bytes());
+        extensions.extend(u16::try_from(body.len()).unwrap_or_default().to_be_bytes());
+        extensions.extend(body);
+    };
+    extension(43, &[2, 3, 4]);
+    extension(10, &[0, 2, 0, 29]);
+    extension(13, &[0, 6, 4, 3, 8, 4, 8, 7]);
+    let mut share = vec![0, 36, 0, 29, 0, 32];
+    // The base point of the curve.
+    share.push(9);
+    share.extend([0; 31]);
+    extension(51, &share);
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    body.extend([0, 0, 4, 0x13, 0x01, 0x13, 0x02, 1, 0]);
+    body.extend(u16::try_from(extensions.len()).unwrap_or_default().to_be_bytes());
+    body.extend(extensions);
+    let mut hello = vec![1, 0];
+    hello.extend(u16::try_from(body.len()).unwrap_or_default().to_be_bytes());
+    hello.extend(body);
+    let mut record = vec![0x16, 3, 1];
+    record.extend(u16::try_from(hello.len()).unwrap_or_default().to_be_bytes());
+    record.extend(hello);
+    record
+}
+
+const ROLE: &str = "kueue-manager-role";
+
+/// A right of writes that goes is told in the log, once, and in a metric; webhooks answer on. One that webhooks need makes
+/// the replica not ready. Both are seen when they come back.
+pub(crate) async fn rights_go_and_come_back(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+    let before = cluster.manager()?.settings().clone();
+    let flags = vec!["--metrics-insecure".to_owned()];
+    cluster.replace_manager(&Settings { name: "rights".to_owned(), flags, ..before.clone() }).await?;
+    let manager = cluster.manager()?;
+    let role = ground.objects.need(Kind::CLUSTER_ROLE, "", ROLE).await?;
+    let rules = role["rules"].clone();
+    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+
+    set_rules(&ground.objects, &without(&rules, "jobs", "patch")).await?;
+    missing(manager, r#"resource="jobs""#, r#"verb="patch""#, true).await?;
+    manager.is_ready().await.context("a right of writes alone took the webhooks away")?;
+    ground.submit(ground.job("held", "main", "1")).await?;
+    ground.condition("held", "QuotaReserved", "True", "QuotaReserved").await?;
+    eventually("the refused write is logged", async || {
+        let log = fs::read_to_string(manager.log())?;
+        ensure!(log.contains("write refused"), "it is not");
+        Ok(())
+    })
+    .await?;
+    let log = fs::read_to_string(manager.log())?;
+    ensure!(log.matches("rights are missing").count() == 1, "not told once:\n{log}");
+    set_rules(&ground.objects, &rules).await?;
+    missing(manager, r#"resource="jobs""#, r#"verb="patch""#, false).await?;
+    ground.runs("held").await?;
+    ground.finish("held").await?;
+
+    set_rules(&ground.objects, &without(&rules, "localqueues", "list")).await?;
+    missing(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, true).await?;
+    ensure!(manager.is_ready().await.is_err(), "it is ready without what webhooks need");
+    set_rules(&ground.objects, &rules).await?;
+    missing(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, false).await?;
+    manager.ready().await?;
+    let metrics = manager.metrics().await?;
+    for name in ["sluice_watch_age_seconds", "sluice_core_channel_capacity", "process_resident_memory_bytes"]
+    {
+        ensure!(metrics.lines().any(|line| line.starts_with(name)), "{name} is not shown");
+    }
+    cluster.replace_manager(&before).await.map(drop)
+}
+
+/// The rules without a verb on a resource.
+fn without(rules: &Value, resource: &str, verb: &str) -> Value {
+    let named =
+        |rule: &Value, what: &str| rule["resources"].as_array().is_some_and(|r| r.iter().any(|r| r == what));
+    let mut changed = Vec::new();
+    for rule in rules.as_array().into_iter().flatten() {
+        if !named(rule, resource) {
+            changed.push(rule.clone());
+            continue;
+        }
+        let (mut others, mut own) = (rule.clone(), rule.clone());
+        if let Some(resources) = others["resources"].as_array_mut() {
+            resources.retain(|entry| entry != resource);
+        }
+        own["resources"] = json!([resource]);
+        if let Some(verbs) = own["verbs"].as_array_mut() {
+            verbs.retain(|entry| entry != verb);
+        }
+        let real = |rule: &Value, field: &str| rule[field].as_array().is_some_and(|list| !list.is_empty());
+        changed
+            .extend([others, own].into_iter().filter(|rule| real(rule, "resources") && real(rule, "verbs")));
+    }
+    Value::from(changed)
+}
+
+async fn set_rules(objects: &Objects, rules: &Value) -> Result<()> {
+    objects.merge(Kind::CLUSTER_ROLE, "", ROLE, &json!({"rules": rules})).await?;
+    Ok(())
+}
+
+async fn missing(manager: &Manager, resource: &str, label: &str, shown: bool) -> Result<()> {
+    eventually(format!("{resource} {label} is shown as missing: {shown}"), async || {
+        let metrics = manager.metrics().await?;
+        let of = |line: &&str| {
+            line.starts_with("sluice_missing_permissions{") && line.contains(resource) && line.contains(label)
+        };
+        let found: Vec<&str> = metrics.lines().filter(of).collect();
+        ensure!(found.is_empty() != shown, "{found:?}");
+        Ok(())
+    })
+    .await
+}

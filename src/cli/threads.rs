@@ -1,0 +1,142 @@
+//! Threads of the manager.
+//!
+//! Invariants: what clients start (handshakes, reviews, scrapes) runs on threads of its own, so that no client delays a
+//! watch, a write or a renewal of the lease; the lease has a thread that nothing else uses, so that neither a long list nor
+//! a burst of writes delays a renewal; probes have one too, so that a flood of reviews does not look like a process that
+//! hangs. The core starts its own thread.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::runtime::{Builder, Runtime};
+
+/// Threads for watches and calls. What comes is over in microseconds: several threads spend more on waking each other
+/// than they share.
+const API_THREADS: usize = 1;
+/// Threads that answer webhooks and scrapes.
+const SERVE_THREADS: usize = 2;
+
+/// One runtime for each kind of work.
+pub(super) struct Threads {
+    /// Watches, writes, events, certificates.
+    pub(super) api: Runtime,
+    /// Webhooks and metrics.
+    pub(super) serve: Runtime,
+    /// Liveness and readiness.
+    pub(super) probes: Runtime,
+    /// The lease, and the watchdog.
+    pub(super) lease: Runtime,
+}
+
+impl Threads {
+    pub(super) fn start() -> anyhow::Result<Self> {
+        Ok(Self {
+            api: runtime("api", API_THREADS)?,
+            serve: runtime("serve", SERVE_THREADS)?,
+            probes: runtime("probes", 1)?,
+            lease: runtime("lease", 1)?,
+        })
+    }
+
+    /// Ends them all; tasks that still run were cut off before.
+    pub(super) fn end(self) {
+        for runtime in [self.serve, self.probes, self.lease, self.api] {
+            runtime.shutdown_timeout(Duration::from_millis(50));
+        }
+    }
+}
+
+fn runtime(name: &'static str, threads: usize) -> anyhow::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(threads).thread_name(name).enable_all().build();
+    runtime.with_context(|| format!("threads of {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::client::Caller;
+    use crate::kube::lease::{Fence, LeaseSettings, compete};
+    use crate::kube::pulse::Pulses;
+    use crate::lifecycle::lease::Settings;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex, PoisonError};
+    use tokio::sync::watch;
+
+    /// A server that stores one Lease and counts its writes.
+    fn server(writes: &Arc<AtomicU64>) -> kube::Client {
+        let (writes, stored) = (Arc::clone(writes), Arc::new(Mutex::new(None::<Value>)));
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (writes, stored) = (Arc::clone(&writes), Arc::clone(&stored));
+            async move {
+                let (parts, body) = request.into_parts();
+                let bytes = http_body_util::BodyExt::collect(body).await?.to_bytes();
+                let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
+                if parts.method != http::Method::GET {
+                    let mut lease: Value = serde_json::from_slice(&bytes)?;
+                    let version = writes.fetch_add(1, Ordering::SeqCst) + 1;
+                    lease["metadata"]["resourceVersion"] = json!(version.to_string());
+                    *stored = Some(lease);
+                }
+                let missing =
+                    json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+                let code = if stored.is_some() { 200 } else { 404 };
+                let body = serde_json::to_vec(stored.as_ref().unwrap_or(&missing))?;
+                let answer = http::Response::builder().status(code).body(Body::from(body))?;
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer)
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    #[test]
+    fn the_lease_is_renewed_while_all_other_threads_are_blocked() {
+        let threads = Threads::start().unwrap();
+        // Held as long as the test lasts: each task takes a thread.
+        let door = Arc::new(Mutex::new(()));
+        let closed = door.lock().unwrap();
+        for (runtime, number) in
+            [(&threads.serve, SERVE_THREADS), (&threads.probes, 1), (&threads.api, API_THREADS)]
+        {
+            for _ in 0..number {
+                let door = Arc::clone(&door);
+                runtime.spawn(async move { drop(door.lock()) });
+            }
+        }
+        let writes = Arc::new(AtomicU64::new(0));
+        let client = {
+            let _there = threads.lease.enter();
+            server(&writes)
+        };
+        let election = Settings {
+            identity: "a".to_owned(),
+            lease_duration: Duration::from_mins(2),
+            renew_deadline: Duration::from_mins(1),
+            retry_period: Duration::from_millis(20),
+        };
+        let settings = LeaseSettings { namespace: "ns".to_owned(), name: "lease".to_owned(), election };
+        let (fence, (leading, _led), (_stop, stopped)) =
+            (Fence::default(), watch::channel(None), watch::channel(false));
+        let core = fence.pulse("core");
+        let pulses = Pulses::new([core.clone()]);
+        let caller = Caller::new(client, Duration::from_secs(30));
+        let task = compete(caller, settings, fence.clone(), pulses, leading, stopped);
+        let watching = async {
+            while writes.load(Ordering::SeqCst) < 5 {
+                core.beat();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        threads.lease.block_on(async {
+            tokio::select! {
+                ended = task => panic!("it ended: {ended:?}"),
+                renewed = tokio::time::timeout(Duration::from_mins(1), watching) => renewed.expect("renewals"),
+            }
+        });
+        assert!(fence.open());
+        drop(closed);
+        threads.end();
+    }
+}

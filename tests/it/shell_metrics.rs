@@ -1,0 +1,95 @@
+//! The guard of the metrics against a scripted API server: junk tokens shut out no good scraper and cost few reviews.
+#![expect(clippy::disallowed_methods, reason = "clients run and wait")]
+
+use super::shell_executor::reading_client;
+use axum::Router;
+use axum::body::Body;
+use http::{Request, StatusCode};
+use serde_json::{Value, json};
+use sluice::kube::client::{Caller, Rate};
+use sluice::server::metrics::{Gatekeeper, router};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
+
+/// What the scripted server counts, and whether the good token is good.
+#[derive(Default)]
+struct Server {
+    good: AtomicU64,
+    junk: AtomicU64,
+    revoked: AtomicBool,
+}
+
+impl Server {
+    fn answer(&self, uri: &str, body: &Value) -> (u16, Value) {
+        if uri.contains("subjectaccessreviews") {
+            return (201, json!({"status": {"allowed": body["spec"]["user"] == "prometheus"}}));
+        }
+        let good = body["spec"]["token"] == "good";
+        let count = if good { &self.good } else { &self.junk };
+        count.fetch_add(1, Ordering::Relaxed);
+        let known = good && !self.revoked.load(Ordering::Relaxed);
+        (201, json!({"status": {"authenticated": known, "user": {"username": "prometheus"}}}))
+    }
+}
+
+fn guarded(server: &Arc<Server>) -> Router {
+    let server = Arc::clone(server);
+    let (client, _) = reading_client(move |_, uri, body| server.answer(uri, body));
+    // The rate of the scheduler's own calls is spent: the guard does not depend on it.
+    let spent = Rate { per_second: 0.0, burst: 1.0 };
+    let caller = Caller::new(client, Duration::from_secs(5)).limited(Some(spent));
+    router(Arc::new(|| "up 1\n".to_owned()), Some(Gatekeeper::new(&caller)))
+}
+
+async fn scrape(router: &Router, token: &str) -> StatusCode {
+    let request = Request::get("/metrics").header("authorization", format!("Bearer {token}"));
+    router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status()
+}
+
+#[tokio::test(start_paused = true)]
+async fn junk_tokens_shut_out_nobody_and_cost_few_reviews() {
+    let server = Arc::<Server>::default();
+    let router = guarded(&server);
+    let began = Instant::now();
+    let junk: Vec<_> = (0..8)
+        .map(|client| {
+            let router = router.clone();
+            tokio::spawn(async move {
+                for number in 0_u64.. {
+                    let status = scrape(&router, &format!("junk {client} {number}")).await;
+                    assert!(matches!(status.as_u16(), 401 | 429), "{status}");
+                    sleep(Duration::from_millis(1)).await;
+                }
+            })
+        })
+        .collect();
+    for _ in 0..40 {
+        sleep(Duration::from_secs(15)).await;
+        assert_eq!(scrape(&router, "good").await, StatusCode::OK, "after {:?}", began.elapsed());
+    }
+    let minutes = began.elapsed().as_secs() / 60;
+    let (good, junk_asked) = (server.good.load(Ordering::Relaxed), server.junk.load(Ordering::Relaxed));
+    assert!(good <= minutes + 1, "{good} reviews of the good token in {minutes} minutes");
+    assert!(junk_asked <= 20 + 10 * (began.elapsed().as_secs() + 1), "{junk_asked} in {minutes} minutes");
+    assert!(junk_asked > 1000, "the junk was asked about at all: {junk_asked}");
+    // A token that is taken back is refused within a minute, under the same load.
+    server.revoked.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(scrape(&router, "good").await, StatusCode::UNAUTHORIZED);
+    assert!(junk.iter().all(|client| !client.is_finished()), "a client of junk has failed");
+    junk.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_junk_again_costs_one_review_in_a_while() {
+    let server = Arc::<Server>::default();
+    let router = guarded(&server);
+    for _ in 0..1_000 {
+        assert_eq!(scrape(&router, "junk").await, StatusCode::UNAUTHORIZED);
+    }
+    assert_eq!(scrape(&router, &"x".repeat(100_000)).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(server.junk.load(Ordering::Relaxed), 1);
+}
