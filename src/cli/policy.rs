@@ -41,6 +41,7 @@ pub(super) fn core(configuration: &Configuration, namespace: &str) -> state::Set
             clean_requests_on_eviction: gate("CleanupProvisioningRequestsOnEviction"),
             reclaimable_pods: gate("ReclaimablePods"),
             identifier_annotations: gate("WorkloadIdentifierAnnotations"),
+            elastic_jobs: gate("ElasticJobsViaWorkloadSlices"),
             node_failures: gate("TASFailedNodeReplacement").then(|| node_failure::Rules {
                 after_pods: gate("TASReplaceNodeOnPodTermination"),
                 on_taints: gate("TASReplaceNodeOnNodeTaints"),
@@ -378,6 +379,7 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
             clean_requests_on_eviction: false,
             reclaimable_pods: false,
             identifier_annotations: false,
+            elastic_jobs: false,
             node_failures: None,
         };
         assert_eq!(off.gates, gates);

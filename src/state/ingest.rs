@@ -220,6 +220,7 @@ impl State {
         if !gates.admission_gated_by {
             view.gated_by = None;
         }
+        view.elastic &= gates.elastic_jobs;
         if !gates.identifier_annotations {
             let labels = object.pointer("/metadata/labels");
             let label = labels.and_then(|labels| labels.get(names::PREBUILT_WORKLOAD)?.as_str());

@@ -117,6 +117,8 @@ pub struct Gates {
     pub reclaimable_pods: bool,
     /// `WorkloadIdentifierAnnotations`: an annotation may name the prebuilt Workload, not a label alone.
     pub identifier_annotations: bool,
+    /// `ElasticJobsViaWorkloadSlices`: an annotation asks for a job to be resized while it runs.
+    pub elastic_jobs: bool,
     /// `TASFailedNodeReplacement`, and when a node counts as failed.
     pub node_failures: Option<node_failure::Rules>,
 }
@@ -130,6 +132,7 @@ impl Default for Gates {
             clean_requests_on_eviction: true,
             reclaimable_pods: true,
             identifier_annotations: true,
+            elastic_jobs: true,
             node_failures: Some(node_failure::Rules::default()),
         }
     }

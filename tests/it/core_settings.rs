@@ -47,9 +47,19 @@ impl Core {
         self.state.apply(delta, self.now)
     }
 
+    /// What comes at one moment.
+    pub(crate) fn feed_all(&mut self, deltas: impl IntoIterator<Item = Delta>) -> Vec<Effect> {
+        self.state.apply_all(deltas, self.now)
+    }
+
     pub(crate) fn put(&mut self, kind: Kind, object: Value) -> Vec<Effect> {
-        let object = self.stamped(kind, object);
-        self.feed(Delta::Applied { kind, object })
+        let delta = self.applied(kind, object);
+        self.feed(delta)
+    }
+
+    /// The change that the object is there, as the server would have it.
+    pub(crate) fn applied(&mut self, kind: Kind, object: Value) -> Delta {
+        Delta::Applied { kind, object: self.stamped(kind, object) }
     }
 
     /// The object with what the server adds, as its newest version.
@@ -237,6 +247,7 @@ fn gates_turn_features_off() {
         finish_orphans: false,
         reclaimable_pods: false,
         identifier_annotations: false,
+        elastic_jobs: false,
         queue_labels_on_pods: false,
         node_failures: None,
     };

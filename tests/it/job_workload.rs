@@ -2,7 +2,7 @@
 
 use super::core_settings::{Core, JOB, condition, holding, job, workload, writes};
 use serde_json::{Value, json};
-use sluice::state::{Delta, Effect, Kind, Settings, Verb, Write, WriteOutcome, WriteResult};
+use sluice::state::{Delta, Effect, Gates, Kind, Settings, Verb, Write, WriteOutcome, WriteResult};
 
 /// What a user does to a Job.
 type Change = fn(&mut Value);
@@ -38,9 +38,8 @@ fn with_check() -> Core {
 /// What a core does that takes the lead with a Job and its Workload as they are.
 fn led(core: &mut Core, job: Value, workload: Value) -> Vec<Effect> {
     core.feed(Delta::Leading(false));
-    core.put(JOB, job);
-    core.put(Kind::Workload, workload);
-    core.feed(Delta::Leading(true))
+    let objects = [core.applied(JOB, job), core.applied(Kind::Workload, workload)];
+    core.feed_all(objects.into_iter().chain([Delta::Leading(true)]))
 }
 
 fn deletes(effects: &[Effect]) -> usize {
@@ -97,6 +96,22 @@ fn a_reserved_workload_goes_only_if_its_job_runs_other_pods() {
     }
 }
 
+/// One that waits is brought up to date in place, whatever has changed.
+#[test]
+fn a_waiting_workload_follows_its_job() {
+    let mut core = Core::new(Settings::default());
+    let mut big = workload("j", &[condition("QuotaReserved", "False", "ExceedsMaxQuota")]);
+    big["spec"]["podSets"][0]["count"] = json!(5);
+    let mut changed = job("j");
+    changed["spec"]["parallelism"] = json!(5);
+    changed["spec"]["completions"] = json!(5);
+    changed["spec"]["template"]["metadata"]["labels"] = json!({"a": "b"});
+    let patches = spec_patches(&led(&mut core, changed, big));
+    assert_eq!(patches.len(), 1, "{patches:?}");
+    let set = &patches[0].body["spec"]["podSets"][0];
+    assert_eq!(set["template"]["metadata"]["labels"], json!({"a": "b"}));
+}
+
 #[test]
 fn another_priority_class_of_a_running_job_reaches_its_workload() {
     for (class, follows) in [("high", true), ("absent", false), ("low", false)] {
@@ -151,23 +166,25 @@ fn pods_that_claim_devices_are_never_admitted_uncharged() {
 
 #[test]
 fn an_elastic_job_is_queued_like_any_and_its_user_is_told() {
-    let mut core = Core::new(Settings::default());
-    let mut elastic = job("j");
-    elastic["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
-    let effects = core.put(JOB, elastic);
-    let made = writes(&effects, Kind::Workload);
-    assert_eq!(made.len(), 1);
-    assert_eq!(made[0].verb, Verb::Create, "{made:?}");
-    let mut stored = made[0].body.clone();
-    stored["status"] = json!({});
-    let landed = WriteResult {
-        id: made[0].id,
-        kind: Kind::Workload,
-        key: made[0].key.clone(),
-        outcome: WriteOutcome::Done(stored),
-    };
-    let told = core.feed(Delta::Written(landed)).into_iter().any(|effect| {
-        matches!(effect, Effect::Event(event) if event.warning && event.reason == "ElasticJobNotSupported")
-    });
-    assert!(told, "nothing says that it is not resized");
+    for elastic_jobs in [true, false] {
+        let gates = Gates { elastic_jobs, ..Gates::default() };
+        let mut core = Core::new(Settings { gates, ..Settings::default() });
+        let mut elastic = job("j");
+        elastic["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
+        let made = writes(&core.put(JOB, elastic), Kind::Workload);
+        assert_eq!(made.iter().map(|write| write.verb).collect::<Vec<_>>(), [Verb::Create]);
+        let mut stored = made[0].body.clone();
+        stored["status"] = json!({});
+        let landed = WriteResult {
+            id: made[0].id,
+            kind: Kind::Workload,
+            key: made[0].key.clone(),
+            outcome: WriteOutcome::Done(stored),
+        };
+        let told = core.feed(Delta::Written(landed)).into_iter().any(|effect| {
+            matches!(effect, Effect::Event(event) if event.warning && event.reason == "ElasticJobNotSupported")
+        });
+        // With its gate off the annotation means nothing.
+        assert_eq!(told, elastic_jobs);
+    }
 }
