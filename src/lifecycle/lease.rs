@@ -2,9 +2,15 @@
 //!
 //! Invariants: at most one replica is inside its own deadline at any time. A holder counts from the moment at which it
 //! *sent* its last confirmed renewal, or from the last progress of its core before that, so that a leader that hangs loses
-//! the lease although the task that renews it runs on; a candidate counts from the moment at which it *received* a change of the record,
-//! by its own monotonic clock, and never reads the holder's clock. Every write carries the resourceVersion that was
-//! read. Safe while `renew_deadline < lease_duration` by more than the clocks' rates differ.
+//! the lease although the task that renews it runs on; a candidate counts from the moment at which it *received* a change
+//! of the record, by its own monotonic clock, and never reads the holder's clock. Every write carries the resourceVersion
+//! that was read. Safe while `renew_deadline < lease_duration` by more than the clocks' rates differ.
+//!
+//! A Lease that is edited or deleted by hand under its holder gives nobody the right to act before that holder's deadline:
+//! without a holder it is free after the duration that it states (1 s when its holder gave it back), one that names this
+//! replica without its doing is a foreign one, and one that has gone is free when a replica that knew it has waited for the
+//! whole duration. A replica that never saw a Lease waits for one retry only, so that a first start is not late: it may
+//! then stand beside a holder that was cut off from the API server while the Lease was deleted, until its deadline.
 
 use std::time::Duration;
 
@@ -74,13 +80,24 @@ pub struct Elector {
     seen: Knowledge,
     standing: Standing,
     next: Moment,
+    /// Whether a record was ever seen.
+    known: bool,
+    /// A claim that may be under way.
+    claimed: Option<Claim>,
 }
+
+/// The resourceVersion that a claim replaces; none where it makes the Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim(Option<String>);
 
 #[derive(Clone, Debug)]
 enum Knowledge {
     /// The next thing to do is to read.
     Nothing,
-    Absent,
+    Absent {
+        since: Moment,
+        fresh: bool,
+    },
     Record {
         record: Record,
         since: Moment,
@@ -98,7 +115,14 @@ enum Standing {
 impl Elector {
     /// A candidate that knows nothing.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, seen: Knowledge::Nothing, standing: Standing::Candidate, next: Moment::ZERO }
+        Self {
+            settings,
+            seen: Knowledge::Nothing,
+            standing: Standing::Candidate,
+            next: Moment::ZERO,
+            known: false,
+            claimed: None,
+        }
     }
 
     /// The epoch of this replica's leadership, while it is inside its deadline.
@@ -131,25 +155,42 @@ impl Elector {
         if now < self.next {
             return Action::Wait(self.acts_until().map_or(self.next, |until| until.min(self.next)));
         }
-        match &self.seen {
-            Knowledge::Nothing => Action::Read,
-            Knowledge::Absent if !self.vouches(now, moved) => Action::Wait(self.later(now)),
-            Knowledge::Absent => Action::Write(self.claim(0, None)),
-            Knowledge::Record { record, since, fresh } => {
+        let may_claim = self.may_claim(now);
+        let record = match &self.seen {
+            Knowledge::Absent { fresh: true, .. } if may_claim => self.claim(0, None),
+            Knowledge::Record { record, fresh: true, .. } if may_claim => {
                 let own = record.holder == self.settings.identity;
-                if !*fresh {
-                    Action::Read
-                } else if !self.vouches(now, moved) {
-                    let later = self.later(now);
-                    Action::Wait(self.acts_until().map_or(later, |until| until.min(later)))
-                } else if own {
-                    Action::Write(self.claim(record.transitions, record.resource_version.clone()))
-                } else if record.holder.is_empty() || now >= self.expiry(record, *since) {
-                    let transitions = record.transitions.saturating_add(1);
-                    Action::Write(self.claim(transitions, record.resource_version.clone()))
-                } else {
-                    Action::Read
-                }
+                let transitions = record.transitions.saturating_add(i32::from(!own));
+                self.claim(transitions, record.resource_version.clone())
+            }
+            _ => return Action::Read,
+        };
+        if !self.vouches(now, moved) {
+            let later = self.later(now);
+            return Action::Wait(self.acts_until().map_or(later, |until| until.min(later)));
+        }
+        self.claimed = Some(Claim(record.resource_version.clone()));
+        Action::Write(record)
+    }
+
+    /// Whether nobody else can be inside its deadline, as far as the record tells.
+    fn may_claim(&self, now: Moment) -> bool {
+        if matches!(self.standing, Standing::Holder { .. }) {
+            return true;
+        }
+        match &self.seen {
+            Knowledge::Nothing => false,
+            Knowledge::Absent { since, .. } => {
+                let wait = if self.known { self.settings.lease_duration } else { self.settings.retry_period };
+                now >= since.saturating_add(wait)
+            }
+            Knowledge::Record { record, since, .. } if record.holder.is_empty() => {
+                now >= since.saturating_add(stated(record))
+            }
+            Knowledge::Record { record, since, .. } => {
+                // A claim of ours whose answer was lost has landed.
+                let own = record.holder == self.settings.identity && self.claimed.is_some();
+                own || now >= self.expiry(record, *since)
             }
         }
     }
@@ -163,15 +204,19 @@ impl Elector {
                 if foreign && matches!(self.standing, Standing::Holder { .. }) {
                     self.standing = Standing::Lost;
                 }
-                let takeable = record.holder.is_empty() || record.holder == self.settings.identity;
+                if foreign && self.claimed.as_ref().is_some_and(|claim| claim.0 != record.resource_version) {
+                    self.claimed = None;
+                }
                 self.see(record, now);
-                let expired = matches!(&self.seen, Knowledge::Record { record, since, .. }
-                    if now >= self.expiry(record, *since));
-                self.next = if takeable || expired { now } else { self.later(now) };
+                self.next = if self.may_claim(now) { now } else { self.later(now) };
             }
             Answer::Absent => {
-                self.seen = Knowledge::Absent;
-                self.next = now;
+                let since = match self.seen {
+                    Knowledge::Absent { since, .. } => since,
+                    Knowledge::Nothing | Knowledge::Record { .. } => now,
+                };
+                self.seen = Knowledge::Absent { since, fresh: true };
+                self.next = if self.may_claim(now) { now } else { self.later(now) };
             }
             Answer::Written(record) => {
                 let epoch = record.transitions;
@@ -184,6 +229,7 @@ impl Elector {
                 self.next = self.later(now);
             }
             Answer::Conflict => {
+                self.claimed = None;
                 self.unsure();
                 self.next = now;
             }
@@ -193,7 +239,7 @@ impl Elector {
             }
         }
         // A record that was read long ago is no ground for a write.
-        if let Knowledge::Record { fresh, .. } = &mut self.seen
+        if let Knowledge::Record { fresh, .. } | Knowledge::Absent { fresh, .. } = &mut self.seen
             && self.next > now
         {
             *fresh = matches!(self.standing, Standing::Holder { .. }) && *fresh;
@@ -231,8 +277,7 @@ impl Elector {
 
     /// When a foreign record may be taken over: never sooner than our own duration says.
     fn expiry(&self, record: &Record, since: Moment) -> Moment {
-        let stated = Duration::from_secs(u64::try_from(record.duration_secs).unwrap_or(0));
-        since.saturating_add(stated.max(self.settings.lease_duration))
+        since.saturating_add(stated(record).max(self.settings.lease_duration))
     }
 
     fn later(&self, now: Moment) -> Moment {
@@ -262,14 +307,19 @@ impl Elector {
             }
             _ => now,
         };
+        self.known = true;
         self.seen = Knowledge::Record { record, since, fresh: true };
     }
 
     /// After a failure the record may be old: read before writing, but keep since when it was seen unchanged.
     fn unsure(&mut self) {
-        match &mut self.seen {
-            Knowledge::Record { fresh, .. } => *fresh = false,
-            other => *other = Knowledge::Nothing,
+        if let Knowledge::Record { fresh, .. } | Knowledge::Absent { fresh, .. } = &mut self.seen {
+            *fresh = false;
         }
     }
+}
+
+/// How long a record says that others wait.
+fn stated(record: &Record) -> Duration {
+    Duration::from_secs(u64::try_from(record.duration_secs).unwrap_or(0))
 }
