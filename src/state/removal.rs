@@ -24,6 +24,7 @@ impl State {
             return;
         }
         let name = &key.name;
+        let never_made = kind == Kind::Workload && !self.workloads.contains_key(key);
         match kind {
             Kind::Namespace => {
                 self.namespaces.remove(name);
@@ -81,7 +82,10 @@ impl State {
             Kind::Pod => self.remove_pod(key),
             Kind::Job(index) => self.remove_job(index, key),
         }
-        self.writes.succeed(kind, key);
+        // One that was to be made and does not exist goes on waiting for its next try.
+        if !never_made {
+            self.writes.succeed(kind, key);
+        }
     }
 
     fn remove_cluster_queue(&mut self, name: &Arc<str>) {

@@ -178,6 +178,7 @@ impl State {
                 self.mark(kind, key);
             }
             WriteOutcome::Conflict => {
+                self.writes.conflict(kind, key, now);
                 self.tell_if_landed(kind, key, &mut pending);
                 self.undo(kind, key, &pending);
             }

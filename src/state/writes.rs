@@ -14,6 +14,12 @@ use std::sync::Arc;
 /// First and longest wait after a write that failed for another reason than a conflict.
 const FIRST_WAIT: SignedDuration = SignedDuration::from_millis(500);
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(60);
+/// Conflicts in a row that are decided again at once, on the object as it is then. Of an object that others write without a
+/// pause more of them are to be expected; one whose every write meets a conflict must not take up all calls.
+const CONFLICTS_AT_ONCE: u32 = 2;
+/// First and longest wait after further ones.
+const FIRST_CONFLICT_WAIT: SignedDuration = SignedDuration::from_millis(50);
+const LONGEST_CONFLICT_WAIT: SignedDuration = SignedDuration::from_secs(5);
 
 /// What a write is for: decides what its end means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +83,15 @@ impl Request {
     }
 }
 
+/// Failures of an object's writes since the last one that landed.
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    conflicts: u32,
+    others: u32,
+    /// The object waits until then.
+    until: Timestamp,
+}
+
 /// Writes under way and waits after failures.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writes {
@@ -85,7 +100,7 @@ pub(super) struct Writes {
     /// Status writes of Workloads under way.
     statuses: usize,
     pending: IndexMap<(Kind, ObjectKey), Pending>,
-    failures: BTreeMap<(Kind, ObjectKey), (u32, Timestamp)>,
+    failures: BTreeMap<(Kind, ObjectKey), Failures>,
     /// Workloads whose next write does not wait for the one before.
     overtaking: BTreeSet<ObjectKey>,
 }
@@ -94,7 +109,7 @@ impl Writes {
     /// Whether the object may be written now: no write is under way and no wait is on.
     pub(super) fn may_write(&self, kind: Kind, key: &ObjectKey, now: Timestamp) -> bool {
         let id = (kind, key.clone());
-        !self.pending.contains_key(&id) && self.failures.get(&id).is_none_or(|(_, until)| *until <= now)
+        !self.pending.contains_key(&id) && self.failures.get(&id).is_none_or(|failures| failures.until <= now)
     }
 
     /// Whether a write of the object is under way.
@@ -126,7 +141,7 @@ impl Writes {
 
     /// Until when the object waits after a failure.
     pub(super) fn waits_until(&self, kind: Kind, key: &ObjectKey) -> Option<Timestamp> {
-        self.failures.get(&(kind, key.clone())).map(|(_, until)| *until)
+        self.failures.get(&(kind, key.clone())).map(|failures| failures.until)
     }
 
     /// Registers a write and gives it its number.
@@ -179,12 +194,26 @@ impl Writes {
         Some(pending)
     }
 
-    /// Counts a failure; the object waits until the time that is returned.
-    pub(super) fn fail(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) -> Timestamp {
-        let entry = self.failures.entry((kind, key.clone())).or_insert((0, now));
-        entry.0 = entry.0.saturating_add(1);
-        entry.1 = backoff::after(now, backoff::exponential(FIRST_WAIT, LONGEST_WAIT, entry.0));
-        entry.1
+    /// Counts a failure; the object waits.
+    pub(super) fn fail(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
+        let failures = self.failures_of(kind, key, now);
+        failures.others = failures.others.saturating_add(1);
+        let wait = backoff::exponential(FIRST_WAIT, LONGEST_WAIT, failures.others);
+        failures.until = backoff::after(now, wait);
+    }
+
+    /// Counts a conflict; the object waits if there were many in a row.
+    pub(super) fn conflict(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
+        let failures = self.failures_of(kind, key, now);
+        failures.conflicts = failures.conflicts.saturating_add(1);
+        let many = failures.conflicts.saturating_sub(CONFLICTS_AT_ONCE);
+        let wait = backoff::exponential(FIRST_CONFLICT_WAIT, LONGEST_CONFLICT_WAIT, many);
+        failures.until = failures.until.max(backoff::after(now, wait));
+    }
+
+    fn failures_of(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) -> &mut Failures {
+        let none = Failures { conflicts: 0, others: 0, until: now };
+        self.failures.entry((kind, key.clone())).or_insert(none)
     }
 
     /// Forgets the failures of an object.

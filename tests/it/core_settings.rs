@@ -379,6 +379,72 @@ fn what_the_server_refuses_holds_no_quota_until_it_is_tried_again() {
     assert!(again.iter().any(|w| *w.key.name == *"w-first" && w.body["status"]["admission"].is_object()));
 }
 
+/// Plays a minute in which every write of a Workload meets a conflict, told as `answer` says after its number; how often one
+/// was sent, and what is sent then.
+fn conflicts(
+    core: &mut Core,
+    first: Vec<Write>,
+    answer: impl Fn(&mut Core) -> Vec<Effect>,
+) -> (u32, Vec<Write>) {
+    let (mut sent, mut tries) = (first, 0);
+    for _ in 0..600 {
+        // No more than this within a tenth of a second, should there be no wait at all.
+        for _ in 0..20 {
+            let Some(write) = sent.pop() else { break };
+            assert!(sent.is_empty(), "one write of an object at a time");
+            tries += 1;
+            let mut effects = answer(core);
+            let outcome = sluice::state::WriteOutcome::Conflict;
+            let (id, kind, key) = (write.id, write.kind, write.key.clone());
+            effects.extend(core.feed(Delta::Written(sluice::state::WriteResult { id, kind, key, outcome })));
+            sent = with_the_job(core, effects);
+        }
+        core.now = core.now.checked_add(SignedDuration::from_millis(100)).unwrap();
+        let effects = core.feed(Delta::Tick);
+        sent.extend(with_the_job(core, effects));
+    }
+    (tries, sent)
+}
+
+/// The writes of Workloads, after the Job was told again if it was asked for.
+fn with_the_job(core: &mut Core, mut effects: Vec<Effect>) -> Vec<Write> {
+    if effects.iter().any(|effect| matches!(effect, Effect::Refetch { .. })) {
+        effects.extend(core.put(JOB, job("first")));
+    }
+    writes(&effects, Kind::Workload)
+}
+
+#[test]
+fn writes_that_always_meet_a_conflict_are_tried_ever_less_often() {
+    // Another writes the same object all the time.
+    let mut core = Core::new(Settings::default());
+    core.put(JOB, job("first"));
+    let first = writes(&core.put(Kind::Workload, workload("first", &[])), Kind::Workload);
+    let (tries, mut sent) =
+        conflicts(&mut core, first, |core| core.put(Kind::Workload, workload("first", &[])));
+    assert!((5..=30).contains(&tries), "{tries} tries in a minute");
+    // Then nobody else writes: it is decided on the newest object.
+    sent.extend((0..6).flat_map(|_| writes(&core.pass(1), Kind::Workload)));
+    let last = sent.pop().expect("it is tried again");
+    assert!(last.body["status"]["admission"].is_object());
+    assert_eq!(last.body["metadata"]["resourceVersion"], json!(core.version.to_string()));
+
+    // It cannot be made, and is not there either.
+    let mut core = Core::new(Settings::default());
+    let first = writes(&core.put(JOB, job("first")), Kind::Workload);
+    let key = first[0].key.clone();
+    let gone = |core: &mut Core| {
+        core.feed(Delta::Deleted { kind: Kind::Workload, key: key.clone(), uid: String::new() })
+    };
+    let (tries, mut sent) = conflicts(&mut core, first, gone);
+    assert!((5..=30).contains(&tries), "{tries} tries in a minute");
+    for _ in 0..6 {
+        let effects = core.pass(1);
+        sent.extend(with_the_job(&mut core, effects));
+    }
+    assert!(!sent.is_empty(), "it was given up");
+}
+
 #[test]
 fn cycles_without_end_would_let_events_in() {
     const MANY: usize = 1500;
