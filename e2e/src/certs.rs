@@ -8,6 +8,7 @@ use rcgen::{
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A certificate authority that signs the plane's servers and users.
 pub struct Authority {
@@ -43,6 +44,17 @@ impl Authority {
         let mut params = CertificateParams::new(names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>())?;
         params.distinguished_name = subject(name, None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(&params)
+    }
+
+    /// The same, valid from so many seconds after now (before, if negative) for so long.
+    pub fn server_for(&self, name: &str, names: &[&str], from: i64, time: Duration) -> Result<Pair> {
+        let mut params = CertificateParams::new(names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>())?;
+        params.distinguished_name = subject(name, None);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let from = u64::try_from(jiff::Timestamp::now().as_second().saturating_add(from))?;
+        params.not_before = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(from);
+        params.not_after = params.not_before + time;
         self.sign(&params)
     }
 

@@ -24,6 +24,7 @@ pub mod install;
 pub mod kubeconfig;
 pub mod kubectl;
 pub mod lag;
+pub mod limit;
 pub mod manager;
 pub mod objects;
 pub mod paths;

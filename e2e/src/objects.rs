@@ -55,6 +55,14 @@ kinds! {
     MUTATING_WEBHOOKS = "admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations";
     /// `ValidatingWebhookConfiguration`.
     VALIDATING_WEBHOOKS = "admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations";
+    /// `ValidatingAdmissionPolicy`.
+    VALIDATING_POLICY = "admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies";
+    /// `ValidatingAdmissionPolicyBinding`.
+    VALIDATING_POLICY_BINDING = "admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings";
+    /// `ClusterRole`.
+    CLUSTER_ROLE = "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles";
+    /// `SubjectAccessReview`.
+    ACCESS_REVIEW = "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews";
     /// `CustomResourceDefinition`.
     CRD = "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions";
     /// Workload.

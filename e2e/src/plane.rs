@@ -48,6 +48,8 @@ pub struct Plane {
     callers: Box<Authority>,
     folder: PathBuf,
     server: String,
+    /// What the API server was started with.
+    apiserver: Vec<String>,
     keep: bool,
 }
 
@@ -76,6 +78,7 @@ impl Plane {
             callers: Box::new(Authority::new("sluice-e2e-webhook-callers")?),
             folder: folder.to_owned(),
             server: format!("https://127.0.0.1:{api}"),
+            apiserver: Vec::new(),
             keep: false,
         };
         plane.start_etcd(etcd, peer)?;
@@ -163,6 +166,34 @@ impl Plane {
             .map(Process::identity)
             .find(|identity| identity.name == name)
             .map(|found| found.pid)
+    }
+
+    fn process(&self, name: &str) -> Result<&Process> {
+        let found = self.processes.iter().find(|process| process.identity().name == name);
+        found.with_context(|| format!("{name} is not running"))
+    }
+
+    /// SIGSTOP: whatever is asked of this process stays unanswered.
+    pub fn pause(&self, name: &str) -> Result<()> {
+        self.process(name)?.identity().signal("STOP");
+        Ok(())
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self, name: &str) -> Result<()> {
+        self.process(name)?.identity().signal("CONT");
+        Ok(())
+    }
+
+    /// Kills the API server and starts it again as it was; returns when it is ready.
+    pub async fn restart_apiserver(&mut self) -> Result<()> {
+        let name = "kube-apiserver";
+        let at = self.processes.iter().position(|process| process.identity().name == name);
+        let old = self.processes.remove(at.context("kube-apiserver is not running")?);
+        old.kill();
+        let arguments = self.apiserver.clone();
+        self.run(name, &arguments)?;
+        self.wait_for_api().await
     }
 
     /// Lets everything outlive this program.
@@ -268,7 +299,9 @@ impl Plane {
             // Nothing makes default service accounts.
             arguments.push("--disable-admission-plugins=ServiceAccount".into());
         }
-        self.run("kube-apiserver", &arguments)
+        self.run("kube-apiserver", &arguments)?;
+        self.apiserver = arguments;
+        Ok(())
     }
 
     /// The API server shows a client certificate to every webhook.

@@ -1,20 +1,21 @@
 //! A reverse proxy between a manager and the API server that forwards everything, watches included, and does harm to the
-//! calls that a test picks.
+//! calls that a test picks, or answers them in the server's stead.
 //!
 //! The manager talks plain HTTP to it with a token of its own, which is passed on; the way to the server is TLS. What has
 //! been sent into the proxy is delivered even if the client has given up meanwhile, as by a network.
 
 use crate::kubeconfig;
 use crate::lag::Lag;
+use crate::objects::text;
 use crate::plane::Plane;
 use crate::process::free_ports;
-use crate::taps::{OpenTap, Passing, Taps, tapped, untouched};
+use crate::taps::{Chunks, OpenTap, Passing, Taps, tapped, untouched};
 use crate::wait::eventually;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt as _};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
@@ -22,7 +23,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,6 +51,56 @@ pub enum Fault {
     Delay(Duration),
     /// It is delivered twice; the answer is the second one's.
     Duplicate,
+    /// So many bytes of its answer arrive, and the rest when the trap is released.
+    HoldRest(usize),
+    /// It is answered so, and the server never sees it.
+    Refuse(Refusal),
+    /// It is neither delivered nor answered; when the trap is released its connection breaks.
+    Silence,
+}
+
+/// An answer in the server's stead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The HTTP status.
+    pub code: StatusCode,
+    /// The reason in the Status object.
+    pub reason: &'static str,
+    /// Seconds in `Retry-After`.
+    pub retry_after: Option<u32>,
+}
+
+impl Refusal {
+    /// The object has changed since it was read.
+    pub const CONFLICT: Self = Self::new(StatusCode::CONFLICT, "Conflict");
+    /// The user may not do that.
+    pub const FORBIDDEN: Self = Self::new(StatusCode::FORBIDDEN, "Forbidden");
+    /// A policy or a webhook does not want it.
+    pub const INVALID: Self = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
+    /// Too much is asked of the server.
+    pub const THROTTLED: Self =
+        Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests") };
+    /// Something went wrong in the server.
+    pub const BROKEN: Self = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");
+    /// The server is about to stop, or not there yet.
+    pub const UNAVAILABLE: Self = Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
+
+    const fn new(code: StatusCode, reason: &'static str) -> Self {
+        Self { code, reason, retry_after: None }
+    }
+
+    fn answer(self) -> Result<Response<Body>> {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": self.code.as_u16(),
+            "reason": self.reason, "message": format!("refused on the way: {}", self.reason),
+        });
+        let mut answer =
+            Response::builder().status(self.code).header(header::CONTENT_TYPE, "application/json");
+        if let Some(seconds) = self.retry_after {
+            answer = answer.header(header::RETRY_AFTER, seconds);
+        }
+        Ok(answer.body(Body::from(status.to_string().into_bytes()))?)
+    }
 }
 
 /// A call as rules see it.
@@ -78,6 +129,11 @@ impl Call {
     /// Whether it is a write with this method on paths that end so.
     pub fn is(&self, method: &Method, path_end: &str) -> bool {
         self.method == *method && self.path.ends_with(path_end)
+    }
+
+    /// The revision that it was decided on, if it says so.
+    pub fn version(&self) -> Option<u64> {
+        text(&self.body, "/metadata/resourceVersion").parse().ok()
     }
 
     /// Whether it is a watch.
@@ -163,6 +219,11 @@ impl Proxy {
     /// What a kubeconfig names as its server.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Harms all calls of which `picks` is true, until the trap is dropped.
+    pub fn trap_all(&self, fault: Fault, picks: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Trap {
+        self.trap(fault, 0..usize::MAX, picks)
     }
 
     /// Harms those calls of which `picks` is true and whose number among them, from 0, is in `which`.
@@ -298,6 +359,7 @@ async fn answer(
         return Ok(Response::from_parts(head, StreamBody::new(chunks.map(|c| c.map(Frame::data)).boxed())));
     }
     let rule = rules.harm(&call);
+    let stalling = rule.clone();
     // In a task of its own: what is under way arrives even if the client has given up.
     let (head, body) = tokio::spawn(async move {
         let outcome = deliver(&client, &head, &body, rule.as_deref()).await;
@@ -309,6 +371,13 @@ async fn answer(
     .await??
     .into_parts();
     let chunks = if call.is_watch() { tapped(call, taps, body) } else { untouched(body) };
+    let chunks = match stalling {
+        Some(rule) => match rule.fault {
+            Fault::HoldRest(length) => hold_rest(chunks, length, rule),
+            _ => chunks,
+        },
+        None => chunks,
+    };
     Ok(Response::from_parts(head, StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data)).boxed())))
 }
 
@@ -335,11 +404,35 @@ async fn deliver(client: &Client, head: &Parts, body: &Bytes, rule: Option<&Rule
             tokio::time::sleep(time).await;
             send().await
         }
+        // What is held is the stream of its answer.
+        Fault::HoldRest(_) => send().await,
+        Fault::Refuse(refusal) => refusal.answer(),
+        Fault::Silence => {
+            rule.wait().await;
+            Err(anyhow!("the request was never answered"))
+        }
         Fault::Duplicate => {
             send().await?.into_body().collect_bytes().await?;
             send().await
         }
     }
+}
+
+/// An answer that waits for its rule when so many bytes of it have passed.
+fn hold_rest(chunks: Chunks, length: usize, rule: Arc<Rule>) -> Chunks {
+    let passed = AtomicUsize::new(0);
+    let held = chunks.then(move |chunk| {
+        let size = chunk.as_ref().map_or(0, Bytes::len);
+        let waits = passed.fetch_add(size, Ordering::AcqRel) >= length;
+        let rule = Arc::clone(&rule);
+        async move {
+            if waits {
+                rule.wait().await;
+            }
+            chunk
+        }
+    });
+    held.boxed()
 }
 
 async fn pass_on(client: &Client, head: &Parts, body: &Bytes) -> Result<Response<Body>> {

@@ -30,7 +30,7 @@ pub(crate) async fn what_queues_stand_on_under_the_same_name(_: &Cluster, ground
     .filter_map(|(outcome, name)| outcome.err().map(|error| format!("{name}: {error:#}")))
     .collect();
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    ensure!(most_held(&history.revisions()?)? == 1, "nobody held anything");
+    ensure!(most_held(&history.revisions()?, 1)? == 1, "nobody held anything");
     Ok(())
 }
 

@@ -1,13 +1,16 @@
-//! Serving certificates change under load.
+//! Serving certificates change under load, expire, come too early, or are not trusted.
 
-use crate::ground::Ground;
+use crate::ground::{Ground, refused};
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{DynamicObject, PostParams, PropagationPolicy};
 use serde_json::json;
+use sluice_e2e::certs::{Authority, Pair};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
+use sluice_e2e::kubeconfig::base64;
 use sluice_e2e::manager::{Manager, Settings};
 use sluice_e2e::objects::{Kind, Objects, text};
+use sluice_e2e::wait::eventually;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -105,4 +108,136 @@ async fn create(objects: Objects, number: usize) -> Result<()> {
     }))?;
     let api = objects.api(Kind::FLAVOR, "");
     api.create(&dry, &flavor).await.map(drop).with_context(|| format!("create {number}"))
+}
+
+/// Names that the API server calls the webhooks by, here and where there is a Service.
+const NAMES: [&str; 3] = [
+    "127.0.0.1",
+    "kueue-webhook-service.kueue-system.svc",
+    "kueue-webhook-service.kueue-system.svc.cluster.local",
+];
+const DAY: Duration = Duration::from_hours(24);
+/// Long enough to be served, short enough to wait for its end.
+const BRIEF: Duration = Duration::from_secs(8);
+
+/// Another than the manager makes the certificates, as cert-manager does. With bundles that trust somebody else, with a
+/// certificate whose time has not come when the manager starts, and with one that expires while it is served: Jobs that name
+/// a queue are refused, others are not, the manager is not ready; and each time all is well when it is mended. One that comes
+/// too early while a good one is served changes nothing.
+pub(crate) async fn not_valid_or_not_trusted(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+    let issuer = Issuer { ground, authority: Authority::new("e2e-issuer")? };
+    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    let old = cluster.take_manager().context("no manager")?;
+    old.terminate();
+    issuer.is_trusted(&issuer.authority).await?;
+    issuer.stores(0, DAY).await?;
+    let before = old.settings().clone();
+    let mut settings = before.clone();
+    settings.configuration["internalCertManagement"] = json!({"enable": false});
+    cluster.start_manager(&settings).await?;
+    all_is_well(cluster, ground, "begins").await?;
+
+    issuer.is_trusted(&Authority::new("e2e-stranger")?).await?;
+    fails_closed(cluster, ground).await?;
+    issuer.is_trusted(&issuer.authority).await?;
+    all_is_well(cluster, ground, "trusted").await?;
+
+    issuer.stores(3600, DAY).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    all_is_well(cluster, ground, "early").await?;
+    let old = cluster.take_manager().context("no manager")?;
+    old.terminate();
+    cluster.put_manager(Manager::start(&cluster.plane, old.settings()).await?);
+    fails_closed(cluster, ground).await?;
+    issuer.stores(0, DAY).await?;
+    all_is_well(cluster, ground, "due").await?;
+
+    issuer.stores(0, BRIEF).await?;
+    fails_closed(cluster, ground).await?;
+    issuer.stores(0, DAY).await?;
+    all_is_well(cluster, ground, "renewed").await?;
+
+    let old = cluster.take_manager().context("no manager")?;
+    old.terminate();
+    forget_certificates(&ground.objects).await?;
+    cluster.start_manager(&before).await
+}
+
+/// Who makes certificates and says that they are to be trusted.
+struct Issuer<'a> {
+    ground: &'a Ground,
+    authority: Authority,
+}
+
+impl Issuer<'_> {
+    /// Writes an authority to the bundles of all webhooks.
+    async fn is_trusted(&self, authority: &Authority) -> Result<()> {
+        let objects = &self.ground.objects;
+        for kind in [Kind::MUTATING_WEBHOOKS, Kind::VALIDATING_WEBHOOKS] {
+            for object in objects.list(kind, "", "").await? {
+                let mut webhooks = object["webhooks"].clone();
+                for webhook in webhooks.as_array_mut().into_iter().flatten() {
+                    webhook["clientConfig"]["caBundle"] = json!(base64(authority.pem().as_bytes()));
+                }
+                objects
+                    .merge(kind, "", text(&object, "/metadata/name"), &json!({"webhooks": webhooks}))
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a certificate that is valid so many seconds from now on, for so long.
+    async fn stores(&self, from: i64, time: Duration) -> Result<()> {
+        let Pair { certificate, key } = self.authority.server_for("webhooks", &NAMES, from, time)?;
+        let data = json!({"data": {"tls.crt": base64(certificate.as_bytes()), "tls.key": base64(key.as_bytes()),
+            "ca.crt": base64(self.authority.pem().as_bytes())}});
+        self.ground.objects.merge(Kind::SECRET, NAMESPACE, SECRET, &data).await?;
+        Ok(())
+    }
+}
+
+/// The manager is ready, and a Job passes the webhooks and runs.
+async fn all_is_well(cluster: &Cluster, ground: &Ground, job: &str) -> Result<()> {
+    cluster.manager()?.ready().await?;
+    new_connections(cluster)?;
+    cluster.webhooks_answer().await?;
+    ground.submit(ground.job(job, "main", "1")).await?;
+    ground.runs(job).await?;
+    ground.finish(job).await
+}
+
+/// The manager is not ready, who names a queue is refused, and who names none is not.
+async fn fails_closed(cluster: &Cluster, ground: &Ground) -> Result<()> {
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let create = async |queue: &str| {
+        let job = ground.job("tried", queue, "1");
+        let mut body = job.body().clone();
+        (body["apiVersion"], body["kind"]) = (json!("batch/v1"), json!("Job"));
+        let object: DynamicObject = serde_json::from_value(body)?;
+        anyhow::Ok(ground.objects.api(Kind::JOB, &ground.name).create(&dry, &object).await)
+    };
+    eventually("who names a queue is refused", async || {
+        // One that was made in time lasts longer than its certificate.
+        new_connections(cluster)?;
+        let message = refused(create("main").await?, 500)?;
+        ensure!(message.contains("failed calling webhook"), "{message}");
+        Ok(())
+    })
+    .await?;
+    create("").await?.context("a Job that names no queue")?;
+    eventually("the manager is not ready", async || {
+        cluster.manager()?.process().check()?;
+        ensure!(cluster.manager()?.is_ready().await.is_err(), "it is");
+        Ok(())
+    })
+    .await
+}
+
+/// Cuts the connections of the API server to the webhooks.
+fn new_connections(cluster: &Cluster) -> Result<()> {
+    let balancer = cluster.balancer.as_ref().context("no balancer")?;
+    balancer.set(Vec::new());
+    balancer.set(vec![cluster.manager()?.settings().webhook_port]);
+    Ok(())
 }

@@ -50,7 +50,7 @@ pub(crate) async fn a_check_changes_its_mind(_: &Cluster, ground: &Ground) -> Re
     });
     let wrong: Vec<String> = futures::future::join_all(all).await.into_iter().flatten().collect();
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    ensure!(most_held(&history.revisions()?)? == 1, "nobody held anything");
+    ensure!(most_held(&history.revisions()?, 1)? == 1, "nobody held anything");
     Ok(())
 }
 

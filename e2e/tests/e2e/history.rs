@@ -1,18 +1,27 @@
 //! Every revision of some kind's objects, as a watch delivers them.
+//!
+//! An API server that was restarted does not know of revisions before its start: what is stored then is read instead. Nothing
+//! is written while it is away, so that a revision can only be missed around its end and its start.
 
 use anyhow::Result;
 use futures::StreamExt as _;
-use kube::api::{WatchEvent, WatchParams};
+use kube::api::{ListParams, WatchEvent, WatchParams};
 use serde_json::Value;
 use sluice_e2e::objects::{Kind, Objects, holds, text};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
+
+/// Before another try at a server that does not answer.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Records until dropped.
 pub(crate) struct History {
     revisions: Arc<Mutex<Vec<(Instant, Value)>>>,
     lost: Arc<Mutex<Option<String>>>,
+    /// Whether what was lost may be read again.
+    forgiving: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
@@ -20,13 +29,16 @@ impl History {
     /// Records all changes in a namespace ("" for all) from now on. A gap is an error when it is read.
     pub(crate) async fn start(objects: &Objects, kind: Kind, namespace: &str) -> Result<Self> {
         let api = objects.api(kind, namespace);
-        let present = api.list(&kube::api::ListParams::default()).await?;
+        let present = api.list(&ListParams::default()).await?;
         let mut position = present.metadata.resource_version.unwrap_or_default();
         let (revisions, lost) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
         let (into, gap) = (Arc::clone(&revisions), Arc::clone(&lost));
+        let forgiving = Arc::new(AtomicBool::new(false));
+        let forgives = Arc::clone(&forgiving);
         let task = tokio::spawn(async move {
             loop {
                 let Ok(stream) = api.watch(&WatchParams::default(), &position).await else {
+                    tokio::time::sleep(PAUSE).await;
                     continue;
                 };
                 let mut stream = Box::pin(stream);
@@ -43,6 +55,14 @@ impl History {
                                 .push((Instant::now(), serde_json::to_value(&object).unwrap()));
                         }
                         Ok(WatchEvent::Bookmark(mark)) => position = mark.metadata.resource_version,
+                        Ok(WatchEvent::Error(_)) if forgives.load(Ordering::Acquire) => {
+                            let Ok(list) = api.list(&ListParams::default()).await else { break };
+                            position = list.metadata.resource_version.unwrap_or_default();
+                            let seen = list.items.iter().map(|object| serde_json::to_value(object).unwrap());
+                            let all = std::iter::once(Value::Null).chain(seen);
+                            into.lock().unwrap().extend(all.map(|object| (Instant::now(), object)));
+                            break;
+                        }
                         Ok(WatchEvent::Error(status)) => {
                             *gap.lock().unwrap() = Some(status.message.clone());
                             return;
@@ -53,7 +73,12 @@ impl History {
                 }
             }
         });
-        Ok(Self { revisions, lost, task })
+        Ok(Self { revisions, lost, forgiving, task })
+    }
+
+    /// The API server is about to be restarted: what it will not know of is read again, after a null in place of an object.
+    pub(crate) fn forgive(&self) {
+        self.forgiving.store(true, Ordering::Release);
     }
 
     /// All revisions so far, in the order of the store.

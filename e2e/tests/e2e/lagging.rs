@@ -54,7 +54,7 @@ pub(crate) async fn a_server_that_is_behind(cluster: &mut Cluster, ground: &Grou
     ground.finish("third").await?;
     ground.counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
     no_trace_of(ground, "gone").await?;
-    ensure!(most_held(&history.revisions()?)? == 1, "nobody held anything");
+    ensure!(most_held(&history.revisions()?, 1)? == 1, "nobody held anything");
     let evicted = history.first("", "Evicted")?;
     ensure!(evicted.is_none(), "somebody was evicted");
     cluster.replace_manager(&before).await.map(drop)

@@ -19,6 +19,7 @@ mod certificates;
 mod checks;
 mod cohorts;
 mod crashes;
+mod deaths;
 mod deep;
 mod edge;
 mod edits;
@@ -32,23 +33,29 @@ mod holds;
 mod interrupt;
 mod kills;
 mod lagging;
+mod leaders;
 mod life;
 mod load;
 mod matrix;
+mod memory;
 mod nodes;
 mod order;
+mod outages;
 mod partial;
 mod predict;
 mod preemption;
 mod provisioning;
 mod quiet;
 mod readiness;
+mod refusals;
+mod rights;
 mod run;
 mod runtime;
 mod served;
 mod topology;
 mod unreadable;
 mod watches;
+mod work;
 
 use anyhow::{Result, ensure};
 use futures::future::FutureExt as _;
@@ -104,6 +111,7 @@ fn shared() -> Vec<Case<Shared>> {
         unreadable::pod_templates_have_the_servers_schema,
         unreadable::large_objects_hold_nobody_up,
         unreadable::a_workload_too_large_to_store_is_told_of,
+        refusals::own_writes_that_a_policy_forbids,
     ]
     .into()
 }
@@ -122,6 +130,17 @@ fn alone() -> Vec<Case<Alone>> {
         nodes::two_want_the_one_that_is_left,
         nodes::one_comes_and_goes,
         lagging::a_server_that_is_behind,
+        refusals::writes_that_are_refused,
+        rights::one_goes_and_comes_back,
+        outages::the_store_stops,
+        outages::the_store_is_slow,
+        outages::the_server_is_restarted,
+        outages::a_leader_is_cut_off,
+        leaders::a_lease_edited_by_hand,
+        leaders::two_that_act_at_once,
+        deaths::in_the_first_lists,
+        deaths::over_and_over,
+        memory::killed_by_its_limit,
         readiness::one_admission_after_the_other,
         crashes::two_replicas_and_a_paused_leader,
         runtime::a_core_that_hangs_is_replaced,
@@ -132,6 +151,7 @@ fn alone() -> Vec<Case<Alone>> {
         served::only_the_api_server_is_answered,
         served::another_namespace,
         edge::bad_clients_starve_nobody,
+        certificates::not_valid_or_not_trusted,
         unreadable::an_undecodable_workload_stops_nobody,
         interrupt::an_interrupted_demo_leaves_nothing,
         load::a_fiftieth_of_the_baseline,

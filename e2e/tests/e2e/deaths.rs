@@ -1,0 +1,121 @@
+//! The manager dies in the middle of its first lists, and over and over under a burst.
+
+use crate::ground::Ground;
+use crate::history::History;
+use crate::watches::most_held;
+use crate::work::Work;
+use anyhow::{Context as _, Result, ensure};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use serde_json::{Value, json};
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::manager::{Manager, Settings};
+use sluice_e2e::objects::{Kind, holds, text};
+use sluice_e2e::proxy::{Call, Fault, Proxy};
+use sluice_e2e::wait::{eventually, scaled, soaks};
+use std::time::{Duration, Instant};
+
+/// Workloads that are listed.
+const WORKLOADS: usize = 10_000;
+/// Of them, those that have quota before, and those that have room beside them.
+const RESERVED: usize = 3;
+const ROOM: usize = 5;
+/// Kinds whose list is not complete when the manager dies; of the first, half has been told.
+const KINDS: [&str; 5] = ["workloads", "clusterqueues", "localqueues", "resourceflavors", "jobs"];
+/// How long it is given to do harm before it dies.
+const HARM: Duration = Duration::from_secs(1);
+/// How long it is killed over and over; a tenth of it, but for a soak.
+const KILLED: Duration = Duration::from_mins(3);
+const JOBS: usize = 40;
+
+/// Ten thousand Workloads, a few of them with quota: as long as one list is not complete nothing is admitted, however often
+/// the manager dies then; and when all are, as many as there is room for.
+pub(crate) async fn in_the_first_lists(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+    let count = if soaks() { WORKLOADS } else { WORKLOADS / 10 };
+    let room = ROOM.to_string();
+    ground.queue("main", "", &[("cpu", &room, None)], json!({})).await?;
+    ground.active("main").await?;
+    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
+    create(ground, 0..RESERVED).await?;
+    ground.counts_of("main", &RESERVED.to_string()).await?;
+    let before = cluster.manager()?.settings().clone();
+    let old = cluster.take_manager().context("no manager")?;
+    old.kill();
+    create(ground, RESERVED..count).await?;
+
+    let proxy = Proxy::open(&cluster.plane).await?;
+    let settings = Settings { server: Some(proxy.url()), ..before.clone() };
+    for kind in KINDS {
+        let of_kind = move |call: &Call| call.is_watch() && call.path.ends_with(&format!("/{kind}"));
+        // About half of a Workload's bytes for each of them.
+        let fault = if kind == "workloads" { Fault::HoldRest(count * 500) } else { Fault::Hold };
+        let trap = proxy.trap_all(fault, of_kind);
+        let manager = Manager::start(&cluster.plane, &settings).await?;
+        eventually(format!("only {kind} are not listed"), async || {
+            let Err(error) = manager.is_ready().await else { anyhow::bail!("it is ready") };
+            let error = format!("{error:#}");
+            let missing =
+                error.split("not listed yet: ").nth(1).and_then(|rest| rest.split([';', '\n']).next());
+            ensure!(missing == Some(kind), "{error}");
+            Ok(())
+        })
+        .await?;
+        tokio::time::sleep(HARM).await;
+        manager.kill();
+        drop(trap);
+        let reserved = reserved(ground).await?;
+        ensure!(reserved == RESERVED, "{reserved} have quota and {kind} were not listed");
+    }
+    cluster.start_manager(&before).await?;
+    ground.counts_of("main", &room).await?;
+    let waiting = i64::try_from(count - ROOM)?;
+    let room = i64::try_from(ROOM)?;
+    ground.counts("main", (waiting, room, room), &[]).await?;
+    let most = most_held(&history.revisions()?, ROOM)?;
+    ensure!(most == ROOM, "{most} were held at once");
+    Ok(())
+}
+
+async fn reserved(ground: &Ground) -> Result<usize> {
+    let all = ground.objects.list(Kind::WORKLOAD, &ground.name, "").await?;
+    Ok(all.iter().filter(|workload| holds(workload, "QuotaReserved")).count())
+}
+
+/// Workloads of one CPU each that no Job owns.
+async fn create(ground: &Ground, numbers: std::ops::Range<usize>) -> Result<()> {
+    let created = stream::iter(numbers).map(async |number| {
+        let container = json!({"name": "c", "image": "work:1", "resources": {"requests": {"cpu": "1"}}});
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+        let sets = json!([{"name": "main", "count": 1, "template": template}]);
+        let metadata = json!({"namespace": ground.name, "name": format!("w-{number}")});
+        let body = json!({"metadata": metadata, "spec": {"queueName": "main", "podSets": sets}});
+        ground.objects.create(Kind::WORKLOAD, &body).await
+    });
+    let created: Vec<Value> = created.buffer_unordered(16).try_collect().await?;
+    ensure!(created.iter().all(|workload| !text(workload, "/metadata/uid").is_empty()), "one has no uid");
+    Ok(())
+}
+
+/// Killed every one to five seconds while Jobs come, ready or not: never beyond the quota, and when it is let alone all
+/// have run, once each.
+pub(crate) async fn over_and_over(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+    let work = Work::open(ground, "main").await?;
+    let coming = work.submit(0..JOBS);
+    let killed = async {
+        let begun = Instant::now();
+        for pause in (1..=5).cycle().map(Duration::from_secs) {
+            tokio::time::sleep(pause).await;
+            let old = cluster.take_manager().context("no manager")?;
+            old.kill();
+            cluster.put_manager(Manager::start(&cluster.plane, old.settings()).await?);
+            if begun.elapsed() > scaled(KILLED) {
+                break;
+            }
+        }
+        cluster.manager()?.ready().await
+    };
+    let (coming, killed) = futures::join!(coming, killed);
+    killed?;
+    coming?;
+    cluster.webhooks_answer().await?;
+    work.ends(cluster, JOBS).await
+}

@@ -1,0 +1,231 @@
+//! Writes that the server refuses for a while: as conflicts, by a policy, because it is asked too much, is broken, is away
+//! or does not answer.
+
+use crate::faults::{End, STEPS, Step, counted, end, story};
+use crate::ground::{Ground, refused};
+use anyhow::{Context as _, Result, ensure};
+use futures::stream::{self, StreamExt as _};
+use kube::api::{DynamicObject, Patch, PatchParams, PropagationPolicy};
+use serde_json::{Value, json};
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::manager::{Manager, Settings};
+use sluice_e2e::objects::{Kind, holds, text};
+use sluice_e2e::proxy::{Call, Fault, Proxy, Refusal};
+use sluice_e2e::wait::{eventually, scaled};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long each step is refused; a tenth of it, but for a soak.
+const CONFLICTS: Duration = Duration::from_mins(1);
+const OTHERS: Duration = Duration::from_secs(30);
+/// The manager gives a call up after this time; a tenth of it as well.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Stories at once.
+const AT_ONCE: usize = 24;
+
+const ANSWERS: [(&str, Fault, Duration); 7] = [
+    ("conflict", Fault::Refuse(Refusal::CONFLICT), CONFLICTS),
+    ("throttled", Fault::Refuse(Refusal::THROTTLED), OTHERS),
+    ("unavailable", Fault::Refuse(Refusal::UNAVAILABLE), OTHERS),
+    ("broken", Fault::Refuse(Refusal::BROKEN), OTHERS),
+    ("silent", Fault::Silence, OTHERS),
+    ("forbidden", Fault::Refuse(Refusal::FORBIDDEN), OTHERS),
+    ("invalid", Fault::Refuse(Refusal::INVALID), OTHERS),
+];
+
+/// The tries of one write that its waits allow for in this time: after some at once they double up to 5 s at least.
+fn tries(time: Duration) -> Result<usize> {
+    Ok(12 + usize::try_from(time.as_secs())? / 5)
+}
+
+/// Each write of a Job's life is refused in each way for as long as it lasts, however often it is tried: it is tried in
+/// waits that grow, never on an older object than before, and once it is let through the end is as without.
+pub(crate) async fn writes_that_are_refused(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+    let proxy = Proxy::open(&cluster.plane).await?;
+    let flags =
+        vec![format!("--call-timeout={}s", scaled(PATIENCE).as_secs()), "--metrics-insecure".to_owned()];
+    let settings = Settings { server: Some(proxy.url()), flags, ..cluster.manager()?.settings().clone() };
+    let before = cluster.replace_manager(&settings).await?;
+    story(ground, "calm").await?;
+    let calm = counted(ground, cluster.manager()?, "calm").await?;
+    let manager = cluster.manager()?;
+    let all = ANSWERS.iter().flat_map(|answer| STEPS.iter().map(move |step| (*answer, *step)));
+    let wrong: Vec<String> = stream::iter(all)
+        .map(async |((how, fault, time), (what, step))| {
+            let cell = Cell { ground, manager, proxy: &proxy, name: format!("{what}-{how}"), step };
+            let outcome = cell.play(fault, scaled(time), &calm).await;
+            outcome.err().map(|error| format!("{}: {error:#}", cell.name))
+        })
+        .buffer_unordered(AT_ONCE)
+        .filter_map(async |wrong| wrong)
+        .collect()
+        .await;
+    ensure!(wrong.is_empty(), "{}\nand without any fault: {calm:#?}", wrong.join("\n"));
+    cluster.replace_manager(&before).await.map(drop)
+}
+
+/// One step refused in one way.
+struct Cell<'a> {
+    ground: &'a Ground,
+    manager: &'a Manager,
+    proxy: &'a Proxy,
+    name: String,
+    step: Step,
+}
+
+impl Cell<'_> {
+    async fn play(&self, fault: Fault, time: Duration, calm: &End) -> Result<()> {
+        let versions = Arc::new(Mutex::new(Vec::new()));
+        let (job, step, seen) = (self.name.clone(), self.step, Arc::clone(&versions));
+        let trap = self.proxy.trap_all(fault, move |call: &Call| {
+            let picked = step(call, &job);
+            if picked {
+                seen.lock().unwrap().extend(call.version());
+            }
+            picked
+        });
+        let fault = async {
+            trap.caught().await?;
+            tokio::time::sleep(time).await;
+            let tried = trap.picked();
+            drop(trap);
+            ensure!(tried <= tries(time)?, "it was tried {tried} times in {} s", time.as_secs());
+            anyhow::Ok(())
+        };
+        let (told, lasted) = futures::join!(story(self.ground, &self.name), fault);
+        lasted?;
+        told?;
+        let versions = versions.lock().unwrap().clone();
+        ensure!(versions.is_sorted(), "it was sent again on an older object: {versions:?}");
+        eventually("the end is as without", async || {
+            let end = end(self.ground, self.manager, &self.name).await?;
+            ensure!(end == *calm, "it is {end:#?}");
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// A policy of the cluster forbids a reservation, then an eviction: what was reserved in vain is given back at every
+/// ancestor, so that others have it; nothing of the eviction is done; the Job is told; and all goes on without the policy.
+pub(crate) async fn own_writes_that_a_policy_forbids(_: &Cluster, ground: &Ground) -> Result<()> {
+    let cohort = ground.cohort("org", "", &[]).await?;
+    for queue in ["left", "right"] {
+        ground.queue(queue, &cohort, &[("cpu", "1", None)], json!({})).await?;
+        ground.active(queue).await?;
+    }
+    let policy = Policy::forbid(ground, "QuotaReserved").await?;
+    ground.submit(ground.job("judged", "left", "2")).await?;
+    policy.is_told_of("judged").await?;
+    for (job, queue) in [("one", "left"), ("two", "right")] {
+        ground.submit(ground.job(job, queue, "1")).await?;
+        ground.runs(job).await?;
+    }
+    ground.still_waits("judged").await?;
+    policy.lift().await?;
+    for job in ["one", "two"] {
+        ground.finish(job).await?;
+    }
+    ground.runs_as_told("judged").await?;
+
+    let policy = Policy::forbid(ground, "Evicted").await?;
+    ground.set_workload("judged", json!({"active": false})).await?;
+    policy.is_told_of("judged").await?;
+    ground.submit(ground.job("next", "right", "1")).await?;
+    ground.waits("next", "WaitingForQuota").await?;
+    let workload = ground.workload("judged").await?;
+    ensure!(holds(&workload, "QuotaReserved") && !holds(&workload, "Evicted"), "{}", workload["status"]);
+    ground.runs("judged").await?;
+    policy.lift().await?;
+    ground.waits("judged", "Deactivated").await?;
+    ground.runs("next").await?;
+    ground.finish("next").await?;
+    ground.set_workload("judged", json!({"active": true})).await?;
+    ground.runs("judged").await?;
+    ground.finish("judged").await?;
+    for queue in ["left", "right"] {
+        ground.counts(queue, (0, 0, 0), &[("cpu", "0")]).await?;
+    }
+    Ok(())
+}
+
+/// A policy of the API server in force: no Workload of the Job "judged" is told this condition.
+struct Policy<'a> {
+    ground: &'a Ground,
+    name: String,
+}
+
+impl<'a> Policy<'a> {
+    /// Returns when the server acts on it.
+    async fn forbid(ground: &'a Ground, condition: &str) -> Result<Self> {
+        let name = format!("{}.e2e.example", ground.own(&condition.to_lowercase()));
+        let rule = json!({"apiGroups": ["kueue.x-k8s.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
+            "resources": ["workloads/status"]});
+        let told =
+            format!("object.status.conditions.exists(c, c.type == '{condition}' && c.status == 'True')");
+        let expression = format!("!has(object.status) || !has(object.status.conditions) || !{told}");
+        let spec = json!({
+            "matchConstraints": {"resourceRules": [rule], "namespaceSelector": {"matchLabels":
+                {"kubernetes.io/metadata.name": ground.name}}},
+            "matchConditions": [{"name": "judged", "expression": "object.metadata.name.startsWith('job-judged-')"}],
+            "validations": [{"expression": expression, "message": "not today", "reason": "Forbidden"}],
+        });
+        let body = json!({"metadata": {"name": name}, "spec": spec});
+        ground.objects.create(Kind::VALIDATING_POLICY, &body).await?;
+        let binding = json!({"policyName": name, "validationActions": ["Deny"]});
+        let body = json!({"metadata": {"name": name}, "spec": binding});
+        ground.objects.create(Kind::VALIDATING_POLICY_BINDING, &body).await?;
+        let policy = Self { ground, name };
+        policy.acts(condition).await?;
+        Ok(policy)
+    }
+
+    /// Tries it on a Workload that nobody schedules.
+    async fn acts(&self, condition: &str) -> Result<()> {
+        let ground = self.ground;
+        let pods =
+            json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "work:1"}]}});
+        let name = format!("job-judged-{}", condition.to_lowercase());
+        let body = json!({"metadata": {"namespace": ground.name, "name": name},
+            "spec": {"queueName": "none", "podSets": [{"name": "main", "count": 1, "template": pods}]}});
+        ground.objects.create(Kind::WORKLOAD, &body).await?;
+        let told = json!({"type": condition, "status": "True", "reason": "Tried", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let patch = json!({"status": {"conditions": [told]}});
+        let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+        eventually("the policy is in force", async || {
+            let api = ground.objects.api(Kind::WORKLOAD, &ground.name);
+            let outcome: kube::Result<DynamicObject> =
+                api.patch_status(&name, &dry, &Patch::Merge(&patch)).await;
+            let message = refused(outcome, 403)?;
+            ensure!(message.contains(&self.name), "{message}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits for the event that says so.
+    async fn is_told_of(&self, job: &str) -> Result<()> {
+        eventually(format!("{job} is told"), async || {
+            let workload = self.ground.workload(job).await?;
+            let name = text(&workload, "/metadata/name");
+            let events = self.ground.objects.list(Kind::EVENT, &self.ground.name, "").await?;
+            let told = |event: &&Value| {
+                text(event, "/regarding/name") == name && text(event, "/reason") == "WriteRejected"
+            };
+            let event = events.iter().rev().find(told).context("no event")?;
+            let note = text(event, "/note");
+            ensure!(events.iter().filter(told).any(|e| text(e, "/note").contains(&self.name)), "{note}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Takes it away.
+    async fn lift(self) -> Result<()> {
+        for kind in [Kind::VALIDATING_POLICY_BINDING, Kind::VALIDATING_POLICY] {
+            self.ground.objects.delete(kind, "", &self.name, PropagationPolicy::Background).await?;
+        }
+        Ok(())
+    }
+}
