@@ -59,8 +59,6 @@ kinds! {
     VALIDATING_POLICY = "admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies";
     /// `ValidatingAdmissionPolicyBinding`.
     VALIDATING_POLICY_BINDING = "admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings";
-    /// `ClusterRole`.
-    CLUSTER_ROLE = "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles";
     /// `SubjectAccessReview`.
     ACCESS_REVIEW = "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews";
     /// `CustomResourceDefinition`.

@@ -170,6 +170,7 @@ fn all(kinds: &[Kind], deletes_jobs: bool) -> Vec<Right> {
         validating: name(),
         names: Vec::new(),
         mode: Mode::External,
+        folder: None,
         rotation,
     };
     needed(&Uses { kinds, certificates: &certificates, lease: None, guarded: false, deletes_jobs })

@@ -117,7 +117,7 @@ fn only_certificates_of_the_authorities_are_let_in() {
     assert!(served.accepts(Some(&ours.user("kube-apiserver"))));
     assert!(!served.accepts(None));
     assert!(!served.accepts(Some(&foreign.user("kube-apiserver"))));
-    let server = ours.client("kube-apiserver", &[], ExtendedKeyUsagePurpose::ServerAuth);
+    let serving_only = ours.client("kube-apiserver", &[], ExtendedKeyUsagePurpose::ServerAuth);
     assert!(!served.accepts(Some(&serving_only)), "a serving certificate is none of a client");
     assert!(Served::new(None).accepts(None), "without authorities every client is");
     std::fs::remove_file(path).unwrap();

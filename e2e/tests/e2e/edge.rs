@@ -138,7 +138,8 @@ fn bad_bodies() -> Vec<(&'static str, String)> {
     };
     let mut values: Vec<String> = [r#"{"":0}"#, "0", r#""""#, "[]"].iter().map(|item| list(item)).collect();
     values.extend([nested("[", "]"), nested(r#"{"":"#, "}")]);
-    let labels: String = (0..LARGEST / 12).map(|n| format!(r#""{n:07}":0,"#)).collect();
+    let labels: Vec<String> = (0..LARGEST / 12).map(|n| format!(r#""{n:07}":0,"#)).collect();
+    let labels = labels.concat();
     values.push(format!(r#"{{{labels}"":0}}"#));
     let places = [
         (JOBS, r#"{"request":{"uid":"u","operation":"CREATE","object":"#, "}}"),

@@ -56,9 +56,9 @@ impl History {
                         }
                         Ok(WatchEvent::Bookmark(mark)) => position = mark.metadata.resource_version,
                         Ok(WatchEvent::Error(_)) if forgives.load(Ordering::Acquire) => {
-                            let Ok(list) = api.list(&ListParams::default()).await else { break };
-                            position = list.metadata.resource_version.unwrap_or_default();
-                            let seen = list.items.iter().map(|object| serde_json::to_value(object).unwrap());
+                            let Ok(now) = api.list(&ListParams::default()).await else { break };
+                            position = now.metadata.resource_version.unwrap_or_default();
+                            let seen = now.items.iter().map(|object| serde_json::to_value(object).unwrap());
                             let all = std::iter::once(Value::Null).chain(seen);
                             into.lock().unwrap().extend(all.map(|object| (Instant::now(), object)));
                             break;

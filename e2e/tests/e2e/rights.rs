@@ -106,16 +106,16 @@ async fn revoke(ground: &Ground, role: &Value, right: Right) -> Result<()> {
     for rule in role["rules"].as_array().into_iter().flatten() {
         let of_group = rule["apiGroups"].as_array().is_some_and(|all| all.contains(&json!(right.group)));
         for resource in rule["resources"].as_array().into_iter().flatten() {
-            let mut rule = rule.clone();
-            rule["resources"] = json!([resource]);
+            let mut narrowed = rule.clone();
+            narrowed["resources"] = json!([resource]);
             if of_group
                 && resource == right.resource
-                && let Some(verbs) = rule["verbs"].as_array_mut()
+                && let Some(verbs) = narrowed["verbs"].as_array_mut()
             {
                 verbs.retain(|verb| !right.verbs.iter().any(|gone| verb == gone));
             }
-            if rule["verbs"].as_array().is_some_and(|verbs| !verbs.is_empty()) {
-                rules.push(rule);
+            if narrowed["verbs"].as_array().is_some_and(|verbs| !verbs.is_empty()) {
+                rules.push(narrowed);
             }
         }
     }
