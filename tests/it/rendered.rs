@@ -1,5 +1,4 @@
 //! What kubectl builds of the shipped kustomizations. Skipped, with a printed line, where there is no kubectl.
-#![expect(clippy::disallowed_methods, reason = "kubectl is run")]
 
 use serde_json::Value;
 use std::fs;
@@ -61,7 +60,9 @@ fn build(name: &str, components: &[&str], certificates: &str) -> Option<String> 
     fs::write(&default, text.replace(component, &format!("- ../../webhook-certs/{certificates}"))).unwrap();
     let overlay = folder.0.join("overlay");
     fs::create_dir_all(&overlay).unwrap();
-    let lines: String = components.iter().map(|component| format!("- ../config/{component}\n")).collect();
+    let lines: Vec<String> =
+        components.iter().map(|component| format!("- ../config/{component}\n")).collect();
+    let lines = lines.concat();
     let components = if lines.is_empty() { String::new() } else { format!("components:\n{lines}") };
     let overlaid = format!(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: {NEW}\nresources:\n- ../config/default\n{components}transformers:\n- ../config/namespace\n"

@@ -37,15 +37,25 @@ const fn days(days: i64) -> i64 {
     days * 86_400
 }
 
-#[test]
-fn table() {
-    let settled = Observed {
+fn settled() -> Observed {
+    Observed {
         current: Some(authority("a", 0, days(365))),
         previous: None,
         leaf: Some(leaf("a", 0, days(90))),
         bundles: vec![set(&["a"]), set(&["a"])],
         published_since: Some(at(0)),
-    };
+    }
+}
+
+#[test]
+fn a_leaf_that_lacks_a_name_is_replaced() {
+    let leaf = Some(Leaf { names_complete: false, ..leaf("a", 0, days(90)) });
+    assert_eq!(step(&Observed { leaf, ..settled() }, &settings(), at(days(1))), Step::NewLeaf);
+}
+
+#[test]
+fn table() {
+    let settled = settled();
     let with = |change: &dyn Fn(&mut Observed)| {
         let mut observed = settled.clone();
         change(&mut observed);
@@ -124,12 +134,6 @@ fn table() {
             with(&|o| o.bundles = vec![set(&["a", "z"]); 2]),
             days(1),
             Step::Publish(set(&["a"])),
-        ),
-        (
-            "names changed",
-            with(&|o| o.leaf = Some(Leaf { names_complete: false, ..leaf("a", 0, days(90)) })),
-            days(1),
-            Step::NewLeaf,
         ),
     ];
     for (name, observed, seconds, expected) in cases {

@@ -60,6 +60,23 @@ impl Node {
         Duration::from_micros(self.offset * 1000 + real * self.rate)
     }
 
+    /// The process has ended and another takes its place. Where the Lease is edited the new one comes after the deadline
+    /// of any holder, since it knows of no Lease that was deleted under one.
+    fn restart(&mut self, real: u64, edited: bool) {
+        if self.back == 0 && edited {
+            self.back = real + 20_000;
+            self.knows = false;
+        }
+        if real < self.back {
+            return;
+        }
+        self.back = 0;
+        self.restarts += 1;
+        self.hangs = u64::MAX;
+        self.elector = Elector::new(settings(&self.name()));
+        self.knows = false;
+    }
+
     /// When its core last made progress.
     fn moved(&self, real: u64) -> Moment {
         self.clock(real.min(self.hangs))
@@ -181,22 +198,7 @@ fn run(
             node.since = node.moved(real);
             match node.elector.next(now, node.since) {
                 Action::Wait(_) => {}
-                Action::Lost => {
-                    // The process ends and another takes its place; it knows of no Lease that a hand has deleted under a
-                    // holder, and comes when that one's deadline is over.
-                    if node.back == 0 && !edits.is_empty() {
-                        node.back = real + 20_000;
-                        node.knows = false;
-                    }
-                    if real < node.back {
-                        continue;
-                    }
-                    node.back = 0;
-                    node.restarts += 1;
-                    node.hangs = u64::MAX;
-                    node.elector = Elector::new(settings(&node.name()));
-                    node.knows = false;
-                }
+                Action::Lost => node.restart(real, !edits.is_empty()),
                 action => {
                     let fate = fates.pop_front().unwrap_or(Fate { out: 5, back: 5, lost: false });
                     node.waiting = true;
@@ -213,18 +215,22 @@ fn run(
                 }
             }
         }
-        let holders: Vec<_> =
-            nodes.iter().filter(|node| node.elector.leading(node.clock(real)).is_some()).collect();
-        if holders.len() > 1 {
-            return Err(format!("two holders at {real} ms"));
-        }
-        let hung = |node: &&&Node| node.clock(real) >= node.moved(real) + Duration::from_secs(10);
-        if holders.iter().any(|node| hung(&node)) {
-            return Err(format!("a holder whose core hangs at {real} ms"));
-        }
-        held += u64::try_from(holders.len()).unwrap_or(0);
+        held += holders(&nodes, real)?;
     }
     Ok(held)
+}
+
+/// How many hold the lease at this moment; an error if that is more than one, or one whose core hangs for too long.
+fn holders(nodes: &[Node], real: u64) -> Result<u64, String> {
+    let holders: Vec<_> =
+        nodes.iter().filter(|node| node.elector.leading(node.clock(real)).is_some()).collect();
+    if holders.len() > 1 {
+        return Err(format!("two holders at {real} ms"));
+    }
+    if holders.iter().any(|node| node.clock(real) >= node.moved(real) + Duration::from_secs(10)) {
+        return Err(format!("a holder whose core hangs at {real} ms"));
+    }
+    Ok(u64::try_from(holders.len()).unwrap_or(0))
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
