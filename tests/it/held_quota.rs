@@ -83,7 +83,7 @@ fn a_deactivated_workload_is_counted_as_leaving() {
         written.extend(writes(&core.pass(1), Kind::Workload));
         assert_eq!(used(&core), 2000, "its pods may run on");
         let said = |name: &str| {
-            let own = written.iter().filter(|write| *write.key.name == *name);
+            let own = written.iter().filter(|write| *write.key.name == format!("w-{name}"));
             own.flat_map(|write| write.body["status"]["conditions"].as_array().cloned().unwrap_or_default())
                 .map(|c| format!("{}={} {}", c["type"], c["status"], c["reason"]).replace('"', ""))
                 .collect::<Vec<_>>()

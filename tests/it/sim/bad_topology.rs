@@ -214,7 +214,9 @@ fn a_full_node_whose_devices_go_and_come_back_is_kept() {
             queue["spec"]["resourceGroups"] = groups.clone();
         });
         world.create(Kind::Job(0), on_devices("runs", 2));
-        until(&mut world, "it is admitted", |world| is_admitted(world, "runs"));
+        until(&mut world, "the job has started", |world| {
+            world.server.get(Kind::Job(0), &key("runs")).is_some_and(|job| job["spec"]["suspend"] == false)
+        });
         for index in 0..2 {
             let pod = pod_of(&world, "runs", Some(index));
             world.create(Kind::Pod, pod);
