@@ -139,16 +139,14 @@ fn allowed_flavors_count_while_there_are_variants() {
     }
 }
 
-/// A slice takes over from another while the feature is on; else the annotation says nothing, and both are charged.
+/// Without the feature a Workload that names another as its former slice waits for room of its own.
 #[test]
-fn a_slice_is_replaced_while_the_feature_is_on() {
-    for elastic_slices in [true, false] {
-        let mut core = with_gates(EngineGates { elastic_slices, ..EngineGates::default() });
-        core.put(Kind::Workload, running("old"));
-        let mut new = bare(workload("new", &[]));
-        new["metadata"]["annotations"] = json!({"kueue.x-k8s.io/workload-slice-replacement-for": "ns/w-old"});
-        let effects = core.put(Kind::Workload, new);
-        assert!(holds(&told(&effects, Kind::Workload, "w-new"), "QuotaReserved"), "{effects:?}");
-        assert_eq!(holds(&told(&effects, Kind::Workload, "w-old"), "Finished"), elastic_slices);
-    }
+fn a_slice_needs_its_own_room_while_the_feature_is_off() {
+    let mut core = with_gates(EngineGates { elastic_slices: false, ..EngineGates::default() });
+    core.put(Kind::ClusterQueue, queue_of("cq", "1", &json!({})));
+    core.put(Kind::Workload, running("old"));
+    let mut new = bare(workload("new", &[]));
+    new["metadata"]["annotations"] = json!({"kueue.x-k8s.io/workload-slice-replacement-for": "ns/w-old"});
+    let conditions = told(&core.put(Kind::Workload, new), Kind::Workload, "w-new");
+    assert!(!holds(&conditions, "QuotaReserved"), "{conditions:?}");
 }
