@@ -189,6 +189,7 @@ spec:
     assert_eq!(refused(&manifest("ClusterQueue", "{name: cpu}")), Vec::<String>::new());
     let mut simulation = empty();
     simulation.add(read(&manifest("ClusterQueue", "{name: cpu}")));
+    simulation.settle();
     assert_eq!(simulation.report().queues.len(), 1);
     let found = refused(&manifest("Cohort", "{name: cpu}"));
     let path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota";
