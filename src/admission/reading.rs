@@ -23,7 +23,7 @@ pub enum Unread {
     TooMany(String),
 }
 
-/// Reads an `AdmissionReview` for the rule of a path. Those of more than [`LIGHT`] values are left for
+/// Reads an `AdmissionReview` for the rule of a path. A review of more than [`LIGHT`] values is left for
 /// [`read_heavy`].
 ///
 /// # Errors
@@ -123,7 +123,7 @@ const JOB_SPEC: Keep = Keep::Fields(&[
 const JOB_POD_SPEC: Keep =
     Keep::Fields(&[("schedulingGates", Keep::Items(1_000, &Keep::Fields(&[("name", Keep::Scalar)])))]);
 
-/// Of each list of a Workload's spec and status that its schema bounds; nobody sends more.
+/// Longest list of a Workload that is read, where its schema bounds the list at less.
 const LISTED: usize = 256;
 
 static WORKLOAD: Keep =

@@ -96,7 +96,7 @@ pub(super) fn path_of(group: &str, kind: &str, mutating: bool) -> Option<&'stati
     PATHS.iter().copied().find(|path| path.starts_with(begins) && answers(path))
 }
 
-/// An entry that another installation left sends what nobody here judges: refusing it would forbid every Pod that the entry
+/// An entry that another installation left sends what no rule here judges: refusing it would forbid every Pod that the entry
 /// selects. What rules judge elsewhere must not pass unjudged here.
 fn unruled(path: &str, request: &Value) -> Answer {
     let text = |field| request.get("kind").and_then(|kind| kind.get(field)).and_then(Value::as_str);
@@ -127,7 +127,7 @@ fn is_deleting(object: &Value) -> bool {
     object.get("metadata").and_then(|meta| meta.get("deletionTimestamp")).is_some_and(|at| !at.is_null())
 }
 
-/// Who answers on a path.
+/// What answers on a path.
 pub(super) struct Rule {
     pub(super) group: &'static str,
     pub(super) kind: &'static str,

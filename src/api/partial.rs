@@ -1,4 +1,4 @@
-//! JSON of which a part is read: what nobody looks at is passed over while it is read, or kept as text.
+//! JSON of which a part is read: what no rule looks at is passed over while it is read, or kept as text.
 //!
 //! Invariants: what reading makes of a text is bounded by an [`Allowance`], however its values are nested and however
 //! small they are (a value takes seventy bytes and an object hundreds, where the text has two); a value of an unexpected
@@ -29,7 +29,7 @@ pub enum Keep {
     Open(&'static [(&'static str, Keep)]),
     /// These fields of an object, and beside them, as [`TEXT`], the text of the whole.
     Text(&'static [(&'static str, Keep)]),
-    /// The values of a map, but for those of these keys.
+    /// The values of a map, except under these keys.
     Map(&'static [&'static str]),
     /// The elements of a list, of which there may be so many.
     Items(usize, &'static Keep),

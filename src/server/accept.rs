@@ -3,7 +3,7 @@
 //! Invariants: accepting never waits for a client: handshake and connection run in a task of their own, with a
 //! timeout for handshake, first request and headers; the number of connections is bounded, in all and by peer, and a new
 //! one takes the place of one that asks for nothing; what the kernel and the library hold for a connection is bounded as
-//! well; on stop no connection is accepted, those under way are asked to end and cut off after the drain time.
+//! well; on stop no connection is accepted, the ones under way are asked to end and cut off after the drain time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -166,7 +166,7 @@ fn is_lacking(error: &io::Error) -> bool {
 fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        // All addresses are those of both families.
+        // The unspecified address stands for both families.
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
     socket.set_reuse_address(true)?;

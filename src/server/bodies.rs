@@ -1,6 +1,6 @@
 //! Small bodies under way, and what they take together.
 //!
-//! Invariant: whoever comes last has room. Beyond the bound the body that has been coming for longest is given up: an API
+//! Invariant: the last to come has room. Beyond the bound the body that has been coming for longest is given up: an API
 //! server's is there within milliseconds, and a client that sends slowly would otherwise hold the room of others.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Who holds a connection, and who gives way when there are too many.
+//! Which clients hold a connection, and which give way when there are too many.
 //!
 //! Invariants: a client that comes is let in unless all others are being answered; the one that goes for it has asked for
 //! nothing yet, or is the slowest; a peer's connections take no more than their share, so that one peer cannot send away

@@ -1,6 +1,6 @@
 //! Admission webhooks over HTTP: the body within its limits, then the pure review.
 //!
-//! Invariants: what bodies, parsed values and answers take together is bounded, whoever sends them; a small review never
+//! Invariants: what bodies, parsed values and answers take together is bounded, whichever client sends them; a small review never
 //! waits for a large one; a review that panics is answered and counted, and the process goes on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,7 +64,7 @@ pub fn router(review: Review, counted: Reviews) -> Router {
         .with_state(Arc::new(desk))
 }
 
-/// Where reviews are judged, and what those under way may take.
+/// Where reviews are judged, and what the ones under way may take.
 struct Desk {
     review: Review,
     counted: Reviews,
@@ -261,7 +261,7 @@ enum Keeping {
     Large(OwnedSemaphorePermit),
 }
 
-/// Reads and judges. A panic is a fault of one review, not of those beside it.
+/// Reads and judges. A panic is a fault of one review, not of the reviews beside it.
 fn judge(
     review: &Review,
     path: &str,

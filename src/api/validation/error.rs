@@ -142,7 +142,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// All errors in one line: alone as it stands, several in brackets, repeated ones once, cut where nobody reads on.
+/// All errors in one line: alone as it stands, several in brackets, repeated ones once, cut where it gets too long to read.
 pub fn aggregate(errors: &[FieldError]) -> String {
     let mut texts: IndexSet<String> = IndexSet::new();
     let mut length = 0_usize;
