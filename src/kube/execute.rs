@@ -158,12 +158,14 @@ impl Executor {
             WriteOutcome::Rejected { code, message } => {
                 if let Some(untold) = self.refusals.told(self.fence.now()) {
                     let (kind, verb) = (write.kind.resource().kind, write.verb);
+                    let message = without_value(message);
                     tracing::warn!(kind, key = %write.key, ?verb, code, message, untold, "write refused");
                 }
             }
             WriteOutcome::Conflict => deltas.extend(self.fetch(write.kind, &write.key).await.ok()),
             WriteOutcome::Unavailable { message } => {
-                tracing::warn!(kind = write.kind.resource().kind, key = %write.key, message, "write unanswered");
+                let (kind, message) = (write.kind.resource().kind, without_value(message));
+                tracing::warn!(kind, key = %write.key, message, "write unanswered");
                 tokio::time::sleep(jitter(self.settings.pause)).await;
                 deltas.extend(self.fetch(write.kind, &write.key).await.ok());
             }
@@ -221,6 +223,11 @@ fn written(write: Write, outcome: WriteOutcome) -> Delta {
     Delta::Written(WriteResult { id, kind, key, outcome })
 }
 
+/// The message without the rejected value: the API server quotes a whole pod template, with its environment variables.
+fn without_value(message: &str) -> &str {
+    message.find("Invalid value: {").and_then(|at| message.get(..at)).unwrap_or(message)
+}
+
 fn outcome(answer: Result<Object, CallError>) -> WriteOutcome {
     match answer {
         Ok(object) => WriteOutcome::Done(object.into_value()),
@@ -242,6 +249,14 @@ fn outcome(answer: Result<Object, CallError>) -> WriteOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rejected_template_is_not_logged() {
+        let message =
+            r#"Job.batch "x" is invalid: spec.template: Invalid value: {"Env":"secret"}: field is immutable"#;
+        assert_eq!(without_value(message), r#"Job.batch "x" is invalid: spec.template: "#);
+        assert_eq!(without_value("spec.count: Invalid value: -1"), "spec.count: Invalid value: -1");
+    }
 
     #[test]
     fn few_of_many_refusals_are_logged_and_the_others_counted() {

@@ -56,7 +56,7 @@ pub(crate) async fn killed_at_every_step(cluster: &mut Cluster, ground: &Ground)
     ground.condition("evicted", "Evicted", "True", "Deactivated").await?;
     restart(cluster).await?;
     ground.submit(ground.job("next", "main", "1")).await?;
-    ground.waits("next", "WaitingForQuota").await?;
+    ground.waits("next", "WaitingForPreemptedWorkloads").await?;
     ensure!(holds(&ground.workload("evicted").await?, "QuotaReserved"), "quota was given back under a pod");
     ground.force_pods_away("evicted")?;
     ground.runs("next").await?;

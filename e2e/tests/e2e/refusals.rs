@@ -132,7 +132,8 @@ pub(crate) async fn own_writes_that_a_policy_forbids(_: &Cluster, ground: &Groun
     ground.set_workload("judged", json!({"active": false})).await?;
     policy.is_told_of("judged").await?;
     ground.submit(ground.job("next", "right", "1")).await?;
-    ground.waits("next", "WaitingForQuota").await?;
+    // A deactivated workload counts as leaving, whether or not that could be written.
+    ground.waits("next", "WaitingForPreemptedWorkloads").await?;
     let workload = ground.workload("judged").await?;
     ensure!(holds(&workload, "QuotaReserved") && !holds(&workload, "Evicted"), "{}", workload["status"]);
     ground.runs("judged").await?;
