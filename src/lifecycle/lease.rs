@@ -8,9 +8,10 @@
 //!
 //! A Lease that is edited or deleted by hand under its holder gives nobody the right to act before that holder's deadline:
 //! without a holder it is free after the duration that it states (1 s when its holder gave it back), one that names this
-//! replica without its doing is a foreign one, and one that has gone is free when a replica that knew it has waited for the
+//! replica while it does not lead is a foreign one, and one that has gone is free when a replica that knew it has waited for the
 //! whole duration. A replica that never saw a Lease waits for one retry only, so that a first start is not late: it may
-//! then stand beside a holder that was cut off from the API server while the Lease was deleted, until its deadline.
+//! then stand beside a holder that was cut off from the API server while the Lease was deleted, until its deadline. Nor can a
+//! replica know of a Lease that is made and deleted between two of its reads.
 
 use std::time::Duration;
 
@@ -82,13 +83,7 @@ pub struct Elector {
     next: Moment,
     /// Whether a record was ever seen.
     known: bool,
-    /// A claim that may be under way.
-    claimed: Option<Claim>,
 }
-
-/// The resourceVersion that a claim replaces; none where it makes the Lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Claim(Option<String>);
 
 #[derive(Clone, Debug)]
 enum Knowledge {
@@ -121,7 +116,6 @@ impl Elector {
             standing: Standing::Candidate,
             next: Moment::ZERO,
             known: false,
-            claimed: None,
         }
     }
 
@@ -169,7 +163,6 @@ impl Elector {
             let later = self.later(now);
             return Action::Wait(self.acts_until().map_or(later, |until| until.min(later)));
         }
-        self.claimed = Some(Claim(record.resource_version.clone()));
         Action::Write(record)
     }
 
@@ -187,11 +180,8 @@ impl Elector {
             Knowledge::Record { record, since, .. } if record.holder.is_empty() => {
                 now >= since.saturating_add(stated(record))
             }
-            Knowledge::Record { record, since, .. } => {
-                // A claim of ours whose answer was lost has landed.
-                let own = record.holder == self.settings.identity && self.claimed.is_some();
-                own || now >= self.expiry(record, *since)
-            }
+            // Also one that names this replica: it may be a claim of ours whose answer was lost, or the work of a hand.
+            Knowledge::Record { record, since, .. } => now >= self.expiry(record, *since),
         }
     }
 
@@ -203,9 +193,6 @@ impl Elector {
                 let foreign = record.holder != self.settings.identity;
                 if foreign && matches!(self.standing, Standing::Holder { .. }) {
                     self.standing = Standing::Lost;
-                }
-                if foreign && self.claimed.as_ref().is_some_and(|claim| claim.0 != record.resource_version) {
-                    self.claimed = None;
                 }
                 self.see(record, now);
                 self.next = if self.may_claim(now) { now } else { self.later(now) };
@@ -229,7 +216,6 @@ impl Elector {
                 self.next = self.later(now);
             }
             Answer::Conflict => {
-                self.claimed = None;
                 self.unsure();
                 self.next = now;
             }
@@ -313,8 +299,10 @@ impl Elector {
 
     /// After a failure the record may be old: read before writing, but keep since when it was seen unchanged.
     fn unsure(&mut self) {
-        if let Knowledge::Record { fresh, .. } | Knowledge::Absent { fresh, .. } = &mut self.seen {
-            *fresh = false;
+        match &mut self.seen {
+            Knowledge::Record { fresh, .. } => *fresh = false,
+            // It may have been made and deleted again meanwhile: nothing tells one absence from another.
+            other => *other = Knowledge::Nothing,
         }
     }
 }

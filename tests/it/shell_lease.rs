@@ -16,7 +16,7 @@ struct Fate {
 
 #[derive(Clone, Debug)]
 enum Hand {
-    /// The Lease is deleted, if every replica has seen one: a new one cannot know of it.
+    /// The Lease is deleted, if every replica has seen it: who has not cannot know that one was deleted.
     Delete,
     /// It names no holder, as after a release, but for its duration.
     Clear,
@@ -45,7 +45,7 @@ struct Node {
     wake: u64,
     restarts: u32,
     identity: String,
-    /// Whether it was told of a Lease.
+    /// Whether it was told of the Lease.
     knows: bool,
     /// When it is started again.
     back: u64,
@@ -64,7 +64,7 @@ impl Node {
     /// of any holder, since it knows of no Lease that was deleted under one.
     fn restart(&mut self, real: u64, edited: bool) {
         if self.back == 0 && edited {
-            self.back = real + 20_000;
+            self.back = real + LEASE_OVER;
             self.knows = false;
         }
         if real < self.back {
@@ -84,6 +84,8 @@ impl Node {
 }
 
 const TIMEOUT: u64 = 5000;
+/// No holder that was cut off is inside its deadline after this time.
+const LEASE_OVER: u64 = 20_000;
 /// Offset, rate and hang of two replicas with good clocks and cores.
 const GOOD: [(u64, u64, u64); 2] = [(0, 1000, u64::MAX), (77_000, 1000, u64::MAX)];
 
@@ -129,6 +131,14 @@ fn meddle(server: &mut (Option<Record>, u64), nodes: &[Node], hand: &Hand) {
     }
 }
 
+/// Nobody knows of a Lease that has just been made.
+fn forget_if_made(nodes: &mut [Node], action: &Action, answer: &Answer) {
+    let made = matches!(action, Action::Write(record) if record.resource_version.is_none());
+    if made && matches!(answer, Answer::Written(_)) {
+        nodes.iter_mut().for_each(|node| node.knows = false);
+    }
+}
+
 /// Runs the nodes, whose cores hang from a moment on; the number of moments with a holder, or what was wrong.
 fn run(
     clocks: &[(u64, u64, u64)],
@@ -165,6 +175,7 @@ fn run(
             match pending {
                 Pending::Arrives { node, action, fate, sent, .. } => {
                     let answer = land(&mut server, &action);
+                    forget_if_made(&mut nodes, &action, &answer);
                     let back = real + fate.back;
                     if !fate.lost && back < sent + TIMEOUT {
                         wire.push(Pending::Answers { at: back, node, answer, sent });
