@@ -135,7 +135,9 @@ fn meddle(server: &mut (Option<Record>, u64), nodes: &[Node], hand: &Hand) {
 fn forget_if_made(nodes: &mut [Node], action: &Action, answer: &Answer) {
     let made = matches!(action, Action::Write(record) if record.resource_version.is_none());
     if made && matches!(answer, Answer::Written(_)) {
-        nodes.iter_mut().for_each(|node| node.knows = false);
+        for node in nodes {
+            node.knows = false;
+        }
     }
 }
 

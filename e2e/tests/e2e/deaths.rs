@@ -50,8 +50,14 @@ pub(crate) async fn in_the_first_lists(cluster: &mut Cluster, ground: &Ground) -
         let fault = if kind == "workloads" { Fault::HoldRest(count * 500) } else { Fault::Hold };
         let trap = proxy.trap_all(fault, of_kind);
         let manager = Manager::start(&cluster.plane, &settings).await?;
+        // Webhooks do not answer from flavors: a replica that lacks these alone is ready for reviews.
+        let reviewed = kind != "resourceflavors";
         eventually(format!("only {kind} are not listed"), async || {
-            let Err(error) = manager.is_ready().await else { anyhow::bail!("it is ready") };
+            let error = match manager.is_ready().await {
+                Ok(()) if reviewed => anyhow::bail!("it is ready"),
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
             let error = format!("{error:#}");
             let missing =
                 error.split("not listed yet: ").nth(1).and_then(|rest| rest.split([';', '\n']).next());
