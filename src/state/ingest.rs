@@ -2,9 +2,10 @@
 
 use super::decode::groups_of;
 use super::fair_sharing::past_usage;
-use super::interface::{Effect, Event, Kind};
+use super::interface::{Effect, Kind};
 use super::records::{
-    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, WorkloadRecord,
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, Unreadable,
+    WorkloadRecord,
 };
 use super::workload_object::WorkloadObject;
 use super::{Item, State};
@@ -131,16 +132,24 @@ impl State {
         Some((&meta.uid, &meta.resource_version))
     }
 
+    /// Remembers what cannot be read, and tells of it once.
     fn tell_unreadable(&mut self, kind: Kind, key: ObjectKey, uid: &str, problem: &str) {
-        let note = format!("{} cannot be read: {problem}", kind.resource().kind);
-        if self.unreadable.insert((kind, key.clone()), note.clone()).as_deref() == Some(note.as_str())
-            || !self.leading
-        {
-            return;
+        let unreadable = Unreadable {
+            uid: uid.to_owned(),
+            problem: format!("{} cannot be read: {problem}", kind.resource().kind),
+        };
+        let event = unreadable.event(kind, key.clone());
+        let known = self.unreadable.insert((kind, key), unreadable.clone());
+        if known.as_ref() != Some(&unreadable) && self.leading {
+            self.effects.push(Effect::Event(event));
         }
-        let event =
-            Event { kind, key, uid: uid.to_owned(), warning: true, reason: "Unreadable".to_owned(), note };
-        self.effects.push(Effect::Event(event));
+    }
+
+    /// A new leader read everything before it led, and the one before may have died with its events unsent.
+    pub(super) fn tell_all_unreadable(&mut self) {
+        let all = self.unreadable.iter();
+        let events = all.map(|((kind, key), unreadable)| unreadable.event(*kind, key.clone()));
+        self.effects.extend(events.map(Effect::Event));
     }
 
     fn take(

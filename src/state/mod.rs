@@ -66,7 +66,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::LimitRange;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use records::{
-    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, WorkerRecord,
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Unreadable, WorkerRecord,
     WorkloadRecord,
 };
 use serde_json::Value;
@@ -176,7 +176,7 @@ pub struct State {
     /// What was already told of the checks of Workloads.
     told_checks: BTreeMap<ObjectKey, String>,
     /// What keeps objects from being read.
-    unreadable: BTreeMap<(Kind, ObjectKey), String>,
+    unreadable: BTreeMap<(Kind, ObjectKey), Unreadable>,
 }
 
 impl State {
@@ -304,6 +304,7 @@ impl State {
         }
         self.dirty.extend(self.passes.clear().into_iter().map(Item::Workload));
         if leading {
+            self.tell_all_unreadable();
             self.dirty.extend(self.everything());
         }
     }

@@ -59,7 +59,7 @@ impl State {
 
     /// Objects that cannot be read, and why.
     pub(crate) fn unreadable_objects(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
-        self.unreadable.iter().map(|((_, key), problem)| (key, problem.as_str()))
+        self.unreadable.iter().map(|((_, key), unreadable)| (key, unreadable.problem.as_str()))
     }
 
     /// The statuses that a decision leads to, first that of the workload that was judged.

@@ -1,5 +1,6 @@
 //! What the core keeps of each object: enough to decide, and no more.
 
+use super::interface::{Event, Kind};
 use super::shared::Digest;
 use super::templates::Templates;
 use super::workload_object::{Part, WorkloadObject};
@@ -51,6 +52,26 @@ impl Meta {
 
     pub(super) fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|f| f == names::RESOURCE_IN_USE_FINALIZER)
+    }
+}
+
+/// An object that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unreadable {
+    pub(super) uid: String,
+    pub(super) problem: String,
+}
+
+impl Unreadable {
+    pub(super) fn event(&self, kind: Kind, key: ObjectKey) -> Event {
+        Event {
+            kind,
+            key,
+            uid: self.uid.clone(),
+            warning: true,
+            reason: "Unreadable".to_owned(),
+            note: self.problem.clone(),
+        }
     }
 }
 

@@ -79,7 +79,7 @@ impl World {
             events: Vec::new(),
             observed: Vec::new(),
         };
-        world.start();
+        world.restart();
         world
     }
 
@@ -97,7 +97,8 @@ impl World {
         world
     }
 
-    fn start(&mut self) {
+    /// The manager dies, and another reads everything before it may act.
+    pub(crate) fn restart(&mut self) {
         self.state = State::new(self.settings.clone());
         self.clock = Clock::new(self.now, self.passed);
         self.outbox.clear();
@@ -159,7 +160,7 @@ impl World {
     /// One thing happens: which one is the seed's choice.
     pub(crate) fn step(&mut self) {
         if self.roll(1000) < self.faults.killed {
-            self.start();
+            self.restart();
         }
         match self.roll(10) {
             0..=2 => {
