@@ -28,9 +28,9 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether it may have changed something.
+    /// Whether it may have changed something. Reviews (of tokens, of rights) are created and stored nowhere.
     pub fn writes(&self) -> bool {
-        !matches!(self.verb.as_str(), "get" | "list" | "watch")
+        !matches!(self.verb.as_str(), "get" | "list" | "watch") && !self.resource.ends_with("reviews")
     }
 
     fn read(entry: &Value) -> Self {
