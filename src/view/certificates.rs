@@ -3,9 +3,10 @@
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
-use prometheus_client::encoding::text::encode_registry;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use super::counters::text;
+use super::page::gauge;
 
 /// Facts about the certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,9 +37,7 @@ pub fn render(shown: &Shown, clock_ahead: Option<SignedDuration>) -> Result<Stri
         ),
     ] {
         if let Some(until) = until {
-            let gauge = Gauge::<i64>::default();
-            gauge.set(until.as_second());
-            registry.register(format!("{name}_timestamp_seconds"), help, gauge);
+            gauge(&mut registry, &format!("{name}_timestamp_seconds"), help, until.as_second());
         }
     }
     for (name, help, holds) in [
@@ -53,19 +52,13 @@ pub fn render(shown: &Shown, clock_ahead: Option<SignedDuration>) -> Result<Stri
             shown.held_back,
         ),
     ] {
-        let gauge = Gauge::<i64>::default();
-        gauge.set(i64::from(holds));
-        registry.register(name, help, gauge);
+        gauge(&mut registry, name, help, i64::from(holds));
     }
     if let Some(ahead) = clock_ahead {
-        let gauge = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
-        gauge.set(ahead.as_secs_f64());
         let help = "How far this machine's clock is ahead of the API server's";
-        registry.register("clock_skew_seconds", help, gauge);
+        gauge(&mut registry, "clock_skew_seconds", help, ahead.as_secs_f64());
     }
-    let mut text = String::new();
-    encode_registry(&mut text, &registry)?;
-    Ok(text)
+    text(&registry)
 }
 
 #[cfg(test)]

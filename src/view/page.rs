@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use prometheus_client::encoding::EncodeGaugeValue;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use super::metrics::{
@@ -38,6 +39,15 @@ pub fn render(gauges: &Gauges, families: Families, role: Role) -> Result<String,
     encode_registry(&mut text, &page.registry)?;
     encode_registry(&mut text, &own.registry)?;
     Ok(text)
+}
+
+/// Registers a gauge without labels.
+pub(super) fn gauge<N>(registry: &mut Registry, name: &str, help: &str, value: N)
+where
+    N: EncodeGaugeValue + std::fmt::Debug + Send + Sync + 'static,
+    ConstGauge<N>: prometheus_client::encoding::EncodeMetric,
+{
+    registry.register(name, help, ConstGauge::new(value));
 }
 
 struct Page {

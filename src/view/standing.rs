@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::counters::text;
 use super::metrics::Labels;
+use super::page::gauge;
 
 /// What holds while the process runs.
 #[derive(Debug, Default)]
@@ -42,16 +43,13 @@ impl Standing {
             "Frameworks that are configured and not managed by this version: their objects take no quota",
             frameworks,
         );
-        let unguarded = Gauge::<i64>::default();
-        unguarded.set(i64::from(self.unguarded.load(Ordering::Acquire)));
-        registry.register(
+        gauge(
+            &mut registry,
             "jobs_without_queue_unguarded",
             "Whether Jobs without a queue, which are to be managed, start while no manager answers",
-            unguarded,
+            i64::from(self.unguarded.load(Ordering::Acquire)),
         );
-        let mut text = String::new();
-        encode_registry(&mut text, &registry)?;
-        Ok(text)
+        text(&registry)
     }
 }
 
