@@ -3,10 +3,10 @@
 //! Invariant: values are exact until they become an `Amount`, which rounds up and never wraps.
 
 mod amount;
+mod decimal;
 mod float;
 mod layer;
 pub mod limit_range;
-mod natural;
 mod pod;
 mod quantity;
 mod quantity_text;

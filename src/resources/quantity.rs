@@ -1,12 +1,13 @@
 //! Exact quantities that read, print, round, and overflow as Kubernetes' own do.
 //!
-//! A quantity is `number × 10^scale` and a family of suffixes. Short ones stay in a machine integer, others in decimal
-//! limbs. Which of the two holds is visible: it decides how `value` and `milli` behave where the result does not fit.
+//! A quantity is `number × 10^scale` and a family of suffixes. Short ones stay in a machine integer, others in a
+//! number of any size. Which of the two holds is visible: it decides how `value` and `milli` behave where the result does not fit.
 //! Invariants: parsing is total; order and equality are by value; anything finer than a nano is rounded away from 0.
 
-use super::natural::Natural;
+use super::decimal::{from_digits, low_64, shifted_down, shifted_down_up, shifted_up, without_factor};
 use super::quantity_text::{Parts, split};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use num_bigint::BigUint;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -40,7 +41,7 @@ enum Number {
 #[derive(Clone, Debug)]
 struct Wide {
     negative: bool,
-    digits: Natural,
+    digits: BigUint,
     scale: i32,
 }
 
@@ -128,28 +129,28 @@ impl Quantity {
         if parts.zeros == 0 && parts.whole.is_empty() && parts.fraction.is_empty() {
             return Err(QuantityError::Digits);
         }
-        let mut digits = Natural::from_digits(format!("{}{}", parts.whole, parts.fraction).as_bytes());
+        let mut digits = from_digits(format!("{}{}", parts.whole, parts.fraction).as_bytes());
         let places = i32::try_from(parts.fraction.len()).map_err(|_| QuantityError::TooLarge)?;
         let mut format = parts.format;
         let mut scale = if format == Format::Binary {
-            digits = (0..parts.exponent / 10).fold(digits, |digits, _| digits.times(1024));
+            digits = (0..parts.exponent / 10).fold(digits, |digits, _| digits * 1024_u32);
             -places
         } else {
             parts.exponent.saturating_sub(places)
         };
-        if !digits.is_zero() {
+        if digits != BigUint::ZERO {
             digits = rescaled(&digits, scale, NANO);
             scale = NANO;
         }
         if format == Format::Binary {
-            let most = Natural::from_u64(i64::MAX.unsigned_abs());
-            if digits > most.shifted_up(9) {
+            let most = BigUint::from(i64::MAX.unsigned_abs());
+            if digits > shifted_up(&most, 9) {
                 (digits, scale) = (most, 0);
-            } else if !digits.is_zero() && digits < Natural::from_u64(1_000_000_000) {
+            } else if digits != BigUint::ZERO && digits < BigUint::from(1_000_000_000_u32) {
                 format = Format::Decimal;
             }
         }
-        let negative = parts.negative && !digits.is_zero();
+        let negative = parts.negative && digits != BigUint::ZERO;
         Ok(Self { number: Number::Wide(Wide { negative, digits, scale }), format, text: None })
     }
 
@@ -173,7 +174,7 @@ impl Quantity {
     pub fn sign(&self) -> i32 {
         match &self.number {
             Number::Short { value, .. } => i32::from(*value > 0) - i32::from(*value < 0),
-            Number::Wide(wide) if wide.digits.is_zero() => 0,
+            Number::Wide(wide) if wide.digits == BigUint::ZERO => 0,
             Number::Wide(wide) => {
                 if wide.negative {
                     -1
@@ -202,8 +203,7 @@ impl Quantity {
             return exact;
         }
         let wide = self.wide();
-        let magnitude =
-            rescaled(&wide.digits, wide.scale, scale).to_u64().and_then(|value| i64::try_from(value).ok());
+        let magnitude = i64::try_from(rescaled(&wide.digits, wide.scale, scale)).ok();
         match (magnitude, wide.negative) {
             (Some(value), false) => value,
             (Some(value), true) => -value,
@@ -260,8 +260,8 @@ impl Quantity {
     #[must_use]
     pub fn times(&self, factor: i64) -> Self {
         let wide = self.wide();
-        let digits = wide.digits.product(&Natural::from_u64(factor.unsigned_abs()));
-        let negative = wide.negative != (factor < 0) && !digits.is_zero();
+        let digits = wide.digits * factor.unsigned_abs();
+        let negative = wide.negative != (factor < 0) && digits != BigUint::ZERO;
         Self {
             number: Number::Wide(Wide { negative, digits, scale: wide.scale }),
             format: self.format,
@@ -272,7 +272,7 @@ impl Quantity {
     fn wide(&self) -> Wide {
         match &self.number {
             Number::Short { value, scale } => {
-                Wide { negative: *value < 0, digits: Natural::from_u64(value.unsigned_abs()), scale: *scale }
+                Wide { negative: *value < 0, digits: BigUint::from(value.unsigned_abs()), scale: *scale }
             }
             Number::Wide(wide) => wide.clone(),
         }
@@ -281,22 +281,22 @@ impl Quantity {
     /// The shortest text of its family, whatever text was read.
     pub fn canonical(&self) -> String {
         let wide = self.wide();
-        if wide.digits.is_zero() {
+        if wide.digits == BigUint::ZERO {
             return "0".to_owned();
         }
         let sign = if wide.negative { "-" } else { "" };
         let whole = (self.format == Format::Binary).then(|| wide.whole()).flatten();
-        if let Some(whole) = whole.filter(|whole| *whole >= Natural::from_u64(1024)) {
-            let (number, times) = whole.without_factor(1024, BINARY_SUFFIXES.len() - 1);
+        if let Some(whole) = whole.filter(|whole| *whole >= BigUint::from(1024_u32)) {
+            let (number, times) = without_factor(&whole, 1024, BINARY_SUFFIXES.len() - 1);
             return format!("{sign}{number}{}", BINARY_SUFFIXES.get(times).unwrap_or(&""));
         }
-        let (number, times) = wide.digits.without_factor(10, usize::MAX);
+        let (number, times) = without_factor(&wide.digits, 10, usize::MAX);
         let exponent = wide.scale.saturating_add(i32::try_from(times).unwrap_or(i32::MAX));
         let mut aligned = exponent.div_euclid(3) * 3;
         if self.format != Format::Exponent {
             aligned = aligned.min(18);
         }
-        let number = number.shifted_up(usize::try_from(exponent - aligned).unwrap_or(0));
+        let number = shifted_up(&number, usize::try_from(exponent - aligned).unwrap_or(0));
         if self.format == Format::Exponent {
             return if aligned == 0 {
                 format!("{sign}{number}")
@@ -313,10 +313,10 @@ const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
 /// The digits at another scale, rounded up.
-fn rescaled(digits: &Natural, from: i32, to: i32) -> Natural {
+fn rescaled(digits: &BigUint, from: i32, to: i32) -> BigUint {
     let places = from.saturating_sub(to);
     let distance = usize::try_from(places.unsigned_abs()).unwrap_or(usize::MAX);
-    if places >= 0 { digits.shifted_up(distance) } else { digits.shifted_down_up(distance) }
+    if places >= 0 { shifted_up(digits, distance) } else { shifted_down_up(digits, distance) }
 }
 
 /// A short number at another scale, rounded away from 0; nothing where it does not fit.
@@ -349,11 +349,11 @@ fn add_short(a: i64, a_scale: i32, b: i64, b_scale: i32) -> Option<Number> {
 
 impl Wide {
     /// The whole number that this is, if it is one.
-    fn whole(&self) -> Option<Natural> {
+    fn whole(&self) -> Option<BigUint> {
         if let Ok(places) = usize::try_from(self.scale) {
-            return Some(self.digits.shifted_up(places));
+            return Some(shifted_up(&self.digits, places));
         }
-        let (whole, lossy) = self.digits.shifted_down(usize::try_from(self.scale.unsigned_abs()).ok()?);
+        let (whole, lossy) = shifted_down(&self.digits, usize::try_from(self.scale.unsigned_abs()).ok()?);
         (!lossy).then_some(whole)
     }
 
@@ -361,16 +361,18 @@ impl Wide {
         let scale = self.scale.min(other.scale);
         let (a, b) = (rescaled(&self.digits, self.scale, scale), rescaled(&other.digits, other.scale, scale));
         let (negative, digits) = if self.negative == other.negative {
-            (self.negative, a.plus(&b))
+            (self.negative, a + b)
+        } else if a < b {
+            (other.negative, b - a)
         } else {
-            (if a < b { other.negative } else { self.negative }, a.distance(&b))
+            (self.negative, a - b)
         };
-        Self { negative: negative && !digits.is_zero(), digits, scale }
+        Self { negative: negative && digits != BigUint::ZERO, digits, scale }
     }
 
     /// 64 bits of two's complement, the rest cut off.
     fn low(&self) -> i64 {
-        let low = self.digits.low_64().cast_signed();
+        let low = low_64(&self.digits).cast_signed();
         if self.negative { low.wrapping_neg() } else { low }
     }
 
@@ -380,13 +382,13 @@ impl Wide {
         if places <= 0 {
             return self.low().wrapping_mul(10_i64.wrapping_pow(places.unsigned_abs()));
         }
-        let short = self.negative || self.digits < Natural::from_u64(i64::MAX.unsigned_abs());
+        let short = self.negative || self.digits < BigUint::from(i64::MAX.unsigned_abs());
         match 10_i64.checked_pow(places.unsigned_abs()) {
             Some(divisor) if short => {
                 let low = self.low();
                 (low / divisor).wrapping_add(i64::from(low % divisor != 0))
             }
-            _ => rescaled(&self.digits, self.scale, scale).low_64().cast_signed(),
+            _ => low_64(&rescaled(&self.digits, self.scale, scale)).cast_signed(),
         }
     }
 }
