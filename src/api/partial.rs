@@ -16,6 +16,36 @@ use serde_json::{Map, Value};
 /// field that is not asked for is passed over.
 pub const TEXT: &str = "\u{0}text";
 
+/// The methods of a visitor that makes values of scalars as they are.
+macro_rules! scalars_as_values {
+    () => {
+        fn visit_unit<E: serde::de::Error>(self) -> Result<serde_json::Value, E> {
+            Ok(serde_json::Value::Null)
+        }
+
+        fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<serde_json::Value, E> {
+            Ok(value.into())
+        }
+
+        fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<serde_json::Value, E> {
+            Ok(value.into())
+        }
+
+        fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<serde_json::Value, E> {
+            Ok(value.into())
+        }
+
+        fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<serde_json::Value, E> {
+            Ok(value.into())
+        }
+
+        fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<serde_json::Value, E> {
+            Ok(value.into())
+        }
+    };
+}
+pub(crate) use scalars_as_values;
+
 /// What is read of a value.
 #[derive(Debug)]
 pub enum Keep {
@@ -160,29 +190,7 @@ impl<'de> Visitor<'de> for Part<'_> {
         formatter.write_str("a value")
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
+    scalars_as_values!();
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut all = Vec::new();

@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::fmt;
 
 use ::kube::core::{ApiResource, DynamicResourceScope, ObjectMeta};
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, de};
 use serde_json::{Map, Value};
 
 use super::metadata::LAST_APPLIED;
+use crate::api::partial::scalars_as_values;
 
 const MANAGED_FIELDS: &str = "managedFields";
 
@@ -124,29 +125,7 @@ impl<'de> Visitor<'de> for Part {
         formatter.write_str("an object")
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
+    scalars_as_values!();
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut all = Vec::new();
