@@ -5,7 +5,7 @@ E2E = $(CARGO) run --quiet --locked --package sluice-e2e --bin sluice-e2e --
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 # End-to-end cases whose faults last a tenth of their time but for a soak.
-FAULTS = preemption::victims faults:: refusals:: rights:: outages:: leaders:: deaths:: memory:: watches:: lagging::
+FAULTS = preemption::victims lost_writes:: rejected_writes:: rbac_changes:: outages:: leader_election:: manager_restarts:: memory_limit:: watch_faults:: stale_api_server::
 
 .DEFAULT_GOAL := help
 .PHONY: help tools demo up down test soak mutants e2e conformance bench bench-cluster bench-manager lint fmt crds gates generated deny

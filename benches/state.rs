@@ -7,7 +7,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{Delta, Effect, Kind, Settings, State};
+use sluice::state::{CoreSettings, Delta, Effect, Kind, Reconciler};
 
 const QUEUES: usize = 30;
 const COHORTS: usize = 5;
@@ -15,7 +15,7 @@ const JOB: Kind = Kind::Job(0);
 
 /// The core with everything around it that it talks to.
 struct Core {
-    state: State,
+    state: Reconciler,
     version: u64,
     now: Timestamp,
 }
@@ -24,7 +24,7 @@ impl Core {
     /// 30 queues in 5 cohorts, with room for nothing.
     fn new(leading: bool) -> Self {
         let now = Timestamp::from_second(1_800_000_000).unwrap_or_default();
-        let mut core = Self { state: State::new(Settings::default()), version: 0, now };
+        let mut core = Self { state: Reconciler::new(CoreSettings::default()), version: 0, now };
         for kind in Kind::all() {
             core.feed(Delta::Restarted { kind });
             core.feed(Delta::Synced { kind });

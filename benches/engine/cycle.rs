@@ -38,9 +38,9 @@ pub(crate) fn cycle(c: &mut Criterion) {
                 spent += start.elapsed();
                 assert_eq!(decisions, heads.len(), "one decision for each head");
                 for head in &heads {
-                    engine.forget(&head.key);
+                    engine.remove_pending(&head.key);
                 }
-                engine.take_explained(usize::MAX);
+                engine.take_message_updates(usize::MAX);
             }
             spent
         });
@@ -51,7 +51,7 @@ pub(crate) fn cycle(c: &mut Criterion) {
             let mut spent = std::time::Duration::ZERO;
             for _ in 0..times {
                 let start = std::time::Instant::now();
-                let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
+                let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
                 spent += start.elapsed();
                 for decision in decisions {
                     assert!(matches!(decision.outcome, Outcome::Admitted(_)), "there is room for all");
@@ -67,5 +67,5 @@ pub(crate) fn cycle(c: &mut Criterion) {
 }
 
 fn one(engine: &mut Engine) -> usize {
-    engine.cycle(Timestamp::UNIX_EPOCH).len()
+    engine.run_cycle(Timestamp::UNIX_EPOCH).len()
 }

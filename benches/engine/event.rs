@@ -14,14 +14,14 @@ pub(crate) fn event(c: &mut Criterion) {
     for pending in PENDING {
         let mut engine = world(pending, 0);
         settle(&mut engine);
-        engine.take_explained(usize::MAX);
+        engine.take_message_updates(usize::MAX);
         let extra = workload(pending + 7);
         group.bench_function(BenchmarkId::new("enqueue and forget", pending), |b| {
             b.iter(|| {
                 engine.enqueue(extra.clone());
-                engine.forget(&extra.key);
+                engine.remove_pending(&extra.key);
                 // What nobody takes would pile up.
-                engine.take_explained(1);
+                engine.take_message_updates(1);
             });
         });
         let holder = ObjectKey::new("ns", "holder");
@@ -42,18 +42,18 @@ pub(crate) fn decision(c: &mut Criterion) {
     for pending in PENDING {
         let mut engine = world(pending, 10);
         settle(&mut engine);
-        engine.take_explained(usize::MAX);
+        engine.take_message_updates(usize::MAX);
         let extra = workload(pending + 7);
         group.bench_function(BenchmarkId::new("arrival, does not fit", pending), |b| {
             let extra = Workload { priority: 100, ..extra.clone() };
             b.iter(|| {
                 engine.enqueue(extra.clone());
-                let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
-                engine.forget(&extra.key);
+                let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
+                engine.remove_pending(&extra.key);
                 decisions
             });
         });
-        engine.take_explained(usize::MAX);
+        engine.take_message_updates(usize::MAX);
         // What most of those that wait ask for, so that somebody fits into it.
         let Some((holder, charge)) = engine
             .charges()
@@ -71,12 +71,12 @@ pub(crate) fn decision(c: &mut Criterion) {
                 engine.enqueue(numbered(&key));
             }
             settle(engine);
-            engine.take_explained(usize::MAX);
+            engine.take_message_updates(usize::MAX);
         };
         let release = |()| {
             let (engine, given) = &mut *full.borrow_mut();
             engine.release(&holder);
-            let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
+            let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
             let admitted = decisions.iter().filter(|d| matches!(d.outcome, Outcome::Admitted(_)));
             given.extend(admitted.map(|decision| decision.key.clone()));
             assert!(!given.is_empty(), "nobody took what was free");

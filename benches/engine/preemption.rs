@@ -47,7 +47,7 @@ fn preemptor(cpu: i64) -> Workload {
         local_queue: Arc::from("lq"),
         priority: 100,
         pod_sets: vec![pods].into(),
-        gated: true,
+        preemption_gated: true,
         ..Workload::default()
     }
 }
@@ -70,10 +70,11 @@ pub(crate) fn preemption(c: &mut Criterion) {
         group.bench_function(name, |b| {
             b.iter(|| {
                 engine.enqueue(preemptor.clone());
-                let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
-                let gated = decisions.first().is_some_and(|d| matches!(d.outcome, Outcome::Gated(_)));
+                let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
+                let gated =
+                    decisions.first().is_some_and(|d| matches!(d.outcome, Outcome::PreemptionGated(_)));
                 assert!(gated, "victims were found");
-                engine.forget(&preemptor.key);
+                engine.remove_pending(&preemptor.key);
             });
         });
     }
@@ -124,7 +125,7 @@ pub(crate) fn crowded(c: &mut Criterion) {
                     engine.enqueue(head.clone());
                 }
                 let start = std::time::Instant::now();
-                let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
+                let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
                 spent += start.elapsed();
                 let victims = |outcome: &Outcome| match outcome {
                     Outcome::Preempting(_, victims) => victims.len(),
@@ -133,10 +134,10 @@ pub(crate) fn crowded(c: &mut Criterion) {
                 let evicted: usize = decisions.iter().map(|decision| victims(&decision.outcome)).sum();
                 assert_eq!(evicted, 300, "every head evicts ten");
                 for head in &heads {
-                    engine.forget(&head.key);
+                    engine.remove_pending(&head.key);
                 }
                 settle(&mut engine);
-                engine.take_explained(usize::MAX);
+                engine.take_message_updates(usize::MAX);
             }
             spent
         });

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use sluice::api::ObjectKey;
-use sluice::quota::{FlavorQuotas, Limits, ResourceGroup};
+use sluice::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
 use sluice::resources::Amount;
 use sluice::scheduler::{
     Charge, ClusterQueue, Engine, EngineSettings, Flavor, FlavorResource, PodSet, Workload,
@@ -16,12 +16,12 @@ const COHORTS: usize = 5;
 
 /// One group of flavors, each with so much of every resource.
 pub(crate) fn groups(flavors: &[&str], resources: &[&str], nominal: i64) -> Vec<ResourceGroup> {
-    let limits = Limits { nominal: Amount::new(nominal), ..Limits::default() };
+    let limits = QuotaLimits { nominal: Amount::new(nominal), ..QuotaLimits::default() };
     let flavor = |name: &&str| FlavorQuotas {
         name: Arc::from(*name),
         limits: resources.iter().map(|resource| (Arc::from(*resource), limits)).collect(),
     };
-    vec![ResourceGroup::of(flavors.iter().map(flavor).collect())]
+    vec![ResourceGroup::from_flavors(flavors.iter().map(flavor).collect())]
 }
 
 /// Every tenth workload has a shape of its own.
@@ -74,7 +74,7 @@ pub(crate) fn world(pending: usize, nominal: i64) -> Engine {
 /// Decides until nothing is left to decide.
 pub(crate) fn settle(engine: &mut Engine) {
     while engine.has_work() {
-        engine.cycle(Timestamp::UNIX_EPOCH);
+        engine.run_cycle(Timestamp::UNIX_EPOCH);
     }
 }
 

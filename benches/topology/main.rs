@@ -13,15 +13,17 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::PodSetTopologyRequest;
 use sluice::resources::{Amount, Requests};
-use sluice::topology::{Cluster, FlavorSpec, HOSTNAME, NodeSpec, Part, Pods, Rules, View};
+use sluice::topology::{
+    CapacityView, FlavorSpec, HOSTNAME_LABEL, NodeSpec, PodRequirements, TasCache, TasGates, TasPodSetRequest,
+};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 
 /// Racks of 32 nodes in blocks of 8.
-fn cluster(nodes: usize) -> Cluster {
-    let mut cluster = Cluster::default();
-    let levels = ["block", "rack", HOSTNAME].map(Arc::from);
+fn cluster(nodes: usize) -> TasCache {
+    let mut cluster = TasCache::default();
+    let levels = ["block", "rack", HOSTNAME_LABEL].map(Arc::from);
     cluster.set_topology("topology", Some(Arc::from(levels)));
     let node_labels = BTreeMap::from([("pool".to_owned(), "a".to_owned())]);
     let flavor = FlavorSpec { node_labels, tolerations: Vec::new(), topology: Arc::from("topology") };
@@ -32,7 +34,7 @@ fn cluster(nodes: usize) -> Cluster {
             ("pool", "a".to_owned()),
             ("block", format!("b{:03}", n / 256)),
             ("rack", format!("r{:04}", n / 32)),
-            (HOSTNAME, name.clone()),
+            (HOSTNAME_LABEL, name.clone()),
         ];
         let amounts = [("cpu", 96_000), ("memory", 256 << 30), ("pods", 110), ("nvidia.com/gpu", 8)];
         let spec = NodeSpec {
@@ -46,13 +48,20 @@ fn cluster(nodes: usize) -> Cluster {
     cluster
 }
 
-fn part(count: i32, cpu: i64, request: &PodSetTopologyRequest, group: Option<&str>) -> Part {
+fn part(count: i32, cpu: i64, request: &PodSetTopologyRequest, group: Option<&str>) -> TasPodSetRequest {
     let requests: Requests = [("cpu", cpu), ("memory", 4 << 30)]
         .into_iter()
         .map(|(r, a)| (Arc::from(r), Amount::new(a)))
         .collect();
-    let pods = Arc::new(Pods { request: Some(request.clone()), requests, ..Pods::default() });
-    Part { flavor: Arc::from("flavor"), pods, count, group: group.map(Arc::from), keeps: None }
+    let pods =
+        Arc::new(PodRequirements { request: Some(request.clone()), requests, ..PodRequirements::default() });
+    TasPodSetRequest {
+        flavor: Arc::from("flavor"),
+        pods,
+        count,
+        group: group.map(Arc::from),
+        replacement: None,
+    }
 }
 
 /// A pod of others, and what it takes.
@@ -73,7 +82,10 @@ fn placement(criterion: &mut Criterion) {
         let mut fresh = cluster(nodes);
         // The domains are made once, however many ask.
         let other = [part(1, 1, &PodSetTopologyRequest::default(), None)];
-        assert!(fresh.place_all(&other, View::Planned, Rules::default()).is_ok(), "there is room");
+        assert!(
+            fresh.place_all(&other, CapacityView::Projected, TasGates::default()).is_ok(),
+            "there is room"
+        );
         for (name, request) in &requests {
             let workers = [part(400, 4_000, request, None)];
             let led = [part(1, 8_000, request, Some("g")), part(400, 4_000, request, Some("g"))];
@@ -83,7 +95,9 @@ fn placement(criterion: &mut Criterion) {
                 group.bench_function(id, |bencher| {
                     bencher.iter_batched_ref(
                         || fresh.clone(),
-                        |cluster| black_box(cluster.place_all(parts, View::Planned, Rules::default())),
+                        |cluster| {
+                            black_box(cluster.place_all(parts, CapacityView::Projected, TasGates::default()))
+                        },
                         criterion::BatchSize::LargeInput,
                     );
                 });
@@ -92,8 +106,9 @@ fn placement(criterion: &mut Criterion) {
                 group.bench_function(id, |bencher| {
                     bencher.iter(|| {
                         there = !there;
-                        cluster.set_pod(&key, there.then(|| (Arc::from("node-00009"), takes.clone())));
-                        black_box(cluster.place_all(parts, View::Planned, Rules::default()))
+                        cluster
+                            .set_non_tas_pod(&key, there.then(|| (Arc::from("node-00009"), takes.clone())));
+                        black_box(cluster.place_all(parts, CapacityView::Projected, TasGates::default()))
                     });
                 });
             }
@@ -106,7 +121,7 @@ fn placement(criterion: &mut Criterion) {
 fn events(criterion: &mut Criterion) {
     let mut cluster = cluster(2_500);
     let labels = |name: &str| {
-        [("pool", "a"), ("block", "b000"), ("rack", "r0000"), (HOSTNAME, name)]
+        [("pool", "a"), ("block", "b000"), ("rack", "r0000"), (HOSTNAME_LABEL, name)]
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect()
@@ -124,8 +139,8 @@ fn events(criterion: &mut Criterion) {
     let (key, takes) = pod();
     criterion.bench_function("pod comes and goes, 2500 nodes", |bencher| {
         bencher.iter(|| {
-            cluster.set_pod(&key, Some((Arc::from("node-00009"), takes.clone())));
-            cluster.set_pod(&key, None)
+            cluster.set_non_tas_pod(&key, Some((Arc::from("node-00009"), takes.clone())));
+            cluster.set_non_tas_pod(&key, None)
         });
     });
 }

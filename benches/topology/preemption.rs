@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::{ClusterQueuePreemption, PodSetTopologyRequest, WithinClusterQueuePolicy};
-use sluice::quota::{FlavorQuotas, FlavorResource, Limits, ResourceGroup};
+use sluice::quota::{FlavorQuotas, FlavorResource, QuotaLimits, ResourceGroup};
 use sluice::resources::{Amount, Requests};
 use sluice::scheduler::{Charge, ClusterQueue, Engine, EngineSettings, Flavor, Outcome, PodSet, Workload};
-use sluice::topology::{HOSTNAME, NodeSpec, Occupancy, Placement, Pods};
+use sluice::topology::{HOSTNAME_LABEL, NodeSpec, Occupancy, Placement, PodRequirements};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ fn host(node: usize) -> String {
 
 /// Neighbours are in different racks.
 fn node(n: usize) -> NodeSpec {
-    let labels = [("pool", "a".to_owned()), ("rack", format!("r{}", n % RACKS)), (HOSTNAME, host(n))];
+    let labels = [("pool", "a".to_owned()), ("rack", format!("r{}", n % RACKS)), (HOSTNAME_LABEL, host(n))];
     let mut allocatable = of_each(ROOM);
     allocatable.insert(Arc::from("pods"), Amount::new(110));
     NodeSpec {
@@ -65,7 +65,8 @@ fn fill(engine: &mut Engine) -> i64 {
             return n;
         }
         let domains = domains.into_iter().map(|(at, pods)| (Arc::from([Arc::from(host(at))]), pods));
-        let placement = Placement { levels: Arc::from([Arc::from(HOSTNAME)]), domains: domains.collect() };
+        let placement =
+            Placement { levels: Arc::from([Arc::from(HOSTNAME_LABEL)]), domains: domains.collect() };
         let flavor: Arc<str> = Arc::from("f");
         let usage =
             (0..RESOURCES).map(|r| (FlavorResource::new("f", &resource(r)), Amount::new(size * pods)));
@@ -76,7 +77,7 @@ fn fill(engine: &mut Engine) -> i64 {
             local_queue: Arc::from("lq"),
             priority: n,
             reserved_at: Some(Timestamp::UNIX_EPOCH),
-            topology: vec![Occupancy { flavor, placement, each: of_each(size) }],
+            topology: vec![Occupancy { flavor, placement, requests_per_pod: of_each(size) }],
             ..Charge::default()
         };
         engine.charge(&ObjectKey::new("ns", &format!("w{n}")), charge);
@@ -88,17 +89,17 @@ fn fill(engine: &mut Engine) -> i64 {
 fn full(nominal: i64) -> (Engine, i64) {
     let mut engine = Engine::new(EngineSettings::default());
     engine.set_namespace("ns", Some(BTreeMap::new()));
-    engine.set_topology("racks", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME)])));
+    engine.set_topology("racks", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME_LABEL)])));
     let node_labels = BTreeMap::from([("pool".to_owned(), "a".to_owned())]);
     let topology_name = Some(Arc::from("racks"));
     engine.set_flavor("f", Some(Flavor { node_labels, topology_name, ..Flavor::default() }));
-    let limits = Limits { nominal: Amount::new(nominal), ..Limits::default() };
+    let limits = QuotaLimits { nominal: Amount::new(nominal), ..QuotaLimits::default() };
     let quotas = FlavorQuotas {
         name: Arc::from("f"),
         limits: (0..RESOURCES).map(|n| (resource(n), limits)).collect(),
     };
     let queue = ClusterQueue {
-        groups: vec![ResourceGroup::of(vec![quotas])],
+        groups: vec![ResourceGroup::from_flavors(vec![quotas])],
         namespace_selector: Some(LabelSelector::default()),
         preemption: ClusterQueuePreemption {
             within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
@@ -117,9 +118,15 @@ fn full(nominal: i64) -> (Engine, i64) {
 fn newcomer(priority: i64, request: Option<PodSetTopologyRequest>, rack: Option<&str>) -> Workload {
     let node_selector = rack.map(|rack| ("rack".to_owned(), rack.to_owned())).into_iter().collect();
     let requests = of_each(ROOM / 2);
-    let pods = Pods { request, requests: requests.clone(), node_selector, ..Pods::default() };
-    let set =
-        PodSet { name: Arc::from("main"), count: 200, requests, pods: Arc::new(pods), ..PodSet::default() };
+    let pods =
+        PodRequirements { request, requests: requests.clone(), node_selector, ..PodRequirements::default() };
+    let set = PodSet {
+        name: Arc::from("main"),
+        count: 200,
+        requests,
+        pod_requirements: Arc::new(pods),
+        ..PodSet::default()
+    };
     Workload {
         key: ObjectKey::new("ns", "newcomer"),
         uid: Arc::from("newcomer"),
@@ -156,7 +163,7 @@ pub(super) fn preemption(criterion: &mut Criterion) {
                 for _ in 0..times {
                     engine.enqueue(newcomer.clone());
                     let start = Instant::now();
-                    let decisions = engine.cycle(Timestamp::UNIX_EPOCH);
+                    let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
                     spent += start.elapsed();
                     let Some(Outcome::Preempting(_, victims)) = decisions.first().map(|d| &d.outcome) else {
                         panic!("nobody has to go: {decisions:?}");
@@ -164,8 +171,8 @@ pub(super) fn preemption(criterion: &mut Criterion) {
                     if !std::mem::replace(&mut said, true) {
                         eprintln!("{name}: {} of {} have to go", victims.len(), priority - 1);
                     }
-                    engine.forget(&newcomer.key);
-                    engine.take_explained(usize::MAX);
+                    engine.remove_pending(&newcomer.key);
+                    engine.take_message_updates(usize::MAX);
                 }
                 spent
             });

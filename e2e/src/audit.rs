@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// One request that the server answered.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct AuditedRequest {
     /// The account.
     pub user: String,
     /// create, update, patch, apply, delete, deletecollection, get, list or watch.
@@ -24,12 +24,12 @@ pub struct Request {
     /// The status code.
     pub code: i64,
     /// Who sent it, as the client calls itself.
-    pub agent: String,
+    pub user_agent: String,
 }
 
-impl Request {
+impl AuditedRequest {
     /// Whether it may have changed something. Reviews (of tokens, of rights) are created and stored nowhere.
-    pub fn writes(&self) -> bool {
+    pub fn is_write(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch") && !self.resource.ends_with("reviews")
     }
 
@@ -47,32 +47,32 @@ impl Request {
             namespace: text(entry, "/objectRef/namespace").to_owned(),
             name: text(entry, "/objectRef/name").to_owned(),
             code: entry.pointer("/responseStatus/code").and_then(Value::as_i64).unwrap_or_default(),
-            agent: text(entry, "/userAgent").to_owned(),
+            user_agent: text(entry, "/userAgent").to_owned(),
         }
     }
 }
 
 /// A place in the log, to read on from.
 #[derive(Clone, Debug)]
-pub struct Audit {
+pub struct AuditCursor {
     path: PathBuf,
     position: u64,
 }
 
-impl Audit {
+impl AuditCursor {
     /// From the log's beginning.
-    pub fn begin(path: &Path) -> Self {
+    pub fn from_start(path: &Path) -> Self {
         Self { path: path.to_owned(), position: 0 }
     }
 
     /// From its present end.
-    pub fn now(path: &Path) -> Result<Self> {
+    pub fn from_end(path: &Path) -> Result<Self> {
         let position = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
         Ok(Self { path: path.to_owned(), position })
     }
 
     /// What has been answered since this place; moves on to the end.
-    pub fn read(&mut self) -> Result<Vec<Request>> {
+    pub fn read_new(&mut self) -> Result<Vec<AuditedRequest>> {
         let mut file = File::open(&self.path)?;
         ensure!(file.metadata()?.len() >= self.position, "{} was begun anew", self.path.display());
         file.seek(SeekFrom::Start(self.position))?;
@@ -88,19 +88,23 @@ impl Audit {
             self.position += u64::try_from(length)?;
             let entry: Value = serde_json::from_str(&line)?;
             if text(&entry, "/stage") == "ResponseComplete" {
-                found.push(Request::read(&entry));
+                found.push(AuditedRequest::read(&entry));
             }
         }
     }
 
     /// The writes of one account since this place.
-    pub fn writes_of(&mut self, user: &str) -> Result<Vec<Request>> {
-        Ok(self.read()?.into_iter().filter(|request| request.user == user && request.writes()).collect())
+    pub fn new_writes_by(&mut self, user: &str) -> Result<Vec<AuditedRequest>> {
+        Ok(self
+            .read_new()?
+            .into_iter()
+            .filter(|request| request.user == user && request.is_write())
+            .collect())
     }
 }
 
 /// How often each verb was used on each resource.
-pub fn count(requests: &[Request]) -> BTreeMap<String, usize> {
+pub fn count_by_verb_and_resource(requests: &[AuditedRequest]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for request in requests {
         *counts.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;

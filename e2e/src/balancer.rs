@@ -35,7 +35,7 @@ impl Balancer {
     }
 
     /// Who answers from now on.
-    pub fn set(&self, ports: Vec<u16>) {
+    pub fn set_backends(&self, ports: Vec<u16>) {
         let mut backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
         backends.connections.retain(|(port, connection)| {
             let stays = ports.contains(port) && !connection.is_finished();

@@ -12,20 +12,20 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// One Go module below `e2e/controlplane` and what is built of it.
-struct Module {
+struct GoModule {
     folder: &'static str,
     /// The path whose version in go.mod is the component's.
-    path: &'static str,
+    module_path: &'static str,
     /// Binary name and package.
     programs: &'static [(&'static str, &'static str)],
     /// Link-time strings; `{v}`, `{major}` and `{minor}` are filled in.
-    strings: &'static [&'static str],
+    link_strings: &'static [&'static str],
 }
 
-const MODULES: [Module; 3] = [
-    Module {
+const MODULES: [GoModule; 3] = [
+    GoModule {
         folder: "kubernetes",
-        path: "k8s.io/kubernetes",
+        module_path: "k8s.io/kubernetes",
         programs: &[
             ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
             ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
@@ -33,7 +33,7 @@ const MODULES: [Module; 3] = [
             ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
         ],
         // Without these the server calls itself v0.0.0, and clients read that.
-        strings: &[
+        link_strings: &[
             "k8s.io/component-base/version.gitVersion={v}",
             "k8s.io/component-base/version.gitMajor={major}",
             "k8s.io/component-base/version.gitMinor={minor}",
@@ -42,17 +42,17 @@ const MODULES: [Module; 3] = [
             "k8s.io/client-go/pkg/version.gitMinor={minor}",
         ],
     },
-    Module {
+    GoModule {
         folder: "etcd",
-        path: "go.etcd.io/etcd/server/v3",
+        module_path: "go.etcd.io/etcd/server/v3",
         programs: &[("etcd", "go.etcd.io/etcd/server/v3")],
-        strings: &[],
+        link_strings: &[],
     },
-    Module {
+    GoModule {
         folder: "kwok",
-        path: "sigs.k8s.io/kwok",
+        module_path: "sigs.k8s.io/kwok",
         programs: &[("kwok", "sigs.k8s.io/kwok/cmd/kwok")],
-        strings: &["sigs.k8s.io/kwok/pkg/consts.Version={v}"],
+        link_strings: &["sigs.k8s.io/kwok/pkg/consts.Version={v}"],
     },
 ];
 
@@ -64,7 +64,7 @@ pub struct Binaries {
 
 impl Binaries {
     /// Finds all of them and builds what is missing; `wanted` says which are needed.
-    pub fn ready(wanted: &[&str]) -> Result<Self> {
+    pub fn ensure(wanted: &[&str]) -> Result<Self> {
         let found = Self {
             folder: paths::controlplane().join("bin"),
             assets: std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from),
@@ -77,7 +77,7 @@ impl Binaries {
                 .programs
                 .iter()
                 .filter(|(name, _)| {
-                    wanted.contains(name) && found.asset(name).is_none() && !found.fresh(name, &stamp)
+                    wanted.contains(name) && found.asset(name).is_none() && !found.is_fresh(name, &stamp)
                 })
                 .collect();
             if !missing.is_empty() {
@@ -102,12 +102,12 @@ impl Binaries {
         self.assets.as_ref().map(|folder| folder.join(name)).filter(|path| path.is_file())
     }
 
-    fn fresh(&self, name: &str, stamp: &str) -> bool {
+    fn is_fresh(&self, name: &str, stamp: &str) -> bool {
         self.folder.join(name).is_file()
             && fs::read_to_string(self.folder.join(format!("{name}.stamp"))).is_ok_and(|found| found == stamp)
     }
 
-    fn build(&self, module: &Module, stamp: &str, missing: &[&(&str, &str)]) -> Result<()> {
+    fn build(&self, module: &GoModule, stamp: &str, missing: &[&(&str, &str)]) -> Result<()> {
         let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
         let title = format!("{} {}", names.join(", "), module.version()?);
         println!("building {title} (once; minutes on a cold cache)");
@@ -137,7 +137,7 @@ impl Binaries {
     }
 }
 
-impl Module {
+impl GoModule {
     fn folder(&self) -> PathBuf {
         paths::root().join("e2e/controlplane").join(self.folder)
     }
@@ -149,9 +149,12 @@ impl Module {
 
     fn version(&self) -> Result<String> {
         let text = self.go_mod()?;
-        let line = text.lines().find_map(|line| line.trim().strip_prefix(self.path)?.strip_prefix(' '));
+        let line =
+            text.lines().find_map(|line| line.trim().strip_prefix(self.module_path)?.strip_prefix(' '));
         let version = line.and_then(|rest| rest.split_whitespace().next());
-        Ok(version.with_context(|| format!("{} is not in {}/go.mod", self.path, self.folder))?.to_owned())
+        Ok(version
+            .with_context(|| format!("{} is not in {}/go.mod", self.module_path, self.folder))?
+            .to_owned())
     }
 
     fn link_flags(&self) -> Result<String> {
@@ -159,7 +162,7 @@ impl Module {
         let mut numbers = version.trim_start_matches('v').split('.');
         let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
         let mut flags = "-s -w".to_owned();
-        for string in self.strings {
+        for string in self.link_strings {
             let value = string.replace("{v}", &version).replace("{major}", major).replace("{minor}", minor);
             write!(flags, " -X {value}")?;
         }
@@ -219,7 +222,7 @@ pub fn sluice(release: bool) -> Result<PathBuf> {
 }
 
 /// The same with the feature that halts second passes where a test says.
-pub fn sluice_with_moments() -> Result<PathBuf> {
+pub fn sluice_with_failpoints() -> Result<PathBuf> {
     build("sluice-moments", &["--features", "moments"])?;
     Ok(profile_folder(false).join("sluice-moments"))
 }

@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A certificate authority that signs the plane's servers and users.
-pub struct Authority {
+pub struct CertificateAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 /// A certificate with its key, in PEM.
-pub struct Pair {
+pub struct PemPair {
     /// The certificate.
     pub certificate: String,
     /// The private key.
     pub key: String,
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// A new authority.
     pub fn new(name: &str) -> Result<Self> {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
@@ -40,7 +40,7 @@ impl Authority {
     }
 
     /// A certificate for a server that answers to these names.
-    pub fn server(&self, name: &str, names: &[&str]) -> Result<Pair> {
+    pub fn server(&self, name: &str, names: &[&str]) -> Result<PemPair> {
         let mut params = CertificateParams::new(names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>())?;
         params.distinguished_name = subject(name, None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -48,7 +48,13 @@ impl Authority {
     }
 
     /// The same, valid from so many seconds after now (before, if negative) for so long.
-    pub fn server_for(&self, name: &str, names: &[&str], from: i64, time: Duration) -> Result<Pair> {
+    pub fn server_with_validity(
+        &self,
+        name: &str,
+        names: &[&str],
+        from: i64,
+        time: Duration,
+    ) -> Result<PemPair> {
         let mut params = CertificateParams::new(names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>())?;
         params.distinguished_name = subject(name, None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -59,17 +65,17 @@ impl Authority {
     }
 
     /// A certificate that says who a user is and which group they are in.
-    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Pair> {
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<PemPair> {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.distinguished_name = subject(user, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(&params)
     }
 
-    fn sign(&self, params: &CertificateParams) -> Result<Pair> {
+    fn sign(&self, params: &CertificateParams) -> Result<PemPair> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(PemPair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 }
 

@@ -1,13 +1,13 @@
 //! A plane with Sluice on it, as demo, benchmark, conformance run and tests use it.
 
-use crate::audit::Audit;
+use crate::audit::AuditCursor;
 use crate::balancer::Balancer;
 use crate::binaries;
+use crate::control_plane::{ControlPlane, Extent};
 use crate::install::{NAMESPACE, install};
 use crate::kubectl::Kubectl;
-use crate::manager::{LEASE, Manager, Settings};
-use crate::objects::{Kind, Objects};
-use crate::plane::{Extent, Plane};
+use crate::manager::{LEASE_NAME, Manager, ManagerSettings};
+use crate::objects::{Kind, ObjectClient};
 use crate::process::free_ports;
 use crate::wait::eventually;
 use anyhow::{Context as _, Result};
@@ -17,13 +17,13 @@ use std::path::Path;
 
 /// How a cluster is started.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ClusterOptions {
     /// How much of a control plane.
     pub extent: Extent,
     /// An optimised build of sluice.
     pub release: bool,
     /// A port of our own in front of the managers, so that several can answer webhooks.
-    pub balanced: bool,
+    pub load_balanced: bool,
     /// Somebody else holds the lease: the manager serves webhooks and reconciles nothing.
     pub standby: bool,
     /// Merged over the manager's Configuration.
@@ -33,12 +33,12 @@ pub struct Options {
 }
 
 /// What demo and `up` start; others say how they differ.
-impl Default for Options {
+impl Default for ClusterOptions {
     fn default() -> Self {
         Self {
             extent: Extent::Full,
             release: false,
-            balanced: false,
+            load_balanced: false,
             standby: false,
             configuration: Value::Null,
             nodes: 3,
@@ -53,19 +53,19 @@ pub struct Cluster {
     /// In front of the managers, if asked for.
     pub balancer: Option<Balancer>,
     /// May do everything.
-    pub objects: Objects,
+    pub objects: ObjectClient,
     /// The same as a program.
     pub kubectl: Kubectl,
     /// The control plane.
-    pub plane: Plane,
+    pub plane: ControlPlane,
 }
 
 impl Cluster {
     /// Builds what is missing and starts it all; returns when webhooks answer.
-    pub async fn start(options: &Options, folder: &Path) -> Result<Self> {
+    pub async fn start(options: &ClusterOptions, folder: &Path) -> Result<Self> {
         let program = binaries::sluice(options.release)?;
-        let plane = Plane::start(options.extent, folder).await?;
-        let objects = Objects::new(plane.admin().await?);
+        let plane = ControlPlane::start(options.extent, folder).await?;
+        let objects = ObjectClient::new(plane.admin().await?);
         let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
         let port = free_ports(1)?.first().copied().context("no port")?;
         install(&kubectl, &objects, port).await?;
@@ -75,23 +75,23 @@ impl Cluster {
         for number in 1..=options.nodes {
             objects.create(Kind::NODE, &json!({"metadata": {"name": format!("node-{number}")}})).await?;
         }
-        let balancer = if options.balanced { Some(Balancer::open(port).await?) } else { None };
-        let settings = Settings {
+        let balancer = if options.load_balanced { Some(Balancer::open(port).await?) } else { None };
+        let settings = ManagerSettings {
             name: "manager".to_owned(),
             program,
-            webhook_port: if options.balanced { 0 } else { port },
+            webhook_port: if options.load_balanced { 0 } else { port },
             configuration: options.configuration.clone(),
             flags: Vec::new(),
-            server: None,
+            api_server_url: None,
             namespace: NAMESPACE.to_owned(),
         };
         let manager = Manager::start(&plane, &settings).await?;
         if let Some(balancer) = &balancer {
-            balancer.set(vec![manager.settings().webhook_port]);
+            balancer.set_backends(vec![manager.settings().webhook_port]);
         }
-        manager.ready().await?;
+        manager.wait_until_ready().await?;
         let cluster = Self { manager: Some(manager), balancer, objects, kubectl, plane };
-        cluster.webhooks_answer().await?;
+        cluster.wait_for_webhooks().await?;
         Ok(cluster)
     }
 
@@ -111,7 +111,7 @@ impl Cluster {
     }
 
     /// Ends the manager and starts one with these settings in its place; returns those of the one before.
-    pub async fn replace_manager(&mut self, settings: &Settings) -> Result<Settings> {
+    pub async fn replace_manager(&mut self, settings: &ManagerSettings) -> Result<ManagerSettings> {
         let old = self.manager.take().context("no manager")?;
         old.terminate();
         self.start_manager(settings).await?;
@@ -119,11 +119,11 @@ impl Cluster {
     }
 
     /// Starts a manager in place of the one that was taken away, and waits until it answers.
-    pub async fn start_manager(&mut self, settings: &Settings) -> Result<()> {
+    pub async fn start_manager(&mut self, settings: &ManagerSettings) -> Result<()> {
         let manager = Manager::start(&self.plane, settings).await?;
-        manager.ready().await?;
+        manager.wait_until_ready().await?;
         self.manager = Some(manager);
-        self.webhooks_answer().await
+        self.wait_for_webhooks().await
     }
 
     /// Replaces the manager by one with these fields merged over its Configuration; returns what undoes it.
@@ -136,21 +136,21 @@ impl Cluster {
             settings.configuration[field] = value.clone();
         }
         let manager = Manager::start(&self.plane, &settings).await?;
-        manager.ready().await?;
+        manager.wait_until_ready().await?;
         self.manager = Some(manager);
-        self.webhooks_answer().await?;
+        self.wait_for_webhooks().await?;
         let old = |field: &String| (field.clone(), before[field].clone());
         Ok(fields.as_object().into_iter().flatten().map(|(field, _)| old(field)).collect())
     }
 
     /// Waits until an object of ours passes the webhooks.
-    pub async fn webhooks_answer(&self) -> Result<()> {
-        webhooks_answer(&self.objects).await
+    pub async fn wait_for_webhooks(&self) -> Result<()> {
+        wait_for_webhooks(&self.objects).await
     }
 
     /// The audit log from its present end.
-    pub fn audit(&self) -> Result<Audit> {
-        Audit::now(&self.plane.audit_log())
+    pub fn audit(&self) -> Result<AuditCursor> {
+        AuditCursor::from_end(&self.plane.audit_log())
     }
 
     /// Lets everything outlive this program.
@@ -163,7 +163,7 @@ impl Cluster {
 }
 
 /// Waits until an object of ours passes the webhooks.
-pub async fn webhooks_answer(objects: &Objects) -> Result<()> {
+pub async fn wait_for_webhooks(objects: &ObjectClient) -> Result<()> {
     let body = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "dry-run"}});
     let flavor: DynamicObject = serde_json::from_value(body)?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
@@ -174,10 +174,10 @@ pub async fn webhooks_answer(objects: &Objects) -> Result<()> {
 }
 
 /// Another holder has the lease for a day.
-async fn hold_lease(objects: &Objects) -> Result<()> {
+async fn hold_lease(objects: &ObjectClient) -> Result<()> {
     let now = jiff::Timestamp::now();
     let lease = json!({
-        "metadata": {"namespace": NAMESPACE, "name": LEASE},
+        "metadata": {"namespace": NAMESPACE, "name": LEASE_NAME},
         "spec": {
             "holderIdentity": "somebody-else", "leaseDurationSeconds": 86_400, "leaseTransitions": 0,
             "acquireTime": format!("{now:.6}"), "renewTime": format!("{now:.6}"),

@@ -2,8 +2,8 @@
 //! its webhooks, and lives of jobs under its manager, the last two on a plane with ours.
 
 use crate::binaries::search_path;
-use crate::cluster::{Cluster, Options};
-use crate::plane::{Extent, Plane};
+use crate::cluster::{Cluster, ClusterOptions};
+use crate::control_plane::{ControlPlane, Extent};
 use crate::{decisions, paths};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
@@ -23,10 +23,10 @@ pub enum Recording {
 }
 
 /// The kinds of jobs whose lives are judged: those that exist so far.
-pub const LIVES: [&str; 1] = ["job"];
+pub const JOB_SUITES: [&str; 1] = ["job"];
 
 /// A framework of the recorded manager that needs a feature gate.
-const GATED: &str = "sparkoperator.k8s.io/sparkapplication";
+const GATED_FRAMEWORK: &str = "sparkoperator.k8s.io/sparkapplication";
 
 /// The suites of API answers for the kinds that exist so far.
 pub const SUITES: [&str; 12] = [
@@ -46,7 +46,7 @@ pub const SUITES: [&str; 12] = [
 
 /// What is replayed.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ConformanceRequest {
     /// One of the recordings; all otherwise.
     pub only: Option<Recording>,
     /// One suite, which tells the recording; all otherwise.
@@ -57,10 +57,10 @@ pub struct Request {
     pub show: u32,
 }
 
-impl Request {
+impl ConformanceRequest {
     /// Whether a recording is asked for: by name, by the suite, or by what the folder of cases holds. Suites of the API and
     /// of lives may have one name: then both are.
-    fn wants(&self, recording: Recording, suites: &[&str]) -> bool {
+    fn includes(&self, recording: Recording, suites: &[&str]) -> bool {
         let held = |cases: &PathBuf| suites.iter().any(|s| cases.join(format!("{s}.jsonl.gz")).is_file());
         self.only.is_none_or(|only| only == recording)
             && self.suite.as_ref().is_none_or(|suite| suites.contains(&suite.as_str()))
@@ -85,7 +85,7 @@ impl Request {
 }
 
 /// Runs the checkers; an error unless all is as recorded or listed as a deviation.
-pub async fn run(request: &Request) -> Result<()> {
+pub async fn run(request: &ConformanceRequest) -> Result<()> {
     let Some(folder) = paths::shared().map(|shared| shared.join("conformance")).filter(|path| path.is_dir())
     else {
         println!(
@@ -93,56 +93,63 @@ pub async fn run(request: &Request) -> Result<()> {
         );
         return Ok(());
     };
-    let judged = request.wants(Recording::Decisions, &decisions::SUITES);
-    let answered = request.wants(Recording::Api, &SUITES);
-    let lived = request.wants(Recording::Jobs, &LIVES);
+    let judged = request.includes(Recording::Decisions, &decisions::SUITES);
+    let answered = request.includes(Recording::Api, &SUITES);
+    let lived = request.includes(Recording::Jobs, &JOB_SUITES);
     if !judged && !answered && !lived {
         bail!(
             "no such suite; there are {} and {}, and lives of {}",
             decisions::SUITES.join(", "),
             SUITES.join(", "),
-            LIVES.join(", ")
+            JOB_SUITES.join(", ")
         );
     }
     if judged {
         decisions::run(request, &folder.join("check")).await?;
     }
     if answered {
-        answers(request, &folder.join("check-api")).await?;
+        check_api_answers(request, &folder.join("check-api")).await?;
     }
     if lived {
-        lives(request, &folder).await?;
+        check_job_lifecycles(request, &folder).await?;
     }
     Ok(())
 }
 
 /// Runs the checker of the API's answers.
-async fn answers(request: &Request, checker: &Path) -> Result<()> {
-    let options = Options { extent: Extent::Api, standby: true, nodes: 0, ..Options::default() };
+async fn check_api_answers(request: &ConformanceRequest, checker: &Path) -> Result<()> {
+    let options =
+        ClusterOptions { extent: Extent::Api, standby: true, nodes: 0, ..ClusterOptions::default() };
     let arguments = request.options("--suite", &SUITES, "api-deviations.tsv");
-    check(&options, checker, &arguments, "not every answer is as recorded").await
+    run_checker(&options, checker, &arguments, "not every answer is as recorded").await
 }
 
 /// Runs the checker of lives of jobs, with the settings of the recorded manager.
-async fn lives(request: &Request, folder: &Path) -> Result<()> {
+async fn check_job_lifecycles(request: &ConformanceRequest, folder: &Path) -> Result<()> {
     let file = folder.join("jobs/manager.yaml");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let mut configuration: Value =
         serde_saphyr::from_str(&text).with_context(|| file.display().to_string())?;
     let frameworks = configuration.pointer_mut("/integrations/frameworks").and_then(Value::as_array_mut);
     let frameworks = frameworks.with_context(|| format!("{} has no frameworks", file.display()))?;
-    frameworks.retain(|name| name != GATED);
+    frameworks.retain(|name| name != GATED_FRAMEWORK);
     ensure!(!frameworks.is_empty(), "{} has no frameworks", file.display());
-    let options = Options { extent: Extent::Owners, nodes: 0, configuration, ..Options::default() };
-    let mut arguments = request.options("--kind", &LIVES, "jobs-deviations.tsv");
+    let options =
+        ClusterOptions { extent: Extent::Owners, nodes: 0, configuration, ..ClusterOptions::default() };
+    let mut arguments = request.options("--kind", &JOB_SUITES, "jobs-deviations.tsv");
     // A state that is reached late is reached: how fast it is depends on the machine.
     arguments.extend(["--timeout".into(), "60".into()]);
-    check(&options, &folder.join("check-jobs"), &arguments, "not every life is as recorded").await
+    run_checker(&options, &folder.join("check-jobs"), &arguments, "not every life is as recorded").await
 }
 
 /// Runs a checker on a plane of its own.
-async fn check(options: &Options, checker: &Path, arguments: &[OsString], failure: &str) -> Result<()> {
-    let mut cluster = Cluster::start(options, &Plane::own_folder()).await?;
+async fn run_checker(
+    options: &ClusterOptions,
+    checker: &Path,
+    arguments: &[OsString],
+    failure: &str,
+) -> Result<()> {
+    let mut cluster = Cluster::start(options, &ControlPlane::temporary_folder()).await?;
     let tools = cluster.plane.binaries.path("kubectl");
     let mut command = Command::new("python3");
     command

@@ -1,6 +1,6 @@
 //! Recorded decisions of Kueue's scheduler, replayed by `sluice simulate --jsonl` under the shared checker. No cluster.
 
-use crate::conformance::Request;
+use crate::conformance::ConformanceRequest;
 use crate::{binaries, paths};
 use anyhow::{Context as _, Result, bail};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub const SUITES: [&str; 16] = [
 ];
 
 /// Runs the checker: decisions and conditions must all be as recorded or listed as a deviation, of the queues 98 %.
-pub async fn run(request: &Request, checker: &Path) -> Result<()> {
+pub async fn run(request: &ConformanceRequest, checker: &Path) -> Result<()> {
     let program = binaries::sluice(false)?;
     let exact = ["--level", "decisions", "--level", "conditions"];
     let close = ["--level", "queues", "--together", "--min", "98"];

@@ -3,7 +3,7 @@
 
 use crate::install::{apply, established};
 use crate::kubectl::Kubectl;
-use crate::objects::{Objects, text};
+use crate::objects::{ObjectClient, text};
 use crate::paths;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -25,7 +25,7 @@ fn module(name: &str, path: &str) -> Result<PathBuf> {
 }
 
 /// Installs the definition of `ProvisioningRequest` and waits until it is served.
-pub async fn provisioning_requests(kubectl: &Kubectl, objects: &Objects) -> Result<()> {
+pub async fn provisioning_requests(kubectl: &Kubectl, objects: &ObjectClient) -> Result<()> {
     let folder = module("autoscaler", "k8s.io/autoscaler/cluster-autoscaler/apis")?;
     let file = folder.join("config/crd/autoscaling.x-k8s.io_provisioningrequests.yaml");
     let read = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;

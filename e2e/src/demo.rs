@@ -1,11 +1,11 @@
 //! The main job on the screen: Jobs in two levels of queues, who runs, who waits and for what, each claim checked.
 
-use crate::cluster::{Cluster, Options};
+use crate::cluster::{Cluster, ClusterOptions};
+use crate::control_plane::ControlPlane;
 use crate::demo_racks;
-use crate::objects::{Job, Kind, condition, holds, number, text};
-use crate::plane::Plane;
+use crate::objects::{Job, Kind, condition, condition_is_true, number, text};
 use crate::wait::eventually;
-use Stand::{Done, NeverFits, Runs, Waits};
+use JobState::{Finished, NeverFits, Pending, Running};
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 use std::time::Instant;
@@ -23,15 +23,15 @@ const JOBS: [(&str, &str, &str, &str, &str); 6] = [
 
 /// Where a Job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stand {
+enum JobState {
     /// Its pods run.
-    Runs,
+    Running,
     /// No quota yet, and no pod.
-    Waits,
+    Pending,
     /// No quota ever, and no pod.
     NeverFits,
     /// Finished.
-    Done,
+    Finished,
 }
 
 /// Runs the demo; an error says which claim failed.
@@ -41,11 +41,11 @@ pub async fn run() -> Result<()> {
         "Sluice demo: a real control plane on this machine, two levels of queues, two racks, eight Jobs.\n"
     );
     println!("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK and sluice");
-    let cluster = Cluster::start(&Options::default(), &Plane::own_folder()).await?;
+    let cluster = Cluster::start(&ClusterOptions::default(), &ControlPlane::temporary_folder()).await?;
     println!("  ready after {:.1} s, on {}\n", begun.elapsed().as_secs_f64(), cluster.plane.server());
     let outcome = async {
-        story(&cluster).await?;
-        demo_racks::story(&cluster).await
+        scenario(&cluster).await?;
+        demo_racks::scenario(&cluster).await
     }
     .await;
     if outcome.is_err() {
@@ -57,13 +57,13 @@ pub async fn run() -> Result<()> {
     Ok(())
 }
 
-async fn story(cluster: &Cluster) -> Result<()> {
+async fn scenario(cluster: &Cluster) -> Result<()> {
     println!("$ kubectl apply -f e2e/demo.yaml");
     cluster.kubectl.apply(include_str!("../demo.yaml"))?;
     eventually("the queues are active", async || {
         for name in ["physics", "biology"] {
-            crate::objects::expect(
-                &cluster.objects.need(Kind::CLUSTER_QUEUE, "", name).await?,
+            crate::objects::expect_condition(
+                &cluster.objects.must_get(Kind::CLUSTER_QUEUE, "", name).await?,
                 "Active",
                 "True",
                 "",
@@ -78,20 +78,20 @@ async fn story(cluster: &Cluster) -> Result<()> {
 
     chapter("1. Three Jobs fit. physics runs 6 CPU: 4 of its own and the 2 that research shares.");
     submit(cluster, "survey model genome")?;
-    check(cluster, &[("survey", Runs), ("model", Runs), ("genome", Runs)]).await?;
+    check(cluster, &[("survey", Running), ("model", Running), ("genome", Running)]).await?;
 
     chapter(
         "2. physics is full. A low priority Job waits, then a high one, and one that no quota could ever take.",
     );
     submit(cluster, "draft")?;
-    check(cluster, &[("draft", Waits)]).await?;
+    check(cluster, &[("draft", Pending)]).await?;
     submit(cluster, "paper giant")?;
     let all = [
-        ("survey", Runs),
-        ("model", Runs),
-        ("genome", Runs),
-        ("draft", Waits),
-        ("paper", Waits),
+        ("survey", Running),
+        ("model", Running),
+        ("genome", Running),
+        ("draft", Pending),
+        ("paper", Pending),
         ("giant", NeverFits),
     ];
     check(cluster, &all).await?;
@@ -99,11 +99,11 @@ async fn story(cluster: &Cluster) -> Result<()> {
     chapter("3. survey ends. The high priority Job starts, though the low one came first.");
     finish(cluster, "survey")?;
     let all = [
-        ("survey", Done),
-        ("model", Runs),
-        ("genome", Runs),
-        ("draft", Waits),
-        ("paper", Runs),
+        ("survey", Finished),
+        ("model", Running),
+        ("genome", Running),
+        ("draft", Pending),
+        ("paper", Running),
         ("giant", NeverFits),
     ];
     check(cluster, &all).await?;
@@ -112,7 +112,13 @@ async fn story(cluster: &Cluster) -> Result<()> {
         "4. model ends, and now the low one starts. The one that fits nowhere keeps nobody from running.",
     );
     finish(cluster, "model")?;
-    let all = [("model", Done), ("genome", Runs), ("draft", Runs), ("paper", Runs), ("giant", NeverFits)];
+    let all = [
+        ("model", Finished),
+        ("genome", Running),
+        ("draft", Running),
+        ("paper", Running),
+        ("giant", NeverFits),
+    ];
     check(cluster, &all).await?;
 
     eventually("the queues say what they hold", async || {
@@ -123,7 +129,7 @@ async fn story(cluster: &Cluster) -> Result<()> {
             (Kind::LOCAL_QUEUE, NAMESPACE, "biology", [0, 1, 1]),
         ];
         for (kind, namespace, name, want) in held {
-            let queue = cluster.objects.need(kind, namespace, name).await?;
+            let queue = cluster.objects.must_get(kind, namespace, name).await?;
             let fields = ["pendingWorkloads", "reservingWorkloads", "admittedWorkloads"];
             let told = fields.map(|field| number(&queue, &format!("/status/{field}")));
             ensure!(told == want, "{name} says {told:?} of {fields:?}, where it should say {want:?}");
@@ -172,16 +178,16 @@ fn finish(cluster: &Cluster, name: &str) -> Result<()> {
         .map(drop)
 }
 
-async fn check(cluster: &Cluster, claims: &[(&str, Stand)]) -> Result<()> {
+async fn check(cluster: &Cluster, claims: &[(&str, JobState)]) -> Result<()> {
     eventually("the Jobs stand as told", async || {
         for (name, claim) in claims {
-            let found = stand(cluster, name).await?;
+            let found = job_state(cluster, name).await?;
             ensure!(found == *claim, "{name} {found:?}, where it should be {claim:?}");
         }
         Ok(())
     })
     .await?;
-    table(cluster).await
+    print_table(cluster).await
 }
 
 pub(crate) async fn workload(cluster: &Cluster, job: &Value) -> Result<Option<Value>> {
@@ -189,26 +195,26 @@ pub(crate) async fn workload(cluster: &Cluster, job: &Value) -> Result<Option<Va
     Ok(cluster.objects.list(Kind::WORKLOAD, NAMESPACE, &selector).await?.into_iter().next())
 }
 
-async fn stand(cluster: &Cluster, name: &str) -> Result<Stand> {
-    let job = cluster.objects.need(Kind::JOB, NAMESPACE, name).await?;
+async fn job_state(cluster: &Cluster, name: &str) -> Result<JobState> {
+    let job = cluster.objects.must_get(Kind::JOB, NAMESPACE, name).await?;
     let Some(workload) = workload(cluster, &job).await? else { bail!("{name} has no Workload yet") };
     let pods = cluster.objects.list(Kind::POD, NAMESPACE, &format!("job-name={name}")).await?.len();
-    if holds(&job, "Complete") && holds(&workload, "Finished") {
-        return Ok(Stand::Done);
+    if condition_is_true(&job, "Complete") && condition_is_true(&workload, "Finished") {
+        return Ok(JobState::Finished);
     }
-    if holds(&workload, "Admitted") {
+    if condition_is_true(&workload, "Admitted") {
         ensure!(number(&job, "/status/ready") == 1, "{name} is admitted, and its pod is not ready yet");
-        return Ok(Stand::Runs);
+        return Ok(JobState::Running);
     }
     ensure!(pods == 0, "{name} waits, and yet it has {pods} pods");
     match condition(&workload, "QuotaReserved").reason.as_str() {
-        "WaitingForQuota" => Ok(Stand::Waits),
-        "ExceedsMaxQuota" => Ok(Stand::NeverFits),
+        "WaitingForQuota" => Ok(JobState::Pending),
+        "ExceedsMaxQuota" => Ok(JobState::NeverFits),
         reason => bail!("{name} is not judged yet ({reason})"),
     }
 }
 
-async fn table(cluster: &Cluster) -> Result<()> {
+async fn print_table(cluster: &Cluster) -> Result<()> {
     println!(
         "\n  {:8} {:8} {:8} {:>4} {:>6}  {:12} WHY",
         "JOB", "QUEUE", "PRIORITY", "CPU", "MEMORY", "STATE"
@@ -220,13 +226,13 @@ async fn table(cluster: &Cluster) -> Result<()> {
         let Some(workload) = workload(cluster, &job).await? else {
             continue;
         };
-        let (state, why) = match stand(cluster, name).await? {
-            Stand::Runs => {
+        let (state, why) = match job_state(cluster, name).await? {
+            JobState::Running => {
                 ("runs", format!("quota in {}", text(&workload, "/status/admission/clusterQueue")))
             }
-            Stand::Waits => ("waits", condition(&workload, "QuotaReserved").message),
-            Stand::NeverFits => ("never fits", condition(&workload, "QuotaReserved").message),
-            Stand::Done => ("done", condition(&workload, "Finished").message),
+            JobState::Pending => ("waits", condition(&workload, "QuotaReserved").message),
+            JobState::NeverFits => ("never fits", condition(&workload, "QuotaReserved").message),
+            JobState::Finished => ("done", condition(&workload, "Finished").message),
         };
         println!("  {name:8} {queue:8} {class:8} {cpu:>4} {memory:>6}  {state:12} {why}");
     }

@@ -2,7 +2,7 @@
 //! the webhooks dialled at a port of 127.0.0.1 instead of a Service.
 
 use crate::kubectl::Kubectl;
-use crate::objects::{Kind, Objects, holds, text};
+use crate::objects::{Kind, ObjectClient, condition_is_true, text};
 use crate::paths;
 use crate::wait::eventually;
 use anyhow::{Context as _, Result, bail};
@@ -23,14 +23,14 @@ pub fn manifests(kubectl: &Kubectl) -> Result<Vec<Value>> {
 }
 
 /// Applies them; webhooks are dialled at `webhook_port`.
-pub async fn install(kubectl: &Kubectl, objects: &Objects, webhook_port: u16) -> Result<()> {
+pub async fn install(kubectl: &Kubectl, objects: &ObjectClient, webhook_port: u16) -> Result<()> {
     install_all(kubectl, objects, webhook_port, manifests(kubectl)?).await
 }
 
 /// The same with other manifests.
 pub async fn install_all(
     kubectl: &Kubectl,
-    objects: &Objects,
+    objects: &ObjectClient,
     webhook_port: u16,
     all: Vec<Value>,
 ) -> Result<()> {
@@ -57,10 +57,10 @@ pub async fn install_all(
 }
 
 /// Waits until a definition is served.
-pub async fn established(objects: &Objects, name: &str) -> Result<()> {
+pub async fn established(objects: &ObjectClient, name: &str) -> Result<()> {
     eventually(format!("{name} Established"), async || {
-        let crd = objects.need(Kind::CRD, "", name).await?;
-        if holds(&crd, "Established") {
+        let crd = objects.must_get(Kind::CRD, "", name).await?;
+        if condition_is_true(&crd, "Established") {
             Ok(())
         } else {
             bail!("its conditions are {}", crd["status"]["conditions"])
@@ -78,7 +78,7 @@ pub fn apply(kubectl: &Kubectl, objects: &[Value]) -> Result<()> {
 }
 
 /// Takes the webhook configurations away; they are returned as they can be created again.
-pub async fn take_webhooks(objects: &Objects) -> Result<Vec<(Kind, Value)>> {
+pub async fn remove_webhooks(objects: &ObjectClient) -> Result<Vec<(Kind, Value)>> {
     let mut taken = Vec::new();
     for kind in [Kind::MUTATING_WEBHOOKS, Kind::VALIDATING_WEBHOOKS] {
         for mut object in objects.list(kind, "", "").await? {

@@ -1,6 +1,6 @@
 //! Kubeconfigs of users and service accounts.
 
-use crate::certs::{Pair, write_private};
+use crate::certs::{PemPair, write_private};
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -17,7 +17,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// By a client certificate.
-    pub fn certificate(server: &str, ca: &str, name: &str, pair: &Pair) -> Self {
+    pub fn certificate(server: &str, ca: &str, name: &str, pair: &PemPair) -> Self {
         let user = json!({
             "client-certificate-data": base64(pair.certificate.as_bytes()),
             "client-key-data": base64(pair.key.as_bytes()),
@@ -66,8 +66,7 @@ pub async fn client(path: &Path) -> Result<Client> {
 /// A client without credentials of its own, which neither retries nor gives up: each request carries what it needs.
 pub fn anonymous(server: &str, ca: &str) -> Result<Client> {
     let mut config = Config::new(server.parse()?);
-    // A bundle holds two authorities while one follows the other.
-    config.root_cert = Some(pem::parse_many(ca)?.into_iter().map(pem::Pem::into_contents).collect());
+    config.root_cert = Some(vec![pem::parse(ca)?.into_contents()]);
     config.default_retry = false;
     (config.read_timeout, config.write_timeout) = (None, None);
     Ok(Client::try_from(config)?)

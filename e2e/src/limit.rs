@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// In force until dropped, or until the process is gone.
-pub struct Limit {
+pub struct MemoryLimit {
     /// The control group, and the one that the process came from.
-    group: Option<(PathBuf, PathBuf)>,
+    cgroup: Option<(PathBuf, PathBuf)>,
     pid: u32,
 }
 
-impl Limit {
+impl MemoryLimit {
     /// Limits a process to so many bytes, which is more than it has.
     pub fn set(pid: u32, bytes: u64) -> Result<Self> {
-        if let Some(parent) = group_of(pid)? {
+        if let Some(parent) = memory_cgroup_of(pid)? {
             let own = parent.join(format!("sluice-e2e-{pid}"));
-            match Self::in_group(&own, pid, bytes) {
-                Ok(()) => return Ok(Self { group: Some((own, parent)), pid }),
+            match Self::set_in_cgroup(&own, pid, bytes) {
+                Ok(()) => return Ok(Self { cgroup: Some((own, parent)), pid }),
                 // What was made of it goes again.
                 Err(error) => {
                     println!("      no control group ({error:#}): a limit of the data segment");
@@ -34,10 +34,10 @@ impl Limit {
         let limit = format!("--data={}", (mapped << 10) + (bytes >> 4));
         let status = Command::new("prlimit").args(["--pid", &pid.to_string(), &limit]).status();
         ensure!(status.context("prlimit is missing")?.success(), "prlimit does not take {limit}");
-        Ok(Self { group: None, pid })
+        Ok(Self { cgroup: None, pid })
     }
 
-    fn in_group(own: &Path, pid: u32, bytes: u64) -> Result<()> {
+    fn set_in_cgroup(own: &Path, pid: u32, bytes: u64) -> Result<()> {
         fs::create_dir(own)?;
         fs::write(own.join("cgroup.procs"), pid.to_string())?;
         // What it has was charged to where it was: what comes is charged here.
@@ -47,15 +47,15 @@ impl Limit {
         } else {
             (own.join("memory.max"), fs::read_to_string(own.join("memory.current"))?)
         };
-        let resident = crate::process::Usage::of(pid)?.resident << 20;
+        let resident = crate::process::ProcessUsage::of_process(pid)?.resident_mib << 20;
         let uncharged = resident.saturating_sub(used.trim().parse()?);
         fs::write(file, bytes.saturating_sub(uncharged).to_string())?;
         Ok(())
     }
 
     /// An error unless the limit was reached.
-    pub fn is_the_cause(&self) -> Result<()> {
-        let Some((own, _)) = &self.group else { return Ok(()) };
+    pub fn check_oom_killed(&self) -> Result<()> {
+        let Some((own, _)) = &self.cgroup else { return Ok(()) };
         let control = own.join("memory.oom_control");
         let file = if control.exists() { control } else { own.join("memory.events") };
         let text = fs::read_to_string(file)?;
@@ -65,9 +65,9 @@ impl Limit {
     }
 }
 
-impl Drop for Limit {
+impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        if let Some((own, parent)) = &self.group {
+        if let Some((own, parent)) = &self.cgroup {
             // It may live on.
             let _ = fs::write(parent.join("cgroup.procs"), self.pid.to_string());
             let _ = fs::remove_dir(own);
@@ -76,7 +76,7 @@ impl Drop for Limit {
 }
 
 /// The control group of a process that decides about its memory, if this machine shows one.
-fn group_of(pid: u32) -> Result<Option<PathBuf>> {
+fn memory_cgroup_of(pid: u32) -> Result<Option<PathBuf>> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
     let find = |controller: &str| {
         groups.lines().find_map(|line| {

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use sluice_e2e::cluster::Options;
+use sluice_e2e::cluster::ClusterOptions;
 use sluice_e2e::conformance::Recording;
-use sluice_e2e::plane::Plane;
-use sluice_e2e::{bench, conformance, demo, signals, standing};
+use sluice_e2e::control_plane::ControlPlane;
+use sluice_e2e::{bench, conformance, demo, persistent_cluster, signals};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,11 +14,11 @@ use std::process::ExitCode;
 #[command(version)]
 struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum Verb {
+enum Command {
     /// Start a cluster and leave it running.
     Up,
     /// Stop the cluster that `up` left.
@@ -99,7 +99,7 @@ enum Bench {
 #[tokio::main]
 async fn main() -> ExitCode {
     // What runs is dropped, and with it every process, whether it ends or is interrupted.
-    match signals::interruptible(act(Arguments::parse().verb)).await {
+    match signals::interruptible(run_command(Arguments::parse().command)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sluice-e2e: {error:#}");
@@ -108,36 +108,43 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn act(verb: Verb) -> Result<()> {
+async fn run_command(verb: Command) -> Result<()> {
     match verb {
-        Verb::Up => standing::up(&Options::default()).await,
-        Verb::Down => standing::down(),
-        Verb::Demo => demo::run().await,
-        Verb::Conformance { only, suite, cases, show } => {
+        Command::Up => persistent_cluster::up(&ClusterOptions::default()).await,
+        Command::Down => persistent_cluster::down(),
+        Command::Demo => demo::run().await,
+        Command::Conformance { only, suite, cases, show } => {
             let some = |text: Option<String>| text.filter(|text| !text.is_empty());
-            let request = conformance::Request { only, suite: some(suite), cases: some_path(cases), show };
+            let request = conformance::ConformanceRequest {
+                only,
+                suite: some(suite),
+                cases: non_empty_path(cases),
+                show,
+            };
             conformance::run(&request).await
         }
-        Verb::Bench { what } => measure(what).await,
+        Command::Bench { what } => run_bench(what).await,
     }
 }
 
-async fn measure(what: Bench) -> Result<()> {
+async fn run_bench(what: Bench) -> Result<()> {
     match what {
         Bench::Burst { jobs } => bench::burst::run(jobs).await,
         Bench::Pending { divided } => bench::pending::run(divided).await,
         Bench::Start { nodes, pods, controller } => {
-            bench::start::run(nodes, pods, some_path(controller)).await
+            bench::start::run(nodes, pods, non_empty_path(controller)).await
         }
         Bench::Webhooks { rate, seconds } => bench::webhooks::run(rate, seconds).await,
         Bench::Load { scenario, controller, divided } => {
-            let scenario = bench::scenario::Scenario::named(&scenario)?.divided(divided);
-            bench::run::run(&scenario, some_path(controller), &Plane::own_folder()).await.map(drop)
+            let scenario = bench::scenario::Scenario::by_name(&scenario)?.scaled_down(divided);
+            bench::run::run(&scenario, non_empty_path(controller), &ControlPlane::temporary_folder())
+                .await
+                .map(drop)
         }
     }
 }
 
 /// A path that says something.
-fn some_path(path: Option<PathBuf>) -> Option<PathBuf> {
+fn non_empty_path(path: Option<PathBuf>) -> Option<PathBuf> {
     path.filter(|path| !path.as_os_str().is_empty())
 }

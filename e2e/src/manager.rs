@@ -1,7 +1,7 @@
 //! `sluice manager` as a process: under its own service account with the shipped roles, never as an administrator.
 
+use crate::control_plane::ControlPlane;
 use crate::install::ACCOUNT;
-use crate::plane::Plane;
 use crate::process::{Process, free_ports, tail};
 use crate::wait::{eventually, within};
 use anyhow::{Context as _, Result, bail};
@@ -13,16 +13,16 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// The Lease that the leader holds: Kueue's own, so that the two never act at once.
-pub const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
+pub const LEASE_NAME: &str = "c1f6bfd2.kueue.x-k8s.io";
 
 /// Where a test build looks for what a test says.
-pub fn moments(plane: &Plane) -> PathBuf {
+pub fn failpoints_folder(plane: &ControlPlane) -> PathBuf {
     plane.folder().join("moments")
 }
 
 /// How one replica is started.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ManagerSettings {
     /// Its name: that of its log and configuration file.
     pub name: String,
     /// The binary.
@@ -34,7 +34,7 @@ pub struct Settings {
     /// Further flags.
     pub flags: Vec<String>,
     /// Another way to the API server than the direct one.
-    pub server: Option<String>,
+    pub api_server_url: Option<String>,
     /// Its namespace.
     pub namespace: String,
 }
@@ -42,14 +42,14 @@ pub struct Settings {
 /// A running replica.
 pub struct Manager {
     process: Process,
-    settings: Settings,
+    settings: ManagerSettings,
     health: u16,
     metrics: u16,
 }
 
 impl Manager {
     /// Starts a replica; it may not be ready yet.
-    pub async fn start(plane: &Plane, settings: &Settings) -> Result<Self> {
+    pub async fn start(plane: &ControlPlane, settings: &ManagerSettings) -> Result<Self> {
         let ports = free_ports(3)?;
         let [health, metrics, webhook] = ports[..] else { bail!("three ports wanted") };
         let mut settings = settings.clone();
@@ -58,7 +58,7 @@ impl Manager {
         }
         let file = |kind: &str| plane.folder().join(format!("{}.{kind}", settings.name));
         let kubeconfig = file("kubeconfig");
-        let server = settings.server.as_deref().unwrap_or(plane.server());
+        let server = settings.api_server_url.as_deref().unwrap_or(plane.server());
         plane.service_account(server, &settings.namespace, ACCOUNT).await?.write(&kubeconfig)?;
         let mut configuration = json!({
             "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
@@ -66,7 +66,7 @@ impl Manager {
             "health": {"healthProbeBindAddress": format!("127.0.0.1:{health}")},
             "metrics": {"bindAddress": format!("127.0.0.1:{metrics}")},
             "webhook": {"host": "127.0.0.1", "port": settings.webhook_port},
-            "leaderElection": {"leaderElect": true, "resourceName": LEASE},
+            "leaderElection": {"leaderElect": true, "resourceName": LEASE_NAME},
             "integrations": {"frameworks": ["batch/job"]},
         });
         merge(&mut configuration, &settings.configuration);
@@ -84,7 +84,7 @@ impl Manager {
             .arg(file("yaml"))
             .args(&settings.flags)
             // Heard by a test build alone.
-            .env("SLUICE_MOMENTS", moments(plane))
+            .env("SLUICE_MOMENTS", failpoints_folder(plane))
             .current_dir(plane.folder());
         let process = Process::start("sluice", &mut command, &file("log"), &plane.guard)?;
         Ok(Self { process, settings, health, metrics })
@@ -101,18 +101,18 @@ impl Manager {
     }
 
     /// How it was started, its webhook port filled in: starting it again takes the same one.
-    pub const fn settings(&self) -> &Settings {
+    pub const fn settings(&self) -> &ManagerSettings {
         &self.settings
     }
 
     /// Waits until it says that it is ready.
-    pub async fn ready(&self) -> Result<()> {
+    pub async fn wait_until_ready(&self) -> Result<()> {
         let outcome = eventually("the manager is ready", async || self.is_ready().await).await;
         outcome.with_context(|| format!("its log {} ends:\n{}", self.log().display(), tail(self.log(), 20)))
     }
 
     /// The same, looked at every few milliseconds: for measuring.
-    pub async fn ready_soon(&self) -> Result<()> {
+    pub async fn wait_until_ready_precisely(&self) -> Result<()> {
         let deadline = std::time::Instant::now() + Duration::from_mins(1);
         while let Err(error) = self.is_ready().await {
             if std::time::Instant::now() > deadline {

@@ -111,11 +111,11 @@ impl Kind {
 
 /// Reads and writes objects with one user's credentials.
 #[derive(Clone)]
-pub struct Objects {
+pub struct ObjectClient {
     client: Client,
 }
 
-impl Objects {
+impl ObjectClient {
     /// With this client's credentials.
     pub const fn new(client: Client) -> Self {
         Self { client }
@@ -145,16 +145,16 @@ impl Objects {
         let object: DynamicObject = serde_json::from_value(body).map_err(kube::Error::SerdeError)?;
         let namespace = object.metadata.namespace.clone().unwrap_or_default();
         let made = self.api(kind, &namespace).create(&PostParams::default(), &object).await?;
-        plain(&made)
+        to_value(&made)
     }
 
     /// The object, or nothing.
     pub async fn get(&self, kind: Kind, namespace: &str, name: &str) -> kube::Result<Option<Value>> {
-        self.api(kind, namespace).get_opt(name).await?.as_ref().map(plain).transpose()
+        self.api(kind, namespace).get_opt(name).await?.as_ref().map(to_value).transpose()
     }
 
     /// The object, or an error that names it.
-    pub async fn need(&self, kind: Kind, namespace: &str, name: &str) -> Result<Value> {
+    pub async fn must_get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Value> {
         self.get(kind, namespace, name)
             .await?
             .with_context(|| format!("{} {namespace}/{name} does not exist", kind.singular))
@@ -163,12 +163,12 @@ impl Objects {
     /// All objects of a kind.
     pub async fn list(&self, kind: Kind, namespace: &str, selector: &str) -> kube::Result<Vec<Value>> {
         let params = ListParams::default().labels(selector);
-        self.api(kind, namespace).list(&params).await?.items.iter().map(plain).collect()
+        self.api(kind, namespace).list(&params).await?.items.iter().map(to_value).collect()
     }
 
     /// A JSON merge patch.
     pub async fn merge(&self, kind: Kind, namespace: &str, name: &str, patch: &Value) -> kube::Result<Value> {
-        plain(&self.api(kind, namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+        to_value(&self.api(kind, namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
     /// A JSON merge patch of the status subresource.
@@ -179,7 +179,7 @@ impl Objects {
         name: &str,
         patch: &Value,
     ) -> kube::Result<Value> {
-        plain(
+        to_value(
             &self
                 .api(kind, namespace)
                 .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
@@ -204,7 +204,7 @@ impl Objects {
     }
 }
 
-fn plain(object: &DynamicObject) -> kube::Result<Value> {
+fn to_value(object: &DynamicObject) -> kube::Result<Value> {
     serde_json::to_value(object).map_err(kube::Error::SerdeError)
 }
 
@@ -214,7 +214,7 @@ pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// The hosts in a Workload's first topology assignment, whose only level is the host; none if it has no place.
-pub fn hosts(workload: &Value) -> BTreeSet<String> {
+pub fn assigned_hosts(workload: &Value) -> BTreeSet<String> {
     let assignment = &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
     let mut hosts = BTreeSet::new();
     for slice in assignment["slices"].as_array().into_iter().flatten() {
@@ -255,12 +255,12 @@ pub fn condition(object: &Value, kind: &str) -> Condition {
 }
 
 /// Whether a condition is True.
-pub fn holds(object: &Value, kind: &str) -> bool {
+pub fn condition_is_true(object: &Value, kind: &str) -> bool {
     condition(object, kind).status == "True"
 }
 
 /// An error unless the condition has this status and, unless "", this reason.
-pub fn expect(object: &Value, kind: &str, status: &str, reason: &str) -> Result<()> {
+pub fn expect_condition(object: &Value, kind: &str, status: &str, reason: &str) -> Result<()> {
     let found = condition(object, kind);
     if found.status != status || (!reason.is_empty() && found.reason != reason) {
         bail!(

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Which process this is: a pid alone may be another process by the time it is signalled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// What it runs, for messages.
     pub name: String,
     /// Its pid, which is also the id of its process group.
@@ -22,20 +22,20 @@ pub struct Identity {
     pub started: String,
 }
 
-impl Identity {
-    fn of(name: &str, pid: u32) -> Result<Self> {
+impl ProcessIdentity {
+    fn new(name: &str, pid: u32) -> Result<Self> {
         let started = start_time(pid).with_context(|| format!("{name} ended at once"))?;
         Ok(Self { name: name.to_owned(), pid, started })
     }
 
     /// Whether this very process runs (a zombie does not).
-    pub fn runs(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         start_time(self.pid).is_some_and(|now| now == self.started)
     }
 
     /// Sends a signal to its process group, if it is still this process.
     pub fn signal(&self, signal: &str) {
-        if self.runs() {
+        if self.is_running() {
             let script = format!("kill -{signal} -{}", self.pid);
             let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status();
         }
@@ -46,11 +46,11 @@ impl Identity {
         self.signal("CONT");
         self.signal("TERM");
         let deadline = Instant::now() + patience;
-        while self.runs() && Instant::now() < deadline {
+        while self.is_running() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
         self.signal("KILL");
-        while self.runs() {
+        while self.is_running() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -65,7 +65,7 @@ fn start_time(pid: u32) -> Option<String> {
 
 /// A running child.
 pub struct Process {
-    identity: Identity,
+    identity: ProcessIdentity,
     child: Mutex<Child>,
     log: PathBuf,
     detached: bool,
@@ -73,7 +73,7 @@ pub struct Process {
 
 impl Process {
     /// Starts a program whose output goes to `log`, and puts it under guard.
-    pub fn start(name: &str, command: &mut Command, log: &Path, guard: &Guard) -> Result<Self> {
+    pub fn start(name: &str, command: &mut Command, log: &Path, guard: &ProcessGuard) -> Result<Self> {
         let out =
             File::options().create(true).append(true).open(log).with_context(|| log.display().to_string())?;
         let child = command
@@ -83,13 +83,13 @@ impl Process {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
-        let identity = Identity::of(name, child.id())?;
-        guard.watch(&identity)?;
+        let identity = ProcessIdentity::new(name, child.id())?;
+        guard.register(&identity)?;
         Ok(Self { identity, child: Mutex::new(child), log: log.to_owned(), detached: false })
     }
 
     /// Who it is.
-    pub const fn identity(&self) -> &Identity {
+    pub const fn identity(&self) -> &ProcessIdentity {
         &self.identity
     }
 
@@ -153,12 +153,12 @@ impl Drop for Process {
 }
 
 /// A shell that waits for this program's end (its standard input closes) and then ends what was started.
-pub struct Guard {
+pub struct ProcessGuard {
     child: Mutex<Child>,
     input: Mutex<Option<ChildStdin>>,
 }
 
-const GUARD: &str = r#"
+const GUARD_SCRIPT: &str = r#"
 trap '' INT TERM HUP
 started() { read -r s <"/proc/$1/stat" || return 1; s=${s##*) }; set -- $s; echo "${20}"; }
 while read -r line; do
@@ -172,11 +172,11 @@ done
 exit 0
 "#;
 
-impl Guard {
+impl ProcessGuard {
     /// Starts the guard.
     pub fn start() -> Result<Self> {
         let mut child = Command::new("sh")
-            .args(["-c", GUARD, "guard"])
+            .args(["-c", GUARD_SCRIPT, "guard"])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -187,23 +187,23 @@ impl Guard {
         Ok(Self { child: Mutex::new(child), input: Mutex::new(input) })
     }
 
-    fn say(&self, line: &str) -> Result<()> {
+    fn send_line(&self, line: &str) -> Result<()> {
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let input = input.as_mut().context("the guard is gone")?;
         writeln!(input, "{line}").context("the guard does not listen")
     }
 
-    fn watch(&self, identity: &Identity) -> Result<()> {
-        self.say(&format!("{} {}", identity.pid, identity.started))
+    fn register(&self, identity: &ProcessIdentity) -> Result<()> {
+        self.send_line(&format!("{} {}", identity.pid, identity.started))
     }
 
     /// Lets everything outlive this program.
     pub fn release(&self) -> Result<()> {
-        self.say("release")
+        self.send_line("release")
     }
 }
 
-impl Drop for Guard {
+impl Drop for ProcessGuard {
     fn drop(&mut self) {
         self.input.lock().unwrap_or_else(PoisonError::into_inner).take();
         let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
@@ -218,13 +218,13 @@ pub fn tail(path: &Path, lines: usize) -> String {
 }
 
 /// Below the range from which the kernel picks on its own.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
+const PORT_RANGE: std::ops::Range<u16> = 20_000..32_000;
 
 /// Ports of 127.0.0.1 that nobody listens on. None is given twice: who was given one may listen on it again, such as a manager
 /// that is started anew.
 pub fn free_ports(count: usize) -> Result<Vec<u16>> {
     static GIVEN: Mutex<Option<u16>> = Mutex::new(None);
-    let width = PORTS.end - PORTS.start;
+    let width = PORT_RANGE.end - PORT_RANGE.start;
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut last = match *given {
         Some(last) => last,
@@ -237,7 +237,7 @@ pub fn free_ports(count: usize) -> Result<Vec<u16>> {
         }
         // Without a divisor in common, so that all have their turn.
         last = (last + 7) % width;
-        let port = PORTS.start + last;
+        let port = PORT_RANGE.start + last;
         if let Ok(listener) = std::net::TcpListener::bind(("127.0.0.1", port)) {
             held.push((port, listener));
         }
@@ -257,18 +257,18 @@ fn seed() -> Result<u32> {
 
 /// CPU time and resident memory of a process.
 #[derive(Clone, Copy, Debug)]
-pub struct Usage {
+pub struct ProcessUsage {
     /// User and system time.
     pub cpu: Duration,
     /// Resident memory in MiB.
-    pub resident: u64,
+    pub resident_mib: u64,
     /// The most that it ever was.
-    pub peak: u64,
+    pub peak_mib: u64,
 }
 
-impl Usage {
+impl ProcessUsage {
     /// What a process has used so far.
-    pub fn of(pid: u32) -> Result<Self> {
+    pub fn of_process(pid: u32) -> Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let after = stat.rsplit_once(") ").context("no stat")?.1;
         let ticks: u64 =
@@ -282,8 +282,8 @@ impl Usage {
         // A tick is 10 ms on every Linux that Rust runs on.
         Ok(Self {
             cpu: Duration::from_millis(ticks * 10),
-            resident: mebibytes("VmRSS:"),
-            peak: mebibytes("VmHWM:"),
+            resident_mib: mebibytes("VmRSS:"),
+            peak_mib: mebibytes("VmHWM:"),
         })
     }
 }

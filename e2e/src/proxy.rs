@@ -4,13 +4,13 @@
 //! The manager talks plain HTTP to it with a token of its own, which is passed on; the way to the server is TLS. What has
 //! been sent into the proxy is delivered even if the client has given up meanwhile, as by a network.
 
+use crate::control_plane::ControlPlane;
 use crate::kubeconfig;
-use crate::lag::Lag;
 use crate::objects::text;
-use crate::plane::Plane;
 use crate::process::free_ports;
-use crate::taps::{Chunks, OpenTap, Passing, Taps, tapped, untouched};
+use crate::stale_lists::StaleLists;
 use crate::wait::eventually;
+use crate::watch_faults::{ActiveWatchFault, Chunks, EventFault, WatchFaults, pass_through, with_faults};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt as _};
@@ -42,26 +42,26 @@ pub enum Fault {
     /// It waits until the trap is released, and is delivered then.
     Hold,
     /// It is delivered at once, and its answer waits until the trap is released.
-    HoldAnswer,
+    HoldResponse,
     /// The connection breaks before the server has seen it.
     DropRequest,
     /// The connection breaks after the server has acted and before its answer arrives.
-    DropAnswer,
+    DropResponse,
     /// It is delivered so much later.
     Delay(Duration),
     /// It is delivered twice; the answer is the second one's.
     Duplicate,
     /// So many bytes of its answer arrive, and the rest when the trap is released.
-    HoldRest(usize),
+    HoldBodyAfter(usize),
     /// It is answered so, and the server never sees it.
-    Refuse(Refusal),
+    Respond(ErrorResponse),
     /// It is neither delivered nor answered; when the trap is released its connection breaks.
-    Silence,
+    NeverAnswer,
 }
 
 /// An answer in the server's stead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ErrorResponse {
     /// The HTTP status.
     pub code: StatusCode,
     /// The reason in the Status object.
@@ -70,7 +70,7 @@ pub struct Refusal {
     pub retry_after: Option<u32>,
 }
 
-impl Refusal {
+impl ErrorResponse {
     /// The object has changed since it was read.
     pub const CONFLICT: Self = Self::new(StatusCode::CONFLICT, "Conflict");
     /// The user may not do that.
@@ -89,7 +89,7 @@ impl Refusal {
         Self { code, reason, retry_after: None }
     }
 
-    fn answer(self) -> Result<Response<Body>> {
+    fn to_response(self) -> Result<Response<Body>> {
         let status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": self.code.as_u16(),
             "reason": self.reason, "message": format!("refused on the way: {}", self.reason),
@@ -127,12 +127,12 @@ impl Call {
     }
 
     /// Whether it is a write with this method on paths that end so.
-    pub fn is(&self, method: &Method, path_end: &str) -> bool {
+    pub fn matches(&self, method: &Method, path_end: &str) -> bool {
         self.method == *method && self.path.ends_with(path_end)
     }
 
     /// The revision that it was decided on, if it says so.
-    pub fn version(&self) -> Option<u64> {
+    pub fn resource_version(&self) -> Option<u64> {
         text(&self.body, "/metadata/resourceVersion").parse().ok()
     }
 
@@ -142,24 +142,24 @@ impl Call {
     }
 
     /// Whether its body sets a condition of this type to this status.
-    pub fn sets(&self, kind: &str, status: &str) -> bool {
+    pub fn sets_condition(&self, kind: &str, status: &str) -> bool {
         crate::objects::condition(&self.body, kind).status == status
     }
 }
 
 type Predicate = Box<dyn Fn(&Call) -> bool + Send + Sync>;
 
-struct Rule {
-    picks: Predicate,
+struct FaultRule {
+    predicate: Predicate,
     /// Which of the calls that it picks are harmed, counted from 0.
-    which: Range<usize>,
+    range: Range<usize>,
     fault: Fault,
-    picked: AtomicUsize,
-    done: AtomicUsize,
+    matched: AtomicUsize,
+    completed: AtomicUsize,
     released: watch::Sender<bool>,
 }
 
-impl Rule {
+impl FaultRule {
     async fn wait(&self) {
         // The sender is ours: it is not gone while this waits.
         let _ = self.released.subscribe().wait_for(|released| *released).await;
@@ -167,20 +167,20 @@ impl Rule {
 }
 
 #[derive(Default)]
-struct Rules(Mutex<Vec<Arc<Rule>>>);
+struct FaultRules(Mutex<Vec<Arc<FaultRule>>>);
 
-impl Rules {
-    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Rule>>)) {
+impl FaultRules {
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<FaultRule>>)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The first rule whose turn it is. All rules count the call that they pick.
-    fn harm(&self, call: &Call) -> Option<Arc<Rule>> {
+    fn next_fault(&self, call: &Call) -> Option<Arc<FaultRule>> {
         let rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let due: Vec<_> = rules
             .iter()
             .filter(|rule| {
-                (rule.picks)(call) && rule.which.contains(&rule.picked.fetch_add(1, Ordering::AcqRel))
+                (rule.predicate)(call) && rule.range.contains(&rule.matched.fetch_add(1, Ordering::AcqRel))
             })
             .collect();
         due.first().map(|rule| Arc::clone(rule))
@@ -190,30 +190,30 @@ impl Rules {
 /// The proxy, open until dropped.
 pub struct Proxy {
     port: u16,
-    rules: Arc<Rules>,
-    taps: Arc<Taps>,
-    behind: Arc<Behind>,
+    rules: Arc<FaultRules>,
+    watch_faults: Arc<WatchFaults>,
+    stale_lists: Arc<StaleListState>,
     task: JoinHandle<()>,
 }
 
 /// How far it is behind, if it is, and how many lists it has told so.
 #[derive(Default)]
-struct Behind {
-    lag: Mutex<Option<Lag>>,
-    told: AtomicUsize,
+struct StaleListState {
+    lists: Mutex<Option<StaleLists>>,
+    served: AtomicUsize,
 }
 
 impl Proxy {
     /// Opens a port in front of a plane's API server.
-    pub async fn open(plane: &Plane) -> Result<Self> {
+    pub async fn open(plane: &ControlPlane) -> Result<Self> {
         let port = free_ports(1)?.first().copied().context("no port")?;
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-        let client = kubeconfig::anonymous(plane.server(), &plane.authority())?;
-        let (rules, taps) = (Arc::new(Rules::default()), Arc::new(Taps::default()));
-        let behind = Arc::new(Behind::default());
+        let client = kubeconfig::anonymous(plane.server(), &plane.ca_pem())?;
+        let (rules, taps) = (Arc::new(FaultRules::default()), Arc::new(WatchFaults::default()));
+        let behind = Arc::new(StaleListState::default());
         let task =
             tokio::spawn(serve(listener, client, Arc::clone(&rules), Arc::clone(&taps), Arc::clone(&behind)));
-        Ok(Self { port, rules, taps, behind, task })
+        Ok(Self { port, rules, watch_faults: taps, stale_lists: behind, task })
     }
 
     /// What a kubeconfig names as its server.
@@ -222,42 +222,49 @@ impl Proxy {
     }
 
     /// Harms all calls of which `picks` is true, until the trap is dropped.
-    pub fn trap_all(&self, fault: Fault, picks: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Trap {
-        self.trap(fault, 0..usize::MAX, picks)
+    pub fn inject_all(
+        &self,
+        fault: Fault,
+        picks: impl Fn(&Call) -> bool + Send + Sync + 'static,
+    ) -> ActiveFault {
+        self.inject(fault, 0..usize::MAX, picks)
     }
 
     /// Harms those calls of which `picks` is true and whose number among them, from 0, is in `which`.
-    pub fn trap(
+    pub fn inject(
         &self,
         fault: Fault,
         which: Range<usize>,
         picks: impl Fn(&Call) -> bool + Send + Sync + 'static,
-    ) -> Trap {
-        let rule = Arc::new(Rule {
-            picks: Box::new(picks),
-            which,
+    ) -> ActiveFault {
+        let rule = Arc::new(FaultRule {
+            predicate: Box::new(picks),
+            range: which,
             fault,
-            picked: AtomicUsize::new(0),
-            done: AtomicUsize::new(0),
+            matched: AtomicUsize::new(0),
+            completed: AtomicUsize::new(0),
             released: watch::Sender::new(false),
         });
         self.rules.change(|rules| rules.push(Arc::clone(&rule)));
-        Trap { rule, rules: Arc::clone(&self.rules) }
+        ActiveFault { rule, rules: Arc::clone(&self.rules) }
     }
 
     /// Makes streamed lists tell what was there at an earlier revision, or what is there.
-    pub fn fall_behind(&self, lag: Option<Lag>) {
-        *self.behind.lag.lock().unwrap_or_else(PoisonError::into_inner) = lag;
+    pub fn serve_stale_lists(&self, lag: Option<StaleLists>) {
+        *self.stale_lists.lists.lock().unwrap_or_else(PoisonError::into_inner) = lag;
     }
 
     /// How many lists were told as of an earlier revision.
-    pub fn told_late(&self) -> usize {
-        self.behind.told.load(Ordering::Acquire)
+    pub fn stale_lists_served(&self) -> usize {
+        self.stale_lists.served.load(Ordering::Acquire)
     }
 
     /// Does to each event of a watch, an object with `type` and `object`, what `judge` says.
-    pub fn tap(&self, judge: impl FnMut(&Call, &Value) -> Passing + Send + 'static) -> OpenTap {
-        self.taps.open(judge)
+    pub fn inject_watch_fault(
+        &self,
+        judge: impl FnMut(&Call, &Value) -> EventFault + Send + 'static,
+    ) -> ActiveWatchFault {
+        self.watch_faults.inject(judge)
     }
 }
 
@@ -268,32 +275,32 @@ impl Drop for Proxy {
 }
 
 /// A rule in force until dropped; what it holds is let go then.
-pub struct Trap {
-    rule: Arc<Rule>,
-    rules: Arc<Rules>,
+pub struct ActiveFault {
+    rule: Arc<FaultRule>,
+    rules: Arc<FaultRules>,
 }
 
-impl Trap {
+impl ActiveFault {
     /// How many calls were picked so far, harmed or not.
-    pub fn picked(&self) -> usize {
-        self.rule.picked.load(Ordering::Acquire)
+    pub fn matched(&self) -> usize {
+        self.rule.matched.load(Ordering::Acquire)
     }
 
     /// Waits until a call was picked that is harmed.
-    pub async fn caught(&self) -> Result<()> {
+    pub async fn wait_until_matched(&self) -> Result<()> {
         eventually("a call is caught", async || {
-            let picked = self.picked();
-            ensure!(picked > self.rule.which.start, "{picked} were picked");
+            let picked = self.matched();
+            ensure!(picked > self.rule.range.start, "{picked} were picked");
             Ok(())
         })
         .await
     }
 
     /// Waits until all harm is done: each call was delivered, or dropped.
-    pub async fn over(&self) -> Result<()> {
+    pub async fn wait_until_completed(&self) -> Result<()> {
         eventually("all harm is done", async || {
-            let done = self.rule.done.load(Ordering::Acquire);
-            ensure!(done >= self.rule.which.len(), "{done} of {}", self.rule.which.len());
+            let done = self.rule.completed.load(Ordering::Acquire);
+            ensure!(done >= self.rule.range.len(), "{done} of {}", self.rule.range.len());
             Ok(())
         })
         .await
@@ -305,7 +312,7 @@ impl Trap {
     }
 }
 
-impl Drop for Trap {
+impl Drop for ActiveFault {
     fn drop(&mut self) {
         self.release();
         self.rules.change(|rules| rules.retain(|rule| !Arc::ptr_eq(rule, &self.rule)));
@@ -315,9 +322,9 @@ impl Drop for Trap {
 async fn serve(
     listener: TcpListener,
     client: Client,
-    rules: Arc<Rules>,
-    taps: Arc<Taps>,
-    behind: Arc<Behind>,
+    rules: Arc<FaultRules>,
+    taps: Arc<WatchFaults>,
+    behind: Arc<StaleListState>,
 ) {
     // Dropped with this task, and the connections with it.
     let mut connections = JoinSet::new();
@@ -328,7 +335,7 @@ async fn serve(
         let behind = Arc::clone(&behind);
         connections.spawn(async move {
             let service = service_fn(move |request| {
-                answer(request, client.clone(), Arc::clone(&rules), Arc::clone(&taps), Arc::clone(&behind))
+                handle(request, client.clone(), Arc::clone(&rules), Arc::clone(&taps), Arc::clone(&behind))
             });
             // Broken connections are what this is for.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
@@ -337,43 +344,43 @@ async fn serve(
 }
 
 /// An answer as it comes.
-type Answer = StreamBody<BoxStream<'static, Result<Frame<Bytes>>>>;
+type ProxiedResponse = StreamBody<BoxStream<'static, Result<Frame<Bytes>>>>;
 
 /// An error breaks the connection.
-async fn answer(
+async fn handle(
     request: Request<Incoming>,
     client: Client,
-    rules: Arc<Rules>,
-    taps: Arc<Taps>,
-    behind: Arc<Behind>,
-) -> Result<Response<Answer>> {
+    rules: Arc<FaultRules>,
+    taps: Arc<WatchFaults>,
+    behind: Arc<StaleListState>,
+) -> Result<Response<ProxiedResponse>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let call = Call::read(&head, &body);
-    let lag = behind.lag.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if let Some(lag) = lag.filter(|_| Lag::concerns(&call))
+    let lag = behind.lists.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(lag) = lag.filter(|_| StaleLists::applies_to(&call))
         // A kind that is not served, say, is answered as ever.
-        && let Ok((head, chunks)) = lag.answer(client.clone(), end_to_end(&head.headers), &call).await
+        && let Ok((head, chunks)) = lag.respond(client.clone(), end_to_end_headers(&head.headers), &call).await
     {
-        behind.told.fetch_add(1, Ordering::AcqRel);
+        behind.served.fetch_add(1, Ordering::AcqRel);
         return Ok(Response::from_parts(head, StreamBody::new(chunks.map(|c| c.map(Frame::data)).boxed())));
     }
-    let rule = rules.harm(&call);
+    let rule = rules.next_fault(&call);
     let stalling = rule.clone();
     // In a task of its own: what is under way arrives even if the client has given up.
     let (head, body) = tokio::spawn(async move {
         let outcome = deliver(&client, &head, &body, rule.as_deref()).await;
         if let Some(rule) = rule {
-            rule.done.fetch_add(1, Ordering::AcqRel);
+            rule.completed.fetch_add(1, Ordering::AcqRel);
         }
         outcome
     })
     .await??
     .into_parts();
-    let chunks = if call.is_watch() { tapped(call, taps, body) } else { untouched(body) };
+    let chunks = if call.is_watch() { with_faults(call, taps, body) } else { pass_through(body) };
     let chunks = match stalling {
         Some(rule) => match rule.fault {
-            Fault::HoldRest(length) => hold_rest(chunks, length, rule),
+            Fault::HoldBodyAfter(length) => hold_body_after(chunks, length, rule),
             _ => chunks,
         },
         None => chunks,
@@ -381,22 +388,27 @@ async fn answer(
     Ok(Response::from_parts(head, StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data)).boxed())))
 }
 
-async fn deliver(client: &Client, head: &Parts, body: &Bytes, rule: Option<&Rule>) -> Result<Response<Body>> {
-    let send = async || pass_on(client, head, body).await;
+async fn deliver(
+    client: &Client,
+    head: &Parts,
+    body: &Bytes,
+    rule: Option<&FaultRule>,
+) -> Result<Response<Body>> {
+    let send = async || forward(client, head, body).await;
     let Some(rule) = rule else { return send().await };
     match rule.fault {
         Fault::Hold => {
             rule.wait().await;
             send().await
         }
-        Fault::HoldAnswer => {
+        Fault::HoldResponse => {
             let (head, body) = send().await?.into_parts();
             let whole = body.collect_bytes().await?;
             rule.wait().await;
             Ok(Response::from_parts(head, Body::from(whole)))
         }
         Fault::DropRequest => Err(anyhow!("the request was lost")),
-        Fault::DropAnswer => {
+        Fault::DropResponse => {
             send().await?.into_body().collect_bytes().await?;
             Err(anyhow!("the answer was lost"))
         }
@@ -405,9 +417,9 @@ async fn deliver(client: &Client, head: &Parts, body: &Bytes, rule: Option<&Rule
             send().await
         }
         // What is held is the stream of its answer.
-        Fault::HoldRest(_) => send().await,
-        Fault::Refuse(refusal) => refusal.answer(),
-        Fault::Silence => {
+        Fault::HoldBodyAfter(_) => send().await,
+        Fault::Respond(refusal) => refusal.to_response(),
+        Fault::NeverAnswer => {
             rule.wait().await;
             Err(anyhow!("the request was never answered"))
         }
@@ -419,7 +431,7 @@ async fn deliver(client: &Client, head: &Parts, body: &Bytes, rule: Option<&Rule
 }
 
 /// An answer that waits for its rule when so many bytes of it have passed.
-fn hold_rest(chunks: Chunks, length: usize, rule: Arc<Rule>) -> Chunks {
+fn hold_body_after(chunks: Chunks, length: usize, rule: Arc<FaultRule>) -> Chunks {
     let passed = AtomicUsize::new(0);
     let held = chunks.then(move |chunk| {
         let size = chunk.as_ref().map_or(0, Bytes::len);
@@ -435,17 +447,17 @@ fn hold_rest(chunks: Chunks, length: usize, rule: Arc<Rule>) -> Chunks {
     held.boxed()
 }
 
-async fn pass_on(client: &Client, head: &Parts, body: &Bytes) -> Result<Response<Body>> {
+async fn forward(client: &Client, head: &Parts, body: &Bytes) -> Result<Response<Body>> {
     let mut request = Request::builder().method(head.method.clone()).uri(head.uri.clone());
     if let Some(headers) = request.headers_mut() {
-        headers.clone_from(&end_to_end(&head.headers));
+        headers.clone_from(&end_to_end_headers(&head.headers));
     }
     let mut answer = client.send(request.body(Body::from(body.clone()))?).await?;
-    *answer.headers_mut() = end_to_end(answer.headers());
+    *answer.headers_mut() = end_to_end_headers(answer.headers());
     Ok(answer)
 }
 
-fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+fn end_to_end_headers(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     for name in HOP_BY_HOP {
         headers.remove(name);

@@ -5,21 +5,21 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 /// How long anything on a loaded machine may take.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Whether faults last as long as they are said to (`SLUICE_SOAK`), and not a tenth of it.
-pub fn soaks() -> bool {
+pub fn is_soak_run() -> bool {
     std::env::var_os("SLUICE_SOAK").is_some()
 }
 
 /// How long a fault lasts: the whole, or a tenth.
-pub fn scaled(whole: Duration) -> Duration {
-    if soaks() { whole } else { whole / 10 }
+pub fn scaled_duration(whole: Duration) -> Duration {
+    if is_soak_run() { whole } else { whole / 10 }
 }
 
 /// Polls until `probe` finds something; its error says what is still wrong and ends up in the failure.
 pub async fn eventually<T>(what: impl Display, probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
-    within(if soaks() { 15 * PATIENCE } else { PATIENCE }, what, probe).await
+    within(if is_soak_run() { 15 * TIMEOUT } else { TIMEOUT }, what, probe).await
 }
 
 /// The same with a patience of its own.

@@ -2,15 +2,20 @@
 
 use serde_json::Value;
 
-use super::{Context, Owner};
-use crate::jobs::{Ancestor, AncestryError, Link, Management, queued_ancestor};
+use super::{OwnerRef, ReviewContext};
+use crate::jobs::{Ancestor, AncestryError, Management, OwnerLookup, queued_ancestor};
 
 /// The controller owner that an object names, if any.
-pub(super) fn controller_of(object: &Value) -> Option<Owner> {
+pub(super) fn controller_of(object: &Value) -> Option<OwnerRef> {
     let references = object.get("metadata")?.get("ownerReferences")?.as_array()?;
     let owner = references.iter().find(|r| r.get("controller").and_then(Value::as_bool) == Some(true))?;
     let text = |field| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    Some(Owner { api_version: text("apiVersion"), kind: text("kind"), name: text("name"), uid: text("uid") })
+    Some(OwnerRef {
+        api_version: text("apiVersion"),
+        kind: text("kind"),
+        name: text("name"),
+        uid: text("uid"),
+    })
 }
 
 /// The highest ancestor of an object of this kind, given as (group, kind), that is queued itself, so that the object must not be.
@@ -18,18 +23,18 @@ pub(super) fn controller_of(object: &Value) -> Option<Owner> {
 /// # Errors
 /// Names the owner that was not found, or why the owners have no end.
 pub fn managed_ancestor(
-    ctx: &Context<'_>,
+    ctx: &ReviewContext<'_>,
     kind: (&str, &str),
     namespace: &str,
     uid: &str,
-    controller: Option<Owner>,
+    controller: Option<OwnerRef>,
 ) -> Result<Option<Ancestor>, AncestryError> {
-    let managed = ctx.settings.managed();
+    let managed = ctx.settings.managed_kinds();
     queued_ancestor(kind, uid, controller, &managed, |owner, management| {
         match ctx.objects.owner(namespace, &owner.api_version, &owner.kind, &owner.name) {
-            None if management == Management::External => Link::End,
-            None => Link::Missing,
-            Some(view) => Link::Found {
+            None if management == Management::External => OwnerLookup::Unmanaged,
+            None => OwnerLookup::Missing,
+            Some(view) => OwnerLookup::Found {
                 queued: ctx.settings.manage_jobs_without_queue_name
                     || view.queue_name.is_some_and(|name| !name.is_empty()),
                 uid: view.uid,

@@ -5,15 +5,15 @@
 use serde_json::json;
 
 use super::ancestry::{controller_of, managed_ancestor};
+use super::job_view::JobFields;
 use super::patch::Patch;
-use super::response::Answer;
-use super::review::Request;
-use super::view::JobView;
+use super::response::ReviewResponse;
+use super::review::ReviewRequest;
 use crate::api::names::{
     DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
 };
 use crate::api::selector::matches;
-use crate::api::validation::{Cursor, Errors, Gate};
+use crate::api::validation::{Errors, FieldCursor, Gate};
 use crate::jobs::{Ancestor, Management};
 
 /// Group and kind.
@@ -22,17 +22,18 @@ const KIND: (&str, &str) = ("batch", "Job");
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
 /// Defaults a new Job: queue, priority class, suspension, dispatcher.
-pub(super) fn default(request: &Request<'_>) -> Answer {
+pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut errors = Errors::new();
-    let job = JobView::read(&Cursor::root(request.object), &mut errors);
+    let job = JobFields::read(&FieldCursor::root(request.object), &mut errors);
     if !errors.is_empty() {
-        return Answer::judged(&errors);
+        return ReviewResponse::from_errors(&errors);
     }
     let (ctx, settings) = (request.ctx, request.ctx.settings);
     let mut patch = Patch::new(request.object);
     let controller = controller_of(request.object);
-    let managed = settings.managed();
-    let owned = controller.as_ref().is_some_and(|owner| managed.owner(owner, KIND) != Management::None);
+    let managed = settings.managed_kinds();
+    let owned =
+        controller.as_ref().is_some_and(|owner| managed.owner_management(owner, KIND) != Management::None);
     let selected = ctx
         .objects
         .namespace_labels(request.namespace)
@@ -40,14 +41,18 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
 
     // An empty label asks for nothing.
     let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);
-    if queue.is_none() && !owned && selected && ctx.objects.local_queue(request.namespace, DEFAULT_NAME) {
+    if queue.is_none()
+        && !owned
+        && selected
+        && ctx.objects.local_queue_exists(request.namespace, DEFAULT_NAME)
+    {
         patch.set(&["metadata", "labels", QUEUE_NAME_LABEL], json!(DEFAULT_NAME));
         queue = Some(DEFAULT_NAME.to_owned());
     }
-    if settings.gates.on(Gate::WorkloadPriorityClassDefaulting)
+    if settings.gates.is_enabled(Gate::WorkloadPriorityClassDefaulting)
         && job.priority_class.is_none_or(str::is_empty)
         && !owned
-        && ctx.objects.default_priority_class()
+        && ctx.objects.default_priority_class_exists()
     {
         patch.set(&["metadata", "labels", PRIORITY_CLASS_LABEL], json!(DEFAULT_NAME));
     }
@@ -55,7 +60,7 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
     let queue = queue.unwrap_or_default();
     let ancestor = match managed_ancestor(ctx, KIND, request.namespace, job.uid, controller) {
         Ok(ancestor) => ancestor,
-        Err(error) => return Answer::Denied(error.to_string()),
+        Err(error) => return ReviewResponse::Denied(error.to_string()),
     };
     let wanted = !queue.is_empty() || (settings.manage_jobs_without_queue_name && selected);
     let held = wanted
@@ -63,12 +68,12 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
             None => true,
             Some(Ancestor::Queued(_)) => false,
             // Whether that owner is queued cannot be read, so it cannot spare a Job the queue that the Job names itself.
-            Some(Ancestor::NotBuilt(_)) => !queue.is_empty(),
+            Some(Ancestor::Unsupported(_)) => !queue.is_empty(),
         };
     if held && !job.suspended {
         patch.set(&["spec", "suspend"], json!(true));
     }
-    if settings.gates.on(Gate::MultiKueue)
+    if settings.gates.is_enabled(Gate::MultiKueue)
         && matches!(job.managed_by, None | Some(JOB_CONTROLLER))
         && !queue.is_empty()
         && ctx.objects.queue_is_multikueue(request.namespace, &queue)
@@ -83,31 +88,31 @@ pub(super) fn default(request: &Request<'_>) -> Answer {
              spec.parallelism stops the Job and queues it again"
         ));
     }
-    if held && !queue.is_empty() && !ctx.objects.local_queue(request.namespace, &queue) {
+    if held && !queue.is_empty() && !ctx.objects.local_queue_exists(request.namespace, &queue) {
         warnings.push(format!(
             "LocalQueue {queue:?} does not exist in namespace {:?}; the Job stays suspended until it does",
             request.namespace
         ));
     }
-    Answer::Allowed { patch: patch.into_operations(), warnings }
+    ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
 }
 
 /// Judges a new or changed Job.
-pub(super) fn validate(request: &Request<'_>) -> Answer {
+pub(super) fn validate(request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut errors = Errors::new();
-    let job = JobView::read(&Cursor::root(request.object), &mut errors);
+    let job = JobFields::read(&FieldCursor::root(request.object), &mut errors);
     if !errors.is_empty() {
-        return Answer::judged(&errors);
+        return ReviewResponse::from_errors(&errors);
     }
-    super::job_rules::create(&job, request.ctx.settings, &mut errors);
+    super::job_rules::validate_create(&job, request.ctx.settings, &mut errors);
     if let Some(old) = request.old {
         let mut unread = Errors::new();
-        let old = JobView::read(&Cursor::root(old), &mut unread);
-        let defaulted = request.ctx.objects.local_queue(request.namespace, DEFAULT_NAME);
-        super::job_rules::update(&job, &old, defaulted, request.ctx.settings, &mut errors);
-        super::job_rules::minimum(&job, Some(&old), request.ctx.settings, &mut errors);
+        let old = JobFields::read(&FieldCursor::root(old), &mut unread);
+        let defaulted = request.ctx.objects.local_queue_exists(request.namespace, DEFAULT_NAME);
+        super::job_rules::validate_update(&job, &old, defaulted, request.ctx.settings, &mut errors);
+        super::job_rules::validate_min_parallelism(&job, Some(&old), request.ctx.settings, &mut errors);
     } else {
-        super::job_rules::minimum(&job, None, request.ctx.settings, &mut errors);
+        super::job_rules::validate_min_parallelism(&job, None, request.ctx.settings, &mut errors);
     }
-    Answer::judged(&errors)
+    ReviewResponse::from_errors(&errors)
 }

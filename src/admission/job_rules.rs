@@ -1,8 +1,8 @@
 //! Rules for making and changing a batch/v1 Job.
 
 use super::AdmissionSettings;
+use super::job_view::JobFields;
 use super::topology::{self, PREFERRED, REQUIRED};
-use super::view::JobView;
 use crate::api::names::{
     ADMISSION_GATED_BY_ANNOTATION, ELASTIC_JOB_ANNOTATION,
     JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION as SYNC, JOB_MIN_PARALLELISM_ANNOTATION as MIN_PARALLELISM,
@@ -23,26 +23,26 @@ fn annotation(key: &str) -> String {
 }
 
 /// The minimum of pods is judged when it is set or changed; what it stands beside may move on.
-pub(super) fn minimum(
-    job: &JobView<'_>,
-    old: Option<&JobView<'_>>,
+pub(super) fn validate_min_parallelism(
+    job: &JobFields<'_>,
+    old: Option<&JobFields<'_>>,
     settings: &AdmissionSettings,
     errors: &mut Errors,
 ) {
     // An empty annotation is the same as none: Kueue compares what it reads, and reads "" of an absent one.
-    let text = |of: &JobView<'_>| of.annotation(MIN_PARALLELISM).unwrap_or_default().to_owned();
-    let same = |old: &JobView<'_>| text(old) == text(job);
+    let text = |of: &JobFields<'_>| of.annotation(MIN_PARALLELISM).unwrap_or_default().to_owned();
+    let same = |old: &JobFields<'_>| text(old) == text(job);
     if !old.is_some_and(same) {
-        partial_admission(job, settings, errors);
+        validate_partial_admission(job, settings, errors);
     }
 }
 
 /// Rules that hold for every Job, new or changed.
-pub(super) fn create(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
+pub(super) fn validate_create(job: &JobFields<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     if let Some(queue) = job.queue {
         errors.extend(invalid_each(&label(QUEUE_NAME_LABEL), queue, subdomain(queue)));
     }
-    prebuilt(job, settings, errors);
+    validate_prebuilt(job, settings, errors);
     if let Some(seconds) = job.label(MAX_EXEC_TIME_LABEL) {
         match parse_int(seconds) {
             Err(fault) => errors.push(FieldError::invalid(label(MAX_EXEC_TIME_LABEL), seconds, fault)),
@@ -56,17 +56,18 @@ pub(super) fn create(job: &JobView<'_>, settings: &AdmissionSettings, errors: &m
             Ok(_) => {}
         }
     }
-    if settings.gates.on(Gate::AdmissionGatedBy) {
+    if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
         gated_by::check(job.annotation(ADMISSION_GATED_BY_ANNOTATION), errors);
     }
-    synced_completions(job, errors);
-    topology(job, settings, errors);
+    validate_synced_completions(job, errors);
+    validate_topology(job, settings, errors);
 }
 
 /// The Workload that a Job adopts, and the path of what names it: an annotation goes before a label.
-fn prebuilt_name<'a>(job: &JobView<'a>, settings: &AdmissionSettings) -> (String, Option<&'a str>) {
-    let noted =
-        job.annotation(PREBUILT_WORKLOAD).filter(|_| settings.gates.on(Gate::WorkloadIdentifierAnnotations));
+fn prebuilt_name<'a>(job: &JobFields<'a>, settings: &AdmissionSettings) -> (String, Option<&'a str>) {
+    let noted = job
+        .annotation(PREBUILT_WORKLOAD)
+        .filter(|_| settings.gates.is_enabled(Gate::WorkloadIdentifierAnnotations));
     match (noted, job.label(PREBUILT_WORKLOAD)) {
         (Some(name), _) => (annotation(PREBUILT_WORKLOAD), Some(name)),
         (None, Some(name)) if name.len() > LABEL_VALUE_MAX => (annotation(PREBUILT_WORKLOAD), Some(name)),
@@ -74,14 +75,14 @@ fn prebuilt_name<'a>(job: &JobView<'a>, settings: &AdmissionSettings) -> (String
     }
 }
 
-fn prebuilt(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
+fn validate_prebuilt(job: &JobFields<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     let (path, name) = prebuilt_name(job, settings);
     if let Some(name) = name {
         errors.extend(invalid_each(&path, name, subdomain(name)));
     }
 }
 
-fn partial_admission(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
+fn validate_partial_admission(job: &JobFields<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     let Some(least) = job.annotation(MIN_PARALLELISM) else {
         return;
     };
@@ -100,7 +101,7 @@ fn partial_admission(job: &JobView<'_>, settings: &AdmissionSettings, errors: &m
     }
 }
 
-fn synced_completions(job: &JobView<'_>, errors: &mut Errors) {
+fn validate_synced_completions(job: &JobFields<'_>, errors: &mut Errors) {
     let Some(flag) = job.annotation(SYNC) else { return };
     match parse_bool(flag) {
         None => errors.push(FieldError::invalid(annotation(SYNC), flag, "must be a boolean value")),
@@ -119,9 +120,9 @@ fn synced_completions(job: &JobView<'_>, errors: &mut Errors) {
     }
 }
 
-fn topology(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
+fn validate_topology(job: &JobFields<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     let annotations = job.template_annotations;
-    if settings.gates.on(Gate::TopologyAwareScheduling) {
+    if settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
         let found = topology::check(annotations, TEMPLATE_ANNOTATIONS, job.pods(), &settings.gates);
         if !found.is_empty() {
             // What cannot be read is not judged any further.
@@ -131,7 +132,7 @@ fn topology(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Errors
     }
     if job.elastic(settings) {
         for (key, word) in [(REQUIRED, "required"), (PREFERRED, "preferred")] {
-            if super::view::text(annotations, key).is_some() {
+            if super::job_view::map_text(annotations, key).is_some() {
                 let detail = format!("{word} topology is not supported with elastic jobs");
                 errors.push(FieldError::forbidden(format!("{TEMPLATE_ANNOTATIONS}.{key}"), detail));
             }
@@ -140,14 +141,14 @@ fn topology(job: &JobView<'_>, settings: &AdmissionSettings, errors: &mut Errors
 }
 
 /// Rules for a change, with whether jobs of the namespace have a queue to default to.
-pub(super) fn update(
-    job: &JobView<'_>,
-    old: &JobView<'_>,
+pub(super) fn validate_update(
+    job: &JobFields<'_>,
+    old: &JobFields<'_>,
     default_queue: bool,
     settings: &AdmissionSettings,
     errors: &mut Errors,
 ) {
-    let queue = |of: &JobView<'_>| of.queue.unwrap_or_default().to_owned();
+    let queue = |of: &JobFields<'_>| of.queue.unwrap_or_default().to_owned();
     if !job.suspended && queue(job) != queue(old) {
         errors.push(FieldError::immutable(label(QUEUE_NAME_LABEL), queue(job)));
     }
@@ -160,23 +161,23 @@ pub(super) fn update(
     if !job.suspended && !old.elastic(settings) && name.unwrap_or_default() != old_name.unwrap_or_default() {
         errors.push(FieldError::immutable(path, name.unwrap_or_default()));
     }
-    let seconds = |of: &JobView<'_>| of.label(MAX_EXEC_TIME_LABEL).unwrap_or_default().to_owned();
+    let seconds = |of: &JobFields<'_>| of.label(MAX_EXEC_TIME_LABEL).unwrap_or_default().to_owned();
     if !(job.suspended && old.suspended) && seconds(job) != seconds(old) {
         errors.push(FieldError::immutable(label(MAX_EXEC_TIME_LABEL), seconds(job)));
     }
-    priority_class(job, old, errors);
+    validate_priority_class(job, old, errors);
     if job.elastic(settings) != old.elastic(settings) {
         errors.push(FieldError::immutable(annotation(ELASTIC_JOB_ANNOTATION), job.elastic(settings)));
     }
-    if settings.gates.on(Gate::AdmissionGatedBy) {
-        let gates = |of: &JobView<'_>| of.annotation(ADMISSION_GATED_BY_ANNOTATION).map(str::to_owned);
+    if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
+        let gates = |of: &JobFields<'_>| of.annotation(ADMISSION_GATED_BY_ANNOTATION).map(str::to_owned);
         gated_by::check_update(gates(job).as_deref(), gates(old).as_deref(), errors);
     }
     if old.annotation(MIN_PARALLELISM).is_some() && !old.suspended && job.parallelism != old.parallelism {
         let detail = "cannot change when partial admission is enabled and the job is not suspended";
         errors.push(FieldError::forbidden("spec.parallelism", detail));
     }
-    let synced = |of: &JobView<'_>| of.annotation(SYNC).and_then(parse_bool).unwrap_or(false);
+    let synced = |of: &JobFields<'_>| of.annotation(SYNC).and_then(parse_bool).unwrap_or(false);
     if !job.suspended && !old.suspended && synced(job) != synced(old) {
         let detail = "field is immutable while the job is not suspended";
         errors.push(FieldError::forbidden(annotation(SYNC), detail));
@@ -184,7 +185,7 @@ pub(super) fn update(
 }
 
 /// A class may change at any time, come only while suspended, and never go.
-fn priority_class(job: &JobView<'_>, old: &JobView<'_>, errors: &mut Errors) {
+fn validate_priority_class(job: &JobFields<'_>, old: &JobFields<'_>, errors: &mut Errors) {
     let (class, old_class) = (job.priority_class.unwrap_or_default(), old.priority_class.unwrap_or_default());
     let path = label(PRIORITY_CLASS_LABEL);
     if !job.suspended && old_class.is_empty() && !class.is_empty() {

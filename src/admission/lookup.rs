@@ -1,20 +1,20 @@
 //! The core's snapshot as the answer to what reviews ask.
 
-use super::{Lookup, OwnerView};
+use super::{ObjectLookup, OwnerView};
 use crate::api::ObjectKey;
 use crate::state::Snapshot;
 use std::collections::BTreeMap;
 
-impl Lookup for Snapshot {
+impl ObjectLookup for Snapshot {
     fn namespace_labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>> {
         self.references.namespaces.get(namespace).map(AsRef::as_ref)
     }
 
-    fn local_queue(&self, namespace: &str, name: &str) -> bool {
+    fn local_queue_exists(&self, namespace: &str, name: &str) -> bool {
         self.references.local_queues.contains_key(&ObjectKey::new(namespace, name))
     }
 
-    fn default_priority_class(&self) -> bool {
+    fn default_priority_class_exists(&self) -> bool {
         self.references.default_priority_class
     }
 

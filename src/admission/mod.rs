@@ -6,12 +6,13 @@
 
 mod ancestry;
 mod defaults;
-mod direct;
-mod guard;
+mod fail_closed;
+mod in_process;
 mod job;
 mod job_rules;
+mod job_view;
+mod kueue_kinds;
 mod lookup;
-mod own;
 mod patch;
 mod reading;
 mod response;
@@ -20,36 +21,35 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod topology;
-mod view;
 
 pub use ancestry::managed_ancestor;
-pub use direct::admitted;
-pub use guard::holds_jobs_without_queue;
-pub use reading::{LIGHT, Unread, read_heavy, read_light};
+pub use fail_closed::fails_closed_for_unqueued_jobs;
+pub use in_process::admit_object;
+pub use reading::{MAX_LIGHT_VALUES, ReadError, read_heavy, read_light};
 pub use review::{BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE, PATHS, review};
 pub use settings::AdmissionSettings;
 
-pub use crate::jobs::Owner;
+pub use crate::jobs::OwnerRef;
 
 use std::collections::BTreeMap;
 
 /// What a review may look at besides the object: the cluster as last seen, and the settings.
 #[derive(Clone, Copy)]
-pub struct Context<'a> {
+pub struct ReviewContext<'a> {
     /// Objects that rules refer to.
-    pub objects: &'a dyn Lookup,
+    pub objects: &'a dyn ObjectLookup,
     /// How this installation treats jobs.
     pub settings: &'a AdmissionSettings,
 }
 
 /// The questions that reviews ask about other objects.
-pub trait Lookup {
+pub trait ObjectLookup {
     /// Labels of a namespace, or nothing when it is unknown.
     fn namespace_labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>>;
     /// Whether a LocalQueue exists.
-    fn local_queue(&self, namespace: &str, name: &str) -> bool;
+    fn local_queue_exists(&self, namespace: &str, name: &str) -> bool;
     /// Whether a WorkloadPriorityClass named `default` exists.
-    fn default_priority_class(&self) -> bool;
+    fn default_priority_class_exists(&self) -> bool;
     /// Whether the `ClusterQueue` behind a `LocalQueue` dispatches to other clusters.
     fn queue_is_multikueue(&self, namespace: &str, local_queue: &str) -> bool;
     /// The object that an owner reference points at, or nothing when it is unknown.
@@ -64,5 +64,5 @@ pub struct OwnerView {
     /// Its queue label, if any.
     pub queue_name: Option<String>,
     /// Its own controller.
-    pub controller: Option<Owner>,
+    pub controller: Option<OwnerRef>,
 }

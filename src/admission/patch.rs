@@ -74,9 +74,9 @@ impl Patch {
     }
 
     /// Gives every element of a list that lacks a field, or has null there, a text. `path` names lists by `*`.
-    pub(super) fn fill(&mut self, path: &[&str], field: &str, text: &str) {
+    pub(super) fn fill_missing(&mut self, path: &[&str], field: &str, text: &str) {
         let mut missing = Vec::new();
-        lacking(&self.object, path, field, &mut String::new(), &mut missing);
+        collect_missing(&self.object, path, field, &mut String::new(), &mut missing);
         for pointer in missing {
             if let Some(map) = self.object.pointer_mut(&pointer).and_then(Value::as_object_mut) {
                 map.insert(field.to_owned(), Value::String(text.to_owned()));
@@ -107,18 +107,18 @@ fn pointer(fields: &[&str]) -> String {
 }
 
 /// Pointers of the objects at `path` that have no value in `field`.
-fn lacking(at: &Value, path: &[&str], field: &str, pointer: &mut String, found: &mut Vec<String>) {
+fn collect_missing(at: &Value, path: &[&str], field: &str, pointer: &mut String, found: &mut Vec<String>) {
     match path.split_first() {
         None if at.is_object() && at.get(field).is_none_or(Value::is_null) => found.push(pointer.clone()),
         None => {}
         Some((&"*", rest)) => {
             for (index, element) in at.as_array().into_iter().flatten().enumerate() {
-                lacking(element, rest, field, &mut format!("{pointer}/{index}"), found);
+                collect_missing(element, rest, field, &mut format!("{pointer}/{index}"), found);
             }
         }
         Some((name, rest)) => {
             if let Some(next) = at.get(*name) {
-                lacking(next, rest, field, &mut format!("{pointer}/{}", escape(name)), found);
+                collect_missing(next, rest, field, &mut format!("{pointer}/{}", escape(name)), found);
             }
         }
     }

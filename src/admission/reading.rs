@@ -5,22 +5,22 @@
 
 use serde_json::Value;
 
-use super::review::rule_of;
-use crate::api::partial::{Allowance, Keep, read};
+use super::review::rule_for_path;
+use crate::api::partial::{Projection, ValueBudget, read_projection};
 
 /// Values that a review of the usual size holds at most: a Workload of eight pod sets has some hundreds.
-pub const LIGHT: usize = 4 << 10;
+pub const MAX_LIGHT_VALUES: usize = 4 << 10;
 /// Values that any review may hold, objects before and after together: the largest `ClusterQueue` that its schema takes,
 /// twice.
-const HEAVY: usize = 128 << 10;
+const MAX_VALUES: usize = 128 << 10;
 
 /// A body that is not judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unread {
+pub enum ReadError {
     /// It is no JSON.
     Malformed(String),
     /// It holds more than may be looked at.
-    TooMany(String),
+    TooManyValues(String),
 }
 
 /// Reads an `AdmissionReview` for the rule of a path. A review of more than [`LIGHT`] values is left for
@@ -28,30 +28,30 @@ pub enum Unread {
 ///
 /// # Errors
 /// It is no JSON or holds too much.
-pub fn read_light(path: &str, body: &[u8]) -> Result<Value, Unread> {
-    read_within(path, body, LIGHT)
+pub fn read_light(path: &str, body: &[u8]) -> Result<Value, ReadError> {
+    read_within(path, body, MAX_LIGHT_VALUES)
 }
 
 /// The same for every review that an API server sends. It takes up to fifty megabytes while it is judged.
 ///
 /// # Errors
 /// It is no JSON or holds too much.
-pub fn read_heavy(path: &str, body: &[u8]) -> Result<Value, Unread> {
-    read_within(path, body, HEAVY)
+pub fn read_heavy(path: &str, body: &[u8]) -> Result<Value, ReadError> {
+    read_within(path, body, MAX_VALUES)
 }
 
-fn read_within(path: &str, body: &[u8], values: usize) -> Result<Value, Unread> {
-    let keep = rule_of(path).map_or(&UNKNOWN, |rule| match (rule.group, rule.kind) {
+fn read_within(path: &str, body: &[u8], values: usize) -> Result<Value, ReadError> {
+    let keep = rule_for_path(path).map_or(&UNKNOWN, |rule| match (rule.group, rule.kind) {
         ("batch", _) => &JOB,
         (_, "Workload") => &WORKLOAD,
         _ => &PLAIN,
     });
-    let allowance = Allowance::new(values);
-    read(keep, &allowance, body).map_err(|error| {
-        if allowance.spent() {
-            Unread::TooMany(error.to_string())
+    let allowance = ValueBudget::new(values);
+    read_projection(keep, &allowance, body).map_err(|error| {
+        if allowance.is_exhausted() {
+            ReadError::TooManyValues(error.to_string())
         } else {
-            Unread::Malformed(error.to_string())
+            ReadError::Malformed(error.to_string())
         }
     })
 }
@@ -59,47 +59,50 @@ fn read_within(path: &str, body: &[u8], values: usize) -> Result<Value, Unread> 
 /// What `kubectl apply` leaves: the object once more.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-const LABELS: Keep = Keep::Map(&[]);
-const ANNOTATIONS: Keep = Keep::Map(&[LAST_APPLIED]);
-const KIND: Keep =
-    Keep::Fields(&[("group", Keep::Scalar), ("version", Keep::Scalar), ("kind", Keep::Scalar)]);
-const METADATA: Keep = Keep::Fields(&[
-    ("name", Keep::Scalar),
-    ("generateName", Keep::Scalar),
-    ("namespace", Keep::Scalar),
-    ("uid", Keep::Scalar),
-    ("generation", Keep::Scalar),
-    ("creationTimestamp", Keep::Scalar),
-    ("deletionTimestamp", Keep::Scalar),
+const LABELS: Projection = Projection::Map(&[]);
+const ANNOTATIONS: Projection = Projection::Map(&[LAST_APPLIED]);
+const KIND: Projection = Projection::Fields(&[
+    ("group", Projection::Scalar),
+    ("version", Projection::Scalar),
+    ("kind", Projection::Scalar),
+]);
+const METADATA: Projection = Projection::Fields(&[
+    ("name", Projection::Scalar),
+    ("generateName", Projection::Scalar),
+    ("namespace", Projection::Scalar),
+    ("uid", Projection::Scalar),
+    ("generation", Projection::Scalar),
+    ("creationTimestamp", Projection::Scalar),
+    ("deletionTimestamp", Projection::Scalar),
     ("labels", LABELS),
     ("annotations", ANNOTATIONS),
-    ("finalizers", Keep::Items(1_000, &Keep::Scalar)),
-    ("ownerReferences", Keep::Items(1_000, &OWNER)),
+    ("finalizers", Projection::Items(1_000, &Projection::Scalar)),
+    ("ownerReferences", Projection::Items(1_000, &OWNER)),
 ]);
-const OWNER: Keep = Keep::Fields(&[
-    ("apiVersion", Keep::Scalar),
-    ("kind", Keep::Scalar),
-    ("name", Keep::Scalar),
-    ("uid", Keep::Scalar),
-    ("controller", Keep::Scalar),
+const OWNER: Projection = Projection::Fields(&[
+    ("apiVersion", Projection::Scalar),
+    ("kind", Projection::Scalar),
+    ("name", Projection::Scalar),
+    ("uid", Projection::Scalar),
+    ("controller", Projection::Scalar),
 ]);
 
 /// A review of an object of this form.
 macro_rules! review_of {
     ($object:expr) => {
-        Keep::Fields(&[
-            ("apiVersion", Keep::Scalar),
-            ("kind", Keep::Scalar),
+        Projection::Fields(&[
+            ("apiVersion", Projection::Scalar),
+            ("kind", Projection::Scalar),
             (
                 "request",
-                Keep::Fields(&[
-                    ("uid", Keep::Scalar),
+                Projection::Fields(&[
+                    ("uid", Projection::Scalar),
                     ("kind", KIND),
-                    ("subResource", Keep::Scalar),
-                    ("name", Keep::Scalar),
-                    ("namespace", Keep::Scalar),
-                    ("operation", Keep::Scalar),
-                    ("dryRun", Keep::Scalar),
+                    ("subResource", Projection::Scalar),
+                    ("name", Projection::Scalar),
+                    ("namespace", Projection::Scalar),
+                    ("operation", Projection::Scalar),
+                    ("dryRun", Projection::Scalar),
                     ("object", $object),
                     ("oldObject", $object),
                 ]),
@@ -108,42 +111,56 @@ macro_rules! review_of {
     };
 }
 
-static UNKNOWN: Keep = review_of!(Keep::Scalar);
-static PLAIN: Keep = review_of!(Keep::Fields(&[("metadata", METADATA), ("spec", Keep::Whole)]));
+static UNKNOWN: Projection = review_of!(Projection::Scalar);
+static PLAIN: Projection =
+    review_of!(Projection::Fields(&[("metadata", METADATA), ("spec", Projection::Whole)]));
 
-static JOB: Keep = review_of!(Keep::Fields(&[("metadata", METADATA), ("spec", JOB_SPEC)]));
-const JOB_SPEC: Keep = Keep::Fields(&[
-    ("suspend", Keep::Scalar),
-    ("managedBy", Keep::Scalar),
-    ("parallelism", Keep::Scalar),
-    ("completions", Keep::Scalar),
-    ("completionMode", Keep::Scalar),
-    ("template", Keep::Fields(&[("metadata", METADATA), ("spec", JOB_POD_SPEC)])),
+static JOB: Projection = review_of!(Projection::Fields(&[("metadata", METADATA), ("spec", JOB_SPEC)]));
+const JOB_SPEC: Projection = Projection::Fields(&[
+    ("suspend", Projection::Scalar),
+    ("managedBy", Projection::Scalar),
+    ("parallelism", Projection::Scalar),
+    ("completions", Projection::Scalar),
+    ("completionMode", Projection::Scalar),
+    ("template", Projection::Fields(&[("metadata", METADATA), ("spec", JOB_POD_SPEC)])),
 ]);
-const JOB_POD_SPEC: Keep =
-    Keep::Fields(&[("schedulingGates", Keep::Items(1_000, &Keep::Fields(&[("name", Keep::Scalar)])))]);
+const JOB_POD_SPEC: Projection = Projection::Fields(&[(
+    "schedulingGates",
+    Projection::Items(1_000, &Projection::Fields(&[("name", Projection::Scalar)])),
+)]);
 
 /// Longest list of a Workload that is read, where its schema bounds the list at less.
-const LISTED: usize = 256;
+const MAX_LIST_ITEMS: usize = 256;
 
-static WORKLOAD: Keep =
-    review_of!(Keep::Fields(&[("metadata", METADATA), ("spec", WORKLOAD_SPEC), ("status", WORKLOAD_STATUS)]));
-const WORKLOAD_SPEC: Keep = Keep::Fields(&[("podSets", Keep::Items(LISTED, &POD_SET))]);
-const POD_SET: Keep = Keep::Open(&[("template", Keep::Text(&[("metadata", METADATA), ("spec", POD_SPEC)]))]);
-const POD_SPEC: Keep = Keep::Fields(&[
+static WORKLOAD: Projection = review_of!(Projection::Fields(&[
+    ("metadata", METADATA),
+    ("spec", WORKLOAD_SPEC),
+    ("status", WORKLOAD_STATUS)
+]));
+const WORKLOAD_SPEC: Projection =
+    Projection::Fields(&[("podSets", Projection::Items(MAX_LIST_ITEMS, &POD_SET))]);
+const POD_SET: Projection = Projection::AllFields(&[(
+    "template",
+    Projection::FieldsWithText(&[("metadata", METADATA), ("spec", POD_SPEC)]),
+)]);
+const POD_SPEC: Projection = Projection::Fields(&[
     ("resources", RESOURCES),
-    ("containers", Keep::Items(usize::MAX, &CONTAINER)),
-    ("initContainers", Keep::Items(usize::MAX, &CONTAINER)),
+    ("containers", Projection::Items(usize::MAX, &CONTAINER)),
+    ("initContainers", Projection::Items(usize::MAX, &CONTAINER)),
 ]);
-const CONTAINER: Keep = Keep::Fields(&[("resources", RESOURCES)]);
-const RESOURCES: Keep = Keep::Fields(&[("requests", LABELS), ("limits", LABELS)]);
-const WORKLOAD_STATUS: Keep = Keep::Fields(&[
-    ("conditions", Keep::Items(LISTED, &Keep::Whole)),
-    ("admission", Keep::Open(&[("podSetAssignments", Keep::Items(LISTED, &ASSIGNMENT))])),
-    ("reclaimablePods", Keep::Items(LISTED, &Keep::Whole)),
-    ("admissionChecks", Keep::Items(LISTED, &Keep::Whole)),
-    ("clusterName", Keep::Scalar),
-    ("nominatedClusterNames", Keep::Items(LISTED, &Keep::Scalar)),
+const CONTAINER: Projection = Projection::Fields(&[("resources", RESOURCES)]);
+const RESOURCES: Projection = Projection::Fields(&[("requests", LABELS), ("limits", LABELS)]);
+const WORKLOAD_STATUS: Projection = Projection::Fields(&[
+    ("conditions", Projection::Items(MAX_LIST_ITEMS, &Projection::Whole)),
+    (
+        "admission",
+        Projection::AllFields(&[("podSetAssignments", Projection::Items(MAX_LIST_ITEMS, &ASSIGNMENT))]),
+    ),
+    ("reclaimablePods", Projection::Items(MAX_LIST_ITEMS, &Projection::Whole)),
+    ("admissionChecks", Projection::Items(MAX_LIST_ITEMS, &Projection::Whole)),
+    ("clusterName", Projection::Scalar),
+    ("nominatedClusterNames", Projection::Items(MAX_LIST_ITEMS, &Projection::Scalar)),
 ]);
 /// Where pods go is compared and nothing else; it names every node.
-const ASSIGNMENT: Keep = Keep::Open(&[("topologyAssignment", Keep::Text(&[]))]);
+const ASSIGNMENT: Projection =
+    Projection::AllFields(&[("topologyAssignment", Projection::FieldsWithText(&[]))]);

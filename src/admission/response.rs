@@ -7,7 +7,7 @@ use crate::api::validation::{FieldError, aggregate};
 
 /// What a review ends with.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Answer {
+pub(super) enum ReviewResponse {
     /// The request may go on.
     Allowed {
         /// Operations on the object; empty when nothing changes.
@@ -21,13 +21,13 @@ pub(super) enum Answer {
     Malformed(String),
 }
 
-impl Answer {
+impl ReviewResponse {
     pub(super) fn allowed() -> Self {
         Self::Allowed { patch: Vec::new(), warnings: Vec::new() }
     }
 
     /// Allowed when there is no error, else denied with all of them.
-    pub(super) fn judged(errors: &[FieldError]) -> Self {
+    pub(super) fn from_errors(errors: &[FieldError]) -> Self {
         if errors.is_empty() { Self::allowed() } else { Self::Denied(aggregate(errors)) }
     }
 
@@ -49,14 +49,14 @@ impl Answer {
                     response.insert("warnings".to_owned(), json!(warnings));
                 }
             }
-            Self::Denied(message) => refuse(&mut response, 403, "Forbidden", &message),
-            Self::Malformed(message) => refuse(&mut response, 400, "BadRequest", &message),
+            Self::Denied(message) => set_failure(&mut response, 403, "Forbidden", &message),
+            Self::Malformed(message) => set_failure(&mut response, 400, "BadRequest", &message),
         }
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
     }
 }
 
-fn refuse(response: &mut Map<String, Value>, code: u16, reason: &str, message: &str) {
+fn set_failure(response: &mut Map<String, Value>, code: u16, reason: &str, message: &str) {
     response.insert("allowed".to_owned(), json!(false));
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": message

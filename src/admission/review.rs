@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::response::Answer;
-use super::{Context, defaults, job, own};
+use super::response::ReviewResponse;
+use super::{ReviewContext, defaults, job, kueue_kinds};
 use crate::api::GROUP;
 use crate::jobs::{JobKind, kind_of};
 
@@ -26,36 +26,36 @@ pub const PATHS: &[&str] = &[
 ];
 
 /// What a rule gets to see of a request.
-pub(super) struct Request<'a> {
+pub(super) struct ReviewRequest<'a> {
     pub(super) namespace: &'a str,
     pub(super) object: &'a Value,
     /// The stored object, of an update.
     pub(super) old: Option<&'a Value>,
-    pub(super) ctx: &'a Context<'a>,
+    pub(super) ctx: &'a ReviewContext<'a>,
 }
 
 /// Answers one `AdmissionReview`. Whatever comes in, an `AdmissionReview` goes out, with the request's uid.
-pub fn review(path: &str, request: &Value, ctx: &Context<'_>) -> Value {
+pub fn review(path: &str, request: &Value, ctx: &ReviewContext<'_>) -> Value {
     let inner = request.get("request").unwrap_or(&Value::Null);
     let uid = inner.get("uid").and_then(Value::as_str).unwrap_or_default();
-    answer(path, inner, ctx).render(uid)
+    evaluate(path, inner, ctx).render(uid)
 }
 
-pub(super) fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
+pub(super) fn evaluate(path: &str, request: &Value, ctx: &ReviewContext<'_>) -> ReviewResponse {
     if !request.is_object() {
         return malformed("request: missing or not an object");
     }
     if request.get("uid").and_then(Value::as_str).is_none_or(str::is_empty) {
         return malformed("request.uid: missing");
     }
-    let Some(rule) = rule_of(path) else {
-        return unruled(path, request);
+    let Some(rule) = rule_for_path(path) else {
+        return unknown_path(path, request);
     };
     let operation = request.get("operation").and_then(Value::as_str).unwrap_or_default();
     let update = match operation {
         "CREATE" => false,
         "UPDATE" => true,
-        "DELETE" | "CONNECT" => return Answer::allowed(),
+        "DELETE" | "CONNECT" => return ReviewResponse::allowed(),
         _ => return malformed("request.operation: none of CREATE, UPDATE, DELETE, CONNECT"),
     };
     if let Some(kind) = request.get("kind").filter(|kind| !kind.is_null()) {
@@ -68,14 +68,14 @@ pub(super) fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
         return malformed("request.object: missing or not an object");
     };
     if is_deleting(object) {
-        return Answer::allowed();
+        return ReviewResponse::allowed();
     }
     let old = request.get("oldObject").filter(|old| old.is_object());
     if update && old.is_none() {
         return malformed("request.oldObject: missing or not an object");
     }
     if rule.create_only && update {
-        return Answer::allowed();
+        return ReviewResponse::allowed();
     }
     let namespace = request
         .get("namespace")
@@ -84,43 +84,45 @@ pub(super) fn answer(path: &str, request: &Value, ctx: &Context<'_>) -> Answer {
         .or_else(|| object.get("metadata")?.get("namespace")?.as_str())
         .unwrap_or_default();
     if rule.framework.is_some_and(|name| !ctx.settings.frameworks.contains(name)) {
-        return Answer::allowed();
+        return ReviewResponse::allowed();
     }
-    (rule.answer)(&Request { namespace, object, old: old.filter(|_| update), ctx })
+    (rule.handler)(&ReviewRequest { namespace, object, old: old.filter(|_| update), ctx })
 }
 
 /// The path that answers for a kind; none if there is none.
-pub(super) fn path_of(group: &str, kind: &str, mutating: bool) -> Option<&'static str> {
+pub(super) fn path_for_kind(group: &str, kind: &str, mutating: bool) -> Option<&'static str> {
     let begins = if mutating { "/mutate-" } else { "/validate-" };
-    let answers = |path: &str| rule_of(path).is_some_and(|rule| (rule.group, rule.kind) == (group, kind));
+    let answers =
+        |path: &str| rule_for_path(path).is_some_and(|rule| (rule.group, rule.kind) == (group, kind));
     PATHS.iter().copied().find(|path| path.starts_with(begins) && answers(path))
 }
 
 /// An entry that another installation left sends what no rule here judges: refusing it would forbid every Pod that the entry
 /// selects. What rules judge elsewhere must not pass unjudged here.
-fn unruled(path: &str, request: &Value) -> Answer {
+fn unknown_path(path: &str, request: &Value) -> ReviewResponse {
     let text = |field| request.get("kind").and_then(|kind| kind.get(field)).and_then(Value::as_str);
     let Some((group, kind)) = text("group").zip(text("kind")) else {
         return malformed("request.kind: missing");
     };
-    let path: String = path.chars().take(PATH_SHOWN).collect();
-    if group == GROUP && [true, false].iter().any(|mutating| path_of(group, kind, *mutating).is_some()) {
-        return Answer::Denied(format!(
+    let path: String = path.chars().take(MAX_SHOWN_CHARS).collect();
+    if group == GROUP && [true, false].iter().any(|mutating| path_for_kind(group, kind, *mutating).is_some())
+    {
+        return ReviewResponse::Denied(format!(
             "no rule is served on {path:?} and a {kind} of {GROUP} must be judged: webhook entries of another installation have to go"
         ));
     }
-    let kind: String = kind.chars().take(PATH_SHOWN).collect();
+    let kind: String = kind.chars().take(MAX_SHOWN_CHARS).collect();
     let warning = format!(
         "no rule is served on {path:?}: the {kind} passes unjudged; the webhook entry can be removed"
     );
-    Answer::Allowed { patch: Vec::new(), warnings: vec![warning] }
+    ReviewResponse::Allowed { patch: Vec::new(), warnings: vec![warning] }
 }
 
 /// Characters of a path or kind that a message repeats.
-const PATH_SHOWN: usize = 64;
+const MAX_SHOWN_CHARS: usize = 64;
 
-fn malformed(message: &str) -> Answer {
-    Answer::Malformed(message.to_owned())
+fn malformed(message: &str) -> ReviewResponse {
+    ReviewResponse::Malformed(message.to_owned())
 }
 
 fn is_deleting(object: &Value) -> bool {
@@ -128,35 +130,37 @@ fn is_deleting(object: &Value) -> bool {
 }
 
 /// What answers on a path.
-pub(super) struct Rule {
+pub(super) struct WebhookRule {
     pub(super) group: &'static str,
     pub(super) kind: &'static str,
     create_only: bool,
     /// Reviewed only while this framework is on.
     framework: Option<&'static str>,
-    answer: fn(&Request<'_>) -> Answer,
+    handler: fn(&ReviewRequest<'_>) -> ReviewResponse,
 }
 
-pub(super) fn rule_of(path: &str) -> Option<Rule> {
+pub(super) fn rule_for_path(path: &str) -> Option<WebhookRule> {
     let rule = |group, kind, create_only, answer| {
         let framework = kind_of(group, kind).map(JobKind::framework);
-        Some(Rule { group, kind, create_only, framework, answer })
+        Some(WebhookRule { group, kind, create_only, framework, handler: answer })
     };
     match path {
         BATCH_JOB_MUTATE => rule("batch", "Job", true, job::default),
         BATCH_JOB_VALIDATE => rule("batch", "Job", false, job::validate),
         "/mutate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", true, defaults::workload),
-        "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue" => rule(GROUP, "ClusterQueue", true, defaults::in_use),
+        "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue" => {
+            rule(GROUP, "ClusterQueue", true, defaults::protect_in_use)
+        }
         "/mutate-kueue-x-k8s-io-v1beta2-resourceflavor" => {
-            rule(GROUP, "ResourceFlavor", true, defaults::in_use)
+            rule(GROUP, "ResourceFlavor", true, defaults::protect_in_use)
         }
-        "/validate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", false, own::workload),
+        "/validate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", false, kueue_kinds::workload),
         "/validate-kueue-x-k8s-io-v1beta2-clusterqueue" => {
-            rule(GROUP, "ClusterQueue", false, own::cluster_queue)
+            rule(GROUP, "ClusterQueue", false, kueue_kinds::cluster_queue)
         }
-        "/validate-kueue-x-k8s-io-v1beta2-cohort" => rule(GROUP, "Cohort", false, own::cohort),
+        "/validate-kueue-x-k8s-io-v1beta2-cohort" => rule(GROUP, "Cohort", false, kueue_kinds::cohort),
         "/validate-kueue-x-k8s-io-v1beta2-resourceflavor" => {
-            rule(GROUP, "ResourceFlavor", false, own::resource_flavor)
+            rule(GROUP, "ResourceFlavor", false, kueue_kinds::resource_flavor)
         }
         _ => None,
     }

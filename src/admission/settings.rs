@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::api::validation::Gates;
-use crate::jobs::Managed;
+use crate::jobs::ManagedKinds;
 
 /// The part of the configuration that reviews depend on.
 #[derive(Clone, Debug)]
@@ -24,8 +24,8 @@ pub struct AdmissionSettings {
 
 impl AdmissionSettings {
     /// Which kinds are queued.
-    pub(super) const fn managed(&self) -> Managed<'_> {
-        Managed { frameworks: &self.frameworks, external: &self.external_kinds }
+    pub(super) const fn managed_kinds(&self) -> ManagedKinds<'_> {
+        ManagedKinds { frameworks: &self.frameworks, external: &self.external_kinds }
     }
 }
 

@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::patch::Patch;
-use super::response::Answer;
-use super::review::answer;
+use super::response::ReviewResponse;
+use super::review::evaluate;
 use super::{
-    AdmissionSettings, Context, Lookup, Owner, OwnerView, PATHS, Unread, admitted, managed_ancestor,
-    read_heavy, read_light, review,
+    AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, PATHS, ReadError, ReviewContext, admit_object,
+    managed_ancestor, read_heavy, read_light, review,
 };
 use crate::jobs::{Ancestor, AncestryError};
 
@@ -23,14 +23,14 @@ struct Cluster {
     owners: BTreeMap<String, OwnerView>,
 }
 
-impl Lookup for Cluster {
+impl ObjectLookup for Cluster {
     fn namespace_labels(&self, _: &str) -> Option<&BTreeMap<String, String>> {
         Some(&self.labels)
     }
-    fn local_queue(&self, _: &str, name: &str) -> bool {
+    fn local_queue_exists(&self, _: &str, name: &str) -> bool {
         self.queues.contains(&name)
     }
-    fn default_priority_class(&self) -> bool {
+    fn default_priority_class_exists(&self) -> bool {
         self.default_class
     }
     fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
@@ -50,7 +50,7 @@ fn asked(
 ) -> Value {
     let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
     let request = json!({"request": {"uid": "u-1", "operation": operation, "namespace": "ns", "object": object, "oldObject": old}});
-    let ctx = Context { objects: cluster, settings };
+    let ctx = ReviewContext { objects: cluster, settings };
     let answer = review(path, &request, &ctx);
     let read = read_heavy(path, request.to_string().as_bytes()).unwrap();
     // Whatever a rule looks at is read.
@@ -74,7 +74,7 @@ fn job() -> Value {
 
 /// A quota of nothing stands in for one that a new ClusterQueue leaves out.
 #[test]
-fn a_quota_that_is_left_out_is_0() {
+fn missing_quota_defaults_to_zero() {
     let resources = |quota: Value| {
         json!({"metadata": {"name": "q"}, "spec": {"resourceGroups": [{"coveredResources": ["cpu", "memory"],
             "flavors": [{"name": "f", "resources": [{"name": "cpu"}, {"name": "memory", "nominalQuota": quota}]}]}]}})
@@ -85,8 +85,10 @@ fn a_quota_that_is_left_out_is_0() {
         let mut object = resources(given);
         let review = json!({"uid": "u-1", "operation": "CREATE", "object": object});
         let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
-        let context = Context { objects: &cluster, settings: &settings };
-        let Answer::Allowed { patch, .. } = answer(path, &review, &context) else { panic!("{review}") };
+        let context = ReviewContext { objects: &cluster, settings: &settings };
+        let ReviewResponse::Allowed { patch, .. } = evaluate(path, &review, &context) else {
+            panic!("{review}")
+        };
         let operations: json_patch::Patch = serde_json::from_value(json!(patch)).unwrap();
         json_patch::patch(&mut object, &operations).unwrap();
         let found = object.pointer(at).unwrap();
@@ -108,7 +110,7 @@ fn allowed(answer: &Value) -> bool {
 }
 
 #[test]
-fn a_job_with_a_queue_is_suspended_and_others_are_not() {
+fn only_managed_jobs_are_suspended() {
     let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
     let path = "/mutate-batch-v1-job";
     assert!(asked(path, &queued("lq"), None, &cluster, &settings)["response"].get("patch").is_some());
@@ -117,8 +119,8 @@ fn a_job_with_a_queue_is_suspended_and_others_are_not() {
     assert!(asked(path, &job(), None, &cluster, &managing)["response"].get("patch").is_some());
 }
 
-fn owner(name: &str) -> Owner {
-    Owner {
+fn owner(name: &str) -> OwnerRef {
+    OwnerRef {
         api_version: "batch/v1".into(),
         kind: "Job".into(),
         name: name.into(),
@@ -126,15 +128,15 @@ fn owner(name: &str) -> Owner {
     }
 }
 
-fn view(name: &str, queue: Option<&str>, controller: Option<Owner>) -> (String, OwnerView) {
+fn view(name: &str, queue: Option<&str>, controller: Option<OwnerRef>) -> (String, OwnerView) {
     (
         name.to_owned(),
         OwnerView { uid: format!("uid-{name}"), queue_name: queue.map(str::to_owned), controller },
     )
 }
 
-fn foreign(name: &str) -> Owner {
-    Owner { kind: "Foo".into(), api_version: "example.com/v1".into(), ..owner(name) }
+fn foreign(name: &str) -> OwnerRef {
+    OwnerRef { kind: "Foo".into(), api_version: "example.com/v1".into(), ..owner(name) }
 }
 
 /// Settings under which an owner of kind Foo may own anything.
@@ -145,15 +147,21 @@ fn with_foreign_kind() -> AdmissionSettings {
 
 fn above(
     owners: Vec<(String, OwnerView)>,
-    first: Owner,
+    first: OwnerRef,
     settings: &AdmissionSettings,
 ) -> Result<Option<Ancestor>, AncestryError> {
     let cluster = Cluster { owners: owners.into_iter().collect(), ..Cluster::default() };
-    managed_ancestor(&Context { objects: &cluster, settings }, ("batch", "Job"), "ns", "me", Some(first))
+    managed_ancestor(
+        &ReviewContext { objects: &cluster, settings },
+        ("batch", "Job"),
+        "ns",
+        "me",
+        Some(first),
+    )
 }
 
 #[test]
-fn the_highest_queued_ancestor_wins_and_cycles_end() {
+fn highest_queued_ancestor_wins_and_cycles_are_errors() {
     let settings = with_foreign_kind();
     let walk = |owners, first| above(owners, foreign(first), &settings);
     let queued = |name| Ok(Some(Ancestor::Queued(foreign(name))));
@@ -167,7 +175,7 @@ fn the_highest_queued_ancestor_wins_and_cycles_end() {
 }
 
 #[test]
-fn an_external_owner_is_known_by_its_workload() {
+fn external_owner_is_found_by_workload() {
     let queued = vec![view("a", Some("lq"), None)];
     let found = Ok(Some(Ancestor::Queued(foreign("a"))));
     assert_eq!(above(queued.clone(), foreign("a"), &with_foreign_kind()), found);
@@ -176,7 +184,7 @@ fn an_external_owner_is_known_by_its_workload() {
 }
 
 /// What defaulting makes of a new Job with such a controller: whether it is suspended, and its queue.
-fn with_owner(owner: &Owner, queue: &str, settings: &AdmissionSettings) -> (bool, Option<String>) {
+fn with_owner(owner: &OwnerRef, queue: &str, settings: &AdmissionSettings) -> (bool, Option<String>) {
     let cluster = Cluster {
         queues: vec!["lq", "default"],
         owners: [view(&owner.name, Some("lq"), None)].into(),
@@ -185,16 +193,16 @@ fn with_owner(owner: &Owner, queue: &str, settings: &AdmissionSettings) -> (bool
     let mut job = if queue.is_empty() { job() } else { queued(queue) };
     job["metadata"]["ownerReferences"] = json!([{"apiVersion": owner.api_version, "kind": owner.kind,
         "name": owner.name, "uid": owner.uid, "controller": true}]);
-    let ctx = Context { objects: &cluster, settings };
-    let (job, _) = admitted(("batch", "Job"), job, None, |_| Ok(()), &ctx).unwrap();
+    let ctx = ReviewContext { objects: &cluster, settings };
+    let (job, _) = admit_object(("batch", "Job"), job, None, |_| Ok(()), &ctx).unwrap();
     let queue = job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].as_str();
     (job["spec"]["suspend"] == true, queue.filter(|name| !name.is_empty()).map(str::to_owned))
 }
 
 #[test]
-fn an_owner_reference_gives_no_free_passage() {
+fn owner_reference_does_not_bypass_queue() {
     let set =
-        || Owner { kind: "JobSet".into(), api_version: "jobset.x-k8s.io/v1alpha2".into(), ..owner("set") };
+        || OwnerRef { kind: "JobSet".into(), api_version: "jobset.x-k8s.io/v1alpha2".into(), ..owner("set") };
     let both = BTreeSet::from(["batch/job".to_owned(), "jobset.x-k8s.io/jobset".to_owned()]);
     for managing in [false, true] {
         let settings =
@@ -214,7 +222,7 @@ fn an_owner_reference_gives_no_free_passage() {
 }
 
 #[test]
-fn jobs_are_not_reviewed_while_their_framework_is_off() {
+fn jobs_skip_review_when_framework_is_off() {
     let cluster = Cluster::default();
     let off = AdmissionSettings { frameworks: BTreeSet::new(), ..AdmissionSettings::default() };
     let defaulted = asked("/mutate-batch-v1-job", &queued("lq"), None, &cluster, &off);
@@ -232,7 +240,7 @@ fn errors(answer: &Value) -> Vec<String> {
 }
 
 #[test]
-fn an_empty_minimum_is_none_unless_the_job_is_new() {
+fn empty_min_parallelism_equals_absence_on_update() {
     let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
     let with = |minimum: &str| {
         let mut job = queued("lq");
@@ -254,7 +262,7 @@ fn elastic() -> Value {
 }
 
 #[test]
-fn a_malformed_topology_of_an_elastic_job_is_one_error() {
+fn malformed_elastic_job_topology_is_one_error() {
     let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
     for (key, value, kind) in [
         ("podset-required-topology", "not a label!", "Invalid value"),
@@ -272,25 +280,25 @@ fn a_malformed_topology_of_an_elastic_job_is_one_error() {
 
 /// Nothing opens the gate of elastic Jobs: with it they would hold quota and never run.
 #[test]
-fn an_elastic_job_is_queued_like_any_and_not_gated() {
+fn elastic_job_is_queued_without_gate() {
     let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
-    let ctx = Context { objects: &cluster, settings: &settings };
-    let (job, advice) = admitted(("batch", "Job"), elastic(), None, |_| Ok(()), &ctx).unwrap();
+    let ctx = ReviewContext { objects: &cluster, settings: &settings };
+    let (job, advice) = admit_object(("batch", "Job"), elastic(), None, |_| Ok(()), &ctx).unwrap();
     assert_eq!(job["spec"]["suspend"], true);
     assert_eq!(job["spec"]["template"]["spec"].get("schedulingGates"), None);
     assert!(advice.iter().any(|text| text.contains("kueue.x-k8s.io/elastic-job")), "{advice:?}");
-    let (_, advice) = admitted(("batch", "Job"), queued("lq"), None, |_| Ok(()), &ctx).unwrap();
+    let (_, advice) = admit_object(("batch", "Job"), queued("lq"), None, |_| Ok(()), &ctx).unwrap();
     assert!(!advice.iter().any(|text| text.contains("elastic")), "{advice:?}");
 }
 
 #[test]
-fn deletion_passes_and_nonsense_is_answered() {
+fn deletion_is_allowed_and_malformed_review_answered() {
     let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
     let mut bad = queued("Bad_");
     assert!(!allowed(&asked("/validate-batch-v1-job", &bad, None, &cluster, &settings)));
     bad["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert!(allowed(&asked("/validate-batch-v1-job", &bad, None, &cluster, &settings)));
-    let ctx = Context { objects: &cluster, settings: &settings };
+    let ctx = ReviewContext { objects: &cluster, settings: &settings };
     for nonsense in [json!(null), json!([]), json!({"request": 3}), json!({"request": {"uid": "x"}})] {
         let answer = review("/validate-batch-v1-job", &nonsense, &ctx);
         assert_eq!(answer["response"]["status"]["code"], 400, "{nonsense}");
@@ -298,7 +306,7 @@ fn deletion_passes_and_nonsense_is_answered() {
 }
 
 #[test]
-fn patches_make_missing_parents_at_once() {
+fn patch_creates_missing_parents() {
     let mut patch = Patch::new(&json!({"spec": null}));
     assert!(patch.set(&["metadata", "labels", "a/b"], json!("x")));
     assert!(patch.append(&["metadata", "finalizers"], json!("f")));
@@ -313,9 +321,9 @@ fn patches_make_missing_parents_at_once() {
 }
 
 #[test]
-fn a_path_without_a_rule_lets_others_pass_and_ours_not() {
+fn unknown_path_allows_only_foreign_kinds() {
     let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
-    let ctx = Context { objects: &cluster, settings: &settings };
+    let ctx = ReviewContext { objects: &cluster, settings: &settings };
     let ask = |path: &str, group: &str, kind: &str| {
         let request = json!({"request": {"uid": "u-1", "operation": "CREATE", "namespace": "ns",
             "kind": {"group": group, "version": "v1", "kind": kind}, "object": {"metadata": {"name": "x"}}}});
@@ -341,7 +349,7 @@ fn a_path_without_a_rule_lets_others_pass_and_ours_not() {
 }
 
 #[test]
-fn what_no_rule_looks_at_costs_nothing() {
+fn unvalidated_fields_are_not_decoded() {
     let many: Vec<Value> = (0..105_000).map(|n| json!({"name": format!("E{n}"), "value": "1"})).collect();
     let mut object = queued("lq");
     object["spec"]["template"]["spec"]["containers"][0]["env"] = json!(many);
@@ -356,7 +364,7 @@ fn what_no_rule_looks_at_costs_nothing() {
     let path = "/validate-kueue-x-k8s-io-v1beta2-workload";
     let read = read_light(path, request.to_string().as_bytes()).unwrap();
     let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
-    let ctx = Context { objects: &cluster, settings: &settings };
+    let ctx = ReviewContext { objects: &cluster, settings: &settings };
     let message = review(path, &read, &ctx)["response"].to_string();
     assert!(!message.contains("E104999"), "{message}");
     // The text is compared by meaning where it differs.
@@ -377,7 +385,7 @@ fn what_no_rule_looks_at_costs_nothing() {
 }
 
 #[test]
-fn a_small_body_cannot_become_large() {
+fn small_body_does_not_expand_in_memory() {
     for (path, field) in [
         ("/validate-batch-v1-job", "metadata\":{\"labels"),
         ("/validate-kueue-x-k8s-io-v1beta2-workload", "spec\":{\"podSets"),
@@ -388,7 +396,9 @@ fn a_small_body_cannot_become_large() {
             let body = format!("{{\"request\":{{\"uid\":\"u\",\"object\":{{\"{field}\":{list}}}}}}}}}");
             match read_heavy(path, body.as_bytes()) {
                 Ok(read) => assert!(read.to_string().len() < 1_000, "{path} {item}"),
-                Err(error) => assert!(matches!(error, Unread::TooMany(_)), "{path} {item}: {error:?}"),
+                Err(error) => {
+                    assert!(matches!(error, ReadError::TooManyValues(_)), "{path} {item}: {error:?}");
+                }
             }
         }
     }
@@ -459,7 +469,7 @@ fn subject() -> Value {
 
 proptest! {
     #[test]
-    fn reviews_are_total(
+    fn i23_reviews_are_total(
         path in prop::sample::select(PATHS.to_vec()),
         changes in prop::collection::vec((prop::collection::vec(0_usize..8, 0..8), any_json()), 0..4),
         update in any::<bool>(),

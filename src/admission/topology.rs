@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::view::text;
+use super::job_view::map_text;
 use crate::api::validation::syntax::{check_label_name, parse_bool, parse_int};
 use crate::api::validation::{Errors, FieldError, Gate, Gates, key_path};
 
@@ -24,33 +24,33 @@ pub(super) fn check(
     pods: i64,
     gates: &Gates,
 ) -> Vec<FieldError> {
-    let request = Request { annotations, path };
+    let request = TopologyAnnotations { annotations, path };
     let mut errors = Errors::new();
-    request.levels(&mut errors);
-    request.slices(&mut errors);
-    request.constraints(gates, &mut errors);
-    request.group(&mut errors);
+    request.check_levels(&mut errors);
+    request.check_slices(&mut errors);
+    request.check_constraints(gates, &mut errors);
+    request.check_group(&mut errors);
     if errors.is_empty() {
-        request.slice_bound(pods, &mut errors);
+        request.check_slice_bound(pods, &mut errors);
     }
     errors.take()
 }
 
-struct Request<'a> {
+struct TopologyAnnotations<'a> {
     annotations: Option<&'a Map<String, Value>>,
     path: &'a str,
 }
 
-impl<'a> Request<'a> {
+impl<'a> TopologyAnnotations<'a> {
     fn get(&self, key: &str) -> Option<&'a str> {
-        text(self.annotations, key)
+        map_text(self.annotations, key)
     }
 
-    fn at(&self, key: &str) -> String {
+    fn path_of(&self, key: &str) -> String {
         key_path(self.path, key)
     }
 
-    fn levels(&self, errors: &mut Errors) {
+    fn check_levels(&self, errors: &mut Errors) {
         let asked = [REQUIRED, PREFERRED, UNCONSTRAINED].iter().filter(|key| self.get(key).is_some()).count();
         if asked > 1 {
             errors.push(FieldError::invalid_unshown(
@@ -60,22 +60,22 @@ impl<'a> Request<'a> {
         }
         for key in [REQUIRED, PREFERRED, SLICE_REQUIRED] {
             if let Some(level) = self.get(key) {
-                errors.extend(check_label_name(&self.at(key), level));
+                errors.extend(check_label_name(&self.path_of(key), level));
             }
         }
         if let Some(flag) = self.get(UNCONSTRAINED).filter(|flag| parse_bool(flag).is_none()) {
-            errors.push(FieldError::invalid(self.at(UNCONSTRAINED), flag, "must be a boolean value"));
+            errors.push(FieldError::invalid(self.path_of(UNCONSTRAINED), flag, "must be a boolean value"));
         }
     }
 
-    fn slices(&self, errors: &mut Errors) {
+    fn check_slices(&self, errors: &mut Errors) {
         let (level, size) = (self.get(SLICE_REQUIRED), self.get(SLICE_SIZE));
         match size.map(parse_int) {
             Some(Err(fault)) => {
-                errors.push(FieldError::invalid(self.at(SLICE_SIZE), size.unwrap_or_default(), fault));
+                errors.push(FieldError::invalid(self.path_of(SLICE_SIZE), size.unwrap_or_default(), fault));
             }
             Some(Ok(number)) if number < 1 => errors.push(FieldError::invalid(
-                self.at(SLICE_SIZE),
+                self.path_of(SLICE_SIZE),
                 size.unwrap_or_default(),
                 "must be greater than or equal to 1",
             )),
@@ -83,18 +83,18 @@ impl<'a> Request<'a> {
         }
         if level.is_some() && size.is_none() {
             let detail = format!("must be set when '{SLICE_REQUIRED}' is specified");
-            errors.push(FieldError::required(self.at(SLICE_SIZE), detail));
+            errors.push(FieldError::required(self.path_of(SLICE_SIZE), detail));
         }
         if level.is_none() && size.is_some() {
             let detail = format!("may not be set when '{SLICE_REQUIRED}' is not specified");
-            errors.push(FieldError::forbidden(self.at(SLICE_SIZE), detail));
+            errors.push(FieldError::forbidden(self.path_of(SLICE_SIZE), detail));
         }
     }
 
-    fn constraints(&self, gates: &Gates, errors: &mut Errors) {
+    fn check_constraints(&self, gates: &Gates, errors: &mut Errors) {
         let Some(text) = self.get(CONSTRAINTS) else { return };
-        let at = self.at(CONSTRAINTS);
-        if !gates.on(Gate::TASMultiLayerTopology) {
+        let at = self.path_of(CONSTRAINTS);
+        if !gates.is_enabled(Gate::TASMultiLayerTopology) {
             errors.push(FieldError::forbidden(at, "slices in more than one layer are not enabled"));
             return;
         }
@@ -138,9 +138,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    fn group(&self, errors: &mut Errors) {
+    fn check_group(&self, errors: &mut Errors) {
         let Some(name) = self.get(GROUP_NAME) else { return };
-        let at = self.at(GROUP_NAME);
+        let at = self.path_of(GROUP_NAME);
         if name.parse::<u64>().is_ok() {
             errors.push(FieldError::invalid(at.clone(), name, "must not be a number"));
         }
@@ -159,7 +159,7 @@ impl<'a> Request<'a> {
     }
 
     /// A slice of more pods than there are could never be filled.
-    fn slice_bound(&self, pods: i64, errors: &mut Errors) {
+    fn check_slice_bound(&self, pods: i64, errors: &mut Errors) {
         let outermost = self
             .get(CONSTRAINTS)
             .and_then(|text| parse_layers(text).ok())
@@ -167,14 +167,14 @@ impl<'a> Request<'a> {
         let plain = self.get(SLICE_SIZE).and_then(|size| parse_int(size).ok()).map(|size| (SLICE_SIZE, size));
         if let Some((key, size)) = outermost.or(plain).filter(|(_, size)| *size > pods) {
             let detail = format!("must not be greater than pod set count {pods}");
-            errors.push(FieldError::invalid(self.at(key), size, detail));
+            errors.push(FieldError::invalid(self.path_of(key), size, detail));
         }
     }
 }
 
 /// Level and size of each layer, coarsest first; absent fields are empty and zero.
 fn parse_layers(text: &str) -> Result<Vec<(String, i64)>, String> {
-    let layers: Vec<Option<Layer>> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let layers: Vec<Option<SliceLayer>> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     Ok(layers
         .into_iter()
         .map(Option::unwrap_or_default)
@@ -184,7 +184,7 @@ fn parse_layers(text: &str) -> Result<Vec<(String, i64)>, String> {
 
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
-struct Layer {
+struct SliceLayer {
     topology: String,
     size: i32,
 }

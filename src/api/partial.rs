@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 /// The field beside the read fields of an object that bears its whole text. An object of that text cannot forge it: a
 /// field that is not asked for is passed over.
-pub const TEXT: &str = "\u{0}text";
+pub const RAW_TEXT_FIELD: &str = "\u{0}text";
 
 /// The methods of a visitor that makes values of scalars as they are.
 macro_rules! scalars_as_values {
@@ -48,27 +48,27 @@ pub(crate) use scalars_as_values;
 
 /// What is read of a value.
 #[derive(Debug)]
-pub enum Keep {
+pub enum Projection {
     /// A text, number, truth or null.
     Scalar,
     /// All of it.
     Whole,
     /// These fields of an object.
-    Fields(&'static [(&'static str, Keep)]),
+    Fields(&'static [(&'static str, Projection)]),
     /// All fields of an object, these in part.
-    Open(&'static [(&'static str, Keep)]),
+    AllFields(&'static [(&'static str, Projection)]),
     /// These fields of an object, and beside them, as [`TEXT`], the text of the whole.
-    Text(&'static [(&'static str, Keep)]),
+    FieldsWithText(&'static [(&'static str, Projection)]),
     /// The values of a map, except under these keys.
     Map(&'static [&'static str]),
     /// The elements of a list, of which there may be so many.
-    Items(usize, &'static Keep),
+    Items(usize, &'static Projection),
 }
 
-static WHOLE: Keep = Keep::Whole;
-static SCALAR: Keep = Keep::Scalar;
+static WHOLE: Projection = Projection::Whole;
+static SCALAR: Projection = Projection::Scalar;
 
-impl Keep {
+impl Projection {
     /// What is read of a field; nothing if it is passed over.
     fn field(&'static self, name: &str) -> Option<&'static Self> {
         let named = |fields: &'static [(&'static str, Self)]| {
@@ -77,8 +77,8 @@ impl Keep {
         match self {
             Self::Scalar | Self::Items(..) => None,
             Self::Whole => Some(&WHOLE),
-            Self::Fields(fields) | Self::Text(fields) => named(fields),
-            Self::Open(fields) => named(fields).or(Some(&WHOLE)),
+            Self::Fields(fields) | Self::FieldsWithText(fields) => named(fields),
+            Self::AllFields(fields) => named(fields).or(Some(&WHOLE)),
             Self::Map(but) => (!but.contains(&name)).then_some(&SCALAR),
         }
     }
@@ -95,30 +95,30 @@ impl Keep {
 
 /// How many values reading may make.
 #[derive(Debug)]
-pub struct Allowance {
-    left: Cell<usize>,
-    spent: Cell<bool>,
+pub struct ValueBudget {
+    remaining: Cell<usize>,
+    exhausted: Cell<bool>,
 }
 
-impl Allowance {
+impl ValueBudget {
     /// So many values; an object counts for several.
     pub const fn new(values: usize) -> Self {
-        Self { left: Cell::new(values), spent: Cell::new(false) }
+        Self { remaining: Cell::new(values), exhausted: Cell::new(false) }
     }
 
     /// Whether more was asked for than there was.
-    pub fn spent(&self) -> bool {
-        self.spent.get()
+    pub fn is_exhausted(&self) -> bool {
+        self.exhausted.get()
     }
 
-    fn take<E: de::Error>(&self, values: usize) -> Result<(), E> {
-        let left = self.left.get().checked_sub(values);
-        self.left.set(left.unwrap_or_default());
+    fn consume<E: de::Error>(&self, values: usize) -> Result<(), E> {
+        let left = self.remaining.get().checked_sub(values);
+        self.remaining.set(left.unwrap_or_default());
         left.map(drop).ok_or_else(|| self.exceeded("more values than can be looked at"))
     }
 
     fn exceeded<E: de::Error>(&self, what: impl fmt::Display) -> E {
-        self.spent.set(true);
+        self.exhausted.set(true);
         E::custom(what)
     }
 }
@@ -127,55 +127,59 @@ impl Allowance {
 ///
 /// # Errors
 /// It is no JSON, or holds more than the allowance.
-pub fn read(keep: &'static Keep, allowance: &Allowance, text: &[u8]) -> serde_json::Result<Value> {
+pub fn read_projection(
+    keep: &'static Projection,
+    allowance: &ValueBudget,
+    text: &[u8],
+) -> serde_json::Result<Value> {
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = Part { keep, allowance }.deserialize(&mut reader)?;
+    let value = PartialReader { projection: keep, budget: allowance }.deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
 
 /// A value as it can be shown: what was read of it, without the texts.
-pub fn shown(mut value: Value) -> Value {
+pub fn without_raw_text(mut value: Value) -> Value {
     match &mut value {
         Value::Object(fields) => {
-            fields.shift_remove(TEXT);
-            fields.values_mut().for_each(|inner| *inner = shown(inner.take()));
+            fields.shift_remove(RAW_TEXT_FIELD);
+            fields.values_mut().for_each(|inner| *inner = without_raw_text(inner.take()));
         }
-        Value::Array(items) => items.iter_mut().for_each(|inner| *inner = shown(inner.take())),
+        Value::Array(items) => items.iter_mut().for_each(|inner| *inner = without_raw_text(inner.take())),
         _ => {}
     }
     value
 }
 
 /// Values that an object takes before its first field.
-const OBJECT: usize = 4;
+const OBJECT_COST: usize = 4;
 
 #[derive(Clone, Copy)]
-struct Part<'a> {
-    keep: &'static Keep,
-    allowance: &'a Allowance,
+struct PartialReader<'a> {
+    projection: &'static Projection,
+    budget: &'a ValueBudget,
 }
 
-impl Part<'_> {
-    fn of(self, keep: &'static Keep) -> Self {
-        Self { keep, ..self }
+impl PartialReader<'_> {
+    fn with_projection(self, keep: &'static Projection) -> Self {
+        Self { projection: keep, ..self }
     }
 
     /// The fields that are read, with the text.
     fn with_text(self, raw: &str) -> serde_json::Result<Value> {
         let mut value = serde_json::Deserializer::from_str(raw).deserialize_any(self)?;
         if let Value::Object(fields) = &mut value {
-            fields.insert(TEXT.to_owned(), raw.into());
+            fields.insert(RAW_TEXT_FIELD.to_owned(), raw.into());
         }
         Ok(value)
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Part<'_> {
+impl<'de> DeserializeSeed<'de> for PartialReader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        if matches!(self.keep, Keep::Text(_)) {
+        if matches!(self.projection, Projection::FieldsWithText(_)) {
             let raw = <&RawValue>::deserialize(deserializer)?;
             return self.with_text(raw.get()).map_err(de::Error::custom);
         }
@@ -183,7 +187,7 @@ impl<'de> DeserializeSeed<'de> for Part<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Part<'_> {
+impl<'de> Visitor<'de> for PartialReader<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -194,14 +198,14 @@ impl<'de> Visitor<'de> for Part<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut all = Vec::new();
-        let Some((limit, keep)) = self.keep.elements() else {
+        let Some((limit, keep)) = self.projection.elements() else {
             while items.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(Value::Array(all));
         };
-        while let Some(item) = items.next_element_seed(self.of(keep))? {
-            self.allowance.take(1)?;
+        while let Some(item) = items.next_element_seed(self.with_projection(keep))? {
+            self.budget.consume(1)?;
             if all.len() >= limit {
-                return Err(self.allowance.exceeded(format_args!("a list of more than {limit} elements")));
+                return Err(self.budget.exceeded(format_args!("a list of more than {limit} elements")));
             }
             all.push(item);
         }
@@ -210,14 +214,14 @@ impl<'de> Visitor<'de> for Part<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
-        self.allowance.take(OBJECT)?;
+        self.budget.consume(OBJECT_COST)?;
         while let Some(field) = map.next_key::<String>()? {
-            let Some(keep) = self.keep.field(&field) else {
+            let Some(keep) = self.projection.field(&field) else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
-            self.allowance.take(1)?;
-            let value = map.next_value_seed(self.of(keep))?;
+            self.budget.consume(1)?;
+            let value = map.next_value_seed(self.with_projection(keep))?;
             fields.insert(field, value);
         }
         Ok(Value::Object(fields))
@@ -230,21 +234,21 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    const KEEP: Keep = Keep::Fields(&[
-        ("scalar", Keep::Scalar),
-        ("whole", Keep::Whole),
-        ("map", Keep::Map(&["not"])),
-        ("list", Keep::Items(3, &Keep::Fields(&[("a", Keep::Scalar)]))),
-        ("open", Keep::Open(&[("b", Keep::Fields(&[("c", Keep::Scalar)]))])),
-        ("text", Keep::Text(&[("d", Keep::Scalar)])),
+    const KEEP: Projection = Projection::Fields(&[
+        ("scalar", Projection::Scalar),
+        ("whole", Projection::Whole),
+        ("map", Projection::Map(&["not"])),
+        ("list", Projection::Items(3, &Projection::Fields(&[("a", Projection::Scalar)]))),
+        ("open", Projection::AllFields(&[("b", Projection::Fields(&[("c", Projection::Scalar)]))])),
+        ("text", Projection::FieldsWithText(&[("d", Projection::Scalar)])),
     ]);
 
     fn partly(text: &str) -> serde_json::Result<Value> {
-        read(&KEEP, &Allowance::new(1_000), text.as_bytes())
+        read_projection(&KEEP, &ValueBudget::new(1_000), text.as_bytes())
     }
 
     #[test]
-    fn what_is_kept_is_read_and_the_rest_passed_over() {
+    fn kept_fields_are_read_and_rest_skipped() {
         let whole = json!({
             "scalar": 1, "other": [{}, {}], "whole": [{"x": [1, -1, 0.5, true, null]}],
             "map": {"k": "v", "not": "v", "odd": {"x": 1}}, "list": [{"a": "1", "b": 2}, null, 3],
@@ -253,7 +257,7 @@ mod tests {
         let read = json!({
             "scalar": 1, "whole": [{"x": [1, -1, 0.5, true, null]}],
             "map": {"k": "v", "odd": {}}, "list": [{"a": "1"}, null, 3],
-            "open": {"a": [1], "b": {"c": 1}}, "text": {"d": 1, TEXT: r#"{"d":1,"e":[2]}"#},
+            "open": {"a": [1], "b": {"c": 1}}, "text": {"d": 1, RAW_TEXT_FIELD: r#"{"d":1,"e":[2]}"#},
         });
         assert_eq!(partly(&whole.to_string()).unwrap(), read);
         for (odd, kept) in [
@@ -272,14 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_a_text_is_bounded() {
+    fn decoded_value_count_is_bounded() {
         let many = |item: &str| format!(r#"{{"whole":[{}0]}}"#, format!("{item},").repeat(2_000));
         for item in ["0", r#""""#, "{}", r#"{"":0}"#, "[[[]]]"] {
-            let allowance = Allowance::new(1_000);
-            assert!(read(&KEEP, &allowance, many(item).as_bytes()).is_err(), "{item}");
-            assert!(allowance.spent(), "{item}");
-            let allowance = Allowance::new(30_000);
-            assert!(read(&KEEP, &allowance, many(item).as_bytes()).is_ok(), "{item}");
+            let allowance = ValueBudget::new(1_000);
+            assert!(read_projection(&KEEP, &allowance, many(item).as_bytes()).is_err(), "{item}");
+            assert!(allowance.is_exhausted(), "{item}");
+            let allowance = ValueBudget::new(30_000);
+            assert!(read_projection(&KEEP, &allowance, many(item).as_bytes()).is_ok(), "{item}");
         }
         let unread = many("{}").replace("whole", "unread");
         assert!(partly(&unread).is_ok());
@@ -288,14 +292,17 @@ mod tests {
         for passed in ["other", "scalar", "text"] {
             assert!(partly(&deep(passed)).is_ok(), "{passed}");
         }
-        let allowance = Allowance::new(1_000);
-        assert!(read(&KEEP, &allowance, br#"{"list":[{},{},{},{}]}"#).is_err() && allowance.spent());
+        let allowance = ValueBudget::new(1_000);
+        assert!(
+            read_projection(&KEEP, &allowance, br#"{"list":[{},{},{},{}]}"#).is_err()
+                && allowance.is_exhausted()
+        );
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), text in ".{0,64}") {
-            let _ = read(&KEEP, &Allowance::new(100), &bytes);
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), text in ".{0,64}") {
+            let _ = read_projection(&KEEP, &ValueBudget::new(100), &bytes);
             let quoted = json!({"whole": text, "text": {"d": text}}).to_string();
             let value = partly(&quoted).unwrap();
             prop_assert_eq!(value["whole"].as_str(), Some(text.as_str()));

@@ -7,10 +7,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 /// Whether the labels satisfy the selector; one with an operator that does not exist selects nothing.
 pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let exact = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    exact && selector.match_expressions.iter().flatten().all(|requirement| meets(requirement, labels))
+    exact
+        && selector
+            .match_expressions
+            .iter()
+            .flatten()
+            .all(|requirement| matches_requirement(requirement, labels))
 }
 
-fn meets(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
+fn matches_requirement(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
     let value = labels.get(&requirement.key);
     let listed = value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
     match requirement.operator.as_str() {

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn addresses_are_read() {
+    async fn parse_cases() {
         for (text, addresses) in [
             (":8081", &["[::]:8081", "0.0.0.0:8081"][..]),
             ("[::]:8081", &["[::]:8081"]),
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_host_is_one() {
+    fn join_cases() {
         for (host, joined) in [
             ("", ":9443"),
             ("::", "[::]:9443"),

@@ -11,32 +11,32 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::pace::Pace;
-use crate::kube::pulse::Pulse;
-use crate::kube::queue::Task;
-use crate::lifecycle::clock::Clock;
-use crate::state::{Delta, Effect, Event, Observation, Snapshot, State};
+use super::batch_pacing::BatchPacer;
+use crate::kube::heartbeat::Heartbeat;
+use crate::kube::task_queue::Task;
+use crate::lifecycle::clock::SlewedClock;
+use crate::state::{Delta, Effect, Event, Observation, Reconciler, Snapshot};
 use crate::view::counters::Counters;
 use crate::view::metrics::Role;
 
 /// Deltas taken in before effects go out and readers see the result.
-const BATCH: usize = 256;
+const MAX_BATCH: usize = 256;
 /// Least time between two snapshots while deltas keep coming.
-const PUBLISH: Duration = Duration::from_millis(20);
+const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(20);
 /// Least time between two ticks.
-const TICK: Duration = Duration::from_millis(5);
+const MIN_TICK_INTERVAL: Duration = Duration::from_millis(5);
 /// Longest time without a turn.
-const BEAT: Duration = Duration::from_millis(250);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The state's clock.
 struct SteadyClock {
-    clock: Clock,
+    clock: SlewedClock,
     origin: Instant,
 }
 
 impl SteadyClock {
     fn start() -> Self {
-        Self { clock: Clock::new(Timestamp::now(), Duration::ZERO), origin: Instant::now() }
+        Self { clock: SlewedClock::new(Timestamp::now(), Duration::ZERO), origin: Instant::now() }
     }
 
     fn now(&mut self) -> Timestamp {
@@ -46,7 +46,7 @@ impl SteadyClock {
 
 /// What the core task works with.
 pub(super) struct Core {
-    pub(super) state: State,
+    pub(super) state: Reconciler,
     pub(super) deltas: mpsc::Receiver<Delta>,
     pub(super) tasks: mpsc::UnboundedSender<Task>,
     pub(super) events: mpsc::UnboundedSender<Event>,
@@ -55,7 +55,7 @@ pub(super) struct Core {
     pub(super) synced: watch::Sender<bool>,
     pub(super) counters: Arc<Counters>,
     pub(super) stop: watch::Receiver<bool>,
-    pub(super) pulse: Pulse,
+    pub(super) heartbeat: Heartbeat,
     /// The role while leading.
     pub(super) role: Role,
 }
@@ -75,17 +75,17 @@ impl Core {
     }
 
     async fn run(mut self) {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(MAX_BATCH);
         let mut shown = Instant::now();
-        let mut pace = Pace::new(Instant::now());
+        let mut pace = BatchPacer::new(Instant::now());
         let mut clock = SteadyClock::start();
         let mut stale = false;
         loop {
-            self.pulse.beat();
+            self.heartbeat.beat();
             #[cfg(feature = "moments")]
-            super::moments::hang_if_told();
-            let due = self.due(clock.now());
-            let publish = shown + PUBLISH;
+            super::failpoints::hang_if_requested();
+            let due = self.time_until_due(clock.now());
+            let publish = shown + MIN_SNAPSHOT_INTERVAL;
             tokio::select! {
                 biased;
                 _ = self.stop.wait_for(|stop| *stop) => return,
@@ -98,22 +98,22 @@ impl Core {
                 }
                 () = tokio::time::sleep_until(publish), if stale => {}
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => batch.push(Delta::Tick),
-                count = self.deltas.recv_many(&mut batch, BATCH) => {
+                count = self.deltas.recv_many(&mut batch, MAX_BATCH) => {
                     if count == 0 {
                         return;
                     }
                 }
-                () = tokio::time::sleep(BEAT) => {}
+                () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {}
             }
             let busy = !batch.is_empty();
             stale |= busy;
             if busy {
                 let began = Instant::now();
-                let deltas = batch.drain(..).inspect(|_| self.pulse.beat());
+                let deltas = batch.drain(..).inspect(|_| self.heartbeat.beat());
                 let effects = self.state.apply_all(deltas, clock.now());
                 self.time_attempts(&effects, began.elapsed());
                 for effect in effects {
-                    self.carry_out(effect);
+                    self.execute_effect(effect);
                 }
             }
             if stale && Instant::now() >= publish {
@@ -121,36 +121,36 @@ impl Core {
                 shown = Instant::now();
                 stale = false;
                 // Told after the first snapshot that has everything.
-                if self.state.synced() {
+                if self.state.is_synced() {
                     self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
                 }
             }
             if busy {
-                let pressed = !self.state.synced() || self.deltas.len() >= BATCH / 2;
-                std::thread::sleep(pace.after_batch(Instant::now(), pressed));
+                let pressed = !self.state.is_synced() || self.deltas.len() >= MAX_BATCH / 2;
+                std::thread::sleep(pace.pause_after_batch(Instant::now(), pressed));
             }
         }
     }
 
-    fn due(&self, now: Timestamp) -> Option<Duration> {
+    fn time_until_due(&self, now: Timestamp) -> Option<Duration> {
         let due = self.state.next_due()?;
-        Some(Duration::try_from(due.duration_since(now)).unwrap_or_default().max(TICK))
+        Some(Duration::try_from(due.duration_since(now)).unwrap_or_default().max(MIN_TICK_INTERVAL))
     }
 
     /// Cycles run back to back within one delta: its time is theirs, each an equal part.
     fn time_attempts(&self, effects: &[Effect], took: Duration) {
         let attempt = |effect: &Effect| match effect {
-            Effect::Observe(Observation::Attempt { admitted }) => Some(*admitted),
+            Effect::Observe(Observation::AdmissionAttempt { admitted }) => Some(*admitted),
             _ => None,
         };
         let number = u32::try_from(effects.iter().filter_map(attempt).count()).unwrap_or(u32::MAX);
         for admitted in effects.iter().filter_map(attempt) {
-            self.counters.attempt_took(admitted, took / number.max(1), self.role);
+            self.counters.observe_attempt_duration(admitted, took / number.max(1), self.role);
         }
     }
 
     /// Receivers end only with the process.
-    fn carry_out(&self, effect: Effect) {
+    fn execute_effect(&self, effect: Effect) {
         match effect {
             Effect::Write(write) => drop(self.tasks.send(Task::Write(write))),
             Effect::Refetch { kind, key } => drop(self.tasks.send(Task::Refetch { kind, key })),

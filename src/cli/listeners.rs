@@ -7,55 +7,57 @@ use anyhow::Context;
 use tokio::runtime::Runtime;
 
 use super::address;
-use super::manager::Shared;
-use super::settings::Settings;
-use super::supervise::Supervised;
+use super::manager::ManagerContext;
+use super::process_metrics::{self, ProcessMetrics};
+use super::settings::ManagerSettings;
+use super::supervise::SupervisedTasks;
 use super::threads::Threads;
-use super::vitals::{self, Vitals};
-use super::workers::until;
-use crate::admission::{self, Context as ReviewContext};
-use crate::server::accept::{Limits, Listener};
-use crate::server::callers::Callers;
-use crate::server::health::{self, Obstacles};
-use crate::server::metrics::{self, Gatekeeper, Render};
+use super::workers::run_until;
+use crate::admission::{self, ReviewContext};
+use crate::server::client_verifier::WebhookClientVerifier;
+use crate::server::health::{self, NotReadyReasons};
+use crate::server::listener::{Listener, ListenerLimits};
+use crate::server::metrics::{self, MetricsAuthorizer, Render};
 use crate::server::tls;
 use crate::server::webhooks::{self, Review};
 use crate::view;
 use crate::view::metrics::Role;
 
 /// Shortest silence of a watch that takes a replica out of the webhooks' Service.
-const SILENCE: Duration = Duration::from_mins(5);
+const MAX_WATCH_SILENCE: Duration = Duration::from_mins(5);
 
 /// Binds the ports and serves on them, each kind of client on threads of its own.
 pub(super) async fn start(
-    settings: &Settings,
-    shared: &Shared,
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
     threads: &Threads,
-) -> anyhow::Result<Supervised> {
+) -> anyhow::Result<SupervisedTasks> {
     let (args, configuration) = (&settings.args, &settings.configuration);
-    let limits = Limits { drain: args.shutdown_timeout, ..Limits::default() };
-    let tls = tls::config(Arc::clone(&shared.serving), configuration.tls.as_ref()).context("tls")?;
+    let limits = ListenerLimits { drain_timeout: args.shutdown_timeout, ..ListenerLimits::default() };
+    let tls = tls::server_config(Arc::clone(&shared.serving), configuration.tls.as_ref()).context("tls")?;
     let webhook = address::join(&configuration.webhook.host, configuration.webhook.port);
     let webhook = args.webhook_bind_address.clone().unwrap_or(webhook);
     let health = &configuration.health.health_probe_bind_address;
     let health = args.health_bind_address.as_ref().unwrap_or(health);
     let metrics_at = &configuration.metrics.bind_address;
     let metrics_at = args.metrics_bind_address.as_ref().unwrap_or(metrics_at);
-    let mut servers = Supervised::default();
+    let mut servers = SupervisedTasks::default();
     if let Some(at) = address::parse("webhook address", &webhook).await? {
-        let router = webhooks::router(reviewer(settings, shared), shared.counters.reviews());
+        let router = webhooks::router(review_fn(settings, shared), shared.counters.reviews());
         let tls = match &args.webhook_client_ca {
             Some(path) => {
-                let callers = Callers::read(path, args.webhook_client_name.clone())?;
-                let following = until(shared.stop_serving.clone(), Arc::clone(&callers).follow());
+                let callers = WebhookClientVerifier::read(path, args.webhook_client_name.clone())?;
+                let following = run_until(shared.stop_serving.clone(), Arc::clone(&callers).watch_file());
                 servers.start(&threads.serve, "client-ca", following);
                 let serving = Arc::clone(&shared.serving);
-                tls::config_for(serving, configuration.tls.as_ref(), Some(callers)).context("tls")?
+                tls::server_config_with_clients(serving, configuration.tls.as_ref(), Some(callers))
+                    .context("tls")?
             }
             None => Arc::clone(&tls),
         };
         let listener = Listener::bind("webhooks", at, Some(tls), router, limits);
-        let listener = on(&threads.serve, listener).await.with_context(|| format!("webhooks: {webhook}"))?;
+        let listener =
+            bind_on(&threads.serve, listener).await.with_context(|| format!("webhooks: {webhook}"))?;
         serve(&mut servers, &threads.serve, "webhooks", listener, shared);
     }
     if let Some(at) = address::parse("health address", health).await? {
@@ -66,24 +68,25 @@ pub(super) async fn start(
             readiness(settings, shared),
             liveness(shared, settings.stall_limit()),
         );
-        let listener = Listener::bind("health", at, None, router, limits.few());
-        let listener = on(&threads.probes, listener).await.with_context(|| format!("health: {health}"))?;
+        let listener = Listener::bind("health", at, None, router, limits.for_low_traffic());
+        let listener =
+            bind_on(&threads.probes, listener).await.with_context(|| format!("health: {health}"))?;
         serve(&mut servers, &threads.probes, "health", listener, shared);
     }
     if let Some(at) = address::parse("metrics address", metrics_at).await? {
-        let guard = (!args.metrics_insecure).then(|| Gatekeeper::new(&shared.clients.call));
+        let guard = (!args.metrics_insecure).then(|| MetricsAuthorizer::new(&shared.clients.call));
         let tls = (!args.metrics_insecure).then_some(tls);
         let router = metrics::router(renderer(settings, shared), guard);
-        let listener = Listener::bind("metrics", at, tls, router, limits.few());
+        let listener = Listener::bind("metrics", at, tls, router, limits.for_low_traffic());
         let listener =
-            on(&threads.serve, listener).await.with_context(|| format!("metrics: {metrics_at}"))?;
+            bind_on(&threads.serve, listener).await.with_context(|| format!("metrics: {metrics_at}"))?;
         serve(&mut servers, &threads.serve, "metrics", listener, shared);
     }
     Ok(servers)
 }
 
 /// A socket belongs to the threads on which it was bound.
-async fn on<T: Send + 'static>(
+async fn bind_on<T: Send + 'static>(
     threads: &Runtime,
     binding: impl Future<Output = std::io::Result<T>> + Send + 'static,
 ) -> std::io::Result<T> {
@@ -91,11 +94,11 @@ async fn on<T: Send + 'static>(
 }
 
 fn serve(
-    servers: &mut Supervised,
+    servers: &mut SupervisedTasks,
     threads: &Runtime,
     name: &'static str,
     listener: Listener,
-    shared: &Shared,
+    shared: &ManagerContext,
 ) {
     let stop = shared.stop_serving.clone();
     servers.start(threads, name, async move {
@@ -104,7 +107,7 @@ fn serve(
     });
 }
 
-fn reviewer(settings: &Settings, shared: &Shared) -> Review {
+fn review_fn(settings: &ManagerSettings, shared: &ManagerContext) -> Review {
     let (published, settings) = (Arc::clone(&shared.published), settings.admission());
     Arc::new(move |path, request| {
         let snapshot = published.load();
@@ -114,26 +117,26 @@ fn reviewer(settings: &Settings, shared: &Shared) -> Review {
 
 /// Ready is a replica that can answer webhooks: it need not lead, and need not be able to write. A watch that webhooks
 /// answer from and that fails for several minutes counts, since another replica may still hear of changes.
-fn readiness(settings: &Settings, shared: &Shared) -> Obstacles {
-    let (serving, board) = (Arc::clone(&shared.serving), shared.board.clone());
+fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyReasons {
+    let (serving, board) = (Arc::clone(&shared.serving), shared.watch_statuses.clone());
     let (published, stop) = (Arc::clone(&shared.published), shared.stop_acting.clone());
-    let missing = Arc::clone(&shared.missing);
-    let silence = (settings.watch().timeout * 5).max(SILENCE);
+    let missing = Arc::clone(&shared.missing_permissions);
+    let silence = (settings.watch().timeout * 5).max(MAX_WATCH_SILENCE);
     Arc::new(move || {
         let rights = missing.list();
-        let needed = rights.iter().filter(|right| right.for_reviews);
+        let needed = rights.iter().filter(|right| right.needed_for_reviews);
         let mut obstacles: Vec<String> = needed.map(|right| format!("not allowed: {right}")).collect();
         if *stop.borrow() {
             obstacles.push("stopping".to_owned());
         }
-        obstacles.extend(serving.obstacle().map(|obstacle| obstacle.to_string()));
+        obstacles.extend(serving.not_ready_reason().map(|obstacle| obstacle.to_string()));
         let unsynced = board.unsynced_for_reviews();
         if !unsynced.is_empty() {
             obstacles.push(format!("not listed yet: {}", unsynced.join(", ")));
         } else if !published.load().reviews_synced {
             obstacles.push("lists not taken in yet".to_owned());
         }
-        let silent = board.silent_for_reviews(silence);
+        let silent = board.stale_for_reviews(silence);
         if !silent.is_empty() {
             obstacles.push(format!("not heard of for {silence:?}: {}", silent.join(", ")));
         }
@@ -142,8 +145,8 @@ fn readiness(settings: &Settings, shared: &Shared) -> Obstacles {
 }
 
 /// Alive is a process whose parts make progress: one that hangs ends by itself, unless it cannot even do that.
-fn liveness(shared: &Shared, limit: Duration) -> Obstacles {
-    let (pulses, stop) = (shared.pulses.clone(), shared.stop_acting.clone());
+fn liveness(shared: &ManagerContext, limit: Duration) -> NotReadyReasons {
+    let (pulses, stop) = (shared.heartbeats.clone(), shared.stop_acting.clone());
     Arc::new(move || {
         // A core that was told to stop stamps no more.
         let stalled = if *stop.borrow() { None } else { pulses.stalled(limit) };
@@ -152,11 +155,11 @@ fn liveness(shared: &Shared, limit: Duration) -> Obstacles {
     })
 }
 
-fn renderer(settings: &Settings, shared: &Shared) -> Render {
+fn renderer(settings: &ManagerSettings, shared: &ManagerContext) -> Render {
     let (counters, published) = (Arc::clone(&shared.counters), Arc::clone(&shared.published));
     let (families, alone) = (settings.families(), shared.role == Role::Standalone);
     let (serving, clock) = (Arc::clone(&shared.serving), Arc::clone(&shared.clients.clock));
-    let (vitals, standing) = (Vitals::of(shared), Arc::clone(&shared.standing));
+    let (vitals, standing) = (ProcessMetrics::new(shared), Arc::clone(&shared.configuration_gaps));
     Arc::new(move || {
         let snapshot = published.load();
         let role = match (alone, snapshot.leading) {
@@ -165,9 +168,9 @@ fn renderer(settings: &Settings, shared: &Shared) -> Render {
             (false, false) => Role::Follower,
         };
         let mut text = counters.render().unwrap_or_default();
-        text.push_str(&view::certificates::render(&serving.shown(), clock.ahead()).unwrap_or_default());
+        text.push_str(&view::certificates::render(&serving.status(), clock.ahead()).unwrap_or_default());
         text.push_str(&view::render(&view::gauges(&snapshot), families, role).unwrap_or_default());
-        text.push_str(&vitals::render(&vitals));
+        text.push_str(&process_metrics::render(&vitals));
         text.push_str(&standing.render().unwrap_or_default());
         text
     })

@@ -12,10 +12,11 @@ pub(super) enum LogFormat {
 }
 
 /// The libraries below log every refused call at their own level; what matters of it is logged here.
-const QUIET: &str = "tower_http=off,kube_client=warn,kube_runtime=warn,hyper=warn,h2=warn,rustls=warn";
+const DEPENDENCY_LEVELS: &str =
+    "tower_http=off,kube_client=warn,kube_runtime=warn,hyper=warn,h2=warn,rustls=warn";
 
 pub(super) fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(format!("{QUIET},{level}"))?;
+    let filter = EnvFilter::try_new(format!("{DEPENDENCY_LEVELS},{level}"))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let result = match format {
         LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).try_init(),

@@ -10,25 +10,25 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::args::ManagerArgs;
-use super::settings::{self, Settings};
-use super::supervise::asked_to_stop;
+use super::settings::{self, ManagerSettings};
+use super::supervise::shutdown_signal;
 use super::threads::Threads;
 use super::{listeners, logs, workers};
-use crate::kube::access::Missing;
-use crate::kube::board::WatchBoard;
-use crate::kube::certificates::Serving;
+use crate::kube::certificates::ServingCertificate;
 use crate::kube::client::Clients;
+use crate::kube::heartbeat::{Heartbeat, Heartbeats};
 use crate::kube::lease::Fence;
-use crate::kube::pulse::{Pulse, Pulses};
-use crate::kube::queue::Task;
-use crate::state::{Delta, Event, Snapshot, State};
-use crate::view::Standing;
+use crate::kube::rbac_check::MissingPermissions;
+use crate::kube::task_queue::Task;
+use crate::kube::watch_status::WatchStatuses;
+use crate::state::{Delta, Event, Reconciler, Snapshot};
+use crate::view::ConfigurationGaps;
 use crate::view::counters::Counters;
 use crate::view::metrics::Role;
 
 /// Deltas on their way to the core: watches wait when it is full. Each holds a whole object, so that a long list would
 /// leave its mark on the memory of the process.
-const DELTAS: usize = 256;
+const DELTA_CHANNEL_CAPACITY: usize = 256;
 
 pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;
@@ -42,30 +42,30 @@ pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     if let Err(error) = &result {
         tracing::error!(error = format!("{error:#}"), "the end");
     }
-    threads.end();
+    threads.shutdown();
     result
 }
 
 /// What the parts share.
-pub(super) struct Shared {
+pub(super) struct ManagerContext {
     pub(super) clients: Clients,
     pub(super) fence: Fence,
     /// Stamped by the core.
-    pub(super) core: Pulse,
+    pub(super) core_heartbeat: Heartbeat,
     /// Stamped by the threads that talk to the API server.
-    pub(super) api: Pulse,
+    pub(super) api_heartbeat: Heartbeat,
     /// All that a leader, and a living process, depends on.
-    pub(super) pulses: Pulses,
-    pub(super) board: WatchBoard,
-    pub(super) serving: Arc<Serving>,
-    pub(super) missing: Arc<Missing>,
+    pub(super) heartbeats: Heartbeats,
+    pub(super) watch_statuses: WatchStatuses,
+    pub(super) serving: Arc<ServingCertificate>,
+    pub(super) missing_permissions: Arc<MissingPermissions>,
     /// Told when a call was refused for want of a right.
-    pub(super) suspicion: Arc<Notify>,
+    pub(super) recheck_permissions: Arc<Notify>,
     /// The way to the core; it does not keep it open.
     pub(super) deltas: mpsc::WeakSender<Delta>,
     pub(super) published: Arc<ArcSwap<Snapshot>>,
     pub(super) counters: Arc<Counters>,
-    pub(super) standing: Arc<Standing>,
+    pub(super) configuration_gaps: Arc<ConfigurationGaps>,
     pub(super) synced: watch::Receiver<bool>,
     pub(super) leading: watch::Receiver<Option<i32>>,
     pub(super) role: Role,
@@ -74,7 +74,7 @@ pub(super) struct Shared {
 }
 
 /// Ends of channels that one part each takes.
-pub(super) struct Ends {
+pub(super) struct ChannelEnds {
     pub(super) deltas: (mpsc::Sender<Delta>, mpsc::Receiver<Delta>),
     pub(super) tasks: (mpsc::UnboundedSender<Task>, mpsc::UnboundedReceiver<Task>),
     pub(super) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
@@ -82,7 +82,7 @@ pub(super) struct Ends {
     pub(super) leading: watch::Sender<Option<i32>>,
 }
 
-async fn run(settings: &Settings, threads: &Threads) -> anyhow::Result<()> {
+async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()> {
     let kubeconfig = settings.args.kubeconfig.as_deref();
     let renewals = threads.lease.handle();
     let clients = Clients::connect(kubeconfig, settings.timeouts(), settings.rate(), renewals).await?;
@@ -93,31 +93,31 @@ async fn run(settings: &Settings, threads: &Threads) -> anyhow::Result<()> {
     let elects = settings.configuration.leader_election.leader_elect;
     let core = settings.core();
     let kinds = core.kinds();
-    let state = State::new(core);
+    let state = Reconciler::new(core);
     let fence = Fence::default();
-    let deltas = mpsc::channel(DELTAS);
-    let (core, api) = (fence.pulse("core"), fence.pulse("api"));
-    let shared = Shared {
+    let deltas = mpsc::channel(DELTA_CHANNEL_CAPACITY);
+    let (core, api) = (fence.heartbeat("core"), fence.heartbeat("api"));
+    let shared = ManagerContext {
         clients,
         fence,
-        pulses: Pulses::new([core.clone(), api.clone()]),
-        core,
-        api,
-        board: WatchBoard::new(&kinds),
-        serving: Arc::new(Serving::default()),
-        missing: Arc::new(Missing::default()),
-        suspicion: Arc::new(Notify::new()),
+        heartbeats: Heartbeats::new([core.clone(), api.clone()]),
+        core_heartbeat: core,
+        api_heartbeat: api,
+        watch_statuses: WatchStatuses::new(&kinds),
+        serving: Arc::new(ServingCertificate::default()),
+        missing_permissions: Arc::new(MissingPermissions::default()),
+        recheck_permissions: Arc::new(Notify::new()),
         deltas: deltas.0.downgrade(),
         published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
-        standing: Arc::new(Standing::new(settings.configuration.unmanaged_frameworks())),
+        configuration_gaps: Arc::new(ConfigurationGaps::new(settings.configuration.unmanaged_frameworks())),
         synced,
         leading,
         role: if elects { Role::Leader } else { Role::Standalone },
         stop_acting,
         stop_serving,
     };
-    let ends = Ends {
+    let ends = ChannelEnds {
         deltas,
         tasks: mpsc::unbounded_channel(),
         events: mpsc::unbounded_channel(),
@@ -127,17 +127,17 @@ async fn run(settings: &Settings, threads: &Threads) -> anyhow::Result<()> {
     let mut servers = listeners::start(settings, &shared, threads).await?;
     let mut workers = workers::start(settings, &shared, threads, ends, state)?;
     let asked = tokio::select! {
-        error = workers.first_end() => Err(error),
-        error = servers.first_end() => Err(error),
-        signal = asked_to_stop() => signal,
+        error = workers.join_next() => Err(error),
+        error = servers.join_next() => Err(error),
+        signal = shutdown_signal() => signal,
     };
-    shared.fence.shut();
+    shared.fence.close();
     act.send_replace(true);
     let asked = match asked {
         Ok(signal) => signal,
         Err(error) => {
             // The lease is given back where it is still held; nothing else is waited for.
-            workers.all_ended(Duration::from_secs(1)).await;
+            workers.shutdown(Duration::from_secs(1)).await;
             return Err(error);
         }
     };
@@ -147,8 +147,8 @@ async fn run(settings: &Settings, threads: &Threads) -> anyhow::Result<()> {
     let left = || args.shutdown_timeout.saturating_sub(began.elapsed());
     tokio::time::sleep(args.shutdown_delay.min(left())).await;
     serve.send_replace(true);
-    servers.all_ended(left()).await;
-    workers.all_ended(left().min(Duration::from_secs(5))).await;
+    servers.shutdown(left()).await;
+    workers.shutdown(left().min(Duration::from_secs(5))).await;
     tracing::info!("stopped");
     Ok(())
 }

@@ -3,21 +3,21 @@
 
 mod address;
 mod args;
+mod batch_pacing;
+mod config_checks;
+mod config_mapping;
 mod core;
 mod crds;
+#[cfg(feature = "moments")]
+mod failpoints;
 mod listeners;
 mod logs;
 mod manager;
-#[cfg(feature = "moments")]
-mod moments;
-mod pace;
-mod policy;
+mod process_metrics;
 mod settings;
 mod simulate;
-mod standing;
 mod supervise;
 mod threads;
-mod vitals;
 mod workers;
 
 use std::process::ExitCode;
@@ -48,30 +48,30 @@ enum Command {
 pub fn main() -> ExitCode {
     // First of all: the TLS stack asks for the provider at its first use, and its absence shows at run time only.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
-        say(&"a cryptography provider is installed already");
+        print_error(&"a cryptography provider is installed already");
         return ExitCode::FAILURE;
     }
     let result = match Cli::parse().command {
-        Command::Manager(args) => manager::start(*args).map(done),
-        Command::Crds(args) => crds::run(&args).map(done),
+        Command::Manager(args) => manager::start(*args).map(success),
+        Command::Crds(args) => crds::run(&args).map(success),
         Command::Simulate(args) => simulate::run(&args),
-        Command::Version => crds::print(&format!("sluice {}\n", env!("CARGO_PKG_VERSION"))).map(done),
+        Command::Version => crds::print(&format!("sluice {}\n", env!("CARGO_PKG_VERSION"))).map(success),
     };
     match result {
         Ok(code) => code,
         Err(error) => {
-            say(&format_args!("{error:#}"));
+            print_error(&format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn done(_: ()) -> ExitCode {
+fn success(_: ()) -> ExitCode {
     ExitCode::SUCCESS
 }
 
 /// Tells why the program ends. Logs may not be set up yet.
-fn say(what: &dyn std::fmt::Display) {
+fn print_error(what: &dyn std::fmt::Display) {
     use std::io::Write;
     // Nobody is left to tell if standard error is closed.
     let _ = writeln!(std::io::stderr(), "sluice: {what}");

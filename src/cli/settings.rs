@@ -8,25 +8,25 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use super::args::ManagerArgs;
-use super::policy;
+use super::config_mapping;
 use crate::admission::AdmissionSettings;
-use crate::api::config::{self, Configuration, Loaded};
-use crate::kube::certificates::{CertificateSettings, Mode};
+use crate::api::config::{self, Configuration, LoadedConfiguration};
+use crate::kube::certificates::{CertificateMode, CertificateSettings};
 use crate::kube::client::{Rate, Timeouts};
 use crate::kube::events::EventSettings;
-use crate::kube::execute::ExecutorSettings;
+use crate::kube::executor::ExecutorSettings;
 use crate::kube::lease::LeaseSettings;
 use crate::kube::watch::WatchSettings;
 use crate::lifecycle::{certificates, lease};
 use crate::state;
-use crate::view::metrics::Families;
+use crate::view::metrics::MetricFamilies;
 
 /// Where a pod finds its namespace.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 pub(super) const DEFAULT_NAMESPACE: &str = "kueue-system";
 
 /// Everything that is settled before the first connection.
-pub(super) struct Settings {
+pub(super) struct ManagerSettings {
     pub(super) args: ManagerArgs,
     pub(super) configuration: Configuration,
     pub(super) namespace: String,
@@ -34,16 +34,16 @@ pub(super) struct Settings {
 }
 
 /// Reads the configuration; every reason against it is in the error.
-pub(super) fn load(args: ManagerArgs) -> anyhow::Result<Settings> {
+pub(super) fn load(args: ManagerArgs) -> anyhow::Result<ManagerSettings> {
     let loaded = configuration(args.config.as_deref(), args.feature_gates.as_deref())?;
     for warning in &loaded.warnings {
         tracing::warn!(warning, "configuration");
     }
-    Ok(of(args, loaded.configuration))
+    Ok(from_configuration(args, loaded.configuration))
 }
 
 /// Settings of a configuration, with what the surroundings say.
-fn of(args: ManagerArgs, configuration: Configuration) -> Settings {
+fn from_configuration(args: ManagerArgs, configuration: Configuration) -> ManagerSettings {
     let namespace = args
         .namespace
         .clone()
@@ -51,12 +51,12 @@ fn of(args: ManagerArgs, configuration: Configuration) -> Settings {
         .or_else(|| std::fs::read_to_string(POD_NAMESPACE).ok().map(|text| text.trim().to_owned()))
         .filter(|namespace| !namespace.is_empty())
         .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
-    let identity = args.identity.clone().unwrap_or_else(identity);
-    Settings { args, configuration, namespace, identity }
+    let identity = args.identity.clone().unwrap_or_else(default_identity);
+    ManagerSettings { args, configuration, namespace, identity }
 }
 
 /// The configuration in a file, or the defaults, with the gates of the command line.
-pub(super) fn configuration(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<Loaded> {
+pub(super) fn configuration(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<LoadedConfiguration> {
     let (text, what) = match path {
         Some(path) => {
             let text = std::fs::read_to_string(path);
@@ -94,7 +94,7 @@ fn set_gates(document: &mut Value, gates: &str) -> anyhow::Result<()> {
 }
 
 /// A name that no other replica has, not even this one after a restart.
-fn identity() -> String {
+fn default_identity() -> String {
     let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     let host = host.trim();
     let host = if host.is_empty() { "sluice" } else { host };
@@ -102,19 +102,19 @@ fn identity() -> String {
     format!("{host}_{}-{now:x}", std::process::id())
 }
 
-impl Settings {
-    pub(super) fn core(&self) -> state::Settings {
-        state::Settings {
-            told_per_second: Some(self.args.queue_status_writes_per_second),
+impl ManagerSettings {
+    pub(super) fn core(&self) -> state::CoreSettings {
+        state::CoreSettings {
+            status_writes_per_second: Some(self.args.queue_status_writes_per_second),
             #[cfg(feature = "moments")]
-            moments: super::moments::script(),
-            status_writes_at_once: Some(self.args.write_concurrency.max(1)),
-            ..policy::core(&self.configuration, &self.namespace)
+            failpoints: super::failpoints::from_env(),
+            max_in_flight_status_writes: Some(self.args.write_concurrency.max(1)),
+            ..config_mapping::core_settings(&self.configuration, &self.namespace)
         }
     }
 
     pub(super) fn admission(&self) -> AdmissionSettings {
-        policy::admission(&self.configuration, &self.namespace)
+        config_mapping::admission_settings(&self.configuration, &self.namespace)
     }
 
     /// Whether callers of the metrics must be allowed to read them.
@@ -125,11 +125,14 @@ impl Settings {
 
     /// Whether Jobs of deactivated Workloads are deleted after a while.
     pub(super) fn deletes_jobs(&self) -> bool {
-        policy::core(&self.configuration, &self.namespace).lifecycle.retain_deactivated.is_some()
+        config_mapping::core_settings(&self.configuration, &self.namespace)
+            .lifecycle
+            .retain_deactivated
+            .is_some()
     }
 
-    pub(super) fn families(&self) -> Families {
-        policy::families(&self.configuration)
+    pub(super) fn families(&self) -> MetricFamilies {
+        config_mapping::metric_families(&self.configuration)
     }
 
     pub(super) fn timeouts(&self) -> Timeouts {
@@ -147,9 +150,9 @@ impl Settings {
     pub(super) fn watch(&self) -> WatchSettings {
         WatchSettings {
             page_size: self.args.page_size.max(1),
-            streams: true,
+            streaming_lists: true,
             timeout: self.args.watch_timeout.max(Duration::from_secs(1)),
-            relist: self.args.relist_period.max(Duration::from_secs(1)),
+            relist_interval: self.args.relist_period.max(Duration::from_secs(1)),
             ..WatchSettings::default()
         }
     }
@@ -172,8 +175,8 @@ impl Settings {
         EventSettings {
             rate: self.args.events_per_second,
             burst: self.args.events_per_second * 2.0,
-            queue: 8192,
-            window: Duration::from_mins(10),
+            queue_capacity: 8192,
+            aggregation_window: Duration::from_mins(10),
             controller: "kueue.x-k8s.io/sluice".to_owned(),
             instance: self.identity.clone(),
         }
@@ -191,11 +194,11 @@ impl Settings {
         if !election.leader_elect {
             return Ok(None);
         }
-        let settings = lease::Settings {
+        let settings = lease::ElectionSettings {
             identity: self.identity.clone(),
-            lease_duration: length("leaderElection.leaseDuration", election.lease_duration)?,
-            renew_deadline: length("leaderElection.renewDeadline", election.renew_deadline)?,
-            retry_period: length("leaderElection.retryPeriod", election.retry_period)?,
+            lease_duration: non_negative_duration("leaderElection.leaseDuration", election.lease_duration)?,
+            renew_deadline: non_negative_duration("leaderElection.renewDeadline", election.renew_deadline)?,
+            retry_period: non_negative_duration("leaderElection.retryPeriod", election.retry_period)?,
         };
         if settings.lease_duration <= settings.renew_deadline {
             bail!("leaderElection: leaseDuration must be greater than renewDeadline");
@@ -227,14 +230,14 @@ impl Settings {
         CertificateSettings {
             namespace: self.namespace.clone(),
             serving_secret: secret.clone(),
-            authority_secret: args.authority_secret.clone().unwrap_or_else(|| format!("{secret}-ca")),
+            ca_secret: args.authority_secret.clone().unwrap_or_else(|| format!("{secret}-ca")),
             mutating: args.mutating_webhook_configuration.clone(),
             validating: args.validating_webhook_configuration.clone(),
             names,
             folder: self.configuration.certificate_folder().map(Into::into),
-            mode: if internal.enable { Mode::SelfManaged } else { Mode::External },
-            rotation: certificates::Settings {
-                authority_lifetime: args.authority_lifetime,
+            mode: if internal.enable { CertificateMode::SelfManaged } else { CertificateMode::External },
+            rotation: certificates::RotationSettings {
+                ca_lifetime: args.authority_lifetime,
                 leaf_lifetime: args.certificate_lifetime,
                 overlap: args.certificate_overlap,
                 retirement: args.certificate_retirement,
@@ -243,12 +246,12 @@ impl Settings {
     }
 }
 
-fn length(what: &str, duration: config::Duration) -> anyhow::Result<Duration> {
+fn non_negative_duration(what: &str, duration: config::Duration) -> anyhow::Result<Duration> {
     Duration::try_from(duration.signed()).with_context(|| format!("{what} must not be negative"))
 }
 
 #[cfg(test)]
-mod silent;
+mod setting_coverage;
 
 #[cfg(test)]
 mod tests {
@@ -264,7 +267,7 @@ mod tests {
     /// The manager's certificates and cert-manager's bear the same names, among them both shipped Services: a scraper that
     /// verifies the certificate of the metrics Service succeeds.
     #[test]
-    fn certificates_bear_the_names_of_both_services() {
+    fn certificate_names_cover_both_services() {
         let line = Line::try_parse_from(["manager", "--namespace=kueue-system"]).unwrap();
         let names = load(line.args).unwrap().certificates().names;
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -282,7 +285,7 @@ mod tests {
 
     /// Names without a client CA are an error before anything starts.
     #[test]
-    fn names_of_callers_need_authorities() {
+    fn client_names_require_client_ca() {
         assert!(Line::try_parse_from(["manager", "--webhook-client-name=a"]).is_err());
         assert!(
             Line::try_parse_from(["manager", "--webhook-client-name=a", "--webhook-client-ca=f"]).is_ok()

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 
 /// Tasks with names.
 #[derive(Default)]
-pub(super) struct Supervised(JoinSet<(&'static str, anyhow::Result<()>)>);
+pub(super) struct SupervisedTasks(JoinSet<(&'static str, anyhow::Result<()>)>);
 
-impl Supervised {
+impl SupervisedTasks {
     /// Starts a task on these threads.
     pub(super) fn start(
         &mut self,
@@ -24,7 +24,7 @@ impl Supervised {
     }
 
     /// Waits until one ends, which none should.
-    pub(super) async fn first_end(&mut self) -> anyhow::Error {
+    pub(super) async fn join_next(&mut self) -> anyhow::Error {
         match self.0.join_next().await {
             None => anyhow!("no task is left"),
             Some(Err(error)) => anyhow!("a task failed: {error}"),
@@ -34,7 +34,7 @@ impl Supervised {
     }
 
     /// Waits until all have ended; those that are left after the time are cut off.
-    pub(super) async fn all_ended(mut self, within: Duration) {
+    pub(super) async fn shutdown(mut self, within: Duration) {
         let all = async { while self.0.join_next().await.is_some() {} };
         if tokio::time::timeout(within, all).await.is_err() {
             tracing::warn!(left = self.0.len(), "tasks cut off");
@@ -44,7 +44,7 @@ impl Supervised {
 }
 
 /// Waits for SIGINT or SIGTERM.
-pub(super) async fn asked_to_stop() -> anyhow::Result<&'static str> {
+pub(super) async fn shutdown_signal() -> anyhow::Result<&'static str> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
@@ -58,11 +58,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_the_end_of_its_task_and_of_all() {
-        let mut tasks = Supervised::default();
+    async fn task_panic_ends_supervision() {
+        let mut tasks = SupervisedTasks::default();
         tasks.0.spawn(std::future::pending());
         tasks.0.spawn(async { panic!("on purpose") });
-        let error = tasks.first_end().await.to_string();
+        let error = tasks.join_next().await.to_string();
         assert!(error.contains("a task failed") && error.contains("panic"), "{error}");
     }
 }

@@ -39,7 +39,7 @@ impl Threads {
     }
 
     /// Ends them all; tasks that still run were cut off before.
-    pub(super) fn end(self) {
+    pub(super) fn shutdown(self) {
         for runtime in [self.serve, self.probes, self.lease, self.api] {
             runtime.shutdown_timeout(Duration::from_millis(50));
         }
@@ -56,9 +56,9 @@ fn runtime(name: &'static str, threads: usize) -> anyhow::Result<Runtime> {
 mod tests {
     use super::*;
     use crate::kube::client::Caller;
-    use crate::kube::lease::{Fence, LeaseSettings, compete};
-    use crate::kube::pulse::Pulses;
-    use crate::lifecycle::lease::Settings;
+    use crate::kube::heartbeat::Heartbeats;
+    use crate::kube::lease::{Fence, LeaseSettings, run_election};
+    use crate::lifecycle::lease::ElectionSettings;
     use kube::client::Body;
     use serde_json::{Value, json};
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_is_renewed_while_all_other_threads_are_blocked() {
+    fn lease_is_renewed_when_other_threads_block() {
         let threads = Threads::start().unwrap();
         // Held as long as the test lasts: each task takes a thread.
         let door = Arc::new(Mutex::new(()));
@@ -110,7 +110,7 @@ mod tests {
             let _there = threads.lease.enter();
             server(&writes)
         };
-        let election = Settings {
+        let election = ElectionSettings {
             identity: "a".to_owned(),
             lease_duration: Duration::from_mins(2),
             renew_deadline: Duration::from_mins(1),
@@ -119,10 +119,10 @@ mod tests {
         let settings = LeaseSettings { namespace: "ns".to_owned(), name: "lease".to_owned(), election };
         let (fence, (leading, _led), (_stop, stopped)) =
             (Fence::default(), watch::channel(None), watch::channel(false));
-        let core = fence.pulse("core");
-        let pulses = Pulses::new([core.clone()]);
+        let core = fence.heartbeat("core");
+        let pulses = Heartbeats::new([core.clone()]);
         let caller = Caller::new(client, Duration::from_secs(30));
-        let task = compete(caller, settings, fence.clone(), pulses, leading, stopped);
+        let task = run_election(caller, settings, fence.clone(), pulses, leading, stopped);
         let watching = async {
             while writes.load(Ordering::SeqCst) < 5 {
                 core.beat();
@@ -135,8 +135,8 @@ mod tests {
                 renewed = tokio::time::timeout(Duration::from_mins(1), watching) => renewed.expect("renewals"),
             }
         });
-        assert!(fence.open());
+        assert!(fence.is_open());
         drop(closed);
-        threads.end();
+        threads.shutdown();
     }
 }

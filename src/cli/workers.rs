@@ -5,72 +5,56 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
+use super::config_checks;
 use super::core::Core;
-use super::manager::{Ends, Shared};
-use super::settings::Settings;
-use super::standing;
-use super::supervise::Supervised;
+use super::manager::{ChannelEnds, ManagerContext};
+use super::settings::ManagerSettings;
+use super::supervise::SupervisedTasks;
 use super::threads::Threads;
-use crate::kube::access::{Asking, Uses};
 use crate::kube::client::Rate;
-use crate::kube::execute::{Executor, OnCall, Refusals};
+use crate::kube::executor::{Executor, OnCall, RefusalLog};
+use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
 use crate::kube::lease::{self, LeaseSettings};
-use crate::kube::pulse::{Pulse, watch_over};
-use crate::kube::watch::follow;
-use crate::kube::{access, certificates, events};
-use crate::state::{Kind, State, Verb, WriteOutcome};
+use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements};
+use crate::kube::watch::run_watch;
+use crate::kube::{certificates, events, rbac_check};
+use crate::state::{Delta, Kind, Reconciler, Verb, WriteOutcome};
 
 /// Between two stamps of the threads that talk to the API server.
-const BEAT: Duration = Duration::from_millis(250);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 /// Questions about rights.
-const QUESTIONS: Rate = Rate { per_second: 5.0, burst: 100.0 };
+const ACCESS_REVIEW_RATE: Rate = Rate { per_second: 5.0, burst: 100.0 };
 
 pub(super) fn start(
-    settings: &Settings,
-    shared: &Shared,
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
     threads: &Threads,
-    ends: Ends,
-    state: State,
-) -> anyhow::Result<Supervised> {
-    let (mut workers, api) = (Supervised::default(), &threads.api);
+    ends: ChannelEnds,
+    state: Reconciler,
+) -> anyhow::Result<SupervisedTasks> {
+    let (mut workers, api) = (SupervisedTasks::default(), &threads.api);
     let (deltas, received) = ends.deltas;
     for kind in state.kinds().iter().copied() {
-        let watch = follow(
+        let watch = run_watch(
             shared.clients.watch.clone(),
             kind,
             settings.watch(),
-            shared.board.clone(),
+            shared.watch_statuses.clone(),
             deltas.clone(),
         );
-        workers.start(api, "watch", until(shared.stop_acting.clone(), watch));
+        workers.start(api, "watch", run_until(shared.stop_acting.clone(), watch));
     }
-    let counters = Arc::clone(&shared.counters);
-    let suspicion = Arc::clone(&shared.suspicion);
-    let on_call: OnCall = Arc::new(move |verb, outcome| {
-        counters.wrote(verb_word(verb), outcome_word(outcome));
-        if matches!(outcome, WriteOutcome::Rejected { code: 403, .. }) {
-            suspicion.notify_one();
-        }
-    });
     let crowded = Arc::new(AtomicBool::new(false));
-    let executor = Executor {
-        caller: shared.clients.call.clone(),
-        settings: settings.executor(),
-        fence: shared.fence.clone(),
-        crowded: Arc::clone(&crowded),
-        deltas,
-        on_call,
-        refusals: Refusals::default(),
-    };
+    let executor = executor(settings, shared, Arc::clone(&crowded), deltas);
     let tasks = ends.tasks.1;
     workers.start(api, "executor", async move {
         executor.run(tasks).await;
         Ok(())
     });
     let counters = Arc::clone(&shared.counters);
-    let dropped: events::OnDropped = Arc::new(move |number| counters.dropped_events(number));
+    let dropped: events::OnDropped = Arc::new(move |number| counters.count_dropped_events(number));
     let emitter = events::run(
         shared.clients.call.clone(),
         settings.events(),
@@ -79,7 +63,7 @@ pub(super) fn start(
         dropped,
         ends.events.1,
     );
-    workers.start(api, "events", until(shared.stop_acting.clone(), emitter));
+    workers.start(api, "events", run_until(shared.stop_acting.clone(), emitter));
     let certificates = certificates::run(
         shared.clients.watch.clone(),
         shared.clients.call.clone(),
@@ -88,19 +72,34 @@ pub(super) fn start(
         Arc::clone(&shared.serving),
         Arc::clone(&shared.clients.clock),
     );
-    workers.start(api, "certificates", until(shared.stop_serving.clone(), certificates));
+    workers.start(api, "certificates", run_until(shared.stop_serving.clone(), certificates));
     let election = settings.lease()?;
-    let asking = access::check(asking(settings, shared, state.kinds(), election.as_ref()));
-    workers.start(api, "access", until(shared.stop_serving.clone(), asking));
-    workers.start(api, "beat", until(shared.stop_serving.clone(), beat(shared.api.clone())));
-    workers.start(&threads.lease, "lease", lead(election, shared, ends.leading));
+    let asking = rbac_check::run_permission_checks(permission_check(
+        settings,
+        shared,
+        state.kinds(),
+        election.as_ref(),
+    ));
+    workers.start(api, "access", run_until(shared.stop_serving.clone(), asking));
+    workers.start(
+        api,
+        "beat",
+        run_until(shared.stop_serving.clone(), run_heartbeat(shared.api_heartbeat.clone())),
+    );
+    workers.start(&threads.lease, "lease", run_leader_election(election, shared, ends.leading));
     workers.start(&threads.lease, "watchdog", watchdog(settings, shared));
-    let guard = standing::guard(settings, shared.clients.watch.clone(), Arc::clone(&shared.standing));
-    workers.start(api, "guard", until(shared.stop_serving.clone(), guard));
-    let board = shared.board.clone();
+    let guard = config_checks::watch_fail_closed_webhooks(
+        settings,
+        shared.clients.watch.clone(),
+        Arc::clone(&shared.configuration_gaps),
+    );
+    workers.start(api, "guard", run_until(shared.stop_serving.clone(), guard));
+    let board = shared.watch_statuses.clone();
     let listed =
-        standing::listed_in_time(settings.sync_timeout(), shared.synced.clone(), move || board.unsynced());
-    workers.start(api, "first lists", until_done(shared.stop_acting.clone(), listed));
+        config_checks::enforce_sync_timeout(settings.sync_timeout(), shared.synced.clone(), move || {
+            board.unsynced()
+        });
+    workers.start(api, "first lists", try_run_until(shared.stop_acting.clone(), listed));
     let core = Core {
         state,
         deltas: received,
@@ -111,37 +110,68 @@ pub(super) fn start(
         synced: ends.synced,
         counters: Arc::clone(&shared.counters),
         stop: shared.stop_acting.clone(),
-        pulse: shared.core.clone(),
+        heartbeat: shared.core_heartbeat.clone(),
         role: shared.role,
     };
     let end = core.start().context("core")?;
-    workers.start(api, "core", ended(end));
+    workers.start(api, "core", core_exited(end));
     Ok(workers)
 }
 
-fn asking(settings: &Settings, shared: &Shared, kinds: &[Kind], lease: Option<&LeaseSettings>) -> Asking {
-    let rights = access::needed(&Uses {
-        kinds,
-        certificates: &settings.certificates(),
-        lease,
-        guarded: settings.guards_metrics(),
-        deletes_jobs: settings.deletes_jobs(),
+/// The executor of writes. A write that is forbidden has the permissions checked again.
+fn executor(
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
+    under_load: Arc<AtomicBool>,
+    deltas: mpsc::Sender<Delta>,
+) -> Executor {
+    let counters = Arc::clone(&shared.counters);
+    let recheck = Arc::clone(&shared.recheck_permissions);
+    let on_call: OnCall = Arc::new(move |verb, outcome| {
+        counters.count_write(verb_label(verb), outcome_label(outcome));
+        if matches!(outcome, WriteOutcome::Rejected { code: 403, .. }) {
+            recheck.notify_one();
+        }
     });
-    Asking {
-        caller: shared.clients.call.clone().limited(Some(QUESTIONS)),
-        rights,
-        board: shared.board.clone(),
-        missing: Arc::clone(&shared.missing),
-        suspicion: Arc::clone(&shared.suspicion),
+    Executor {
+        caller: shared.clients.call.clone(),
+        settings: settings.executor(),
+        fence: shared.fence.clone(),
+        under_load,
+        deltas,
+        on_call,
+        refusal_log: RefusalLog::default(),
     }
 }
 
-async fn ended(end: oneshot::Receiver<()>) -> anyhow::Result<()> {
+fn permission_check(
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
+    kinds: &[Kind],
+    lease: Option<&LeaseSettings>,
+) -> PermissionCheck {
+    let rights = rbac_check::required_permissions(&PermissionRequirements {
+        kinds,
+        certificates: &settings.certificates(),
+        lease,
+        authorizes_metrics: settings.guards_metrics(),
+        deletes_jobs: settings.deletes_jobs(),
+    });
+    PermissionCheck {
+        caller: shared.clients.call.clone().with_rate(Some(ACCESS_REVIEW_RATE)),
+        permissions: rights,
+        watch_statuses: shared.watch_statuses.clone(),
+        missing_permissions: Arc::clone(&shared.missing_permissions),
+        recheck: Arc::clone(&shared.recheck_permissions),
+    }
+}
+
+async fn core_exited(end: oneshot::Receiver<()>) -> anyhow::Result<()> {
     end.await.context("panicked")
 }
 
 /// Runs a task until it is told to stop.
-pub(super) async fn until(
+pub(super) async fn run_until(
     mut stop: watch::Receiver<bool>,
     task: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -153,7 +183,7 @@ pub(super) async fn until(
 }
 
 /// The same of a task that may fail.
-async fn until_done(
+async fn try_run_until(
     mut stop: watch::Receiver<bool>,
     task: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
@@ -163,32 +193,36 @@ async fn until_done(
     }
 }
 
-async fn beat(pulse: Pulse) {
+async fn run_heartbeat(pulse: Heartbeat) {
     loop {
         pulse.beat();
-        tokio::time::sleep(BEAT).await;
+        tokio::time::sleep(HEARTBEAT_INTERVAL).await;
     }
 }
 
 /// Ends the process when a part hangs: a standby has no lease to lose, and neither has a manager without an election.
-fn watchdog(settings: &Settings, shared: &Shared) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
-    let (limit, pulses) = (settings.stall_limit(), shared.pulses.clone());
+fn watchdog(
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
+) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
+    let (limit, pulses) = (settings.stall_limit(), shared.heartbeats.clone());
     let mut stop = shared.stop_acting.clone();
     async move {
         tokio::select! {
-            part = watch_over(pulses, limit) => Err(anyhow!("{part} has made no progress for {limit:?}")),
+            part = wait_for_stall(pulses, limit) => Err(anyhow!("{part} has made no progress for {limit:?}")),
             _ = stop.wait_for(|stop| *stop) => Ok(()),
         }
     }
 }
 
 /// Competes for the lease once everything has been listed: a replica that knows nothing must not hold up others.
-fn lead(
+fn run_leader_election(
     election: Option<LeaseSettings>,
-    shared: &Shared,
+    shared: &ManagerContext,
     leading: watch::Sender<Option<i32>>,
 ) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
-    let (caller, fence, pulses) = (shared.clients.lease.clone(), shared.fence.clone(), shared.pulses.clone());
+    let (caller, fence, pulses) =
+        (shared.clients.lease.clone(), shared.fence.clone(), shared.heartbeats.clone());
     let (mut synced, mut stop) = (shared.synced.clone(), shared.stop_acting.clone());
     async move {
         tokio::select! {
@@ -202,12 +236,12 @@ fn lead(
             let _ = stop.wait_for(|stop| *stop).await;
             return Ok(());
         };
-        lease::compete(caller, election, fence, pulses, leading, stop).await?;
+        lease::run_election(caller, election, fence, pulses, leading, stop).await?;
         Ok(())
     }
 }
 
-fn verb_word(verb: Verb) -> &'static str {
+fn verb_label(verb: Verb) -> &'static str {
     match verb {
         Verb::Create => "create",
         Verb::Apply => "apply",
@@ -216,7 +250,7 @@ fn verb_word(verb: Verb) -> &'static str {
     }
 }
 
-fn outcome_word(outcome: &WriteOutcome) -> &'static str {
+fn outcome_label(outcome: &WriteOutcome) -> &'static str {
     match outcome {
         WriteOutcome::Done(_) => "done",
         WriteOutcome::Conflict => "conflict",

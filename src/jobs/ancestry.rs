@@ -3,8 +3,8 @@
 //! Invariants: the walk ends, whatever the owners say of each other; an owner counts only if its kind creates objects of
 //! the owned kind.
 
-use super::Owner;
-use super::frameworks::{Managed, Management};
+use super::OwnerRef;
+use super::frameworks::{ManagedKinds, Management};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -13,9 +13,9 @@ const DEPTH_LIMIT: usize = 10;
 
 /// What is known of the object that an owner reference names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum OwnerLookup {
     /// It is not there, and that is no error: the walk ends.
-    End,
+    Unmanaged,
     /// It should be there, and is not.
     Missing,
     /// It is there.
@@ -25,7 +25,7 @@ pub enum Link {
         /// It is queued itself.
         queued: bool,
         /// Its own controller.
-        controller: Option<Owner>,
+        controller: Option<OwnerRef>,
     },
 }
 
@@ -33,9 +33,9 @@ pub enum Link {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ancestor {
     /// The highest ancestor that is queued itself: the job must not be.
-    Queued(Owner),
+    Queued(OwnerRef),
     /// An owner of a kind that is configured and not part of this version: whether it is queued cannot be read.
-    NotBuilt(Owner),
+    Unsupported(OwnerRef),
 }
 
 /// Why the walk found no end.
@@ -46,7 +46,7 @@ pub enum AncestryError {
     /// Too many objects above each other.
     TooDeep,
     /// An owner that should be there could not be read.
-    Missing(Owner),
+    Missing(OwnerRef),
 }
 
 impl fmt::Display for AncestryError {
@@ -76,25 +76,25 @@ impl fmt::Display for AncestryError {
 pub fn queued_ancestor(
     job: (&str, &str),
     uid: &str,
-    controller: Option<Owner>,
-    managed: &Managed<'_>,
-    look: impl Fn(&Owner, Management) -> Link,
+    controller: Option<OwnerRef>,
+    managed: &ManagedKinds<'_>,
+    look: impl Fn(&OwnerRef, Management) -> OwnerLookup,
 ) -> Result<Option<Ancestor>, AncestryError> {
     let mut seen = BTreeSet::from([uid.to_owned()]);
     let mut owned = (job.0.to_owned(), job.1.to_owned());
     let mut next = controller;
     let mut highest = None;
     while let Some(owner) = next {
-        let management = managed.owner(&owner, (&owned.0, &owned.1));
+        let management = managed.owner_management(&owner, (&owned.0, &owned.1));
         let link = match management {
             Management::None => break,
-            Management::NotBuilt => return Ok(highest.or(Some(Ancestor::NotBuilt(owner)))),
-            Management::Own | Management::External => look(&owner, management),
+            Management::Unsupported => return Ok(highest.or(Some(Ancestor::Unsupported(owner)))),
+            Management::Internal | Management::External => look(&owner, management),
         };
         let (uid, queued, controller) = match link {
-            Link::End => break,
-            Link::Missing => return Err(AncestryError::Missing(owner)),
-            Link::Found { uid, queued, controller } => (uid, queued, controller),
+            OwnerLookup::Unmanaged => break,
+            OwnerLookup::Missing => return Err(AncestryError::Missing(owner)),
+            OwnerLookup::Found { uid, queued, controller } => (uid, queued, controller),
         };
         if uid != owner.uid {
             break;
@@ -121,8 +121,8 @@ mod tests {
     const JOB: (&str, &str) = ("batch", "Job");
 
     /// An owner whose kind may own anything.
-    fn owner(name: &str) -> Owner {
-        Owner {
+    fn owner(name: &str) -> OwnerRef {
+        OwnerRef {
             api_version: "example.com/v1".to_owned(),
             kind: "Foo".to_owned(),
             name: name.to_owned(),
@@ -130,41 +130,43 @@ mod tests {
         }
     }
 
-    fn found(name: &str, queued: bool, above: Option<&str>) -> Link {
-        Link::Found { uid: format!("uid-{name}"), queued, controller: above.map(owner) }
+    fn found(name: &str, queued: bool, above: Option<&str>) -> OwnerLookup {
+        OwnerLookup::Found { uid: format!("uid-{name}"), queued, controller: above.map(owner) }
     }
 
     #[test]
-    fn the_highest_queued_ancestor_wins_and_the_walk_ends() {
+    fn highest_queued_ancestor_wins_and_walk_ends() {
         let frameworks = BTreeSet::from(["batch/job".to_owned(), "jobset.x-k8s.io/jobset".to_owned()]);
         let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
-        let managed = Managed { frameworks: &frameworks, external: &external };
-        let from = |first: Owner, look: &dyn Fn(&str) -> Link| {
+        let managed = ManagedKinds { frameworks: &frameworks, external: &external };
+        let from = |first: OwnerRef, look: &dyn Fn(&str) -> OwnerLookup| {
             queued_ancestor(JOB, "me", Some(first), &managed, |owner, _| look(&owner.name))
         };
-        let walk = |look: &dyn Fn(&str) -> Link| from(owner("a"), look);
+        let walk = |look: &dyn Fn(&str) -> OwnerLookup| from(owner("a"), look);
         let queued = |name: &str| Ok(Some(Ancestor::Queued(owner(name))));
         let chain =
             |name: &str| if name == "a" { found("a", true, Some("b")) } else { found("b", true, None) };
         assert_eq!(walk(&chain), queued("b"));
-        let lower = |name: &str| if name == "a" { found("a", true, Some("b")) } else { Link::End };
+        let lower =
+            |name: &str| if name == "a" { found("a", true, Some("b")) } else { OwnerLookup::Unmanaged };
         assert_eq!(walk(&lower), queued("a"));
         assert_eq!(walk(&|_| found("a", false, None)), Ok(None));
-        assert_eq!(walk(&|_| Link::Missing), Err(AncestryError::Missing(owner("a"))));
-        let other = |_: &str| Link::Found { uid: "another".to_owned(), queued: true, controller: None };
+        assert_eq!(walk(&|_| OwnerLookup::Missing), Err(AncestryError::Missing(owner("a"))));
+        let other =
+            |_: &str| OwnerLookup::Found { uid: "another".to_owned(), queued: true, controller: None };
         assert_eq!(walk(&other), Ok(None), "of the same name");
         let cycle = |name: &str| found(name, false, Some(if name == "a" { "b" } else { "a" }));
         assert_eq!(walk(&cycle), Err(AncestryError::Cycle));
         let long = |name: &str| found(name, false, Some(&format!("{name}a")));
         assert_eq!(walk(&long), Err(AncestryError::TooDeep));
         // A Job creates no Jobs, queued or not; a JobSet does, but cannot be read.
-        let job = Owner { api_version: "batch/v1".to_owned(), kind: "Job".to_owned(), ..owner("a") };
+        let job = OwnerRef { api_version: "batch/v1".to_owned(), kind: "Job".to_owned(), ..owner("a") };
         assert_eq!(from(job, &|_| found("a", true, None)), Ok(None));
-        let set = Owner {
+        let set = OwnerRef {
             api_version: "jobset.x-k8s.io/v1alpha2".to_owned(),
             kind: "JobSet".to_owned(),
             ..owner("a")
         };
-        assert_eq!(from(set.clone(), &|_| Link::End), Ok(Some(Ancestor::NotBuilt(set))));
+        assert_eq!(from(set.clone(), &|_| OwnerLookup::Unmanaged), Ok(Some(Ancestor::Unsupported(set))));
     }
 }

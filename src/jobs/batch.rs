@@ -1,7 +1,7 @@
 //! batch/v1 Job: one pod set, `main`.
 
 use super::read::{self, malformed};
-use super::shape::pod_set_shape;
+use super::shape::pod_set_fingerprint;
 use super::template::{TemplateInfo, template_patch};
 use super::topology::{parse_bool, topology_request};
 use super::view::{Finished, Gvk, JobStatus, JobView, PodSetInfo, PodSetView};
@@ -32,49 +32,49 @@ impl JobKind for BatchJob {
     }
 
     fn decode_after(&self, job: &Value, before: Option<&JobView>) -> Result<JobView, JobError> {
-        let counts = Counts::read(job)?;
-        let common = read::common(job)?;
+        let counts = JobPodCounts::read(job)?;
+        let common = read::common_view(job)?;
         let same =
             before.filter(|b| b.uid == common.uid && b.generation == common.generation && b.generation > 0);
         let known = same.and_then(|b| b.pod_sets.first());
         let (shape, template) = match known {
-            Some(set) => (set.shape, set.template.clone()),
+            Some(set) => (set.fingerprint, set.template.clone()),
             None => (
-                pod_set_shape(&pod_set(job, &counts)?),
+                pod_set_fingerprint(&pod_set(job, &counts)?),
                 Arc::new(without_server_labels(TemplateInfo::read(job.pointer("/spec/template"))?)),
             ),
         };
         let view = PodSetView {
             name: Arc::from(MAIN),
             count: counts.pods(),
-            min_count: counts.min,
-            shape,
+            min_count: counts.min_parallelism,
+            fingerprint: shape,
             template,
         };
         let status = status(job, &counts)?;
         Ok(JobView {
             managed_by: read::string(job, "/spec/managedBy")?.map(str::to_owned),
             suspended: read::boolean(job, "/spec/suspend")?.unwrap_or(false),
-            completions_follow: counts.completions_follow,
+            completions_follow_parallelism: counts.completions_follow_parallelism,
             elastic: read::string_map(job, "/metadata/annotations")?
                 .get(names::ELASTIC_JOB_ANNOTATION)
                 .is_some_and(|text| text == "true"),
             pod_sets: vec![view],
-            reclaimable: counts.reclaimable(job, &status)?,
+            reclaimable_pods: counts.reclaimable(job, &status)?,
             status,
             ..common
         })
     }
 
     fn pod_sets(&self, job: &Value) -> Result<Vec<Value>, JobError> {
-        Ok(vec![pod_set(job, &Counts::read(job)?)?])
+        Ok(vec![pod_set(job, &JobPodCounts::read(job)?)?])
     }
 
     fn run_patch(&self, view: &JobView, infos: &[PodSetInfo]) -> Result<Vec<JobPatch>, JobError> {
         if !view.suspended {
             return Ok(Vec::new());
         }
-        let (set, info) = only(view, infos)?;
+        let (set, info) = single_pod_set(view, infos)?;
         let mut wanted = (*set.template).clone();
         wanted.merge(&without_server_labels((*info.template).clone()))?;
         let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
@@ -86,7 +86,7 @@ impl JobKind for BatchJob {
             spec.insert("template".to_owned(), patch);
         }
         spec.extend(count_patch(view, set, info.count));
-        Ok(clear_start(view)
+        Ok(clear_start_time_patch(view)
             .into_iter()
             .chain([JobPatch { status: false, body: json!({ "spec": spec }) }])
             .collect())
@@ -96,21 +96,21 @@ impl JobKind for BatchJob {
         if !view.suspended {
             return vec![JobPatch { status: false, body: json!({ "spec": { "suspend": true } }) }];
         }
-        if let Some(patch) = clear_start(view) {
+        if let Some(patch) = clear_start_time_patch(view) {
             return vec![patch];
         }
-        restore(view, original).into_iter().collect()
+        restore_patch(view, original).into_iter().collect()
     }
 }
 
 /// The template of a Job that has started is fixed until its start time is gone.
-fn clear_start(view: &JobView) -> Option<JobPatch> {
+fn clear_start_time_patch(view: &JobView) -> Option<JobPatch> {
     view.status.started.then(|| JobPatch { status: true, body: json!({ "status": { "startTime": null } }) })
 }
 
 /// Only a template that a start has marked is restored: another is the user's own, edited while it waits.
-fn restore(view: &JobView, original: &[PodSetInfo]) -> Option<JobPatch> {
-    let (set, info) = only(view, original).ok()?;
+fn restore_patch(view: &JobView, original: &[PodSetInfo]) -> Option<JobPatch> {
+    let (set, info) = single_pod_set(view, original).ok()?;
     let before = without_server_labels((*info.template).clone());
     if !set.template.labels.contains_key(names::POD_SET_LABEL)
         || before.labels.contains_key(names::POD_SET_LABEL)
@@ -129,14 +129,14 @@ fn count_patch(view: &JobView, set: &PodSetView, count: i32) -> Map<String, Valu
     let mut spec = Map::new();
     if set.min_count.is_some() && set.count != count {
         spec.insert("parallelism".to_owned(), json!(count));
-        if view.completions_follow {
+        if view.completions_follow_parallelism {
             spec.insert("completions".to_owned(), json!(count));
         }
     }
     spec
 }
 
-fn only<'a>(
+fn single_pod_set<'a>(
     view: &'a JobView,
     infos: &'a [PodSetInfo],
 ) -> Result<(&'a PodSetView, &'a PodSetInfo), JobError> {
@@ -154,14 +154,14 @@ fn without_server_labels(mut template: TemplateInfo) -> TemplateInfo {
 }
 
 /// How many pods a Job asks for.
-struct Counts {
+struct JobPodCounts {
     parallelism: i32,
     completions: Option<i32>,
-    min: Option<i32>,
-    completions_follow: bool,
+    min_parallelism: Option<i32>,
+    completions_follow_parallelism: bool,
 }
 
-impl Counts {
+impl JobPodCounts {
     fn read(job: &Value) -> Result<Self, JobError> {
         let annotations = read::string_map(job, "/metadata/annotations")?;
         let min = annotations.get(names::JOB_MIN_PARALLELISM_ANNOTATION).and_then(|text| text.parse().ok());
@@ -169,10 +169,10 @@ impl Counts {
         let mut counts = Self {
             parallelism: read::count(job, "/spec/parallelism")?.unwrap_or(1),
             completions: read::count(job, "/spec/completions")?,
-            min: None,
-            completions_follow: follow.and_then(|text| parse_bool(text)).unwrap_or(false),
+            min_parallelism: None,
+            completions_follow_parallelism: follow.and_then(|text| parse_bool(text)).unwrap_or(false),
         };
-        counts.min = min.filter(|min| (1..=counts.pods()).contains(min));
+        counts.min_parallelism = min.filter(|min| (1..=counts.pods()).contains(min));
         Ok(counts)
     }
 
@@ -187,16 +187,16 @@ impl Counts {
             return Ok(Vec::new());
         };
         let active = read::count(job, "/status/active")?.unwrap_or(0);
-        let remaining = completions.saturating_sub(status.succeeded).max(active).max(0);
+        let remaining = completions.saturating_sub(status.succeeded_pods).max(active).max(0);
         let spare = self.pods().saturating_sub(remaining);
-        if self.parallelism == 1 || status.succeeded == 0 || spare <= 0 {
+        if self.parallelism == 1 || status.succeeded_pods == 0 || spare <= 0 {
             return Ok(Vec::new());
         }
         Ok(vec![(Arc::from(MAIN), spare)])
     }
 }
 
-fn status(job: &Value, counts: &Counts) -> Result<JobStatus, JobError> {
+fn status(job: &Value, counts: &JobPodCounts) -> Result<JobStatus, JobError> {
     let number = |pointer: &str| Ok::<_, JobError>(read::count(job, pointer)?.unwrap_or(0));
     let (ready, succeeded) = (number("/status/ready")?, number("/status/succeeded")?);
     // Pods that have succeeded are listed for a moment before they are counted.
@@ -207,9 +207,9 @@ fn status(job: &Value, counts: &Counts) -> Result<JobStatus, JobError> {
     Ok(JobStatus {
         active_pods: number("/status/active")?.saturating_add(number("/status/terminating")?),
         ready_pods: ready,
-        succeeded,
+        succeeded_pods: succeeded,
         started: read::string(job, "/status/startTime")?.is_some(),
-        suspended_condition: read::true_condition(job, "Suspended")?.is_some(),
+        has_suspended_condition: read::true_condition(job, "Suspended")?.is_some(),
         finished: complete
             .or(failed)
             .map(|(success, message)| Finished { success, message: message.to_owned() }),
@@ -217,7 +217,7 @@ fn status(job: &Value, counts: &Counts) -> Result<JobStatus, JobError> {
     })
 }
 
-fn pod_set(job: &Value, counts: &Counts) -> Result<Value, JobError> {
+fn pod_set(job: &Value, counts: &JobPodCounts) -> Result<Value, JobError> {
     let raw = job.pointer("/spec/template").filter(|template| template.is_object());
     let raw = raw.ok_or_else(|| malformed("/spec/template", "is required"))?;
     let annotations = read::string_map(raw, "/metadata/annotations")?;
@@ -230,7 +230,7 @@ fn pod_set(job: &Value, counts: &Counts) -> Result<Value, JobError> {
         ("template".to_owned(), template),
         ("count".to_owned(), json!(counts.pods())),
     ]);
-    if let Some(min) = counts.min {
+    if let Some(min) = counts.min_parallelism {
         set.insert("minCount".to_owned(), json!(min));
     }
     set.insert("topologyRequest".to_owned(), topology_request(&annotations, COMPLETION_INDEX)?);

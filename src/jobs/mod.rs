@@ -14,13 +14,13 @@ mod topology;
 mod view;
 mod workload;
 
-pub use ancestry::{Ancestor, AncestryError, Link, queued_ancestor};
-pub use frameworks::{Managed, Management};
+pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
+pub use frameworks::{ManagedKinds, Management};
 pub use priority::{MissingClass, Priority, PriorityLookup};
-pub use shape::{Shape, pod_set_shape};
+pub use shape::{TemplateFingerprint, pod_set_fingerprint};
 pub(crate) use template::template_patch;
-pub use template::{Conflict, TemplateInfo};
-pub use view::{Finished, Gvk, JobStatus, JobView, Owner, PodSetInfo, PodSetView};
+pub use template::{TemplateConflict, TemplateInfo};
+pub use view::{Finished, Gvk, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView};
 pub use workload::{WorkloadRequest, pod_set_infos, workload_body, workload_name};
 
 use serde_json::Value;
@@ -68,7 +68,7 @@ pub enum JobError {
         problem: String,
     },
     /// What was granted contradicts the pod template, or itself.
-    Conflict(Conflict),
+    Conflict(TemplateConflict),
     /// The Workload grants pod sets that the job does not have, or the reverse.
     PodSetMismatch {
         /// Name of the pod set that is missing on one side.
@@ -90,8 +90,8 @@ impl fmt::Display for JobError {
 
 impl std::error::Error for JobError {}
 
-impl From<Conflict> for JobError {
-    fn from(conflict: Conflict) -> Self {
+impl From<TemplateConflict> for JobError {
+    fn from(conflict: TemplateConflict) -> Self {
         Self::Conflict(conflict)
     }
 }

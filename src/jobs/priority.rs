@@ -42,7 +42,7 @@ impl Priority {
         if let Some(name) = view.priority_class.as_deref() {
             let value = classes.workload_class(name);
             let value = value.ok_or_else(|| MissingClass::WorkloadClass(name.to_owned()))?;
-            return Ok(Self::of(value, "kueue.x-k8s.io", "WorkloadPriorityClass", name));
+            return Ok(Self::from_class(value, "kueue.x-k8s.io", "WorkloadPriorityClass", name));
         }
         let named = pod_sets.iter().find_map(|set| {
             set.pointer("/template/spec/priorityClassName")
@@ -51,14 +51,14 @@ impl Priority {
         });
         if let Some(name) = named {
             let value = classes.pod_class(name).ok_or_else(|| MissingClass::PodClass(name.to_owned()))?;
-            return Ok(Self::of(value, "scheduling.k8s.io", "PriorityClass", name));
+            return Ok(Self::from_class(value, "scheduling.k8s.io", "PriorityClass", name));
         }
         Ok(classes.default_pod_class().map_or_else(Self::default, |(name, value)| {
-            Self::of(value, "scheduling.k8s.io", "PriorityClass", &name)
+            Self::from_class(value, "scheduling.k8s.io", "PriorityClass", &name)
         }))
     }
 
-    fn of(value: i32, group: &str, kind: &str, name: &str) -> Self {
+    fn from_class(value: i32, group: &str, kind: &str, name: &str) -> Self {
         let class =
             PriorityClassRef { group: group.to_owned(), kind: kind.to_owned(), name: name.to_owned() };
         Self { value, class: Some(class) }

@@ -2,7 +2,7 @@
 
 use super::JobError;
 use super::template::TemplateInfo;
-use super::view::{JobStatus, JobView, Owner};
+use super::view::{JobStatus, JobView, OwnerRef};
 use crate::api::{ObjectKey, names};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration;
@@ -19,7 +19,7 @@ fn present<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
     value.pointer(pointer).filter(|value| !value.is_null())
 }
 
-fn typed<'a, T>(
+fn read_as<'a, T>(
     value: &'a Value,
     pointer: &str,
     what: &str,
@@ -33,29 +33,29 @@ fn typed<'a, T>(
 
 /// A string.
 pub(super) fn string<'a>(value: &'a Value, pointer: &str) -> Result<Option<&'a str>, JobError> {
-    typed(value, pointer, "a string", Value::as_str)
+    read_as(value, pointer, "a string", Value::as_str)
 }
 
 /// A 32-bit integer.
 pub(super) fn int(value: &Value, pointer: &str) -> Result<Option<i32>, JobError> {
-    typed(value, pointer, "an int32", |value| i32::try_from(value.as_i64()?).ok())
+    read_as(value, pointer, "an int32", |value| i32::try_from(value.as_i64()?).ok())
 }
 
 /// An integer that is a number of things.
 pub(super) fn count(value: &Value, pointer: &str) -> Result<Option<i32>, JobError> {
-    typed(value, pointer, "an int32 of at least 0", |value| {
+    read_as(value, pointer, "an int32 of at least 0", |value| {
         i32::try_from(value.as_i64()?).ok().filter(|number| *number >= 0)
     })
 }
 
 /// A truth value.
 pub(super) fn boolean(value: &Value, pointer: &str) -> Result<Option<bool>, JobError> {
-    typed(value, pointer, "a boolean", Value::as_bool)
+    read_as(value, pointer, "a boolean", Value::as_bool)
 }
 
 /// A list; empty when absent.
 pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> Result<&'a [Value], JobError> {
-    Ok(typed(value, pointer, "a list", |value| value.as_array().map(Vec::as_slice))?.unwrap_or_default())
+    Ok(read_as(value, pointer, "a list", |value| value.as_array().map(Vec::as_slice))?.unwrap_or_default())
 }
 
 /// A map of strings; empty when absent.
@@ -64,7 +64,7 @@ pub(super) fn string_map(value: &Value, pointer: &str) -> Result<BTreeMap<String
         let fields = value.as_object()?;
         fields.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     };
-    Ok(typed(value, pointer, "a map of strings", pairs)?.unwrap_or_default())
+    Ok(read_as(value, pointer, "a map of strings", pairs)?.unwrap_or_default())
 }
 
 impl TemplateInfo {
@@ -94,7 +94,7 @@ fn toleration(raw: &Value) -> Result<Toleration, JobError> {
 }
 
 /// The part of a view that every kind has in common; the rest is left empty.
-pub(super) fn common(job: &Value) -> Result<JobView, JobError> {
+pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
     let required = |pointer: &str| string(job, pointer)?.ok_or_else(|| malformed(pointer, "is required"));
     let labels = string_map(job, "/metadata/labels")?;
     let annotations = string_map(job, "/metadata/annotations")?;
@@ -110,7 +110,7 @@ pub(super) fn common(job: &Value) -> Result<JobView, JobError> {
         ),
         uid: Arc::from(required("/metadata/uid")?),
         resource_version: string(job, "/metadata/resourceVersion")?.unwrap_or_default().to_owned(),
-        generation: typed(job, "/metadata/generation", "an int64", Value::as_i64)?.unwrap_or(0),
+        generation: read_as(job, "/metadata/generation", "an int64", Value::as_i64)?.unwrap_or(0),
         created: time(job, "/metadata/creationTimestamp")?.unwrap_or(Timestamp::UNIX_EPOCH),
         deleting: present(job, "/metadata/deletionTimestamp").is_some(),
         queue_name: label(names::QUEUE_NAME_LABEL).map(arc),
@@ -125,10 +125,10 @@ pub(super) fn common(job: &Value) -> Result<JobView, JobError> {
         managed_by: None,
         suspended: false,
         elastic: false,
-        completions_follow: false,
+        completions_follow_parallelism: false,
         pod_sets: Vec::new(),
         status: JobStatus::default(),
-        reclaimable: Vec::new(),
+        reclaimable_pods: Vec::new(),
     })
 }
 
@@ -139,13 +139,13 @@ fn time(value: &Value, pointer: &str) -> Result<Option<Timestamp>, JobError> {
     text.parse().map(Some).map_err(|_| malformed(pointer, "must be an RFC 3339 time"))
 }
 
-fn controller(job: &Value) -> Result<Option<Owner>, JobError> {
+fn controller(job: &Value) -> Result<Option<OwnerRef>, JobError> {
     for owner in list(job, "/metadata/ownerReferences")? {
         if boolean(owner, "/controller")? != Some(true) {
             continue;
         }
         let field = |pointer: &str| Ok::<_, JobError>(string(owner, pointer)?.unwrap_or_default().to_owned());
-        return Ok(Some(Owner {
+        return Ok(Some(OwnerRef {
             api_version: field("/apiVersion")?,
             kind: field("/kind")?,
             name: field("/name")?,

@@ -4,7 +4,7 @@
 //! (nulls, empty collections, fields that it does not know), how a quantity is spelt, and the labels of ranks, which follow
 //! from the kind of the job and which older versions did not write.
 
-use super::workload::keep_last_env;
+use super::workload::dedup_env;
 use crate::resources::Quantity;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::{Map, Value};
@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 
 /// Fingerprint of a pod set without its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Shape {
+pub struct TemplateFingerprint {
     /// Of its containers and init containers.
     containers: u128,
     /// Of its name, its topology request, and the rest of its pod spec.
     rest: u128,
 }
 
-impl Shape {
+impl TemplateFingerprint {
     /// Whether both run the same containers: all that Kueue compares beside counts and tolerations.
     pub const fn same_containers(&self, other: &Self) -> bool {
         self.containers == other.containers
@@ -37,7 +37,7 @@ const RANK_LABELS: [&str; 2] = ["podIndexLabel", "subGroupIndexLabel"];
 const QUANTITIES: [&str; 2] = ["sizeLimit", "divisor"];
 
 /// The fingerprint of an entry of `spec.podSets`.
-pub fn pod_set_shape(pod_set: &Value) -> Shape {
+pub fn pod_set_fingerprint(pod_set: &Value) -> TemplateFingerprint {
     let field = |name: &str| pod_set.get(name).cloned().unwrap_or(Value::Null);
     let mut request = field("topologyRequest");
     if let Some(fields) = request.as_object_mut() {
@@ -51,7 +51,7 @@ pub fn pod_set_shape(pod_set: &Value) -> Shape {
     for list in ["initContainers", "containers"] {
         containers.push(spec.get_mut(list).map(Value::take).unwrap_or_default());
     }
-    Shape { containers: digest(&containers), rest: digest(&[field("name"), request, spec]) }
+    TemplateFingerprint { containers: digest(&containers), rest: digest(&[field("name"), request, spec]) }
 }
 
 fn digest(parts: &[Value]) -> u128 {
@@ -67,7 +67,7 @@ fn digest(parts: &[Value]) -> u128 {
 /// The pod spec with the fields that the types know; as it stands when they cannot hold it.
 fn pod_spec(template: Option<&Value>) -> Value {
     let mut template = template.cloned().unwrap_or(Value::Null);
-    keep_last_env(&mut template);
+    dedup_env(&mut template);
     let typed = serde_json::from_value::<PodTemplateSpec>(template.clone());
     let known = typed.ok().and_then(|typed| serde_json::to_value(typed).ok()).unwrap_or(template);
     let mut spec = known.get("spec").cloned().unwrap_or(Value::Null);
@@ -83,13 +83,13 @@ fn pod_spec(template: Option<&Value>) -> Value {
 fn canonical(key: Option<&str>, value: &Value) -> Value {
     match value {
         Value::Object(fields) if key.is_some_and(|key| QUANTITY_MAPS.contains(&key)) => {
-            ordered(fields.iter().map(|(name, value)| (name, quantity_text(value))))
+            ordered(fields.iter().map(|(name, value)| (name, canonical_quantity(value))))
         }
         Value::Object(fields) => {
             ordered(fields.iter().map(|(name, value)| (name, canonical(Some(name), value))))
         }
         Value::Array(items) => Value::Array(items.iter().map(|item| canonical(None, item)).collect()),
-        scalar if key.is_some_and(|key| QUANTITIES.contains(&key)) => quantity_text(scalar),
+        scalar if key.is_some_and(|key| QUANTITIES.contains(&key)) => canonical_quantity(scalar),
         scalar => scalar.clone(),
     }
 }
@@ -108,7 +108,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn quantity_text(value: &Value) -> Value {
+fn canonical_quantity(value: &Value) -> Value {
     let text = match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),

@@ -22,29 +22,33 @@ pub struct TemplateInfo {
 
 /// Two values are wanted for one key. Waiting does not help.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
+pub struct TemplateConflict {
     /// `label`, `annotation` or `nodeSelector`.
     pub field: &'static str,
     /// The key.
     pub key: String,
     /// The value that stands.
-    pub have: String,
+    pub current: String,
     /// The value that was to be set.
-    pub want: String,
+    pub requested: String,
 }
 
-impl fmt::Display for Conflict {
+impl fmt::Display for TemplateConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?} is {:?} and cannot become {:?}", self.field, self.key, self.have, self.want)
+        write!(
+            f,
+            "{} {:?} is {:?} and cannot become {:?}",
+            self.field, self.key, self.current, self.requested
+        )
     }
 }
 
 impl TemplateInfo {
     /// Adds what `other` carries. A key that stands with another value is a conflict, and then nothing is added.
-    pub fn merge(&mut self, other: &Self) -> Result<(), Conflict> {
-        disjoint("label", &self.labels, &other.labels)?;
-        disjoint("annotation", &self.annotations, &other.annotations)?;
-        disjoint("nodeSelector", &self.node_selector, &other.node_selector)?;
+    pub fn merge(&mut self, other: &Self) -> Result<(), TemplateConflict> {
+        check_disjoint("label", &self.labels, &other.labels)?;
+        check_disjoint("annotation", &self.annotations, &other.annotations)?;
+        check_disjoint("nodeSelector", &self.node_selector, &other.node_selector)?;
         add_all(&mut self.labels, &other.labels);
         add_all(&mut self.annotations, &other.annotations);
         add_all(&mut self.node_selector, &other.node_selector);
@@ -54,14 +58,19 @@ impl TemplateInfo {
     }
 }
 
-fn disjoint(
+fn check_disjoint(
     field: &'static str,
     have: &BTreeMap<String, String>,
     want: &BTreeMap<String, String>,
-) -> Result<(), Conflict> {
+) -> Result<(), TemplateConflict> {
     for (key, value) in want {
         if let Some(standing) = have.get(key).filter(|standing| *standing != value) {
-            return Err(Conflict { field, key: key.clone(), have: standing.clone(), want: value.clone() });
+            return Err(TemplateConflict {
+                field,
+                key: key.clone(),
+                current: standing.clone(),
+                requested: value.clone(),
+            });
         }
     }
     Ok(())
@@ -82,31 +91,31 @@ fn add_missing<T: Clone + PartialEq>(to: &mut Vec<T>, from: &[T]) {
 /// The merge patch of a pod template that turns `from` into `to`; nothing when they are equal.
 pub(crate) fn template_patch(from: &TemplateInfo, to: &TemplateInfo) -> Option<Value> {
     let mut metadata = Map::new();
-    put(&mut metadata, "labels", map_patch(&from.labels, &to.labels));
-    put(&mut metadata, "annotations", map_patch(&from.annotations, &to.annotations));
+    insert_if_some(&mut metadata, "labels", map_patch(&from.labels, &to.labels));
+    insert_if_some(&mut metadata, "annotations", map_patch(&from.annotations, &to.annotations));
     let mut spec = Map::new();
-    put(&mut spec, "nodeSelector", map_patch(&from.node_selector, &to.node_selector));
+    insert_if_some(&mut spec, "nodeSelector", map_patch(&from.node_selector, &to.node_selector));
     if from.tolerations != to.tolerations {
-        put(&mut spec, "tolerations", Some(list(&to.tolerations)));
+        insert_if_some(&mut spec, "tolerations", Some(list_patch(&to.tolerations)));
     }
     if from.scheduling_gates != to.scheduling_gates {
         let gates: Vec<Value> = to.scheduling_gates.iter().map(|name| json!({ "name": name })).collect();
-        put(&mut spec, "schedulingGates", Some(list(&gates)));
+        insert_if_some(&mut spec, "schedulingGates", Some(list_patch(&gates)));
     }
     let mut patch = Map::new();
-    put(&mut patch, "metadata", (!metadata.is_empty()).then_some(Value::Object(metadata)));
-    put(&mut patch, "spec", (!spec.is_empty()).then_some(Value::Object(spec)));
+    insert_if_some(&mut patch, "metadata", (!metadata.is_empty()).then_some(Value::Object(metadata)));
+    insert_if_some(&mut patch, "spec", (!spec.is_empty()).then_some(Value::Object(spec)));
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-fn put(fields: &mut Map<String, Value>, name: &str, value: Option<Value>) {
+fn insert_if_some(fields: &mut Map<String, Value>, name: &str, value: Option<Value>) {
     if let Some(value) = value {
         fields.insert(name.to_owned(), value);
     }
 }
 
 /// A list as a merge patch wants it: whole, and gone when empty.
-fn list<T: serde::Serialize>(items: &[T]) -> Value {
+fn list_patch<T: serde::Serialize>(items: &[T]) -> Value {
     if items.is_empty() { Value::Null } else { serde_json::to_value(items).unwrap_or(Value::Null) }
 }
 

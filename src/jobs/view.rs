@@ -2,7 +2,7 @@
 //!
 //! Invariant: a view is a function of one version of the object; nothing in it is remembered from earlier versions.
 
-use super::shape::Shape;
+use super::shape::TemplateFingerprint;
 use super::template::TemplateInfo;
 use crate::api::ObjectKey;
 use jiff::Timestamp;
@@ -35,7 +35,7 @@ impl Gvk {
 
 /// A controller owner reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct OwnerRef {
     /// API version with its group.
     pub api_version: String,
     /// Kind.
@@ -46,7 +46,7 @@ pub struct Owner {
     pub uid: String,
 }
 
-impl Owner {
+impl OwnerRef {
     /// API group; empty for the core group.
     pub fn group(&self) -> &str {
         self.api_version.rsplit_once('/').map_or("", |(group, _)| group)
@@ -81,7 +81,7 @@ pub struct JobView {
     /// Annotations that pass to the Workload: the provisioning parameters.
     pub annotations_to_copy: BTreeMap<String, String>,
     /// The controller that owns the job.
-    pub controller: Option<Owner>,
+    pub controller: Option<OwnerRef>,
     /// Who runs the job, when the kind has such a field and it is set.
     pub managed_by: Option<String>,
     /// The job is told not to run.
@@ -89,13 +89,13 @@ pub struct JobView {
     /// Its user expects it to be resized while it runs.
     pub elastic: bool,
     /// A change of count changes the completions as well.
-    pub completions_follow: bool,
+    pub completions_follow_parallelism: bool,
     /// The groups of equal pods.
     pub pod_sets: Vec<PodSetView>,
     /// How far the job is.
     pub status: JobStatus,
     /// Pods by pod set that will not run again.
-    pub reclaimable: Vec<(Arc<str>, i32)>,
+    pub reclaimable_pods: Vec<(Arc<str>, i32)>,
 }
 
 /// One group of equal pods of a job.
@@ -108,7 +108,7 @@ pub struct PodSetView {
     /// How few would do.
     pub min_count: Option<i32>,
     /// Fingerprint of the template; counts are not part of it.
-    pub shape: Shape,
+    pub fingerprint: TemplateFingerprint,
     /// What admission may add to.
     pub template: Arc<TemplateInfo>,
 }
@@ -132,11 +132,11 @@ pub struct JobStatus {
     /// Pods that are ready.
     pub ready_pods: i32,
     /// Pods that succeeded.
-    pub succeeded: i32,
+    pub succeeded_pods: i32,
     /// The start time is set.
     pub started: bool,
     /// The condition Suspended is true.
-    pub suspended_condition: bool,
+    pub has_suspended_condition: bool,
     /// The end of the job.
     pub finished: Option<Finished>,
     /// Every pod is ready or has succeeded.

@@ -124,7 +124,7 @@ pub fn pod_set_infos(pod_sets: &[Value]) -> Result<Vec<PodSetInfo>, JobError> {
 /// A raw template as a Workload takes it: nothing null, and one value for each variable.
 pub(super) fn clean_template(template: &Value) -> Value {
     let mut template = without_nulls(template);
-    keep_last_env(&mut template);
+    dedup_env(&mut template);
     template
 }
 
@@ -144,20 +144,20 @@ fn without_nulls(value: &Value) -> Value {
 
 /// Of several environment variables with one name the last one counts, and the Workload's schema takes only one: it stands
 /// where the first stood, as with Kueue, since later variables may refer to it.
-pub(super) fn keep_last_env(template: &mut Value) {
+pub(super) fn dedup_env(template: &mut Value) {
     for list in ["/spec/initContainers", "/spec/containers"] {
         let Some(containers) = template.pointer_mut(list).and_then(Value::as_array_mut) else {
             continue;
         };
         for container in containers {
             if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
-                keep_last(env);
+                dedup_variables(env);
             }
         }
     }
 }
 
-fn keep_last(env: &mut Vec<Value>) {
+fn dedup_variables(env: &mut Vec<Value>) {
     let mut places = BTreeMap::new();
     let mut kept: Vec<Value> = Vec::with_capacity(env.len());
     for variable in env.drain(..) {

@@ -13,12 +13,12 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 /// Pause between two looks.
-pub(super) const LOOK: Duration = Duration::from_secs(5);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The files; the last one, of those that signed the certificate, may be absent.
 const FILES: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 
 /// Follows the files of a folder: their contents whenever they have changed, under a tag of the caller's.
-pub(super) async fn follow<T: Clone>(
+pub(super) async fn watch_files<T: Clone>(
     folder: PathBuf,
     look: Duration,
     seen: mpsc::Sender<(T, Option<DynamicObject>)>,
@@ -64,13 +64,13 @@ mod tests {
 
     /// Without a key there is nothing to serve; then what the files say, again whenever they change, and only then.
     #[tokio::test]
-    async fn files_are_read_as_they_change() {
+    async fn changed_files_are_reloaded() {
         let folder = std::env::temp_dir().join(format!("sluice-certificates-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
         write("tls.crt", "chain");
         let (sender, mut seen) = mpsc::channel(1);
-        let task = tokio::spawn(follow(folder.clone(), Duration::from_millis(1), sender, ()));
+        let task = tokio::spawn(watch_files(folder.clone(), Duration::from_millis(1), sender, ()));
         let mut next = async || {
             let ((), object) = seen.recv().await.unwrap();
             object.unwrap().try_parse::<Secret>().unwrap().data.unwrap_or_default()

@@ -20,10 +20,10 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tower::util::MapResponseLayer;
 
-use super::budget::Budget;
+use super::rate_limit::TokenBucket;
 use super::server_clock::ServerClock;
 use crate::api::ObjectKey;
-use crate::state::Resource;
+use crate::state::ApiResourceInfo;
 
 /// Why a client could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -81,13 +81,13 @@ impl From<::kube::Error> for CallError {
                 reason: status.reason.clone(),
                 message: status.message.clone(),
             },
-            other => Self::Transport(describe(&other)),
+            other => Self::Transport(error_chain(&other)),
         }
     }
 }
 
 /// An error with all its causes: the outermost message alone rarely says what happened.
-fn describe(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -137,11 +137,11 @@ impl Clients {
         // A client starts its tasks where it is made.
         let lease = {
             let _there = renewals.enter();
-            client(single.clone(), &clock)?
+            client_with_clock(single.clone(), &clock)?
         };
         Ok(Self {
-            watch: client(config, &clock)?,
-            call: Caller::new(client(single, &clock)?, timeouts.call).limited(rate),
+            watch: client_with_clock(config, &clock)?,
+            call: Caller::new(client_with_clock(single, &clock)?, timeouts.call).with_rate(rate),
             lease: Caller::new(lease, timeouts.lease),
             clock,
         })
@@ -149,17 +149,17 @@ impl Clients {
 }
 
 /// A client that records the date of each answer in `clock`.
-fn client(config: Config, clock: &Arc<ServerClock>) -> Result<Client, ClientError> {
+fn client_with_clock(config: Config, clock: &Arc<ServerClock>) -> Result<Client, ClientError> {
     let clock = Arc::clone(clock);
     let recorded = MapResponseLayer::new(move |answer: Response<Box<DynBody>>| {
-        clock.answered(&answer);
+        clock.record_response(&answer);
         answer
     });
     Ok(ClientBuilder::try_from(config)?.with_layer(&recorded).build())
 }
 
 /// A client with the user's own kubeconfig: the given file, or those that kubectl reads.
-pub async fn as_user(
+pub async fn caller_from_kubeconfig(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
     timeout: Duration,
@@ -195,20 +195,20 @@ pub struct Rate {
 pub struct Caller {
     client: Client,
     timeout: Duration,
-    limit: Option<Arc<Limit>>,
+    limit: Option<Arc<RateLimit>>,
 }
 
 /// A rate and the clock that it is measured by.
-struct Limit {
-    began: Instant,
-    budget: Mutex<Budget>,
+struct RateLimit {
+    origin: Instant,
+    budget: Mutex<TokenBucket>,
 }
 
-impl Limit {
+impl RateLimit {
     /// How long to wait before another try; nothing when the call may be made.
-    fn take(&self) -> Option<Duration> {
+    fn delay_before_call(&self) -> Option<Duration> {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
-        if budget.take(self.began.elapsed()) { None } else { Some(budget.wait()) }
+        if budget.try_acquire(self.origin.elapsed()) { None } else { Some(budget.time_until_available()) }
     }
 }
 
@@ -220,10 +220,10 @@ impl Caller {
 
     /// The same caller, keeping to a rate.
     #[must_use]
-    pub fn limited(self, rate: Option<Rate>) -> Self {
+    pub fn with_rate(self, rate: Option<Rate>) -> Self {
         let limit = |rate: Rate| {
-            let budget = Mutex::new(Budget::new(rate.per_second, rate.burst.max(1.0), Duration::ZERO));
-            Arc::new(Limit { began: Instant::now(), budget })
+            let budget = Mutex::new(TokenBucket::new(rate.per_second, rate.burst.max(1.0), Duration::ZERO));
+            Arc::new(RateLimit { origin: Instant::now(), budget })
         };
         Self { limit: rate.map(limit), ..self }
     }
@@ -236,22 +236,22 @@ impl Caller {
         kind: Content,
         body: Option<&Value>,
     ) -> Result<Value, CallError> {
-        self.answer(verb, path, kind, body).await
+        self.call_as(verb, path, kind, body).await
     }
 
     /// A call whose answer nobody reads.
-    pub async fn tell(
+    pub async fn send_discarding_body(
         &self,
         verb: http::Method,
         path: &str,
         kind: Content,
         body: &Value,
     ) -> Result<(), CallError> {
-        self.answer::<IgnoredAny>(verb, path, kind, Some(body)).await.map(drop)
+        self.call_as::<IgnoredAny>(verb, path, kind, Some(body)).await.map(drop)
     }
 
     /// A call of which as much is read of the answer as `T` takes: an `Object`, or what is left of one that is known.
-    pub async fn answer<T: DeserializeOwned>(
+    pub async fn call_as<T: DeserializeOwned>(
         &self,
         verb: http::Method,
         path: &str,
@@ -269,7 +269,7 @@ impl Caller {
             request = request.header(CONTENT_TYPE, kind.media_type());
         }
         let request = request.body(bytes).map_err(|error| CallError::Request(error.to_string()))?;
-        while let Some(wait) = self.limit.as_ref().and_then(|limit| limit.take()) {
+        while let Some(wait) = self.limit.as_ref().and_then(|limit| limit.delay_before_call()) {
             tokio::time::sleep(wait).await;
         }
         match tokio::time::timeout(self.timeout, self.client.request::<T>(request)).await {
@@ -315,7 +315,7 @@ impl Content {
     }
 }
 
-fn group_path(resource: &Resource) -> String {
+fn group_path(resource: &ApiResourceInfo) -> String {
     if resource.group.is_empty() {
         format!("/api/{}", resource.version)
     } else {
@@ -324,12 +324,12 @@ fn group_path(resource: &Resource) -> String {
 }
 
 /// URL path of all objects of a kind.
-pub fn all_path(resource: &Resource) -> String {
+pub fn all_path(resource: &ApiResourceInfo) -> String {
     format!("{}/{}", group_path(resource), resource.plural)
 }
 
 /// URL path of a kind's collection in a namespace.
-pub fn collection_path(resource: &Resource, namespace: &str) -> String {
+pub fn collection_path(resource: &ApiResourceInfo, namespace: &str) -> String {
     let base = group_path(resource);
     if resource.namespaced {
         format!("{base}/namespaces/{namespace}/{}", resource.plural)
@@ -339,6 +339,6 @@ pub fn collection_path(resource: &Resource, namespace: &str) -> String {
 }
 
 /// URL path of an object.
-pub fn object_path(resource: &Resource, key: &ObjectKey) -> String {
+pub fn object_path(resource: &ApiResourceInfo, key: &ObjectKey) -> String {
     format!("{}/{}", collection_path(resource, &key.namespace), key.name)
 }

@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
-use super::budget::Throttle;
 use super::client::{CallError, Caller, Content};
 use super::lease::Fence;
+use super::rate_limit::AdaptiveRateLimiter;
 use super::watch::api_version;
 use crate::state::Event;
 
 /// Limits of the API server.
-const NOTE_BYTES: usize = 1024;
-const NAME_BYTES: usize = 200;
+const MAX_NOTE_BYTES: usize = 1024;
+const MAX_NAME_BYTES: usize = 200;
 
 /// How events are written.
 #[derive(Clone, Debug)]
@@ -32,9 +32,9 @@ pub struct EventSettings {
     /// Events in a burst.
     pub burst: f64,
     /// Events that wait.
-    pub queue: usize,
+    pub queue_capacity: usize,
     /// Within it the same event is counted instead of written again.
-    pub window: Duration,
+    pub aggregation_window: Duration,
     /// Who reports.
     pub controller: String,
     /// Which replica.
@@ -45,21 +45,21 @@ pub struct EventSettings {
 pub type OnDropped = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// What makes two events the same: a digest of object, reason and note.
-type Sameness = [u8; 16];
+type EventKey = [u8; 16];
 
 /// When an event was made first, and how often.
 #[derive(Clone, Debug)]
-struct Known {
-    at: Timestamp,
+struct EventSeries {
+    first_seen: Timestamp,
     count: u32,
 }
 
 /// Events on their way.
-struct Desk {
-    waiting: VecDeque<(Event, Timestamp)>,
-    known: BTreeMap<Sameness, Known>,
+struct EventRecorder {
+    queue: VecDeque<(Event, Timestamp)>,
+    series: BTreeMap<EventKey, EventSeries>,
     /// The same in the order in which they are forgotten.
-    oldest: VecDeque<(Duration, Sameness)>,
+    expirations: VecDeque<(Duration, EventKey)>,
     settings: EventSettings,
 }
 
@@ -72,18 +72,22 @@ pub async fn run(
     dropped: OnDropped,
     mut events: mpsc::UnboundedReceiver<Event>,
 ) {
-    let mut throttle = Throttle::new(settings.rate, settings.burst, fence.now());
-    let mut desk =
-        Desk { waiting: VecDeque::new(), known: BTreeMap::new(), oldest: VecDeque::new(), settings };
+    let mut throttle = AdaptiveRateLimiter::new(settings.rate, settings.burst, fence.now());
+    let mut desk = EventRecorder {
+        queue: VecDeque::new(),
+        series: BTreeMap::new(),
+        expirations: VecDeque::new(),
+        settings,
+    };
     loop {
-        let ready = !desk.waiting.is_empty();
+        let ready = !desk.queue.is_empty();
         let crowded = crowded.load(Ordering::Relaxed);
-        let pause = if ready { throttle.wait(crowded) } else { Duration::ZERO };
+        let pause = if ready { throttle.time_until_available(crowded) } else { Duration::ZERO };
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(event) if desk.waiting.len() < desk.settings.queue => {
-                    desk.waiting.push_back((event, Timestamp::now()));
+                Some(event) if desk.queue.len() < desk.settings.queue_capacity => {
+                    desk.queue.push_back((event, Timestamp::now()));
                     continue;
                 }
                 Some(_) => {
@@ -94,56 +98,56 @@ pub async fn run(
             },
             () = tokio::time::sleep(pause), if ready => {}
         }
-        if !throttle.take(fence.now(), crowded) {
+        if !throttle.try_acquire(fence.now(), crowded) {
             continue;
         }
-        let Some((event, at)) = desk.waiting.pop_front() else {
+        let Some((event, at)) = desk.queue.pop_front() else {
             continue;
         };
-        if !fence.open() {
+        if !fence.is_open() {
             continue;
         }
-        if let Err(error) = desk.send(&caller, &event, at, fence.now()).await {
+        if let Err(error) = desk.record(&caller, &event, at, fence.now()).await {
             tracing::debug!(reason = event.reason, %error, "event dropped");
             dropped(1);
         }
     }
 }
 
-impl Desk {
-    async fn send(
+impl EventRecorder {
+    async fn record(
         &mut self,
         caller: &Caller,
         event: &Event,
         at: Timestamp,
         now: Duration,
     ) -> Result<(), CallError> {
-        self.forget(now);
+        self.drop_expired(now);
         let namespace = namespace(event);
         let collection = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        let same = sameness(event);
-        if let Some(known) = self.known.get_mut(&same) {
+        let same = event_key(event);
+        if let Some(known) = self.series.get_mut(&same) {
             known.count = known.count.saturating_add(1);
-            let path = format!("{collection}/{}", name(event, known.at));
-            let series = json!({"series": {"count": known.count, "lastObservedTime": micro(at)}});
-            return caller.tell(http::Method::PATCH, &path, Content::Merge, &series).await;
+            let path = format!("{collection}/{}", name(event, known.first_seen));
+            let series = json!({"series": {"count": known.count, "lastObservedTime": format_micro_time(at)}});
+            return caller.send_discarding_body(http::Method::PATCH, &path, Content::Merge, &series).await;
         }
         let name = name(event, at);
         let body = self.body(event, namespace, &name, at);
-        caller.tell(http::Method::POST, &collection, Content::Json, &body).await?;
-        if self.known.len() < self.settings.queue {
-            self.known.insert(same, Known { at, count: 1 });
-            self.oldest.push_back((now, same));
+        caller.send_discarding_body(http::Method::POST, &collection, Content::Json, &body).await?;
+        if self.series.len() < self.settings.queue_capacity {
+            self.series.insert(same, EventSeries { first_seen: at, count: 1 });
+            self.expirations.push_back((now, same));
         }
         Ok(())
     }
 
     /// Forgets what was first told so long ago that it counts as new.
-    fn forget(&mut self, now: Duration) {
-        let window = self.settings.window;
-        while self.oldest.front().is_some_and(|(first, _)| now.saturating_sub(*first) >= window) {
-            if let Some((_, same)) = self.oldest.pop_front() {
-                self.known.remove(&same);
+    fn drop_expired(&mut self, now: Duration) {
+        let window = self.settings.aggregation_window;
+        while self.expirations.front().is_some_and(|(first, _)| now.saturating_sub(*first) >= window) {
+            if let Some((_, same)) = self.expirations.pop_front() {
+                self.series.remove(&same);
             }
         }
     }
@@ -154,13 +158,13 @@ impl Desk {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"namespace": namespace, "name": name},
-            "eventTime": micro(at),
+            "eventTime": format_micro_time(at),
             "type": if event.warning { "Warning" } else { "Normal" },
             "reason": event.reason,
             "action": event.reason,
-            "note": cut(&event.note, NOTE_BYTES),
+            "note": truncate(&event.note, MAX_NOTE_BYTES),
             "reportingController": self.settings.controller,
-            "reportingInstance": cut(&self.settings.instance, 128),
+            "reportingInstance": truncate(&self.settings.instance, 128),
             "regarding": {
                 "apiVersion": api_version(resource),
                 "kind": resource.kind,
@@ -177,7 +181,7 @@ fn namespace(event: &Event) -> &str {
     if event.key.namespace.is_empty() { "default" } else { &event.key.namespace }
 }
 
-fn sameness(event: &Event) -> Sameness {
+fn event_key(event: &Event) -> EventKey {
     let mut digest = Sha256::new();
     for part in [&event.uid, &*event.key.namespace, &*event.key.name, &event.reason, &event.note] {
         digest.update(part.as_bytes());
@@ -195,17 +199,17 @@ fn name(event: &Event, at: Timestamp) -> String {
     }
     digest.update(at.as_microsecond().to_be_bytes());
     let hash = format!("{:x}", digest.finalize());
-    let hash = cut(&hash, 16);
-    let base = cut(&event.key.name, NAME_BYTES).trim_end_matches(['.', '-']);
+    let hash = truncate(&hash, 16);
+    let base = truncate(&event.key.name, MAX_NAME_BYTES).trim_end_matches(['.', '-']);
     format!("{base}.{hash}")
 }
 
-fn micro(at: Timestamp) -> String {
+fn format_micro_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
 /// At most this many bytes, whole characters.
-fn cut(text: &str, bytes: usize) -> &str {
+fn truncate(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {
         end = end.saturating_sub(1);

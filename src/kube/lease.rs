@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::client::{CallError, Caller};
-use super::pulse::{Pulse, Pulses};
+use super::heartbeat::{Heartbeat, Heartbeats};
 use super::watch::jitter;
-use crate::lifecycle::lease::{Action, Answer, Elector, Record, Settings};
+use crate::lifecycle::lease::{ElectionSettings, Elector, LeaseAction, LeaseRecord, LeaseResponse};
 
 /// Until when this replica may act, by a monotonic clock. Shared by all who act.
 #[derive(Clone, Debug)]
@@ -36,12 +36,12 @@ impl Fence {
     }
 
     /// A pulse by the same clock.
-    pub fn pulse(&self, part: &'static str) -> Pulse {
-        Pulse::new(part, self.origin)
+    pub fn heartbeat(&self, part: &'static str) -> Heartbeat {
+        Heartbeat::new(part, self.origin)
     }
 
     /// Whether this replica may act now.
-    pub fn open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         nanos(self.now()) < self.until.load(Ordering::Acquire)
     }
 
@@ -51,7 +51,7 @@ impl Fence {
     }
 
     /// Shuts for good.
-    pub fn shut(&self) {
+    pub fn close(&self) {
         self.until.store(0, Ordering::Release);
     }
 
@@ -72,7 +72,7 @@ pub struct LeaseSettings {
     /// Name.
     pub name: String,
     /// Identity and durations.
-    pub election: Settings,
+    pub election: ElectionSettings,
 }
 
 /// Why the election ended.
@@ -90,21 +90,21 @@ pub enum LeaseError {
 
 /// Competes until `stop`; then gives the lease back. The epoch goes to `leading` when it is won. Renewals count from the
 /// last progress of the parts behind `pulses`.
-pub async fn compete(
+pub async fn run_election(
     caller: Caller,
     settings: LeaseSettings,
     fence: Fence,
-    pulses: Pulses,
+    pulses: Heartbeats,
     leading: watch::Sender<Option<i32>>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), LeaseError> {
     let mut elector = Elector::new(settings.election.clone());
     let mut acquired = String::new();
     while !*stop.borrow() {
-        let (now, moved) = (fence.now(), pulses.moved());
-        let outcome = match elector.next(now, moved) {
-            Action::Lost => None,
-            Action::Wait(until) => {
+        let (now, moved) = (fence.now(), pulses.oldest_beat());
+        let outcome = match elector.next_action(now, moved) {
+            LeaseAction::Lost => None,
+            LeaseAction::Wait(until) => {
                 let pause = until.saturating_sub(now);
                 tokio::select! {
                     () = tokio::time::sleep(pause + jitter(pause / 10)) => {}
@@ -112,17 +112,17 @@ pub async fn compete(
                 }
                 Some(None)
             }
-            Action::Read => Some(Some(read(&caller, &settings).await)),
-            Action::Write(record) => {
-                let wall = wall();
-                if elector.leading(now).is_none() {
+            LeaseAction::Read => Some(Some(read(&caller, &settings).await)),
+            LeaseAction::Write(record) => {
+                let wall = wall_time();
+                if elector.leading_epoch(now).is_none() {
                     acquired.clone_from(&wall);
                 }
                 Some(Some(write(&caller, &settings, record, &acquired, &wall).await))
             }
         };
         let Some(answer) = outcome else {
-            fence.shut();
+            fence.close();
             leading.send_replace(None);
             if let Some((part, silent)) = pulses.stalled(settings.election.renew_deadline) {
                 tracing::error!(part, ?silent, "made no progress: the lease is not renewed");
@@ -130,9 +130,9 @@ pub async fn compete(
             return Err(LeaseError::Lost { namespace: settings.namespace, name: settings.name });
         };
         if let Some(answer) = answer {
-            elector.answered(answer, now.min(moved), fence.now());
+            elector.handle_response(answer, now.min(moved), fence.now());
         }
-        match (elector.leading(fence.now()), elector.acts_until()) {
+        match (elector.leading_epoch(fence.now()), elector.acts_until()) {
             (Some(epoch), Some(until)) => {
                 fence.open_until(until);
                 leading.send_if_modified(|known| {
@@ -141,12 +141,15 @@ pub async fn compete(
                     new
                 });
             }
-            _ => fence.shut(),
+            _ => fence.close(),
         }
     }
-    fence.shut();
+    fence.close();
     if let Some(record) = elector.release()
-        && matches!(write(&caller, &settings, record, &acquired, &wall()).await, Answer::Written(_))
+        && matches!(
+            write(&caller, &settings, record, &acquired, &wall_time()).await,
+            LeaseResponse::Written(_)
+        )
     {
         tracing::info!("lease released");
     }
@@ -154,7 +157,7 @@ pub async fn compete(
 }
 
 /// The wall clock as a Lease shows it.
-fn wall() -> String {
+fn wall_time() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
@@ -162,21 +165,21 @@ fn collection(settings: &LeaseSettings) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", settings.namespace)
 }
 
-async fn read(caller: &Caller, settings: &LeaseSettings) -> Answer {
+async fn read(caller: &Caller, settings: &LeaseSettings) -> LeaseResponse {
     match caller.get(&format!("{}/{}", collection(settings), settings.name)).await {
-        Ok(lease) => Answer::Found(decode(&lease)),
-        Err(error) if error.code() == Some(404) => Answer::Absent,
-        Err(error) => failed(settings, &error),
+        Ok(lease) => LeaseResponse::Found(decode(&lease)),
+        Err(error) if error.code() == Some(404) => LeaseResponse::NotFound,
+        Err(error) => log_failure(settings, &error),
     }
 }
 
 async fn write(
     caller: &Caller,
     settings: &LeaseSettings,
-    record: Record,
+    record: LeaseRecord,
     acquired: &str,
     renewed: &str,
-) -> Answer {
+) -> LeaseResponse {
     let collection = collection(settings);
     let body = encode(settings, &record, acquired, renewed);
     let answer = if record.resource_version.is_some() {
@@ -185,26 +188,26 @@ async fn write(
         caller.post(&collection, &body).await
     };
     match answer {
-        Ok(lease) => Answer::Written(decode(&lease)),
-        Err(error) if matches!(error.code(), Some(404 | 409)) => Answer::Conflict,
-        Err(error) => failed(settings, &error),
+        Ok(lease) => LeaseResponse::Written(decode(&lease)),
+        Err(error) if matches!(error.code(), Some(404 | 409)) => LeaseResponse::Conflict,
+        Err(error) => log_failure(settings, &error),
     }
 }
 
-fn failed(settings: &LeaseSettings, error: &CallError) -> Answer {
+fn log_failure(settings: &LeaseSettings, error: &CallError) -> LeaseResponse {
     tracing::warn!(namespace = settings.namespace, name = settings.name, %error, "lease");
-    Answer::Failed
+    LeaseResponse::Failed
 }
 
-fn decode(lease: &Value) -> Record {
+fn decode(lease: &Value) -> LeaseRecord {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let number = |value: &Value| value.as_i64().and_then(|number| i32::try_from(number).ok()).unwrap_or(0);
     let spec = |field: &str| lease.pointer(&format!("/spec/{field}")).cloned().unwrap_or_default();
-    Record {
+    LeaseRecord {
         holder: text(&spec("holderIdentity")),
         duration_secs: number(&spec("leaseDurationSeconds")),
         transitions: number(&spec("leaseTransitions")),
-        renewed: text(&spec("renewTime")),
+        renew_time: text(&spec("renewTime")),
         resource_version: lease
             .pointer("/metadata/resourceVersion")
             .and_then(Value::as_str)
@@ -212,7 +215,7 @@ fn decode(lease: &Value) -> Record {
     }
 }
 
-fn encode(settings: &LeaseSettings, record: &Record, acquired: &str, renewed: &str) -> Value {
+fn encode(settings: &LeaseSettings, record: &LeaseRecord, acquired: &str, renewed: &str) -> Value {
     let mut metadata = json!({"namespace": settings.namespace, "name": settings.name});
     if let (Some(version), Value::Object(fields)) = (&record.resource_version, &mut metadata) {
         fields.insert("resourceVersion".into(), version.as_str().into());

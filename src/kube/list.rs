@@ -3,13 +3,17 @@
 use serde_json::{Value, json};
 
 use super::client::{CallError, Caller, all_path};
-use crate::state::Resource;
+use crate::state::ApiResourceInfo;
 
 /// HTTP status of a list that took too long to be continued.
 const GONE: u16 = 410;
 
 /// The objects as the server has them, without managed fields.
-pub async fn list(caller: &Caller, resource: &Resource, page_size: u32) -> Result<Vec<Value>, CallError> {
+pub async fn list(
+    caller: &Caller,
+    resource: &ApiResourceInfo,
+    page_size: u32,
+) -> Result<Vec<Value>, CallError> {
     let (mut found, mut token, mut restarted) = (Vec::new(), String::new(), false);
     loop {
         let path = format!("{}?limit={page_size}&continue={token}", all_path(resource));
@@ -24,7 +28,7 @@ pub async fn list(caller: &Caller, resource: &Resource, page_size: u32) -> Resul
         };
         let items = page.get_mut("items").map(Value::take).unwrap_or_default();
         if let Value::Array(items) = items {
-            found.extend(items.into_iter().map(|item| complete(item, resource)));
+            found.extend(items.into_iter().map(|item| with_type_meta(item, resource)));
         }
         let next = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default();
         if next.is_empty() {
@@ -35,7 +39,7 @@ pub async fn list(caller: &Caller, resource: &Resource, page_size: u32) -> Resul
 }
 
 /// Items of a list do not say what they are.
-fn complete(mut item: Value, resource: &Resource) -> Value {
+fn with_type_meta(mut item: Value, resource: &ApiResourceInfo) -> Value {
     if let Some(fields) = item.as_object_mut() {
         fields.insert("apiVersion".to_owned(), json!(resource.api_version()));
         fields.insert("kind".to_owned(), json!(resource.kind));

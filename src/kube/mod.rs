@@ -4,24 +4,24 @@
 //! failure is repaired by the next list, never by memory.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
-pub mod access;
-pub mod board;
-pub mod budget;
 mod certificate_folder;
 pub mod certificates;
 pub mod client;
 pub mod events;
-pub mod execute;
-pub mod guard;
+pub mod executor;
+pub mod heartbeat;
 pub mod lease;
 pub mod list;
 mod metadata;
 pub mod object;
+mod partial_objects;
 pub mod pki;
-pub mod pulse;
-pub mod queue;
+pub mod rate_limit;
+pub mod rbac_check;
 pub mod server_clock;
-pub mod serving;
-mod slim;
+pub mod serving_certificate;
+pub mod task_queue;
 pub mod watch;
+pub mod watch_status;
+pub mod webhook_config_watch;
 pub mod workload;

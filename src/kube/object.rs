@@ -34,7 +34,7 @@ impl Object {
     }
 
     /// The object, saying what it is: items of a list do not.
-    pub fn of_kind(self, api_version: &str, kind: &str) -> Value {
+    pub fn with_type_meta(self, api_version: &str, kind: &str) -> Value {
         let mut value = self.value;
         if let Value::Object(fields) = &mut value {
             fields.insert("apiVersion".into(), api_version.into());
@@ -46,28 +46,28 @@ impl Object {
 
 /// An object of which whoever asked knows spec and status: they are passed over.
 #[derive(Clone, Debug)]
-pub struct Brief(Object);
+pub struct MetadataOnly(Object);
 
-impl From<Brief> for Object {
-    fn from(brief: Brief) -> Self {
+impl From<MetadataOnly> for Object {
+    fn from(brief: MetadataOnly) -> Self {
         brief.0
     }
 }
 
-impl<'de> Deserialize<'de> for Brief {
+impl<'de> Deserialize<'de> for MetadataOnly {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Object::read(Part::Brief, deserializer).map(Self)
+        Object::read(ObjectPart::MetadataOnly, deserializer).map(Self)
     }
 }
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::read(Part::Object, deserializer)
+        Self::read(ObjectPart::Object, deserializer)
     }
 }
 
 impl Object {
-    fn read<'de, D: Deserializer<'de>>(part: Part, deserializer: D) -> Result<Self, D::Error> {
+    fn read<'de, D: Deserializer<'de>>(part: ObjectPart, deserializer: D) -> Result<Self, D::Error> {
         let value = part.deserialize(deserializer)?;
         let text = |field: &str| Some(value.get("metadata")?.get(field)?.as_str()?.to_owned());
         let identity = ObjectMeta {
@@ -83,34 +83,34 @@ impl Object {
 
 /// A part of an object in which something is skipped.
 #[derive(Clone, Copy)]
-enum Part {
+enum ObjectPart {
     Object,
-    Brief,
+    MetadataOnly,
     Metadata,
     Annotations,
 }
 
-impl Part {
+impl ObjectPart {
     fn skips(self, field: &str) -> bool {
         match self {
             Self::Object => false,
-            Self::Brief => matches!(field, "spec" | "status"),
+            Self::MetadataOnly => matches!(field, "spec" | "status"),
             Self::Metadata => field == MANAGED_FIELDS,
             Self::Annotations => field == LAST_APPLIED,
         }
     }
 
     /// The part that a field is, if something is skipped in it.
-    fn inner(self, field: &str) -> Option<Self> {
+    fn child(self, field: &str) -> Option<Self> {
         match (self, field) {
-            (Self::Object | Self::Brief, "metadata") => Some(Self::Metadata),
+            (Self::Object | Self::MetadataOnly, "metadata") => Some(Self::Metadata),
             (Self::Metadata, "annotations") => Some(Self::Annotations),
             _ => None,
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Part {
+impl<'de> DeserializeSeed<'de> for ObjectPart {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -118,7 +118,7 @@ impl<'de> DeserializeSeed<'de> for Part {
     }
 }
 
-impl<'de> Visitor<'de> for Part {
+impl<'de> Visitor<'de> for ObjectPart {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,7 +142,7 @@ impl<'de> Visitor<'de> for Part {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
-            let value = match self.inner(&field) {
+            let value = match self.child(&field) {
                 Some(part) => map.next_value_seed(part)?,
                 None => map.next_value()?,
             };
@@ -191,7 +191,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn managed_fields_and_the_last_applied_configuration_are_skipped() {
+    fn managed_fields_and_last_applied_are_skipped() {
         let text = json!({
             "apiVersion": "v1", "kind": "A",
             "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7",
@@ -210,7 +210,7 @@ mod tests {
         });
         assert_eq!(object.into_value(), expected);
 
-        let brief: Brief = serde_json::from_str(&text.to_string()).unwrap();
+        let brief: MetadataOnly = serde_json::from_str(&text.to_string()).unwrap();
         let metadata = json!({"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7", "annotations": {"b": "c"}});
         assert_eq!(
             Object::from(brief).into_value(),
@@ -219,8 +219,11 @@ mod tests {
     }
 
     #[test]
-    fn an_item_says_what_it_is() {
+    fn list_item_gets_api_version_and_kind() {
         let object: Object = serde_json::from_str(r#"{"metadata": null}"#).unwrap();
-        assert_eq!(object.of_kind("v1", "A"), json!({"metadata": null, "apiVersion": "v1", "kind": "A"}));
+        assert_eq!(
+            object.with_type_meta("v1", "A"),
+            json!({"metadata": null, "apiVersion": "v1", "kind": "A"})
+        );
     }
 }

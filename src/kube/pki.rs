@@ -28,7 +28,7 @@ const BACKDATE: Duration = Duration::from_mins(5);
 pub enum PkiError {
     /// Making it failed.
     #[error("cannot make a certificate: {0}")]
-    Make(#[from] rcgen::Error),
+    Generate(#[from] rcgen::Error),
     /// A part of the Secret cannot be read.
     #[error("{part}: {problem}")]
     Unreadable {
@@ -47,7 +47,7 @@ pub enum PkiError {
     },
     /// The Secret lacks what a certificate is made of.
     #[error("it has no {0}")]
-    Lacks(&'static str),
+    MissingEntry(&'static str),
     /// No provider of cryptography has been installed.
     #[error("no cryptography provider installed")]
     NoProvider,
@@ -55,19 +55,19 @@ pub enum PkiError {
 
 /// Why a client that trusts an authority does not accept a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum VerificationError {
     /// Its time is over.
     #[error("it expired at {0}")]
     Expired(Timestamp),
     /// Its time has not come.
     #[error("it is not valid before {0}")]
-    TooEarly(Timestamp),
+    NotYetValid(Timestamp),
     /// It is for other names.
     #[error("it does not bear the name {0}")]
-    Name(String),
+    NameMismatch(String),
     /// The client trusts no authority at all.
     #[error("the caBundle has no certificate")]
-    NoBundle,
+    EmptyBundle,
     /// No authority that the client trusts, and that is valid, stands behind it.
     #[error("no valid authority in the caBundle signed it")]
     Untrusted,
@@ -78,7 +78,7 @@ pub enum Refusal {
 
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct PemPair {
     /// The certificate.
     pub certificate: String,
     /// Its key.
@@ -91,31 +91,31 @@ pub struct Certificate {
     /// As PEM.
     pub pem: String,
     /// What the state machine knows of it.
-    pub authority: Authority,
+    pub info: Authority,
     der: CertificateDer<'static>,
 }
 
 /// A new self-signed authority.
-pub fn new_authority(now: Timestamp, lifetime: Duration) -> Result<Pair, PkiError> {
+pub fn new_ca(now: Timestamp, lifetime: Duration) -> Result<PemPair, PkiError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::new())?;
     // The name carries the time: a verifier tells two authorities with the same name apart only by trying both.
     params.distinguished_name.push(DnType::CommonName, format!("sluice-ca-{}", now.as_millisecond()));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    validity(&mut params, now, lifetime);
+    set_validity(&mut params, now, lifetime);
     let certificate = params.self_signed(&key)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(PemPair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// A new serving certificate. It does not outlive its authority.
 pub fn new_leaf(
-    authority: &Pair,
+    authority: &PemPair,
     until: Timestamp,
     names: &[String],
     now: Timestamp,
     lifetime: Duration,
-) -> Result<Pair, PkiError> {
+) -> Result<PemPair, PkiError> {
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names.to_vec())?;
@@ -125,12 +125,12 @@ pub fn new_leaf(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
-    validity(&mut params, now, lifetime.min(left));
+    set_validity(&mut params, now, lifetime.min(left));
     let certificate = params.signed_by(&key, &issuer)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(PemPair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-fn validity(params: &mut CertificateParams, now: Timestamp, lifetime: Duration) {
+fn set_validity(params: &mut CertificateParams, now: Timestamp, lifetime: Duration) {
     let now = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(BACKDATE.min(lifetime / 10));
@@ -139,16 +139,16 @@ fn validity(params: &mut CertificateParams, now: Timestamp, lifetime: Duration) 
 
 /// The certificates in a PEM text; what cannot be read is left out.
 pub fn certificates(pem: &[u8]) -> Vec<Certificate> {
-    CertificateDer::pem_slice_iter(pem).filter_map(|der| read(der.ok()?)).collect()
+    CertificateDer::pem_slice_iter(pem).filter_map(|der| parse(der.ok()?)).collect()
 }
 
-fn read(der: CertificateDer<'static>) -> Option<Certificate> {
-    let (from, until) = period(&der)?;
-    let authority = Authority { fingerprint: fingerprint(&der), from, until };
-    Some(Certificate { pem: to_pem(&der), authority, der })
+fn parse(der: CertificateDer<'static>) -> Option<Certificate> {
+    let (from, until) = validity_period(&der)?;
+    let authority = Authority { fingerprint: fingerprint(&der), not_before: from, not_after: until };
+    Some(Certificate { pem: to_pem(&der), info: authority, der })
 }
 
-fn period(der: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> {
+fn validity_period(der: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> {
     let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;
     let validity = parsed.validity();
     let from = Timestamp::from_second(validity.not_before.timestamp()).ok()?;
@@ -167,7 +167,7 @@ fn to_pem(der: &CertificateDer<'_>) -> String {
 
 /// A serving certificate that can be served.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedCertificate {
     /// For the TLS stack.
     pub key: Arc<CertifiedKey>,
     /// For the state machine.
@@ -183,13 +183,14 @@ pub fn load(
     issuer: Option<&[u8]>,
     names: &[String],
     now: Timestamp,
-) -> Result<Loaded, PkiError> {
+) -> Result<LoadedCertificate, PkiError> {
     let unreadable = |part, problem: String| PkiError::Unreadable { part, problem };
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
         .map_err(|error| unreadable("tls.crt", error.to_string()))?;
     let first = chain.first().cloned().ok_or_else(|| unreadable("tls.crt", "no certificate".into()))?;
-    let (from, until) = period(&first).ok_or_else(|| unreadable("tls.crt", "no X.509 certificate".into()))?;
+    let (from, until) =
+        validity_period(&first).ok_or_else(|| unreadable("tls.crt", "no X.509 certificate".into()))?;
     let secret =
         PrivateKeyDer::from_pem_slice(key).map_err(|error| unreadable("tls.key", error.to_string()))?;
     let provider = CryptoProvider::get_default().ok_or(PkiError::NoProvider)?;
@@ -204,25 +205,25 @@ pub fn load(
         return Err(unreadable("ca.crt", "did not sign tls.crt".into()));
     }
     let leaf = Leaf {
-        issuer: signer.as_ref().map(|signer| signer.authority.fingerprint.clone()).unwrap_or_default(),
-        from,
-        until,
-        names_complete: names.iter().all(|name| is_for(&first, name)),
+        issuer: signer.as_ref().map(|signer| signer.info.fingerprint.clone()).unwrap_or_default(),
+        not_before: from,
+        not_after: until,
+        names_complete: names.iter().all(|name| matches_name(&first, name)),
     };
-    Ok(Loaded { key: Arc::new(key), leaf, issuer: signer })
+    Ok(LoadedCertificate { key: Arc::new(key), leaf, issuer: signer })
 }
 
 /// The certificate that is shown to clients.
-pub fn served(key: &CertifiedKey) -> Option<Certificate> {
-    read(key.cert.first()?.clone())
+pub fn leaf_certificate(key: &CertifiedKey) -> Option<Certificate> {
+    parse(key.cert.first()?.clone())
 }
 
 /// Whether a certificate is for this name.
-pub fn bears(key: &CertifiedKey, name: &str) -> bool {
-    key.cert.first().is_some_and(|leaf| is_for(leaf, name))
+pub fn has_san(key: &CertifiedKey, name: &str) -> bool {
+    key.cert.first().is_some_and(|leaf| matches_name(leaf, name))
 }
 
-fn is_for(leaf: &CertificateDer<'_>, name: &str) -> bool {
+fn matches_name(leaf: &CertificateDer<'_>, name: &str) -> bool {
     let (Ok(parsed), Ok(name)) = (ParsedCertificate::try_from(leaf), ServerName::try_from(name)) else {
         return false;
     };
@@ -230,25 +231,30 @@ fn is_for(leaf: &CertificateDer<'_>, name: &str) -> bool {
 }
 
 /// Why a client that trusts these authorities and dials this name does not accept this certificate.
-pub fn judge(bundle: &[Certificate], key: &CertifiedKey, name: &str, now: Timestamp) -> Result<(), Refusal> {
-    let leaf = key.cert.first().ok_or(Refusal::Unreadable)?;
-    let (from, until) = period(leaf).ok_or(Refusal::Unreadable)?;
+pub fn verify(
+    bundle: &[Certificate],
+    key: &CertifiedKey,
+    name: &str,
+    now: Timestamp,
+) -> Result<(), VerificationError> {
+    let leaf = key.cert.first().ok_or(VerificationError::Unreadable)?;
+    let (from, until) = validity_period(leaf).ok_or(VerificationError::Unreadable)?;
     if now >= until {
-        return Err(Refusal::Expired(until));
+        return Err(VerificationError::Expired(until));
     }
     if now < from {
-        return Err(Refusal::TooEarly(from));
+        return Err(VerificationError::NotYetValid(from));
     }
-    if !is_for(leaf, name) {
-        return Err(Refusal::Name(name.to_owned()));
+    if !matches_name(leaf, name) {
+        return Err(VerificationError::NameMismatch(name.to_owned()));
     }
     if bundle.is_empty() {
-        return Err(Refusal::NoBundle);
+        return Err(VerificationError::EmptyBundle);
     }
     // Roots are taken without a look at their dates, which the API server does look at.
     let valid: Vec<&Certificate> =
-        bundle.iter().filter(|known| known.authority.from <= now && now < known.authority.until).collect();
-    if trusts(valid, key, now) { Ok(()) } else { Err(Refusal::Untrusted) }
+        bundle.iter().filter(|known| known.info.not_before <= now && now < known.info.not_after).collect();
+    if trusts(valid, key, now) { Ok(()) } else { Err(VerificationError::Untrusted) }
 }
 
 /// Whether one of these authorities stands behind this certificate, and its time is right.

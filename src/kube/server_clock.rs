@@ -8,10 +8,10 @@ use http::header::DATE;
 use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::lifecycle::skew::Skew;
+use crate::lifecycle::skew::ClockSkew;
 
 /// Differences from this size on are logged. Slow networks stay below it.
-const NOTICED: SignedDuration = SignedDuration::from_secs(10);
+const LOG_THRESHOLD: SignedDuration = SignedDuration::from_secs(10);
 
 /// Estimate of the API server's clock. All clients record their answers here.
 #[derive(Debug, Default)]
@@ -19,13 +19,13 @@ pub struct ServerClock(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    skew: Skew,
+    skew: ClockSkew,
     logged: bool,
 }
 
 impl ServerClock {
     /// Takes in an answer.
-    pub(super) fn answered(&self, answer: &Response<Box<DynBody>>) {
+    pub(super) fn record_response(&self, answer: &Response<Box<DynBody>>) {
         let date = answer.headers().get(DATE).and_then(|value| value.to_str().ok());
         if let Some(date) = date.and_then(|text| DateTimeParser::new().parse_timestamp(text).ok()) {
             self.observe(date, Timestamp::now());
@@ -37,14 +37,14 @@ impl ServerClock {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.skew.observe(date, now);
         let ahead = state.skew.ahead();
-        if ahead.abs() >= NOTICED && !state.logged {
+        if ahead.abs() >= LOG_THRESHOLD && !state.logged {
             state.logged = true;
             tracing::warn!(
                 seconds = ahead.as_secs_f64(),
                 "this machine's clock differs from the API server's (ahead when positive); certificates are made and \
                  judged by the API server's time, set the clock right"
             );
-        } else if state.logged && ahead.abs() < NOTICED / 2 {
+        } else if state.logged && ahead.abs() < LOG_THRESHOLD / 2 {
             state.logged = false;
             tracing::info!("this machine's clock agrees with the API server's again");
         }
@@ -53,7 +53,7 @@ impl ServerClock {
     /// How far the own clock is ahead of the API server's; nothing before the first answer.
     pub fn ahead(&self) -> Option<SignedDuration> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.skew.known().then(|| state.skew.ahead())
+        state.skew.is_known().then(|| state.skew.ahead())
     }
 
     /// The API server's time.

@@ -16,15 +16,15 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::board::WatchBoard;
 use super::object::Object;
-use super::slim::{NodeShape, PodShape, Shape, Slim};
-use super::workload::Workload;
+use super::partial_objects::{Partial, PartialKind, PartialNode, PartialPod};
+use super::watch_status::WatchStatuses;
+use super::workload::PartialWorkload;
 use crate::api::ObjectKey;
-use crate::state::{Delta, Kind, Resource};
+use crate::state::{ApiResourceInfo, Delta, Kind};
 
 /// Pods that have ended take nothing of their nodes and never come back.
-const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+const ACTIVE_PODS_SELECTOR: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// How watches run.
 #[derive(Clone, Copy, Debug)]
@@ -32,80 +32,86 @@ pub struct WatchSettings {
     /// Objects per page of a list.
     pub page_size: u32,
     /// Whether lists come as streams where the server offers it: it writes them while they are read.
-    pub streams: bool,
+    pub streaming_lists: bool,
     /// A watch is asked to end after this long: the bound on a silent stall.
     pub timeout: Duration,
     /// Everything is listed anew after this long: the bound on an event that never came. No less than half of it.
-    pub relist: Duration,
+    pub relist_interval: Duration,
     /// First pause after an error.
-    pub backoff: Duration,
+    pub min_backoff: Duration,
     /// Longest pause after errors in a row.
-    pub backoff_limit: Duration,
+    pub max_backoff: Duration,
 }
 
 impl Default for WatchSettings {
     fn default() -> Self {
         Self {
             page_size: 500,
-            streams: false,
+            streaming_lists: false,
             timeout: Duration::from_mins(1),
-            relist: Duration::from_hours(1),
-            backoff: Duration::from_millis(200),
-            backoff_limit: Duration::from_secs(10),
+            relist_interval: Duration::from_hours(1),
+            min_backoff: Duration::from_millis(200),
+            max_backoff: Duration::from_secs(10),
         }
     }
 }
 
 /// Follows one kind for ever; ends only when nobody listens any more.
-pub async fn follow(
+pub async fn run_watch(
     client: Client,
     kind: Kind,
     settings: WatchSettings,
-    board: WatchBoard,
+    board: WatchStatuses,
     deltas: mpsc::Sender<Delta>,
 ) {
-    let client = board.listening(client, kind);
+    let client = board.with_activity_tracking(client, kind);
     match kind {
-        Kind::Node => follow_api(Api::<Slim<NodeShape>>::all(client), kind, settings, board, deltas).await,
-        Kind::Pod => follow_api(Api::<Slim<PodShape>>::all(client), kind, settings, board, deltas).await,
-        Kind::Workload => follow_api(Api::<Workload>::all(client), kind, settings, board, deltas).await,
+        Kind::Node => {
+            run_typed_watch(Api::<Partial<PartialNode>>::all(client), kind, settings, board, deltas).await;
+        }
+        Kind::Pod => {
+            run_typed_watch(Api::<Partial<PartialPod>>::all(client), kind, settings, board, deltas).await;
+        }
+        Kind::Workload => {
+            run_typed_watch(Api::<PartialWorkload>::all(client), kind, settings, board, deltas).await;
+        }
         _ => {
             let api: Api<Object> = Api::all_with(client, &api_resource(&kind.resource()));
-            follow_api(api, kind, settings, board, deltas).await;
+            run_typed_watch(api, kind, settings, board, deltas).await;
         }
     }
 }
 
 /// An object as a watch reads it.
-trait Watched: ::kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static {
+trait WatchedObject: ::kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static {
     /// The object as the core takes it.
-    fn applied(self, kind: Kind, resource: &Resource) -> Delta;
+    fn into_delta(self, kind: Kind, resource: &ApiResourceInfo) -> Delta;
 }
 
-impl Watched for Object {
-    fn applied(self, kind: Kind, resource: &Resource) -> Delta {
-        Delta::Applied { kind, object: self.of_kind(&api_version(resource), resource.kind) }
+impl WatchedObject for Object {
+    fn into_delta(self, kind: Kind, resource: &ApiResourceInfo) -> Delta {
+        Delta::Applied { kind, object: self.with_type_meta(&api_version(resource), resource.kind) }
     }
 }
 
-impl<S: Shape> Watched for Slim<S> {
-    fn applied(self, kind: Kind, _: &Resource) -> Delta {
+impl<S: PartialKind> WatchedObject for Partial<S> {
+    fn into_delta(self, kind: Kind, _: &ApiResourceInfo) -> Delta {
         // Strings, maps and lists can be told as JSON.
         Delta::Applied { kind, object: serde_json::to_value(self).unwrap_or_default() }
     }
 }
 
-impl Watched for Workload {
-    fn applied(self, _: Kind, _: &Resource) -> Delta {
+impl WatchedObject for PartialWorkload {
+    fn into_delta(self, _: Kind, _: &ApiResourceInfo) -> Delta {
         self.into()
     }
 }
 
-async fn follow_api<K: Watched>(
+async fn run_typed_watch<K: WatchedObject>(
     api: Api<K>,
     kind: Kind,
     settings: WatchSettings,
-    board: WatchBoard,
+    board: WatchStatuses,
     deltas: mpsc::Sender<Delta>,
 ) {
     let health = board.health(kind);
@@ -114,16 +120,16 @@ async fn follow_api<K: Watched>(
         .page_size(settings.page_size)
         .timeout(u32::try_from(settings.timeout.as_secs()).unwrap_or(60));
     if kind == Kind::Pod {
-        config = config.fields(NOT_ENDED);
+        config = config.fields(ACTIVE_PODS_SELECTOR);
     }
-    let mut streams = settings.streams;
+    let mut streams = settings.streaming_lists;
     let first = if streams { config.clone().streaming_lists() } else { config.clone() };
     let mut stream = watcher(api.clone(), first).boxed();
     let mut failures = 0_u32;
     // Nothing is due before the first list is complete.
     let mut due = None;
     loop {
-        let Some(next) = before(due, stream.try_next()).await else {
+        let Some(next) = poll_until(due, stream.try_next()).await else {
             // Pages are read from the store itself, after the core has been told that a list begins.
             due = None;
             stream = watcher(api.clone(), config.clone()).boxed();
@@ -133,63 +139,66 @@ async fn follow_api<K: Watched>(
             Ok(Some(event)) => {
                 // Init is told before the server is asked: it is no answer.
                 if matches!(event, Event::Init) {
-                    health.begun();
+                    health.list_started();
                 } else {
                     failures = 0;
-                    health.answered();
+                    health.mark_served();
                 }
                 let synced = matches!(event, Event::InitDone);
-                if deltas.send(delta(kind, resource, event)).await.is_err() {
+                if deltas.send(to_delta(kind, resource, event)).await.is_err() {
                     return;
                 }
                 if synced {
-                    due = Some(Instant::now() + jitter(settings.relist));
-                    health.listed();
+                    due = Some(Instant::now() + jitter(settings.relist_interval));
+                    health.mark_synced();
                     tracing::debug!(kind = resource.kind, "listed");
                 }
             }
             Ok(None) => return,
-            Err(error) if streams && refuses_streams(&error) => {
+            Err(error) if streams && rejects_streaming_list(&error) => {
                 streams = false;
                 stream = watcher(api.clone(), config.clone()).boxed();
             }
             Err(error) => {
-                health.failed();
-                if is_absent(&error) {
-                    if !health.not_served() {
+                health.record_error();
+                if is_not_served(&error) {
+                    if !health.mark_not_served() {
                         tracing::warn!(
                             kind = resource.kind,
                             group = resource.group,
                             "not served by the API server; waiting for its definition"
                         );
                     }
-                    if may_be_absent(kind) && !health.synced() && tell_absent(kind, &deltas).await.is_err() {
+                    if is_optional_kind(kind)
+                        && !health.synced()
+                        && send_empty_list(kind, &deltas).await.is_err()
+                    {
                         return;
                     }
-                    if may_be_absent(kind) {
-                        health.listed();
+                    if is_optional_kind(kind) {
+                        health.mark_synced();
                     }
                 } else {
                     tracing::warn!(kind = resource.kind, %error, "watch");
                 }
-                if health.synced() && is_too_old(&error) {
+                if health.synced() && is_expired_version(&error) {
                     due = None;
                     stream = watcher(api.clone(), config.clone()).boxed();
                 }
                 failures = failures.saturating_add(1);
-                tokio::time::sleep(pause(&settings, failures)).await;
+                tokio::time::sleep(backoff(&settings, failures)).await;
             }
         }
     }
 }
 
 /// The server has forgotten the revision: what follows is a list.
-fn is_too_old(error: &watcher::Error) -> bool {
+fn is_expired_version(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchError(status) if status.code == 410)
 }
 
 /// What a future comes to, unless its time is over, even if it is always ready.
-async fn before<T>(due: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+async fn poll_until<T>(due: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match due {
         None => Some(future.await),
         Some(due) if Instant::now() >= due => None,
@@ -199,19 +208,22 @@ async fn before<T>(due: Option<Instant>, future: impl Future<Output = T>) -> Opt
 
 /// Job kinds and the autoscaler's belong to others, and nothing depends on clusters that no job is sent to: their absence is
 /// an empty list.
-fn may_be_absent(kind: Kind) -> bool {
+fn is_optional_kind(kind: Kind) -> bool {
     matches!(kind, Kind::Job(_) | Kind::ProvisioningRequest | Kind::MultiKueueCluster)
 }
 
-async fn tell_absent(kind: Kind, deltas: &mpsc::Sender<Delta>) -> Result<(), mpsc::error::SendError<Delta>> {
+async fn send_empty_list(
+    kind: Kind,
+    deltas: &mpsc::Sender<Delta>,
+) -> Result<(), mpsc::error::SendError<Delta>> {
     deltas.send(Delta::Restarted { kind }).await?;
     deltas.send(Delta::Synced { kind }).await
 }
 
 /// Doubling pauses, spread so that watches that failed together do not come back together.
-fn pause(settings: &WatchSettings, failures: u32) -> Duration {
+fn backoff(settings: &WatchSettings, failures: u32) -> Duration {
     let factor = 2_u32.saturating_pow(failures.saturating_sub(1).min(16));
-    jitter(settings.backoff.saturating_mul(factor).min(settings.backoff_limit))
+    jitter(settings.min_backoff.saturating_mul(factor).min(settings.max_backoff))
 }
 
 /// A duration between the half and the whole.
@@ -221,11 +233,11 @@ pub(crate) fn jitter(duration: Duration) -> Duration {
 }
 
 /// A server that does not stream lists says that the request is not valid.
-fn refuses_streams(error: &watcher::Error) -> bool {
+fn rejects_streaming_list(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(::kube::Error::Api(status)) if matches!(status.code, 400 | 422))
 }
 
-fn is_absent(error: &watcher::Error) -> bool {
+fn is_not_served(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(::kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(::kube::Error::Api(status)) => status.code == 404,
@@ -233,16 +245,16 @@ fn is_absent(error: &watcher::Error) -> bool {
     }
 }
 
-fn api_resource(resource: &Resource) -> ApiResource {
+fn api_resource(resource: &ApiResourceInfo) -> ApiResource {
     let kind = GroupVersionKind::gvk(resource.group, resource.version, resource.kind);
     ApiResource::from_gvk_with_plural(&kind, resource.plural)
 }
 
-fn delta<K: Watched>(kind: Kind, resource: &Resource, event: Event<K>) -> Delta {
+fn to_delta<K: WatchedObject>(kind: Kind, resource: &ApiResourceInfo, event: Event<K>) -> Delta {
     match event {
         Event::Init => Delta::Restarted { kind },
         Event::InitDone => Delta::Synced { kind },
-        Event::Apply(object) | Event::InitApply(object) => object.applied(kind, resource),
+        Event::Apply(object) | Event::InitApply(object) => object.into_delta(kind, resource),
         Event::Delete(object) => {
             let meta = object.meta();
             let text = |field: &Option<String>| field.clone().unwrap_or_default();
@@ -256,7 +268,7 @@ fn delta<K: Watched>(kind: Kind, resource: &Resource, event: Event<K>) -> Delta 
 }
 
 /// `group/version`, or the version alone for core.
-pub fn api_version(resource: &Resource) -> String {
+pub fn api_version(resource: &ApiResourceInfo) -> String {
     if resource.group.is_empty() {
         resource.version.to_owned()
     } else {
@@ -265,7 +277,7 @@ pub fn api_version(resource: &Resource) -> String {
 }
 
 /// Follows the object of one name: its latest state, or its absence, under a tag of the caller's.
-pub async fn follow_one<T: Clone>(
+pub async fn watch_object<T: Clone>(
     api: Api<DynamicObject>,
     name: String,
     settings: WatchSettings,
@@ -294,7 +306,7 @@ pub async fn follow_one<T: Clone>(
             Err(error) => {
                 tracing::warn!(name, %error, "watch");
                 failures = failures.saturating_add(1);
-                tokio::time::sleep(pause(&settings, failures)).await;
+                tokio::time::sleep(backoff(&settings, failures)).await;
                 continue;
             }
         };

@@ -14,7 +14,7 @@ use crate::state::{Delta, Kind, WorkloadObject};
 
 /// A Workload of which the metadata are read. The server keeps their form for every kind.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Workload {
+pub struct PartialWorkload {
     #[serde(default, deserialize_with = "metadata::read")]
     metadata: ObjectMeta,
     #[serde(default)]
@@ -23,14 +23,14 @@ pub struct Workload {
     status: Option<Box<RawValue>>,
 }
 
-impl From<Workload> for Delta {
-    fn from(workload: Workload) -> Self {
-        let Workload { metadata, spec, status } = workload;
+impl From<PartialWorkload> for Delta {
+    fn from(workload: PartialWorkload) -> Self {
+        let PartialWorkload { metadata, spec, status } = workload;
         Self::Workload(WorkloadObject::new(metadata, spec, status))
     }
 }
 
-impl Resource for Workload {
+impl Resource for PartialWorkload {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_maximum() {
+    fn waits_double_up_to_maximum() {
         let wait = |n| exponential(seconds(60), seconds(3600), n).as_secs();
         assert_eq!([wait(0), wait(1), wait(2), wait(6), wait(7), wait(500)], [0, 60, 120, 1920, 3600, 3600]);
     }

@@ -15,16 +15,16 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 /// Time for a new certificate to come into use.
-const MARGIN: SignedDuration = SignedDuration::from_mins(1);
+const ROLLOUT_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// Digest of a certificate.
 pub type Fingerprint = Arc<str>;
 
 /// Durations of the rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct RotationSettings {
     /// How long an authority is valid.
-    pub authority_lifetime: Duration,
+    pub ca_lifetime: Duration,
     /// How long a serving certificate is valid.
     pub leaf_lifetime: Duration,
     /// How long every bundle carries a new authority before a leaf comes from it.
@@ -39,9 +39,9 @@ pub struct Authority {
     /// Digest of its certificate.
     pub fingerprint: Fingerprint,
     /// Start of validity.
-    pub from: Timestamp,
+    pub not_before: Timestamp,
     /// End of validity.
-    pub until: Timestamp,
+    pub not_after: Timestamp,
 }
 
 /// The serving certificate as observed; absent when it cannot be served (unreadable, key mismatch) or no webhook could
@@ -51,9 +51,9 @@ pub struct Leaf {
     /// Digest of the authority that signed it; empty when the Secret does not hold its certificate.
     pub issuer: Fingerprint,
     /// When it was made.
-    pub from: Timestamp,
+    pub not_before: Timestamp,
     /// End of validity.
-    pub until: Timestamp,
+    pub not_after: Timestamp,
     /// Whether it bears all names wanted now.
     pub names_complete: bool,
 }
@@ -75,59 +75,64 @@ pub struct Observed {
 
 /// What to do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum CertificateStep {
     /// Make an authority; the current one, where there is one, becomes the previous.
-    NewAuthority,
+    CreateCa,
     /// Write exactly these authorities to every target's bundle.
-    Publish(BTreeSet<Fingerprint>),
+    PublishBundle(BTreeSet<Fingerprint>),
     /// Make a serving certificate from the current authority.
-    NewLeaf,
+    IssueLeaf,
     /// Forget the previous authority.
-    DropPrevious,
+    DropPreviousCa,
     /// Nothing before then.
     Wait(Timestamp),
 }
 
 /// The next step.
-pub fn step(observed: &Observed, settings: &Settings, now: Timestamp) -> Step {
+pub fn next_step(observed: &Observed, settings: &RotationSettings, now: Timestamp) -> CertificateStep {
     // An authority that is not valid yet was made by a clock that was ahead; clients refuse its leaves until then.
-    let valid = |authority: &&Authority| authority.from <= now && authority.until > now;
+    let valid = |authority: &&Authority| authority.not_before <= now && authority.not_after > now;
     let Some(current) = observed.current.as_ref().filter(valid) else {
-        return Step::NewAuthority;
+        return CertificateStep::CreateCa;
     };
-    let leaf = observed.leaf.as_ref().filter(|leaf| leaf.until > now);
+    let leaf = observed.leaf.as_ref().filter(|leaf| leaf.not_after > now);
     let wanted = wanted_bundle(observed, current, leaf, now);
     if observed.bundles.iter().any(|bundle| !wanted.is_subset(bundle)) {
         // What is there already stays: shrinking is a step of its own.
         let present = observed.bundles.iter().flatten().cloned();
-        return Step::Publish(wanted.iter().cloned().chain(present).collect());
+        return CertificateStep::PublishBundle(wanted.iter().cloned().chain(present).collect());
     }
     let Some(leaf) = leaf else {
-        return Step::NewLeaf;
+        return CertificateStep::IssueLeaf;
     };
-    let mut wake = leaf_due(leaf, settings);
+    let mut wake = leaf_renewal_time(leaf, settings);
     if leaf.issuer != current.fingerprint || !leaf.names_complete || wake <= now {
         let published = observed.published_since.unwrap_or(now);
-        let ready = published.saturating_add(signed(settings.overlap)).unwrap_or(Timestamp::MAX);
-        let due = ready.min(last_moment(leaf, published));
-        return if due <= now { Step::NewLeaf } else { Step::Wait(due) };
+        let ready = published.saturating_add(to_signed_duration(settings.overlap)).unwrap_or(Timestamp::MAX);
+        let due = ready.min(latest_renewal_time(leaf, published));
+        return if due <= now { CertificateStep::IssueLeaf } else { CertificateStep::Wait(due) };
     }
-    let retired = leaf.from.saturating_add(signed(settings.retirement)).unwrap_or(Timestamp::MAX);
+    let retired =
+        leaf.not_before.saturating_add(to_signed_duration(settings.retirement)).unwrap_or(Timestamp::MAX);
     let shrinkable = observed.previous.is_some() || observed.bundles.iter().any(|bundle| *bundle != wanted);
     if shrinkable {
         if retired <= now {
-            return if observed.previous.is_some() { Step::DropPrevious } else { Step::Publish(wanted) };
+            return if observed.previous.is_some() {
+                CertificateStep::DropPreviousCa
+            } else {
+                CertificateStep::PublishBundle(wanted)
+            };
         }
         wake = wake.min(retired);
     }
     if observed.previous.is_none() {
-        let due = before_end(current.from, current.until, 4);
+        let due = renewal_time(current.not_before, current.not_after, 4);
         if due <= now {
-            return Step::NewAuthority;
+            return CertificateStep::CreateCa;
         }
         wake = wake.min(due);
     }
-    Step::Wait(wake)
+    CertificateStep::Wait(wake)
 }
 
 /// The authorities that every bundle must carry: the one that signs, the one before, and the one behind the leaf in use.
@@ -137,7 +142,7 @@ fn wanted_bundle(
     leaf: Option<&Leaf>,
     now: Timestamp,
 ) -> BTreeSet<Fingerprint> {
-    let previous = observed.previous.as_ref().filter(|authority| authority.until > now);
+    let previous = observed.previous.as_ref().filter(|authority| authority.not_after > now);
     let mut wanted = BTreeSet::from([current.fingerprint.clone()]);
     wanted.extend(previous.map(|authority| authority.fingerprint.clone()));
     // An unknown authority cannot be published.
@@ -146,24 +151,24 @@ fn wanted_bundle(
 }
 
 /// A leaf is replaced when less than a third of its life is left.
-fn leaf_due(leaf: &Leaf, settings: &Settings) -> Timestamp {
-    let life = signed(settings.leaf_lifetime).min(leaf.until.duration_since(leaf.from));
-    leaf.until.saturating_sub(life / 3).unwrap_or(leaf.until)
+fn leaf_renewal_time(leaf: &Leaf, settings: &RotationSettings) -> Timestamp {
+    let life = to_signed_duration(settings.leaf_lifetime).min(leaf.not_after.duration_since(leaf.not_before));
+    leaf.not_after.saturating_sub(life / 3).unwrap_or(leaf.not_after)
 }
 
 /// When a leaf that is to be replaced cannot wait for the overlap any more: a minute of it, or a tenth of its life, is
 /// left for the new one to be written, read and served. Where there is less, half of the rest is for the bundles.
-fn last_moment(leaf: &Leaf, published: Timestamp) -> Timestamp {
-    let margin = MARGIN.min(leaf.until.duration_since(leaf.from) / 10);
-    let left = leaf.until.duration_since(published).max(SignedDuration::ZERO);
-    leaf.until.saturating_sub(margin.min(left / 2)).unwrap_or(leaf.until)
+fn latest_renewal_time(leaf: &Leaf, published: Timestamp) -> Timestamp {
+    let margin = ROLLOUT_MARGIN.min(leaf.not_after.duration_since(leaf.not_before) / 10);
+    let left = leaf.not_after.duration_since(published).max(SignedDuration::ZERO);
+    leaf.not_after.saturating_sub(margin.min(left / 2)).unwrap_or(leaf.not_after)
 }
 
 /// The moment at which one part of `parts` of a life is left.
-fn before_end(from: Timestamp, until: Timestamp, parts: i32) -> Timestamp {
+fn renewal_time(from: Timestamp, until: Timestamp, parts: i32) -> Timestamp {
     until.saturating_sub(until.duration_since(from) / parts).unwrap_or(until)
 }
 
-fn signed(duration: Duration) -> SignedDuration {
+fn to_signed_duration(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }

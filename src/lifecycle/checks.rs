@@ -1,6 +1,6 @@
 //! Admission checks of a workload: the list that applies, and what their states ask for.
 
-use super::conditions::stored;
+use super::conditions::to_api_time;
 use crate::api::v1beta2::{
     Admission, AdmissionCheckState, CheckState, ClusterQueueSpec, DelayedTopologyRequestState, WorkloadStatus,
 };
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// What the states of the checks ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Demand {
+pub enum CheckAction {
     /// Nothing.
     None,
     /// Give the reservation back and queue again.
@@ -67,7 +67,7 @@ pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
             known.iter().find(|c| &c.name == name).cloned().unwrap_or_else(|| AdmissionCheckState {
                 name: name.clone(),
                 state: CheckState::Pending,
-                last_transition_time: stored(now),
+                last_transition_time: to_api_time(now),
                 message: String::new(),
                 requeue_after_seconds: None,
                 retry_count: None,
@@ -78,7 +78,7 @@ pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
 }
 
 /// Takes over the states of checks of our own. Returns the words for each that has changed.
-pub fn judge(status: &mut WorkloadStatus, judged: &[AdmissionCheckState]) -> Vec<String> {
+pub fn apply_check_states(status: &mut WorkloadStatus, judged: &[AdmissionCheckState]) -> Vec<String> {
     let mut changes = Vec::new();
     for check in &mut status.admission_checks {
         let Some(new) = judged.iter().find(|new| new.name == check.name) else { continue };
@@ -104,16 +104,16 @@ pub fn add(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
 }
 
 /// What the states ask for; a rejection goes before a retry.
-pub fn demand(status: &WorkloadStatus) -> Demand {
-    if let Some(checks) = listed(status, CheckState::Rejected) {
-        return Demand::Reject(checks);
+pub fn required_action(status: &WorkloadStatus) -> CheckAction {
+    if let Some(checks) = describe_checks_in_state(status, CheckState::Rejected) {
+        return CheckAction::Reject(checks);
     }
-    listed(status, CheckState::Retry)
-        .map_or(Demand::None, |checks| Demand::Retry(format!("Evicted due to {checks}")))
+    describe_checks_in_state(status, CheckState::Retry)
+        .map_or(CheckAction::None, |checks| CheckAction::Retry(format!("Evicted due to {checks}")))
 }
 
 /// The checks in a state with their messages, by name; none if there are none.
-fn listed(status: &WorkloadStatus, wanted: CheckState) -> Option<String> {
+fn describe_checks_in_state(status: &WorkloadStatus, wanted: CheckState) -> Option<String> {
     let mut found: Vec<&AdmissionCheckState> =
         status.admission_checks.iter().filter(|check| check.state == wanted).collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
@@ -154,6 +154,6 @@ pub fn reset(status: &mut WorkloadStatus, now: Timestamp) {
         check.message = format!("Reset to Pending after eviction. Previously: {:?}", check.state);
         check.state = CheckState::Pending;
         check.pod_set_updates.clear();
-        check.last_transition_time = stored(now);
+        check.last_transition_time = to_api_time(now);
     }
 }

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Longest message that the API server takes.
-const MESSAGE_LIMIT: usize = 32 * 1024;
+const MAX_MESSAGE_BYTES: usize = 32 * 1024;
 
 /// A condition to be set, but for its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statement<'a> {
+pub struct ConditionUpdate<'a> {
     /// Which condition.
     pub kind: ConditionType,
     /// True or False.
@@ -42,17 +42,17 @@ pub fn reason(status: &WorkloadStatus, kind: ConditionType) -> &str {
 }
 
 /// When the condition of a type last changed, if it stands at True.
-pub fn since(status: &WorkloadStatus, kind: ConditionType) -> Option<Timestamp> {
+pub fn true_since(status: &WorkloadStatus, kind: ConditionType) -> Option<Timestamp> {
     find(status, kind).filter(|c| c.status == "True").map(|c| c.last_transition_time.0)
 }
 
 /// The time with the precision that objects keep.
-pub fn stored(now: Timestamp) -> Time {
+pub fn to_api_time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 /// Sets a condition; the transition time moves only with the status.
-pub fn set(status: &mut WorkloadStatus, statement: &Statement<'_>, generation: i64, now: Timestamp) {
+pub fn set(status: &mut WorkloadStatus, statement: &ConditionUpdate<'_>, generation: i64, now: Timestamp) {
     let holds = if statement.holds { "True" } else { "False" };
     let message = truncate(statement.message);
     if let Some(found) = status.conditions.iter_mut().find(|c| c.type_ == statement.kind.as_str()) {
@@ -60,7 +60,7 @@ pub fn set(status: &mut WorkloadStatus, statement: &Statement<'_>, generation: i
             return;
         }
         if found.status != holds {
-            found.last_transition_time = stored(now);
+            found.last_transition_time = to_api_time(now);
             holds.clone_into(&mut found.status);
         }
         statement.reason.clone_into(&mut found.reason);
@@ -73,7 +73,7 @@ pub fn set(status: &mut WorkloadStatus, statement: &Statement<'_>, generation: i
         status: holds.to_owned(),
         reason: statement.reason.to_owned(),
         message: message.to_owned(),
-        last_transition_time: stored(now),
+        last_transition_time: to_api_time(now),
         observed_generation: Some(generation),
     });
 }
@@ -84,9 +84,9 @@ pub fn remove(status: &mut WorkloadStatus, kind: ConditionType) {
 }
 
 fn truncate(message: &str) -> &str {
-    if message.len() <= MESSAGE_LIMIT {
+    if message.len() <= MAX_MESSAGE_BYTES {
         return message;
     }
-    let end = (0..=MESSAGE_LIMIT).rev().find(|i| message.is_char_boundary(*i)).unwrap_or(0);
+    let end = (0..=MAX_MESSAGE_BYTES).rev().find(|i| message.is_char_boundary(*i)).unwrap_or(0);
     message.get(..end).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Eviction in two steps: first the condition, then, when nothing runs any more, the quota.
 
-use super::reservation::{set, unreserve};
+use super::reservation::{set_condition, unreserve};
 use super::{checks, conditions, pods_ready};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{EvictionCount, GatePosition, WorkloadStatus};
@@ -9,25 +9,25 @@ use jiff::Timestamp;
 
 /// Why a workload is evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cause {
+pub struct EvictionCause {
     /// Reason of the Evicted condition without what is behind it, as metrics count it.
     pub reason: &'static str,
     /// What is behind it, or empty.
-    pub underlying: String,
+    pub underlying_cause: String,
     /// A sentence.
     pub message: String,
 }
 
-impl Cause {
+impl EvictionCause {
     /// A cause with nothing behind it.
-    pub fn plain(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, underlying: String::new(), message: message.into() }
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, underlying_cause: String::new(), message: message.into() }
     }
 
     /// Reason of the condition: a deactivation names what is behind it there, a timeout does not.
     pub fn condition_reason(&self) -> String {
-        if self.reason == DEACTIVATED && !self.underlying.is_empty() {
-            format!("{DEACTIVATED}DueTo{}", self.underlying)
+        if self.reason == DEACTIVATED && !self.underlying_cause.is_empty() {
+            format!("{DEACTIVATED}DueTo{}", self.underlying_cause)
         } else {
             self.reason.to_owned()
         }
@@ -59,23 +59,31 @@ pub const SLICE_REPLACED: &str = "WorkloadSliceReplaced";
 pub const NODE_FAILURES: &str = "NodeFailures";
 
 /// First step: the workload must stop. The reservation stays.
-pub fn evict(status: &mut WorkloadStatus, cause: &Cause, generation: i64, now: Timestamp) {
+pub fn evict(status: &mut WorkloadStatus, cause: &EvictionCause, generation: i64, now: Timestamp) {
     let reason = cause.condition_reason();
-    set(status, ConditionType::Evicted, true, &reason, &cause.message, generation, now);
+    set_condition(status, ConditionType::Evicted, true, &reason, &cause.message, generation, now);
     status.cluster_name = None;
     status.nominated_cluster_names.clear();
     status.unhealthy_nodes.clear();
     checks::reset(status, now);
     if conditions::is_true(status, ConditionType::BlockedOnPreemptionGates) {
-        set(status, ConditionType::BlockedOnPreemptionGates, false, &reason, &cause.message, generation, now);
+        set_condition(
+            status,
+            ConditionType::BlockedOnPreemptionGates,
+            false,
+            &reason,
+            &cause.message,
+            generation,
+            now,
+        );
     }
     for gate in &mut status.preemption_gates {
         if gate.position != GatePosition::Closed {
             gate.position = GatePosition::Closed;
-            gate.last_transition_time = conditions::stored(now);
+            gate.last_transition_time = conditions::to_api_time(now);
         }
     }
-    count(status, cause);
+    increment_eviction_count(status, cause);
 }
 
 /// First step for one that has to make room. One that is going already stays as it is.
@@ -93,19 +101,19 @@ pub fn preempt(
     if reason == PreemptionReason::FlavorMigration {
         return;
     }
-    set(status, ConditionType::Preempted, true, reason.as_str(), message, generation, now);
+    set_condition(status, ConditionType::Preempted, true, reason.as_str(), message, generation, now);
 }
 
 /// What is behind the eviction of one that has to make room.
-pub fn preemption_cause(reason: PreemptionReason, message: &str) -> Cause {
-    Cause::plain(
+pub fn preemption_cause(reason: PreemptionReason, message: &str) -> EvictionCause {
+    EvictionCause::new(
         if reason == PreemptionReason::FlavorMigration { FLAVOR_MIGRATION } else { PREEMPTED },
         message,
     )
 }
 
 /// Why a slice is over that another has taken over from.
-pub fn replaced_by(uid: &str, job_uid: &str) -> String {
+pub fn slice_replaced_message(uid: &str, job_uid: &str) -> String {
     format!(
         "Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation"
     )
@@ -124,7 +132,7 @@ pub fn release(
     let pending = if active { PendingReason::PendingEvaluation } else { PendingReason::Deactivated };
     unreserve(status, pending, &message, generation, now);
     let again = reason == PREEMPTED || reason == NODE_FAILURES;
-    set(status, ConditionType::Requeued, again, &reason, &message, generation, now);
+    set_condition(status, ConditionType::Requeued, again, &reason, &message, generation, now);
     if pods_ready_kept {
         pods_ready::reset(status, generation, now);
     }
@@ -138,25 +146,26 @@ pub fn deactivated_by_manager(status: &WorkloadStatus) -> Option<Timestamp> {
 }
 
 /// Evictions so far for the same reason and cause.
-pub fn counted(status: &WorkloadStatus, cause: &Cause) -> i32 {
+pub fn eviction_count(status: &WorkloadStatus, cause: &EvictionCause) -> i32 {
     status.scheduling_stats.as_ref().map_or(0, |s| {
         s.evictions
             .iter()
-            .find(|e| e.reason == cause.reason && e.underlying_cause == cause.underlying)
+            .find(|e| e.reason == cause.reason && e.underlying_cause == cause.underlying_cause)
             .map_or(0, |e| e.count)
     })
 }
 
-fn count(status: &mut WorkloadStatus, cause: &Cause) {
+fn increment_eviction_count(status: &mut WorkloadStatus, cause: &EvictionCause) {
     let evictions = &mut status.scheduling_stats.get_or_insert_default().evictions;
-    let found =
-        evictions.iter_mut().find(|e| e.reason == cause.reason && e.underlying_cause == cause.underlying);
+    let found = evictions
+        .iter_mut()
+        .find(|e| e.reason == cause.reason && e.underlying_cause == cause.underlying_cause);
     if let Some(entry) = found {
         entry.count = entry.count.saturating_add(1);
     } else {
         evictions.push(EvictionCount {
             reason: cause.reason.to_owned(),
-            underlying_cause: cause.underlying.clone(),
+            underlying_cause: cause.underlying_cause.clone(),
             count: 1,
         });
     }

@@ -1,6 +1,6 @@
 //! What the life cycle of a Workload is decided on, and what it decides.
 
-use super::eviction::Cause;
+use super::eviction::EvictionCause;
 use super::{node_failure, pods_ready};
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{AdmissionCheckState, PodSetRequest, StopPolicy, WorkloadStatus};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// What a Workload says of itself.
 #[derive(Clone, Debug)]
-pub struct Subject<'a> {
+pub struct WorkloadInput<'a> {
     /// Generation of the spec.
     pub generation: i64,
     /// `spec.active`.
@@ -18,11 +18,11 @@ pub struct Subject<'a> {
     /// Whether deletion was asked for.
     pub deleting: bool,
     /// Whether our finalizer is on it.
-    pub finalizer: bool,
+    pub has_finalizer: bool,
     /// Whether it was made for a job (label with the job's UID).
     pub made_for_job: bool,
     /// Gates of the annotation that holds it back, or none.
-    pub gated: Option<&'a str>,
+    pub admission_gates: Option<&'a str>,
     /// `spec.maximumExecutionTimeSeconds`.
     pub max_execution_seconds: Option<i32>,
     /// Its status.
@@ -31,15 +31,15 @@ pub struct Subject<'a> {
 
 /// Whose Workload it is.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Owner {
+pub enum WorkloadOwner {
     /// Nobody's: it is scheduled for its own sake.
-    Nobody,
+    None,
     /// A job that the core follows and that exists.
     Job(JobFacts),
     /// A job that the core follows, but that is gone.
-    Gone,
+    Missing,
     /// An object of a kind that another controller looks after.
-    Foreign,
+    External,
 }
 
 /// What a job says.
@@ -65,7 +65,7 @@ pub struct JobFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueFact {
     /// It is there and admits.
-    Open,
+    Active,
     /// It is stopped.
     Stopped(StopPolicy),
     /// It is there, but inactive: why.
@@ -80,13 +80,13 @@ pub enum QueueFact {
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// Names of LocalQueue and ClusterQueue, for messages.
-    pub queues: (&'a str, &'a str),
+    pub queue_names: (&'a str, &'a str),
     /// The LocalQueue.
     pub local_queue: QueueFact,
     /// The ClusterQueue.
     pub cluster_queue: QueueFact,
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: WorkloadOwner,
     /// Checks that apply.
     pub checks: Vec<String>,
     /// Why the requests or limits can never be admitted as they are, or none.
@@ -96,20 +96,20 @@ pub struct Facts<'a> {
     /// It holds quota that is needed elsewhere: why, with the words for the conditions.
     pub preemption: Option<(PreemptionReason, String)>,
     /// Words for the slice that has taken over from it.
-    pub replaced_by: Option<String>,
+    pub slice_replaced_message: Option<String>,
     /// States of checks of our own that are not what they should be.
-    pub provisioned: Vec<AdmissionCheckState>,
+    pub own_check_states: Vec<AdmissionCheckState>,
     /// Nodes that its pods were given.
-    pub nodes: node_failure::News,
+    pub node_health: node_failure::NodeHealthReport,
     /// Effective requests, to be shown while pending.
-    pub requests: Arc<[PodSetRequest]>,
+    pub resource_requests: Arc<[PodSetRequest]>,
 }
 
 /// Settings of the life cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct LifecycleSettings {
     /// Limits on readiness; none turns the PodsReady condition off.
-    pub pods_ready: Option<pods_ready::Limits>,
+    pub pods_ready: Option<pods_ready::PodsReadyLimits>,
     /// How long finished Workloads are kept; for ever when absent.
     pub retain_finished: Option<SignedDuration>,
     /// How long the job of a Workload is kept that the manager itself has deactivated; for ever when absent.
@@ -118,11 +118,11 @@ pub struct Settings {
 
 /// One write, or none.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum WorkloadStep {
     /// Nothing to write.
-    Rest,
+    NoWrite,
     /// Write this status.
-    Status(Box<WorkloadStatus>),
+    WriteStatus(Box<WorkloadStatus>),
     /// Set `spec.active` to false.
     Deactivate,
     /// Take our finalizer off.
@@ -133,15 +133,15 @@ pub enum Step {
 
 /// Something to be told when the write has landed.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Notice {
+pub enum Transition {
     /// It was evicted while it held quota; whether for the first time for that cause.
-    Evicted(Cause, bool),
+    Evicted(EvictionCause, bool),
     /// It has finished: why, with a sentence, and after so long admitted, if it was admitted.
     Finished(&'static str, String, Option<SignedDuration>),
     /// It was evicted, and has given its quota back.
-    Released,
+    QuotaReleased,
     /// It has finished, and is deleted because it was kept long enough.
-    Expired,
+    RetentionExpired,
     /// It was evicted to make room.
     Preempted(PreemptionReason, String),
     /// All checks are ready.
@@ -157,41 +157,46 @@ pub enum Notice {
     /// It ran for longer than these seconds.
     ExecutionTimeExceeded(i32),
     /// It is held back by these gates of an annotation.
-    Gated(String),
+    AdmissionGated(String),
     /// No annotation holds it back any longer.
-    GateCleared,
+    AdmissionGateCleared,
 }
 
 /// Where a Workload belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum QueueMembership {
     /// In the queue of its ClusterQueue.
     Queued,
     /// It waits for something else than its turn, and counts as pending all the same.
     Waiting,
     /// Neither: it holds quota, is over, or no queue takes it.
-    Out,
+    NotQueued,
 }
 
 /// What comes next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The write.
-    pub step: Step,
+    pub step: WorkloadStep,
     /// To be told when it has landed.
-    pub notices: Vec<Notice>,
+    pub transitions: Vec<Transition>,
     /// When to look again at the latest.
     pub due: Option<Timestamp>,
     /// Where it belongs.
-    pub place: Place,
+    pub membership: QueueMembership,
 }
 
 impl Plan {
-    pub(super) fn rest() -> Self {
-        Self { step: Step::Rest, notices: Vec::new(), due: None, place: Place::Out }
+    pub(super) fn no_write() -> Self {
+        Self {
+            step: WorkloadStep::NoWrite,
+            transitions: Vec::new(),
+            due: None,
+            membership: QueueMembership::NotQueued,
+        }
     }
 
-    pub(super) fn only(step: Step) -> Self {
-        Self { step, ..Self::rest() }
+    pub(super) fn from_step(step: WorkloadStep) -> Self {
+        Self { step, ..Self::no_write() }
     }
 }

@@ -16,11 +16,11 @@
 use std::time::Duration;
 
 /// Time since some fixed origin of this process, by a clock that never goes back.
-pub type Moment = Duration;
+pub type Monotonic = Duration;
 
 /// Durations and identity of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ElectionSettings {
     /// Unique among all candidates.
     pub identity: String,
     /// How long others wait after the last change that they saw.
@@ -33,7 +33,7 @@ pub struct Settings {
 
 /// What a Lease says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct LeaseRecord {
     /// Holder's identity; empty when released.
     pub holder: String,
     /// Seconds that others wait.
@@ -41,33 +41,33 @@ pub struct Record {
     /// Number of changes of holder.
     pub transitions: i32,
     /// The holder's wall clock at its last renewal: shown to people, compared for equality only.
-    pub renewed: String,
+    pub renew_time: String,
     /// resourceVersion; absent in a record that shall be created.
     pub resource_version: Option<String>,
 }
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum LeaseAction {
     /// GET the Lease.
     Read,
     /// PUT the Lease with this content, or POST it where it has no resourceVersion. `renewed` is for the shell to fill.
-    Write(Record),
+    Write(LeaseRecord),
     /// Nothing until then.
-    Wait(Moment),
+    Wait(Monotonic),
     /// The deadline passed without a renewal: stop acting, for good.
     Lost,
 }
 
 /// What came of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum LeaseResponse {
     /// The Lease as read.
-    Found(Record),
+    Found(LeaseRecord),
     /// There is none.
-    Absent,
+    NotFound,
     /// The Lease as written.
-    Written(Record),
+    Written(LeaseRecord),
     /// Somebody else wrote first.
     Conflict,
     /// No usable answer; a write may have landed or not.
@@ -77,171 +77,180 @@ pub enum Answer {
 /// A candidate.
 #[derive(Clone, Debug)]
 pub struct Elector {
-    settings: Settings,
-    seen: Knowledge,
-    standing: Standing,
-    next: Moment,
+    settings: ElectionSettings,
+    observed: ObservedLease,
+    state: LeaderState,
+    next_action_at: Monotonic,
     /// Whether a record was ever seen.
-    known: bool,
+    has_seen_record: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Knowledge {
+enum ObservedLease {
     /// The next thing to do is to read.
-    Nothing,
+    Unknown,
     Absent {
-        since: Moment,
-        fresh: bool,
+        unchanged_since: Monotonic,
+        is_current: bool,
     },
     Record {
-        record: Record,
-        since: Moment,
-        fresh: bool,
+        record: LeaseRecord,
+        unchanged_since: Monotonic,
+        is_current: bool,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum LeaderState {
     Candidate,
-    Holder { renewed: Moment, epoch: i32 },
+    Holder { renewed: Monotonic, epoch: i32 },
     Lost,
 }
 
 impl Elector {
     /// A candidate that knows nothing.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ElectionSettings) -> Self {
         Self {
             settings,
-            seen: Knowledge::Nothing,
-            standing: Standing::Candidate,
-            next: Moment::ZERO,
-            known: false,
+            observed: ObservedLease::Unknown,
+            state: LeaderState::Candidate,
+            next_action_at: Monotonic::ZERO,
+            has_seen_record: false,
         }
     }
 
     /// The epoch of this replica's leadership, while it is inside its deadline.
-    pub fn leading(&self, now: Moment) -> Option<i32> {
-        match self.standing {
-            Standing::Holder { renewed, epoch } if now < self.deadline(renewed) => Some(epoch),
+    pub fn leading_epoch(&self, now: Monotonic) -> Option<i32> {
+        match self.state {
+            LeaderState::Holder { renewed, epoch } if now < self.deadline(renewed) => Some(epoch),
             _ => None,
         }
     }
 
     /// Until when this replica may act.
-    pub fn acts_until(&self) -> Option<Moment> {
-        match self.standing {
-            Standing::Holder { renewed, .. } => Some(self.deadline(renewed)),
+    pub fn acts_until(&self) -> Option<Monotonic> {
+        match self.state {
+            LeaderState::Holder { renewed, .. } => Some(self.deadline(renewed)),
             _ => None,
         }
     }
 
     /// What to do at this moment. `moved` is when this replica's core last made progress: a lease is neither renewed nor
     /// taken for a core that hangs.
-    pub fn next(&mut self, now: Moment, moved: Moment) -> Action {
-        if let Standing::Holder { renewed, .. } = self.standing
+    pub fn next_action(&mut self, now: Monotonic, moved: Monotonic) -> LeaseAction {
+        if let LeaderState::Holder { renewed, .. } = self.state
             && now >= self.deadline(renewed)
         {
-            self.standing = Standing::Lost;
+            self.state = LeaderState::Lost;
         }
-        if self.standing == Standing::Lost {
-            return Action::Lost;
+        if self.state == LeaderState::Lost {
+            return LeaseAction::Lost;
         }
-        if now < self.next {
-            return Action::Wait(self.acts_until().map_or(self.next, |until| until.min(self.next)));
+        if now < self.next_action_at {
+            return LeaseAction::Wait(
+                self.acts_until().map_or(self.next_action_at, |until| until.min(self.next_action_at)),
+            );
         }
         let may_claim = self.may_claim(now);
-        let record = match &self.seen {
-            Knowledge::Absent { fresh: true, .. } if may_claim => self.claim(0, None),
-            Knowledge::Record { record, fresh: true, .. } if may_claim => {
+        let record = match &self.observed {
+            ObservedLease::Absent { is_current: true, .. } if may_claim => self.claim_record(0, None),
+            ObservedLease::Record { record, is_current: true, .. } if may_claim => {
                 let own = record.holder == self.settings.identity;
                 let transitions = record.transitions.saturating_add(i32::from(!own));
-                self.claim(transitions, record.resource_version.clone())
+                self.claim_record(transitions, record.resource_version.clone())
             }
-            _ => return Action::Read,
+            _ => return LeaseAction::Read,
         };
-        if !self.vouches(now, moved) {
-            let later = self.later(now);
-            return Action::Wait(self.acts_until().map_or(later, |until| until.min(later)));
+        if !self.core_made_progress(now, moved) {
+            let later = self.next_retry(now);
+            return LeaseAction::Wait(self.acts_until().map_or(later, |until| until.min(later)));
         }
-        Action::Write(record)
+        LeaseAction::Write(record)
     }
 
     /// Whether nobody else can be inside its deadline, as far as the record tells.
-    fn may_claim(&self, now: Moment) -> bool {
-        if matches!(self.standing, Standing::Holder { .. }) {
+    fn may_claim(&self, now: Monotonic) -> bool {
+        if matches!(self.state, LeaderState::Holder { .. }) {
             return true;
         }
-        match &self.seen {
-            Knowledge::Nothing => false,
-            Knowledge::Absent { since, .. } => {
-                let wait = if self.known { self.settings.lease_duration } else { self.settings.retry_period };
+        match &self.observed {
+            ObservedLease::Unknown => false,
+            ObservedLease::Absent { unchanged_since: since, .. } => {
+                let wait = if self.has_seen_record {
+                    self.settings.lease_duration
+                } else {
+                    self.settings.retry_period
+                };
                 now >= since.saturating_add(wait)
             }
-            Knowledge::Record { record, since, .. } if record.holder.is_empty() => {
-                now >= since.saturating_add(stated(record))
+            ObservedLease::Record { record, unchanged_since: since, .. } if record.holder.is_empty() => {
+                now >= since.saturating_add(stated_duration(record))
             }
             // Also one that names this replica: it may be a claim of ours whose answer was lost, or the work of a hand.
-            Knowledge::Record { record, since, .. } => now >= self.expiry(record, *since),
+            ObservedLease::Record { record, unchanged_since: since, .. } => {
+                now >= self.expiry(record, *since)
+            }
         }
     }
 
     /// Takes in the answer at `now` to an action that was sent at `since`, or before which the core last made progress at
     /// `since`: the earlier of the two.
-    pub fn answered(&mut self, answer: Answer, since: Moment, now: Moment) {
+    pub fn handle_response(&mut self, answer: LeaseResponse, since: Monotonic, now: Monotonic) {
         match answer {
-            Answer::Found(record) => {
+            LeaseResponse::Found(record) => {
                 let foreign = record.holder != self.settings.identity;
-                if foreign && matches!(self.standing, Standing::Holder { .. }) {
-                    self.standing = Standing::Lost;
+                if foreign && matches!(self.state, LeaderState::Holder { .. }) {
+                    self.state = LeaderState::Lost;
                 }
-                self.see(record, now);
-                self.next = if self.may_claim(now) { now } else { self.later(now) };
+                self.observe_record(record, now);
+                self.next_action_at = if self.may_claim(now) { now } else { self.next_retry(now) };
             }
-            Answer::Absent => {
-                let since = match self.seen {
-                    Knowledge::Absent { since, .. } => since,
-                    Knowledge::Nothing | Knowledge::Record { .. } => now,
+            LeaseResponse::NotFound => {
+                let since = match self.observed {
+                    ObservedLease::Absent { unchanged_since: since, .. } => since,
+                    ObservedLease::Unknown | ObservedLease::Record { .. } => now,
                 };
-                self.seen = Knowledge::Absent { since, fresh: true };
-                self.next = if self.may_claim(now) { now } else { self.later(now) };
+                self.observed = ObservedLease::Absent { unchanged_since: since, is_current: true };
+                self.next_action_at = if self.may_claim(now) { now } else { self.next_retry(now) };
             }
-            Answer::Written(record) => {
+            LeaseResponse::Written(record) => {
                 let epoch = record.transitions;
-                self.see(record, now);
+                self.observe_record(record, now);
                 // A change of epoch within one leadership cannot happen; the first one counts.
-                let epoch = if let Standing::Holder { epoch, .. } = self.standing { epoch } else { epoch };
-                if self.standing != Standing::Lost {
-                    self.standing = Standing::Holder { renewed: since, epoch };
+                let epoch = if let LeaderState::Holder { epoch, .. } = self.state { epoch } else { epoch };
+                if self.state != LeaderState::Lost {
+                    self.state = LeaderState::Holder { renewed: since, epoch };
                 }
-                self.next = self.later(now);
+                self.next_action_at = self.next_retry(now);
             }
-            Answer::Conflict => {
-                self.unsure();
-                self.next = now;
+            LeaseResponse::Conflict => {
+                self.mark_stale();
+                self.next_action_at = now;
             }
-            Answer::Failed => {
-                self.unsure();
-                self.next = self.later(now);
+            LeaseResponse::Failed => {
+                self.mark_stale();
+                self.next_action_at = self.next_retry(now);
             }
         }
         // A record that was read long ago is no ground for a write.
-        if let Knowledge::Record { fresh, .. } | Knowledge::Absent { fresh, .. } = &mut self.seen
-            && self.next > now
+        if let ObservedLease::Record { is_current: fresh, .. }
+        | ObservedLease::Absent { is_current: fresh, .. } = &mut self.observed
+            && self.next_action_at > now
         {
-            *fresh = matches!(self.standing, Standing::Holder { .. }) && *fresh;
+            *fresh = matches!(self.state, LeaderState::Holder { .. }) && *fresh;
         }
     }
 
     /// The record that gives the lease back, for a holder that stops; it leads no more.
-    pub fn release(&mut self) -> Option<Record> {
-        let held = matches!(self.standing, Standing::Holder { .. });
-        self.standing = Standing::Lost;
-        match &self.seen {
-            Knowledge::Record { record, .. } if held && record.holder == self.settings.identity => {
-                Some(Record {
+    pub fn release(&mut self) -> Option<LeaseRecord> {
+        let held = matches!(self.state, LeaderState::Holder { .. });
+        self.state = LeaderState::Lost;
+        match &self.observed {
+            ObservedLease::Record { record, .. } if held && record.holder == self.settings.identity => {
+                Some(LeaseRecord {
                     holder: String::new(),
                     duration_secs: 1,
-                    renewed: String::new(),
+                    renew_time: String::new(),
                     ..record.clone()
                 })
             }
@@ -250,64 +259,64 @@ impl Elector {
     }
 
     /// Whether the core has made progress since the last renewal; of a candidate, whether it did so lately.
-    fn vouches(&self, now: Moment, moved: Moment) -> bool {
-        match self.standing {
-            Standing::Holder { renewed, .. } => moved > renewed,
+    fn core_made_progress(&self, now: Monotonic, moved: Monotonic) -> bool {
+        match self.state {
+            LeaderState::Holder { renewed, .. } => moved > renewed,
             _ => now < moved.saturating_add(self.settings.renew_deadline / 2),
         }
     }
 
-    fn deadline(&self, renewed: Moment) -> Moment {
+    fn deadline(&self, renewed: Monotonic) -> Monotonic {
         renewed.saturating_add(self.settings.renew_deadline)
     }
 
     /// When a foreign record may be taken over: never sooner than our own duration says.
-    fn expiry(&self, record: &Record, since: Moment) -> Moment {
-        since.saturating_add(stated(record).max(self.settings.lease_duration))
+    fn expiry(&self, record: &LeaseRecord, since: Monotonic) -> Monotonic {
+        since.saturating_add(stated_duration(record).max(self.settings.lease_duration))
     }
 
-    fn later(&self, now: Moment) -> Moment {
+    fn next_retry(&self, now: Monotonic) -> Monotonic {
         now.saturating_add(self.settings.retry_period)
     }
 
-    fn claim(&self, transitions: i32, resource_version: Option<String>) -> Record {
+    fn claim_record(&self, transitions: i32, resource_version: Option<String>) -> LeaseRecord {
         let mut secs = self.settings.lease_duration.as_secs();
         if self.settings.lease_duration.subsec_nanos() > 0 {
             secs = secs.saturating_add(1);
         }
-        Record {
+        LeaseRecord {
             holder: self.settings.identity.clone(),
             duration_secs: i32::try_from(secs.max(1)).unwrap_or(i32::MAX),
             transitions,
-            renewed: String::new(),
+            renew_time: String::new(),
             resource_version,
         }
     }
 
-    fn see(&mut self, record: Record, now: Moment) {
-        let since = match &self.seen {
-            Knowledge::Record { record: known, since, .. }
+    fn observe_record(&mut self, record: LeaseRecord, now: Monotonic) {
+        let since = match &self.observed {
+            ObservedLease::Record { record: known, unchanged_since: since, .. }
                 if known.resource_version == record.resource_version =>
             {
                 *since
             }
             _ => now,
         };
-        self.known = true;
-        self.seen = Knowledge::Record { record, since, fresh: true };
+        self.has_seen_record = true;
+        self.observed = ObservedLease::Record { record, unchanged_since: since, is_current: true };
     }
 
     /// After a failure the record may be old: read before writing, but keep since when it was seen unchanged.
-    fn unsure(&mut self) {
-        match &mut self.seen {
-            Knowledge::Record { fresh, .. } => *fresh = false,
+    fn mark_stale(&mut self) {
+        match &mut self.observed {
+            ObservedLease::Record { is_current: fresh, .. } => *fresh = false,
             // It may have been made and deleted again meanwhile: nothing tells one absence from another.
-            other => *other = Knowledge::Nothing,
+            other => *other = ObservedLease::Unknown,
         }
     }
 }
 
 /// How long a record says that others wait.
-fn stated(record: &Record) -> Duration {
+fn stated_duration(record: &LeaseRecord) -> Duration {
     Duration::from_secs(u64::try_from(record.duration_secs).unwrap_or(0))
 }

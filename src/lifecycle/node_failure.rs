@@ -4,38 +4,38 @@
 //! one failed node at most: with a second one the workload is evicted.
 
 use super::backoff;
-use super::eviction::{Cause, NODE_FAILURES};
+use super::eviction::{EvictionCause, NODE_FAILURES};
 use super::facts::Facts;
 use super::workload::Draft;
 use crate::api::v1beta2::UnhealthyNode;
-use crate::topology::{is_hard, tolerates};
+use crate::topology::{prevents_scheduling, tolerates};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 /// How long a node may be unready where that alone counts.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+const NOT_READY_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
 /// Feature gates of Kueue about failed nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct NodeFailureGates {
     /// `TASReplaceNodeOnPodTermination`: a node that has not gone counts as failed only when no pod of the workload goes on
     /// there.
-    pub after_pods: bool,
+    pub on_pod_termination: bool,
     /// `TASReplaceNodeOnNodeTaints`: taints that pods do not tolerate count.
     pub on_taints: bool,
     /// `TASReplaceNodeDueToNotReadyOverFixedTime`: to be unready for a while counts, whatever pods do.
-    pub over_time: bool,
+    pub not_ready_over_fixed_time: bool,
 }
 
-impl Default for Rules {
+impl Default for NodeFailureGates {
     fn default() -> Self {
-        Self { after_pods: true, on_taints: true, over_time: false }
+        Self { on_pod_termination: true, on_taints: true, not_ready_over_fixed_time: false }
     }
 }
 
 /// What a node says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Health {
+pub struct NodeState {
     /// Whether it is ready, and since when it is or is not; absent as long as nobody has said.
     pub ready: Option<(bool, Timestamp)>,
     /// Its taints.
@@ -44,58 +44,62 @@ pub struct Health {
 
 /// What is to be thought of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum NodeHealth {
     /// Nothing is wrong with it.
-    Sound,
+    Healthy,
     /// What was said of it stands: for ever, or until it is looked at again.
-    Unsure(Option<Timestamp>),
+    Monitoring(Option<Timestamp>),
     /// Pods there are lost.
-    Failed,
+    Unhealthy,
 }
 
 /// News of the nodes that pods of a workload were given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct NodeHealthReport {
     /// Those that have failed.
-    pub failed: Vec<String>,
+    pub unhealthy: Vec<String>,
     /// Those that were said to have failed, and have not.
-    pub sound: Vec<String>,
+    pub recovered: Vec<String>,
     /// When to look again.
     pub due: Option<Timestamp>,
 }
 
 /// Judges a node, or that there is none, for pods with these tolerations; `busy` is whether any of them goes on there.
-pub fn judge(
-    node: Option<&Health>,
+pub fn assess_node(
+    node: Option<&NodeState>,
     tolerations: &[Toleration],
     busy: bool,
-    rules: Rules,
+    rules: NodeFailureGates,
     now: Timestamp,
-) -> Verdict {
+) -> NodeHealth {
     let Some((node, (ready, since))) = node.and_then(|node| Some((node, node.ready?))) else {
-        return Verdict::Failed;
+        return NodeHealth::Unhealthy;
     };
     if !ready {
-        let end = backoff::after(since, PATIENCE);
-        let timed = rules.over_time || !rules.after_pods;
-        return if (rules.after_pods && !busy) || (timed && now >= end) {
-            Verdict::Failed
+        let end = backoff::after(since, NOT_READY_TIMEOUT);
+        let timed = rules.not_ready_over_fixed_time || !rules.on_pod_termination;
+        return if (rules.on_pod_termination && !busy) || (timed && now >= end) {
+            NodeHealth::Unhealthy
         } else {
-            Verdict::Unsure(timed.then_some(end))
+            NodeHealth::Monitoring(timed.then_some(end))
         };
     }
     if !rules.on_taints {
-        return Verdict::Sound;
+        return NodeHealth::Healthy;
     }
-    let hard = || node.taints.iter().filter(|taint| is_hard(taint));
+    let hard = || node.taints.iter().filter(|taint| prevents_scheduling(taint));
     if hard().any(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint))) {
-        return if rules.after_pods && busy { Verdict::Unsure(None) } else { Verdict::Failed };
+        return if rules.on_pod_termination && busy {
+            NodeHealth::Monitoring(None)
+        } else {
+            NodeHealth::Unhealthy
+        };
     }
     match hard().filter_map(|taint| tolerated_until(taint, tolerations)).min() {
-        None => Verdict::Sound,
-        Some(end) if now < end => Verdict::Unsure(Some(end)),
-        Some(_) if busy => Verdict::Unsure(None),
-        Some(_) => Verdict::Failed,
+        None => NodeHealth::Healthy,
+        Some(end) if now < end => NodeHealth::Monitoring(Some(end)),
+        Some(_) if busy => NodeHealth::Monitoring(None),
+        Some(_) => NodeHealth::Unhealthy,
     }
 }
 
@@ -111,15 +115,15 @@ fn tolerated_until(taint: &Taint, tolerations: &[Toleration]) -> Option<Timestam
 
 impl Draft<'_> {
     /// Takes over the news of its nodes; whether it is evicted because of them.
-    pub(super) fn failed_nodes(&mut self, facts: &Facts<'_>) -> bool {
-        let news = &facts.nodes;
+    pub(super) fn apply_node_health(&mut self, facts: &Facts<'_>) -> bool {
+        let news = &facts.node_health;
         if let Some(due) = news.due {
             self.wake_at(due);
         }
         let listed = &mut self.status.unhealthy_nodes;
-        listed.retain(|node| !news.sound.contains(&node.name));
+        listed.retain(|node| !news.recovered.contains(&node.name));
         let is_new = |host: &&String| listed.iter().all(|node| node.name != **host);
-        let fresh: Vec<String> = news.failed.iter().filter(is_new).cloned().collect();
+        let fresh: Vec<String> = news.unhealthy.iter().filter(is_new).cloned().collect();
         if fresh.is_empty() {
             return false;
         }
@@ -132,7 +136,7 @@ impl Draft<'_> {
             "Workload eviction triggered due to multiple TAS assigned node failures, including: {}",
             all.join(", ")
         );
-        self.evict(Cause::plain(NODE_FAILURES, message));
+        self.evict(EvictionCause::new(NODE_FAILURES, message));
         true
     }
 }
@@ -145,51 +149,51 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn node(ready: bool, taint: Option<&str>) -> Health {
+    fn node(ready: bool, taint: Option<&str>) -> NodeState {
         let taint = taint.map(|effect| Taint {
             key: "k".to_owned(),
             effect: effect.to_owned(),
             time_added: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(100))),
             ..Taint::default()
         });
-        Health { ready: Some((ready, at(100))), taints: taint.into_iter().collect() }
+        NodeState { ready: Some((ready, at(100))), taints: taint.into_iter().collect() }
     }
 
     #[test]
-    fn verdicts_by_node_pods_and_rules() {
-        let usual = Rules::default();
-        let timed = Rules { over_time: true, ..usual };
-        let blunt = Rules { after_pods: false, ..usual };
-        let blind = Rules { on_taints: false, ..usual };
+    fn assess_node_cases() {
+        let usual = NodeFailureGates::default();
+        let timed = NodeFailureGates { not_ready_over_fixed_time: true, ..usual };
+        let blunt = NodeFailureGates { on_pod_termination: false, ..usual };
+        let blind = NodeFailureGates { on_taints: false, ..usual };
         let (ready, unready) = (node(true, None), node(false, None));
         let (tainted, soft) = (node(true, Some("NoSchedule")), node(true, Some("PreferNoSchedule")));
-        let silent = Health::default();
-        let unsure = Verdict::Unsure(None);
-        let until = Verdict::Unsure(Some(at(130)));
+        let silent = NodeState::default();
+        let unsure = NodeHealth::Monitoring(None);
+        let until = NodeHealth::Monitoring(Some(at(130)));
         let table = [
-            (None, usual, true, 100, Verdict::Failed),
-            (Some(&silent), usual, true, 100, Verdict::Failed),
-            (Some(&ready), usual, false, 100, Verdict::Sound),
+            (None, usual, true, 100, NodeHealth::Unhealthy),
+            (Some(&silent), usual, true, 100, NodeHealth::Unhealthy),
+            (Some(&ready), usual, false, 100, NodeHealth::Healthy),
             (Some(&unready), usual, true, 1000, unsure),
-            (Some(&unready), usual, false, 100, Verdict::Failed),
+            (Some(&unready), usual, false, 100, NodeHealth::Unhealthy),
             (Some(&unready), timed, true, 129, until),
-            (Some(&unready), timed, true, 130, Verdict::Failed),
-            (Some(&unready), timed, false, 100, Verdict::Failed),
+            (Some(&unready), timed, true, 130, NodeHealth::Unhealthy),
+            (Some(&unready), timed, false, 100, NodeHealth::Unhealthy),
             (Some(&unready), blunt, false, 129, until),
-            (Some(&unready), blunt, false, 130, Verdict::Failed),
+            (Some(&unready), blunt, false, 130, NodeHealth::Unhealthy),
             (Some(&tainted), usual, true, 100, unsure),
-            (Some(&tainted), usual, false, 100, Verdict::Failed),
-            (Some(&tainted), blunt, true, 100, Verdict::Failed),
-            (Some(&tainted), blind, false, 100, Verdict::Sound),
-            (Some(&soft), usual, false, 100, Verdict::Sound),
+            (Some(&tainted), usual, false, 100, NodeHealth::Unhealthy),
+            (Some(&tainted), blunt, true, 100, NodeHealth::Unhealthy),
+            (Some(&tainted), blind, false, 100, NodeHealth::Healthy),
+            (Some(&soft), usual, false, 100, NodeHealth::Healthy),
         ];
         for (row, (node, rules, busy, now, want)) in table.into_iter().enumerate() {
-            assert_eq!(judge(node, &[], busy, rules, at(now)), want, "row {row}");
+            assert_eq!(assess_node(node, &[], busy, rules, at(now)), want, "row {row}");
         }
     }
 
     #[test]
-    fn a_taint_that_is_tolerated_for_a_while() {
+    fn toleration_seconds_delay_taint_failure() {
         let evicting = node(true, Some("NoExecute"));
         let toleration = |seconds| Toleration {
             key: Some("k".to_owned()),
@@ -198,11 +202,11 @@ mod tests {
             ..Toleration::default()
         };
         let judge = |seconds: Option<i64>, busy, now| {
-            judge(Some(&evicting), &[toleration(seconds)], busy, Rules::default(), at(now))
+            assess_node(Some(&evicting), &[toleration(seconds)], busy, NodeFailureGates::default(), at(now))
         };
-        assert_eq!(judge(None, false, 1000), Verdict::Sound);
-        assert_eq!(judge(Some(60), false, 159), Verdict::Unsure(Some(at(160))));
-        assert_eq!(judge(Some(60), true, 160), Verdict::Unsure(None));
-        assert_eq!(judge(Some(60), false, 160), Verdict::Failed);
+        assert_eq!(judge(None, false, 1000), NodeHealth::Healthy);
+        assert_eq!(judge(Some(60), false, 159), NodeHealth::Monitoring(Some(at(160))));
+        assert_eq!(judge(Some(60), true, 160), NodeHealth::Monitoring(None));
+        assert_eq!(judge(Some(60), false, 160), NodeHealth::Unhealthy);
     }
 }

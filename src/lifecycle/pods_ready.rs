@@ -1,6 +1,6 @@
 //! The PodsReady condition and its timeouts.
 
-use super::reservation::set;
+use super::reservation::set_condition;
 use super::{backoff, conditions};
 use crate::api::reason::ConditionType::{Admitted, PodsReady};
 use crate::api::v1beta2::WorkloadStatus;
@@ -8,13 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Limits on the time that pods may take to be ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct PodsReadyLimits {
     /// From admission to the first time all pods are ready.
     pub timeout: SignedDuration,
     /// From the loss of a ready pod to its replacement; none when absent.
-    pub recovery: Option<SignedDuration>,
+    pub recovery_timeout: Option<SignedDuration>,
     /// Times that a workload may be queued again before it is deactivated; no limit when absent.
-    pub requeues: Option<i32>,
+    pub max_requeues: Option<i32>,
     /// First wait before it is queued again.
     pub backoff_base: SignedDuration,
     /// Longest wait.
@@ -23,14 +23,14 @@ pub struct Limits {
 
 /// How pods came to be late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Late {
+pub enum PodsReadyTimeout {
     /// They never were ready in this admission.
     Start,
     /// One was lost and not replaced.
     Recovery,
 }
 
-impl Late {
+impl PodsReadyTimeout {
     /// The cause as metrics and counters name it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,13 +42,13 @@ impl Late {
 
 /// Whether, and when, pods are late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timer {
+pub enum PodsReadyTimer {
     /// Nothing is timed.
     Off,
     /// They are late at this time.
-    At(Timestamp),
+    ExpiresAt(Timestamp),
     /// They are late now.
-    Late(Late),
+    Expired(PodsReadyTimeout),
 }
 
 /// Records what is seen of the pods.
@@ -68,30 +68,38 @@ pub fn observe(status: &mut WorkloadStatus, ready: bool, generation: i64, now: T
     let same = conditions::find(status, PodsReady)
         .is_some_and(|c| (c.status == "True") == holds && c.reason == reason);
     if !same {
-        set(status, PodsReady, holds, reason, message, generation, now);
+        set_condition(status, PodsReady, holds, reason, message, generation, now);
     }
 }
 
 /// Sets the condition back when the reservation ends.
 pub fn reset(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     if conditions::find(status, PodsReady).is_some() {
-        set(status, PodsReady, false, "WaitForStart", "Not all pods are ready or succeeded", generation, now);
+        set_condition(
+            status,
+            PodsReady,
+            false,
+            "WaitForStart",
+            "Not all pods are ready or succeeded",
+            generation,
+            now,
+        );
     }
 }
 
 /// Whether the pods of an admitted workload are late.
-pub fn timer(status: &WorkloadStatus, limits: &Limits, now: Timestamp) -> Timer {
-    let Some(admitted) = conditions::since(status, Admitted) else {
-        return Timer::Off;
+pub fn timer(status: &WorkloadStatus, limits: &PodsReadyLimits, now: Timestamp) -> PodsReadyTimer {
+    let Some(admitted) = conditions::true_since(status, Admitted) else {
+        return PodsReadyTimer::Off;
     };
     let (late, start, limit) = match conditions::find(status, PodsReady) {
-        Some(c) if c.status == "True" => return Timer::Off,
-        Some(c) if c.reason == "WaitForRecovery" => match limits.recovery {
-            Some(limit) => (Late::Recovery, c.last_transition_time.0, limit),
-            None => return Timer::Off,
+        Some(c) if c.status == "True" => return PodsReadyTimer::Off,
+        Some(c) if c.reason == "WaitForRecovery" => match limits.recovery_timeout {
+            Some(limit) => (PodsReadyTimeout::Recovery, c.last_transition_time.0, limit),
+            None => return PodsReadyTimer::Off,
         },
-        _ => (Late::Start, admitted, limits.timeout),
+        _ => (PodsReadyTimeout::Start, admitted, limits.timeout),
     };
     let end = backoff::after(start, limit);
-    if now >= end { Timer::Late(late) } else { Timer::At(end) }
+    if now >= end { PodsReadyTimer::Expired(late) } else { PodsReadyTimer::ExpiresAt(end) }
 }

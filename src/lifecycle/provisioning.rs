@@ -4,7 +4,7 @@
 //! named by its number, so that an answer to an earlier one is never taken for the current; time is an argument.
 
 use super::backoff;
-use super::conditions::stored;
+use super::conditions::to_api_time;
 use crate::api::v1beta2::{
     AdmissionCheckState, CheckState, PodSetUpdate, ProvisioningRequestConfigSpec,
     ProvisioningRequestRetryStrategy,
@@ -18,15 +18,15 @@ pub const CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
 /// Prefix of the annotations that are handed on as parameters.
 pub const PARAMETER_PREFIX: &str = "provreq.kueue.x-k8s.io/";
 /// Annotation of pods: the request whose room they use.
-const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
+const CONSUME_ANNOTATION: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 /// Annotation of pods: the class of that request.
-const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
+const CLASS_NAME_ANNOTATION: &str = "autoscaling.x-k8s.io/provisioning-class-name";
 /// Longest name of a request before a digest stands for its end.
-const NAME_LIMIT: usize = 246;
+const MAX_NAME_LENGTH: usize = 246;
 
 /// What an autoscaler has answered so far, the condition that counts first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ProvisioningOutcome {
     /// Nothing yet.
     None,
     /// It is looked into; what is said of the time that it takes.
@@ -42,11 +42,11 @@ pub enum Answer {
 }
 
 /// A condition of a request: type, whether it holds, message.
-pub type Said<'a> = (&'a str, bool, &'a str);
+pub type RequestCondition<'a> = (&'a str, bool, &'a str);
 
-impl Answer {
+impl ProvisioningOutcome {
     /// The answer that conditions give. A booking that has expired means nothing any more to one that runs.
-    pub fn of(conditions: &[Said<'_>], admitted: bool) -> Self {
+    pub fn from_conditions(conditions: &[RequestCondition<'_>], admitted: bool) -> Self {
         let said = |kind: &str| {
             let found = conditions.iter().find(|(name, _, _)| *name == kind);
             found.filter(|(_, holds, _)| *holds).map(|(_, _, message)| (*message).to_owned())
@@ -68,13 +68,13 @@ impl Answer {
 
 /// A request as it is on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request<'a> {
+pub struct ProvisioningRequestView<'a> {
     /// Its name.
     pub name: &'a str,
     /// Class that it was made with.
     pub class: &'a str,
     /// What the autoscaler says.
-    pub answer: Answer,
+    pub outcome: ProvisioningOutcome,
     /// Details of the answer.
     pub details: &'a BTreeMap<String, String>,
 }
@@ -87,10 +87,10 @@ pub fn attempt(state: &AdmissionCheckState) -> i32 {
 /// Name of the request of an attempt.
 pub fn request_name(workload: &str, check: &str, attempt: i32) -> String {
     let whole = format!("{workload}-{check}-{attempt}");
-    if whole.len() <= NAME_LIMIT {
+    if whole.len() <= MAX_NAME_LENGTH {
         return whole;
     }
-    let head: String = whole.chars().take(NAME_LIMIT).collect();
+    let head: String = whole.chars().take(MAX_NAME_LENGTH).collect();
     let tail: String = digest(whole.as_bytes()).chars().take(5).collect();
     format!("{head}-{tail}")
 }
@@ -107,7 +107,7 @@ pub fn template_name(request: &str, pod_set: &str) -> String {
 
 /// A pod set that may need room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct ProvisioningPodSet {
     /// Its name.
     pub name: String,
     /// Number of pods.
@@ -115,20 +115,23 @@ pub struct Need {
     /// Names of the resources that a pod asks for.
     pub resources: Vec<String>,
     /// What tells its template from others, by the merge policy; those that are alike share an entry.
-    pub likeness: String,
+    pub merge_key: String,
 }
 
 /// The entries of a request: pod sets that ask for something managed, the alike ones as one under the first's name.
-pub fn entries(config: &ProvisioningRequestConfigSpec, needs: &[Need]) -> Vec<(String, i32)> {
-    let managed = |need: &&Need| {
+pub fn request_pod_sets(
+    config: &ProvisioningRequestConfigSpec,
+    needs: &[ProvisioningPodSet],
+) -> Vec<(String, i32)> {
+    let managed = |need: &&ProvisioningPodSet| {
         need.count > 0
             && (config.managed_resources.is_empty()
                 || need.resources.iter().any(|name| config.managed_resources.contains(name)))
     };
-    let mut found: Vec<(&Need, i32)> = Vec::new();
+    let mut found: Vec<(&ProvisioningPodSet, i32)> = Vec::new();
     for need in needs.iter().filter(managed) {
         let merges = config.pod_set_merge_policy.is_some();
-        match found.iter_mut().find(|(known, _)| merges && known.likeness == need.likeness) {
+        match found.iter_mut().find(|(known, _)| merges && known.merge_key == need.merge_key) {
             Some((_, count)) => *count = count.saturating_add(need.count),
             None => found.push((need, need.count)),
         }
@@ -148,11 +151,11 @@ pub fn parameters(
 }
 
 /// The next state of the check; none when it stays as it is.
-pub fn judge(
+pub fn next_check_state(
     state: &AdmissionCheckState,
     config: Option<&ProvisioningRequestConfigSpec>,
     entries: &[(String, i32)],
-    request: Option<&Request<'_>>,
+    request: Option<&ProvisioningRequestView<'_>>,
     active: bool,
     now: Timestamp,
 ) -> Option<AdmissionCheckState> {
@@ -163,39 +166,41 @@ pub fn judge(
     let Some(config) = config else {
         next.state = CheckState::Pending;
         "the check is not active".clone_into(&mut next.message);
-        return changed(state, next, now);
+        return with_transition_time(state, next, now);
     };
     if entries.is_empty() {
         next.state = CheckState::Ready;
         "the provisioning request is not needed".clone_into(&mut next.message);
-        return changed(state, next, now);
+        return with_transition_time(state, next, now);
     }
     let request = request?;
     let strategy = config.retry_strategy.clone().unwrap_or_default();
-    match &request.answer {
-        Answer::Failed(message) => fail(&mut next, &strategy, "failure", message),
-        Answer::Expired(message) => fail(&mut next, &strategy, "booking expired", message),
-        Answer::Revoked(message) if active => {
+    match &request.outcome {
+        ProvisioningOutcome::Failed(message) => apply_failure(&mut next, &strategy, "failure", message),
+        ProvisioningOutcome::Expired(message) => {
+            apply_failure(&mut next, &strategy, "booking expired", message);
+        }
+        ProvisioningOutcome::Revoked(message) if active => {
             next.state = CheckState::Rejected;
             next.message.clone_from(message);
         }
-        Answer::Revoked(_) => return None,
+        ProvisioningOutcome::Revoked(_) => return None,
         _ if state.state == CheckState::Ready => return None,
-        Answer::Provisioned(message) => {
+        ProvisioningOutcome::Provisioned(message) => {
             next.state = CheckState::Ready;
             next.message.clone_from(message);
-            next.pod_set_updates = updates(config, entries, request);
+            next.pod_set_updates = pod_set_updates(config, entries, request);
         }
-        Answer::Accepted(eta) => {
+        ProvisioningOutcome::Accepted(eta) => {
             next.state = CheckState::Pending;
             next.message.clone_from(eta);
         }
-        Answer::None => next.state = CheckState::Pending,
+        ProvisioningOutcome::None => next.state = CheckState::Pending,
     }
-    changed(state, next, now)
+    with_transition_time(state, next, now)
 }
 
-fn fail(
+fn apply_failure(
     next: &mut AdmissionCheckState,
     strategy: &ProvisioningRequestRetryStrategy,
     why: &str,
@@ -215,10 +220,10 @@ fn fail(
     next.requeue_after_seconds = Some(i32::try_from(wait.as_secs()).unwrap_or(i32::MAX));
 }
 
-fn updates(
+fn pod_set_updates(
     config: &ProvisioningRequestConfigSpec,
     entries: &[(String, i32)],
-    request: &Request<'_>,
+    request: &ProvisioningRequestView<'_>,
 ) -> Vec<PodSetUpdate> {
     let wanted = config.pod_set_updates.iter().flat_map(|updates| &updates.node_selector);
     let selector: BTreeMap<String, String> = wanted
@@ -230,8 +235,8 @@ fn updates(
     let update = |(name, _): &(String, i32)| PodSetUpdate {
         name: name.clone(),
         annotations: BTreeMap::from([
-            (CONSUMES.to_owned(), request.name.to_owned()),
-            (CLASS.to_owned(), request.class.to_owned()),
+            (CONSUME_ANNOTATION.to_owned(), request.name.to_owned()),
+            (CLASS_NAME_ANNOTATION.to_owned(), request.class.to_owned()),
         ]),
         node_selector: selector.clone(),
         ..PodSetUpdate::default()
@@ -240,13 +245,13 @@ fn updates(
 }
 
 /// The new state with the time of its transition; none if it says the same.
-fn changed(
+fn with_transition_time(
     old: &AdmissionCheckState,
     mut new: AdmissionCheckState,
     now: Timestamp,
 ) -> Option<AdmissionCheckState> {
     if old.state != new.state {
-        new.last_transition_time = stored(now);
+        new.last_transition_time = to_api_time(now);
     }
     (*old != new).then_some(new)
 }
@@ -266,7 +271,7 @@ mod tests {
         AdmissionCheckState {
             name: "check".into(),
             state: CheckState::Pending,
-            last_transition_time: stored(Timestamp::UNIX_EPOCH),
+            last_transition_time: to_api_time(Timestamp::UNIX_EPOCH),
             message: String::new(),
             requeue_after_seconds: None,
             retry_count: retries,
@@ -274,7 +279,11 @@ mod tests {
         }
     }
 
-    fn judged(retries: Option<i32>, said: &[Said<'_>], admitted: bool) -> Option<AdmissionCheckState> {
+    fn judged(
+        retries: Option<i32>,
+        said: &[RequestCondition<'_>],
+        admitted: bool,
+    ) -> Option<AdmissionCheckState> {
         let config = ProvisioningRequestConfigSpec {
             provisioning_class_name: "class".into(),
             pod_set_updates: Some(ProvisioningRequestPodSetUpdates {
@@ -292,15 +301,23 @@ mod tests {
             ..ProvisioningRequestConfigSpec::default()
         };
         let details = BTreeMap::from([("group".to_owned(), "g7".to_owned())]);
-        let answer = Answer::of(said, admitted);
-        let request = Request { name: "w-check-1", class: "class", answer, details: &details };
-        judge(&pending(retries), Some(&config), &[("main".to_owned(), 2)], Some(&request), true, now())
+        let answer = ProvisioningOutcome::from_conditions(said, admitted);
+        let request =
+            ProvisioningRequestView { name: "w-check-1", class: "class", outcome: answer, details: &details };
+        next_check_state(
+            &pending(retries),
+            Some(&config),
+            &[("main".to_owned(), 2)],
+            Some(&request),
+            true,
+            now(),
+        )
     }
 
     #[test]
-    fn answers_in_their_order() {
+    fn next_check_state_cases() {
         use CheckState::{Pending, Ready, Rejected, Retry};
-        type Row<'a> = (Option<i32>, &'a [Said<'a>], bool, Option<(CheckState, &'a str)>);
+        type Row<'a> = (Option<i32>, &'a [RequestCondition<'a>], bool, Option<(CheckState, &'a str)>);
         let table: &[Row<'_>] = &[
             (None, &[], false, None),
             (None, &[("Accepted", true, "")], false, None),
@@ -345,47 +362,47 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_and_pods_learn_of_their_room() {
+    fn retry_wait_doubles_and_ready_sets_podset_updates() {
         for (retries, seconds) in [(None, 60), (Some(1), 120), (Some(2), 240)] {
             let found = judged(retries, &[("Failed", true, "")], false).unwrap();
             assert_eq!(found.requeue_after_seconds, Some(seconds));
-            assert_eq!(found.last_transition_time, stored(now()));
+            assert_eq!(found.last_transition_time, to_api_time(now()));
         }
         let ready = judged(None, &[("Provisioned", true, "")], false).unwrap();
         let update = ready.pod_set_updates.first().unwrap();
         assert_eq!(update.name, "main");
-        assert_eq!(update.annotations.get(CONSUMES).map(String::as_str), Some("w-check-1"));
+        assert_eq!(update.annotations.get(CONSUME_ANNOTATION).map(String::as_str), Some("w-check-1"));
         assert_eq!(update.node_selector, BTreeMap::from([("pool".to_owned(), "g7".to_owned())]));
     }
 
     #[test]
-    fn what_is_not_managed_needs_no_request() {
-        let need = |name: &str, resource: &str| Need {
+    fn unmanaged_resources_need_no_request() {
+        let need = |name: &str, resource: &str| ProvisioningPodSet {
             name: name.into(),
             count: 2,
             resources: vec![resource.into()],
-            likeness: "same".into(),
+            merge_key: "same".into(),
         };
         let mut config = ProvisioningRequestConfigSpec {
             managed_resources: vec!["gpu".into()],
             ..ProvisioningRequestConfigSpec::default()
         };
         let needs = [need("a", "cpu"), need("b", "gpu"), need("c", "gpu")];
-        assert_eq!(entries(&config, &needs), [("b".to_owned(), 2), ("c".to_owned(), 2)]);
+        assert_eq!(request_pod_sets(&config, &needs), [("b".to_owned(), 2), ("c".to_owned(), 2)]);
         config.pod_set_merge_policy = Some(PodSetMergePolicy::IdenticalPodTemplates);
-        assert_eq!(entries(&config, &needs), [("b".to_owned(), 4)]);
-        assert_eq!(entries(&config, &needs[..1]), []);
-        let ready = judge(&pending(None), Some(&config), &[], None, true, now()).unwrap();
+        assert_eq!(request_pod_sets(&config, &needs), [("b".to_owned(), 4)]);
+        assert_eq!(request_pod_sets(&config, &needs[..1]), []);
+        let ready = next_check_state(&pending(None), Some(&config), &[], None, true, now()).unwrap();
         assert_eq!(
             (ready.state, &*ready.message),
             (CheckState::Ready, "the provisioning request is not needed")
         );
-        let idle = judge(&pending(None), None, &[], None, true, now()).unwrap();
+        let idle = next_check_state(&pending(None), None, &[], None, true, now()).unwrap();
         assert_eq!((idle.state, &*idle.message), (CheckState::Pending, "the check is not active"));
     }
 
     #[test]
-    fn long_names_end_in_a_digest() {
+    fn long_request_names_end_in_digest() {
         let long = "w".repeat(250);
         let (one, two) = (request_name(&long, "check", 1), request_name(&long, "check", 2));
         assert_eq!((one.len(), two.len()), (252, 252));
@@ -394,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_go_over_parameters() {
+    fn annotations_override_parameters() {
         let config = ProvisioningRequestConfigSpec {
             parameters: BTreeMap::from([("a".into(), "1".into()), ("b".into(), "2".into())]),
             ..ProvisioningRequestConfigSpec::default()

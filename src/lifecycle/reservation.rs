@@ -1,7 +1,7 @@
 //! Taking and giving back a reservation.
 
 use super::backoff;
-use super::conditions::{self, Statement};
+use super::conditions::{self, ConditionUpdate};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{Admission, WorkloadStatus};
 use jiff::Timestamp;
@@ -17,11 +17,19 @@ pub fn holds_quota(status: &WorkloadStatus) -> bool {
 /// Records a reservation: the conditions of an earlier eviction are closed, and their words kept.
 pub fn reserve(status: &mut WorkloadStatus, admission: Admission, generation: i64, now: Timestamp) {
     let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
-    set(status, ConditionType::QuotaReserved, true, "QuotaReserved", &message, generation, now);
+    set_condition(status, ConditionType::QuotaReserved, true, "QuotaReserved", &message, generation, now);
     for kind in [ConditionType::Evicted, ConditionType::Preempted, ConditionType::BlockedOnPreemptionGates] {
         if conditions::is_true(status, kind) {
             let earlier = conditions::find(status, kind).map(|c| c.message.clone()).unwrap_or_default();
-            set(status, kind, false, "QuotaReserved", &format!("Previously: {earlier}"), generation, now);
+            set_condition(
+                status,
+                kind,
+                false,
+                "QuotaReserved",
+                &format!("Previously: {earlier}"),
+                generation,
+                now,
+            );
         }
     }
     status.admission = Some(admission);
@@ -33,9 +41,17 @@ pub fn confirm(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     let queue =
         status.admission.as_ref().map(|admission| admission.cluster_queue.clone()).unwrap_or_default();
     let message = format!("Quota reserved in ClusterQueue {queue}");
-    set(status, ConditionType::QuotaReserved, true, "QuotaReserved", &message, generation, now);
+    set_condition(status, ConditionType::QuotaReserved, true, "QuotaReserved", &message, generation, now);
     if conditions::is_true(status, ConditionType::Admitted) {
-        set(status, ConditionType::Admitted, true, "Admitted", "The workload is admitted", generation, now);
+        set_condition(
+            status,
+            ConditionType::Admitted,
+            true,
+            "Admitted",
+            "The workload is admitted",
+            generation,
+            now,
+        );
     }
 }
 
@@ -47,13 +63,13 @@ pub fn unreserve(
     generation: i64,
     now: Timestamp,
 ) {
-    set(status, ConditionType::QuotaReserved, false, reason.as_str(), message, generation, now);
+    set_condition(status, ConditionType::QuotaReserved, false, reason.as_str(), message, generation, now);
     status.admission = None;
     sync_admitted(status, generation, now);
 }
 
 /// Says what the scheduler found; a closed preemption gate is a condition of its own, for whoever opens gates.
-pub fn wait(
+pub fn set_pending(
     status: &mut WorkloadStatus,
     reason: PendingReason,
     message: &str,
@@ -63,13 +79,13 @@ pub fn wait(
     unreserve(status, reason, message, generation, now);
     if reason == PendingReason::AdmissionGated {
         let kind = ConditionType::BlockedOnPreemptionGates;
-        set(status, kind, true, "PreemptionGated", message, generation, now);
+        set_condition(status, kind, true, "PreemptionGated", message, generation, now);
     }
 }
 
 /// Brings `Admitted` in line with the reservation and the checks. Time spent admitted is added up when it ends.
 pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
-    let was = conditions::since(status, ConditionType::Admitted);
+    let was = conditions::true_since(status, ConditionType::Admitted);
     let reserved = conditions::is_true(status, ConditionType::QuotaReserved);
     if reserved && was.is_some() {
         return;
@@ -77,7 +93,15 @@ pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestam
     let checks_ready = super::checks::all_ready(status);
     let topology_pending = status.admission.as_ref().is_some_and(super::checks::awaits_topology);
     if reserved && checks_ready && !topology_pending {
-        set(status, ConditionType::Admitted, true, "Admitted", "The workload is admitted", generation, now);
+        set_condition(
+            status,
+            ConditionType::Admitted,
+            true,
+            "Admitted",
+            "The workload is admitted",
+            generation,
+            now,
+        );
         return;
     }
     if let Some(start) = was {
@@ -92,11 +116,11 @@ pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestam
     } else {
         ("UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
     };
-    set(status, ConditionType::Admitted, false, reason, message, generation, now);
+    set_condition(status, ConditionType::Admitted, false, reason, message, generation, now);
 }
 
 /// Shorthand for a statement made of parts.
-pub(super) fn set(
+pub(super) fn set_condition(
     status: &mut WorkloadStatus,
     kind: ConditionType,
     holds: bool,
@@ -105,5 +129,5 @@ pub(super) fn set(
     generation: i64,
     now: Timestamp,
 ) {
-    conditions::set(status, &Statement { kind, holds, reason, message }, generation, now);
+    conditions::set(status, &ConditionUpdate { kind, holds, reason, message }, generation, now);
 }

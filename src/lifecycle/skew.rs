@@ -8,35 +8,39 @@ use std::collections::VecDeque;
 use jiff::{SignedDuration, Timestamp};
 
 /// Number of answers kept: about a minute's worth if only the lease is renewed.
-const ANSWERS: usize = 32;
+const MAX_SAMPLES: usize = 32;
 /// A date is the second in which the answer was written.
-const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
+const DATE_RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
 
 /// Differences seen in the last answers.
 #[derive(Clone, Debug, Default)]
-pub struct Skew {
+pub struct ClockSkew {
     /// Own time less the date, when each came.
-    leads: VecDeque<SignedDuration>,
+    samples: VecDeque<SignedDuration>,
 }
 
-impl Skew {
+impl ClockSkew {
     /// Takes in an answer that bore this date when the own clock showed `now`.
     pub fn observe(&mut self, date: Timestamp, now: Timestamp) {
-        if self.leads.len() >= ANSWERS {
-            self.leads.pop_front();
+        if self.samples.len() >= MAX_SAMPLES {
+            self.samples.pop_front();
         }
-        self.leads.push_back(now.duration_since(date));
+        self.samples.push_back(now.duration_since(date));
     }
 
     /// How far the own clock is ahead; negative when it is behind, zero when no answer shows a difference.
     pub fn ahead(&self) -> SignedDuration {
-        let least = self.leads.iter().min().copied().unwrap_or_default();
-        if least.is_negative() { least } else { least.saturating_sub(RESOLUTION).max(SignedDuration::ZERO) }
+        let least = self.samples.iter().min().copied().unwrap_or_default();
+        if least.is_negative() {
+            least
+        } else {
+            least.saturating_sub(DATE_RESOLUTION).max(SignedDuration::ZERO)
+        }
     }
 
     /// Whether there has been an answer with a date.
-    pub fn known(&self) -> bool {
-        !self.leads.is_empty()
+    pub fn is_known(&self) -> bool {
+        !self.samples.is_empty()
     }
 }
 
@@ -52,11 +56,11 @@ mod tests {
     proptest! {
         /// The estimate differs from the true skew by at most one second and the delay of the fastest answer.
         #[test]
-        fn the_estimate_is_close_to_the_true_skew(
+        fn estimate_is_close_to_true_skew(
             skew in -3_600_000..3_600_000_i64,
-            answers in prop::collection::vec((0..60_000_i64, 0..5_000_i64), 1..ANSWERS),
+            answers in prop::collection::vec((0..60_000_i64, 0..5_000_i64), 1..MAX_SAMPLES),
         ) {
-            let mut observed = Skew::default();
+            let mut observed = ClockSkew::default();
             let mut server = 0;
             for (pause, late) in &answers {
                 server += pause;
@@ -71,9 +75,9 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_right_is_forgotten_with_the_answers_before() {
-        let mut observed = Skew::default();
-        assert!(!observed.known());
+    fn corrected_clock_replaces_old_estimate() {
+        let mut observed = ClockSkew::default();
+        assert!(!observed.is_known());
         observed.observe(at(0), at(-600_000));
         assert_eq!(observed.ahead(), SignedDuration::from_secs(-600));
         for n in 0..32 {

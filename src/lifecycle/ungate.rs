@@ -8,39 +8,39 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A pod that has not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Candidate {
+pub struct TasPodState {
     /// Whether the topology gate is on it.
     pub gated: bool,
     /// Whether its deletion was asked for.
-    pub ending: bool,
+    pub terminating: bool,
     /// Its place in the order of the pods, if it says so.
     pub rank: Option<i64>,
     /// The domain that it is bound for, or stands in.
-    pub place: Option<usize>,
+    pub domain: Option<usize>,
 }
 
 /// A domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct DomainSlots {
     /// Pods granted.
     pub pods: i32,
     /// Whether pods may go there now.
-    pub open: bool,
+    pub accepts_pods: bool,
 }
 
 /// Pods that leave the gate, each with its domain; `fits` says whether a pod can be sent to a domain.
-pub fn assign(
-    pods: &[Candidate],
-    rooms: &[Room],
+pub fn assign_gated_pods(
+    pods: &[TasPodState],
+    rooms: &[DomainSlots],
     fits: impl Fn(usize, usize) -> bool,
 ) -> Vec<(usize, usize)> {
-    let mut given = by_rank(pods, rooms).unwrap_or_else(|| by_number(pods, rooms, &fits));
-    given.retain(|(pod, room)| rooms.get(*room).is_some_and(|room| room.open) && fits(*pod, *room));
+    let mut given = assign_by_rank(pods, rooms).unwrap_or_else(|| assign_greedily(pods, rooms, &fits));
+    given.retain(|(pod, room)| rooms.get(*room).is_some_and(|room| room.accepts_pods) && fits(*pod, *room));
     given
 }
 
 /// Each to the place of its rank; none when a rank is missing, out of range, given twice, or not where its pod is.
-fn by_rank(pods: &[Candidate], rooms: &[Room]) -> Option<Vec<(usize, usize)>> {
+fn assign_by_rank(pods: &[TasPodState], rooms: &[DomainSlots]) -> Option<Vec<(usize, usize)>> {
     let ends: Vec<i64> = rooms
         .iter()
         .scan(0_i64, |sum, room| {
@@ -54,7 +54,7 @@ fn by_rank(pods: &[Candidate], rooms: &[Room]) -> Option<Vec<(usize, usize)>> {
     };
     let (mut waiting, mut taken, mut leaving) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     for (at, pod) in pods.iter().enumerate() {
-        match (pod.gated, pod.ending) {
+        match (pod.gated, pod.terminating) {
             (true, false) => {
                 let (rank, room) = place(pod.rank)?;
                 if waiting.insert(rank, (at, room)).is_some() {
@@ -63,13 +63,13 @@ fn by_rank(pods: &[Candidate], rooms: &[Room]) -> Option<Vec<(usize, usize)>> {
             }
             (false, false) => {
                 let (rank, room) = place(pod.rank)?;
-                if pod.place != Some(room) || !taken.insert(rank) {
+                if pod.domain != Some(room) || !taken.insert(rank) {
                     return None;
                 }
             }
             // The place is free when it has gone; one that stands in no domain takes none.
-            (false, true) if pod.place.is_some() => {
-                leaving.insert(place(pod.rank).filter(|(_, room)| pod.place == Some(*room))?.0);
+            (false, true) if pod.domain.is_some() => {
+                leaving.insert(place(pod.rank).filter(|(_, room)| pod.domain == Some(*room))?.0);
             }
             (_, true) => {}
         }
@@ -81,26 +81,26 @@ fn by_rank(pods: &[Candidate], rooms: &[Room]) -> Option<Vec<(usize, usize)>> {
 }
 
 /// Domain by domain as many as are missing there.
-fn by_number(
-    pods: &[Candidate],
-    rooms: &[Room],
+fn assign_greedily(
+    pods: &[TasPodState],
+    rooms: &[DomainSlots],
     fits: &impl Fn(usize, usize) -> bool,
 ) -> Vec<(usize, usize)> {
     let out = || pods.iter().filter(|pod| !pod.gated);
-    let strays = out().filter(|pod| pod.place.is_none() && !pod.ending).count();
+    let strays = out().filter(|pod| pod.domain.is_none() && !pod.terminating).count();
     let mut left: Vec<i64> = rooms.iter().map(|room| i64::from(room.pods.max(0))).collect();
     for pod in out() {
-        if let Some(room) = pod.place.and_then(|place| left.get_mut(place)) {
+        if let Some(room) = pod.domain.and_then(|place| left.get_mut(place)) {
             *room -= 1;
         }
     }
     let mut budget = left.iter().sum::<i64>() - i64::try_from(strays).unwrap_or(i64::MAX);
     let mut waiting: Vec<usize> =
-        (0..pods.len()).filter(|at| pods.get(*at).is_some_and(|pod| pod.gated && !pod.ending)).collect();
+        (0..pods.len()).filter(|at| pods.get(*at).is_some_and(|pod| pod.gated && !pod.terminating)).collect();
     waiting.sort_by_key(|at| pods.get(*at).map(|pod| (pod.rank.is_none(), pod.rank)));
     let mut given = Vec::new();
     for (room, left) in left.iter_mut().enumerate() {
-        if !rooms.get(room).is_some_and(|room| room.open) {
+        if !rooms.get(room).is_some_and(|room| room.accepts_pods) {
             continue;
         }
         waiting.retain(|at| {
@@ -120,19 +120,19 @@ mod tests {
     use super::*;
 
     /// `g2` is gated with rank 2, `r2@1` is out with rank 2 in domain 1, `e2@1` is ending there; `-` has no rank.
-    fn pod(text: &str) -> Candidate {
+    fn pod(text: &str) -> TasPodState {
         let (state, rest) = text.split_at(1);
         let (rank, place) = rest.split_once('@').unwrap_or((rest, ""));
-        Candidate {
+        TasPodState {
             gated: state == "g",
-            ending: state == "e",
+            terminating: state == "e",
             rank: rank.parse().ok(),
-            place: place.parse().ok(),
+            domain: place.parse().ok(),
         }
     }
 
     #[test]
-    fn by_rank_where_ranks_add_up_and_by_number_else() {
+    fn assign_cases() {
         type Row = (&'static str, &'static [i32], &'static [(usize, usize)]);
         let table: &[Row] = &[
             ("g0 g1 g2", &[2, 1], &[(0, 0), (1, 0), (2, 1)]),
@@ -155,18 +155,20 @@ mod tests {
             ("g0", &[], &[]),
         ];
         for (pods, rooms, want) in table {
-            let pods: Vec<Candidate> = pods.split(' ').map(pod).collect();
-            let rooms: Vec<Room> = rooms.iter().map(|pods| Room { pods: *pods, open: true }).collect();
-            assert_eq!(assign(&pods, &rooms, |_, _| true), *want, "{pods:?} {rooms:?}");
+            let pods: Vec<TasPodState> = pods.split(' ').map(pod).collect();
+            let rooms: Vec<DomainSlots> =
+                rooms.iter().map(|pods| DomainSlots { pods: *pods, accepts_pods: true }).collect();
+            assert_eq!(assign_gated_pods(&pods, &rooms, |_, _| true), *want, "{pods:?} {rooms:?}");
         }
     }
 
     #[test]
     fn closed_domains_and_unfit_pods_wait() {
-        let rooms = [Room { pods: 1, open: false }, Room { pods: 1, open: true }];
-        assert_eq!(assign(&[pod("g0"), pod("g1")], &rooms, |_, _| true), [(1, 1)]);
-        assert_eq!(assign(&[pod("g-"), pod("g-")], &rooms, |_, _| true), [(0, 1)]);
-        assert_eq!(assign(&[pod("g-"), pod("g-")], &rooms, |pod, _| pod == 1), [(1, 1)]);
-        assert_eq!(assign(&[pod("g0"), pod("g1")], &rooms, |pod, _| pod == 0), []);
+        let rooms =
+            [DomainSlots { pods: 1, accepts_pods: false }, DomainSlots { pods: 1, accepts_pods: true }];
+        assert_eq!(assign_gated_pods(&[pod("g0"), pod("g1")], &rooms, |_, _| true), [(1, 1)]);
+        assert_eq!(assign_gated_pods(&[pod("g-"), pod("g-")], &rooms, |_, _| true), [(0, 1)]);
+        assert_eq!(assign_gated_pods(&[pod("g-"), pod("g-")], &rooms, |pod, _| pod == 1), [(1, 1)]);
+        assert_eq!(assign_gated_pods(&[pod("g0"), pod("g1")], &rooms, |pod, _| pod == 0), []);
     }
 }

@@ -3,43 +3,52 @@
 //! One function, `plan`, holds the order of precedence. Each plan is at most one write; the write's result, or any event,
 //! leads to the next plan. What is not decided here: whether quota fits (scheduler) and how a job is started or stopped (jobs).
 
-use super::checks::{self, Demand};
-use super::eviction::{self, Cause};
-use super::pods_ready::{self, Late, Timer};
-use super::reservation::{self, set};
-use super::{backoff, conditions, waiting};
+use super::checks::{self, CheckAction};
+use super::eviction::{self, EvictionCause};
+use super::pods_ready::{self, PodsReadyTimeout, PodsReadyTimer};
+use super::reservation::{self, set_condition};
+use super::{backoff, conditions, pending};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
 
-pub use super::facts::{Facts, JobFacts, Notice, Owner, Place, Plan, QueueFact, Settings, Step, Subject};
-pub use super::waiting::{gate_cleared, only_explains};
+pub use super::facts::{
+    Facts, JobFacts, LifecycleSettings, Plan, QueueFact, QueueMembership, Transition, WorkloadInput,
+    WorkloadOwner, WorkloadStep,
+};
+pub use super::pending::{admission_gate_cleared, changes_only_pending_reason};
 
 /// A status under way to the next one.
 pub(super) struct Draft<'a> {
-    pub(super) subject: &'a Subject<'a>,
+    pub(super) input: &'a WorkloadInput<'a>,
     pub(super) status: WorkloadStatus,
-    pub(super) notices: Vec<Notice>,
+    pub(super) transitions: Vec<Transition>,
     due: Option<Timestamp>,
     pub(super) now: Timestamp,
 }
 
 /// Decides the next step.
-pub fn plan(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Timestamp) -> Plan {
-    if let Some(plan) = ending(subject, facts, settings, now) {
+pub fn plan(
+    subject: &WorkloadInput<'_>,
+    facts: &Facts<'_>,
+    settings: &LifecycleSettings,
+    now: Timestamp,
+) -> Plan {
+    if let Some(plan) = plan_finished_or_deleting(subject, facts, settings, now) {
         return plan;
     }
-    let mut draft = Draft { subject, status: subject.status.clone(), notices: Vec::new(), due: None, now };
+    let mut draft =
+        Draft { input: subject, status: subject.status.clone(), transitions: Vec::new(), due: None, now };
     if let Some(reason) = finish_reason(subject, facts) {
         draft.finish(reason.0, reason.1);
-        return draft.plan(Place::Out);
+        return draft.into_plan(QueueMembership::NotQueued);
     }
     if subject.deleting {
-        return Plan::rest();
+        return Plan::no_write();
     }
     if subject.active && conditions::is_true(&draft.status, ConditionType::DeactivationTarget) {
-        return Plan::only(Step::Deactivate);
+        return Plan::from_step(WorkloadStep::Deactivate);
     }
     draft.observe_job(facts, settings);
     if subject.active {
@@ -47,18 +56,23 @@ pub fn plan(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: 
     } else {
         draft.deactivate();
     }
-    let place = if conditions::is_true(&draft.status, ConditionType::QuotaReserved) {
-        draft.reserved(facts, settings);
-        Place::Out
+    let membership = if conditions::is_true(&draft.status, ConditionType::QuotaReserved) {
+        draft.step_reserved(facts, settings);
+        QueueMembership::NotQueued
     } else {
-        draft.heed_late_answers();
-        draft.pending(facts)
+        draft.handle_stale_check_states();
+        draft.set_pending_reason(facts)
     };
-    draft.plan(place)
+    draft.into_plan(membership)
 }
 
 /// Where it belongs, as `plan` says. Most wait without ever having been evicted: their status need not be drafted for that.
-pub fn place(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Timestamp) -> Place {
+pub fn queue_membership(
+    subject: &WorkloadInput<'_>,
+    facts: &Facts<'_>,
+    settings: &LifecycleSettings,
+    now: Timestamp,
+) -> QueueMembership {
     let status = subject.status;
     let holds = |kind| conditions::is_true(status, kind);
     let waits = subject.active
@@ -69,46 +83,59 @@ pub fn place(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now:
         && !holds(ConditionType::DeactivationTarget)
         && !holds(ConditionType::Finished);
     if !waits {
-        return plan(subject, facts, settings, now).place;
+        return plan(subject, facts, settings, now).membership;
     }
     if finish_reason(subject, facts).is_some() {
-        Place::Out
+        QueueMembership::NotQueued
     } else {
-        waiting::place(subject, status, facts, now)
+        pending::membership_without_reservation(subject, status, facts, now)
     }
 }
 
 /// The status of a Workload that is about to get quota: what held it back is over.
-pub fn resumed(subject: &Subject<'_>, facts: &Facts<'_>, now: Timestamp) -> WorkloadStatus {
-    let mut draft = Draft { subject, status: subject.status.clone(), notices: Vec::new(), due: None, now };
+pub fn status_for_admission(
+    subject: &WorkloadInput<'_>,
+    facts: &Facts<'_>,
+    now: Timestamp,
+) -> WorkloadStatus {
+    let mut draft =
+        Draft { input: subject, status: subject.status.clone(), transitions: Vec::new(), due: None, now };
     draft.requeue(facts);
     draft.status
 }
 
 /// Steps of a Workload that is over or goes away.
-fn ending(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Timestamp) -> Option<Plan> {
-    let finished = conditions::since(subject.status, ConditionType::Finished);
+fn plan_finished_or_deleting(
+    subject: &WorkloadInput<'_>,
+    facts: &Facts<'_>,
+    settings: &LifecycleSettings,
+    now: Timestamp,
+) -> Option<Plan> {
+    let finished = conditions::true_since(subject.status, ConditionType::Finished);
     if subject.deleting {
         let runs = match &facts.owner {
-            Owner::Job(job) => finished.is_none() && job.finished.is_none() && !job.deleting && !job.stopped,
-            Owner::Foreign => finished.is_none() && reservation::holds_quota(subject.status),
-            Owner::Nobody | Owner::Gone => false,
+            WorkloadOwner::Job(job) => {
+                finished.is_none() && job.finished.is_none() && !job.deleting && !job.stopped
+            }
+            WorkloadOwner::External => finished.is_none() && reservation::holds_quota(subject.status),
+            WorkloadOwner::None | WorkloadOwner::Missing => false,
         };
         if !runs {
-            let step = if subject.finalizer { Step::RemoveFinalizer } else { Step::Rest };
-            return Some(Plan::only(step));
+            let step =
+                if subject.has_finalizer { WorkloadStep::RemoveFinalizer } else { WorkloadStep::NoWrite };
+            return Some(Plan::from_step(step));
         }
     }
     let since = finished?;
-    if subject.finalizer {
-        return Some(Plan::only(Step::RemoveFinalizer));
+    if subject.has_finalizer {
+        return Some(Plan::from_step(WorkloadStep::RemoveFinalizer));
     }
-    let mut plan = Plan::rest();
+    let mut plan = Plan::no_write();
     if let Some(keep) = settings.retain_finished {
         let end = backoff::after(since, keep);
         if now >= end && !subject.deleting {
-            plan.step = Step::Delete;
-            plan.notices.push(Notice::Expired);
+            plan.step = WorkloadStep::Delete;
+            plan.transitions.push(Transition::RetentionExpired);
         } else {
             plan.due = Some(end);
         }
@@ -117,15 +144,15 @@ fn ending(subject: &Subject<'_>, facts: &Facts<'_>, settings: &Settings, now: Ti
 }
 
 /// Why the Workload is finished, if it is.
-fn finish_reason(subject: &Subject<'_>, facts: &Facts<'_>) -> Option<(&'static str, String)> {
-    if let Some(message) = &facts.replaced_by {
+fn finish_reason(subject: &WorkloadInput<'_>, facts: &Facts<'_>) -> Option<(&'static str, String)> {
+    if let Some(message) = &facts.slice_replaced_message {
         return Some((eviction::SLICE_REPLACED, message.clone()));
     }
     match &facts.owner {
-        Owner::Nobody if subject.made_for_job => {
+        WorkloadOwner::None if subject.made_for_job => {
             Some(("OwnerNotFound", "The workload's owner no longer exists".to_owned()))
         }
-        Owner::Job(job) => match (&job.finished, &job.start_failed) {
+        WorkloadOwner::Job(job) => match (&job.finished, &job.start_failed) {
             (Some((success, message)), _) => {
                 Some((if *success { "Succeeded" } else { "Failed" }, message.clone()))
             }
@@ -135,23 +162,23 @@ fn finish_reason(subject: &Subject<'_>, facts: &Facts<'_>) -> Option<(&'static s
             }
             (None, None) => None,
         },
-        Owner::Nobody | Owner::Gone | Owner::Foreign => None,
+        WorkloadOwner::None | WorkloadOwner::Missing | WorkloadOwner::External => None,
     }
 }
 
 impl Draft<'_> {
-    fn plan(self, place: Place) -> Plan {
-        let step = if self.status == *self.subject.status {
-            Step::Rest
+    fn into_plan(self, membership: QueueMembership) -> Plan {
+        let step = if self.status == *self.input.status {
+            WorkloadStep::NoWrite
         } else {
-            Step::Status(Box::new(self.status))
+            WorkloadStep::WriteStatus(Box::new(self.status))
         };
-        let notices = if step == Step::Rest { Vec::new() } else { self.notices };
-        Plan { step, notices, due: self.due, place }
+        let notices = if step == WorkloadStep::NoWrite { Vec::new() } else { self.transitions };
+        Plan { step, transitions: notices, due: self.due, membership }
     }
 
-    pub(super) fn set(&mut self, kind: ConditionType, holds: bool, reason: &str, message: &str) {
-        set(&mut self.status, kind, holds, reason, message, self.subject.generation, self.now);
+    pub(super) fn set_condition(&mut self, kind: ConditionType, holds: bool, reason: &str, message: &str) {
+        set_condition(&mut self.status, kind, holds, reason, message, self.input.generation, self.now);
     }
 
     pub(super) fn wake_at(&mut self, time: Timestamp) {
@@ -160,33 +187,33 @@ impl Draft<'_> {
 
     fn finish(&mut self, reason: &'static str, message: String) {
         let past = backoff::seconds(self.status.accumulated_past_execution_time_seconds.unwrap_or(0));
-        let ran = conditions::since(&self.status, ConditionType::Admitted)
+        let ran = conditions::true_since(&self.status, ConditionType::Admitted)
             .map(|start| backoff::elapsed(start, self.now).saturating_add(past));
-        self.set(ConditionType::Finished, true, reason, &message);
-        self.notices.push(Notice::Finished(reason, message, ran));
+        self.set_condition(ConditionType::Finished, true, reason, &message);
+        self.transitions.push(Transition::Finished(reason, message, ran));
     }
 
-    pub(super) fn evict(&mut self, cause: Cause) {
+    pub(super) fn evict(&mut self, cause: EvictionCause) {
         let held = reservation::holds_quota(&self.status);
-        let first = eviction::counted(&self.status, &cause) == 0;
-        eviction::evict(&mut self.status, &cause, self.subject.generation, self.now);
+        let first = eviction::eviction_count(&self.status, &cause) == 0;
+        eviction::evict(&mut self.status, &cause, self.input.generation, self.now);
         if held {
-            self.notices.push(Notice::Evicted(cause, first));
+            self.transitions.push(Transition::Evicted(cause, first));
         }
     }
 
     /// It must make room for another.
     fn preempt(&mut self, reason: PreemptionReason, message: &str) {
         let cause = eviction::preemption_cause(reason, message);
-        let first = eviction::counted(&self.status, &cause) == 0;
-        eviction::preempt(&mut self.status, reason, message, self.subject.generation, self.now);
-        self.notices.push(Notice::Evicted(cause, first));
-        self.notices.push(Notice::Preempted(reason, message.to_owned()));
+        let first = eviction::eviction_count(&self.status, &cause) == 0;
+        eviction::preempt(&mut self.status, reason, message, self.input.generation, self.now);
+        self.transitions.push(Transition::Evicted(cause, first));
+        self.transitions.push(Transition::Preempted(reason, message.to_owned()));
     }
 
     /// Takes over what the job says of its pods, in the same write as whatever else changes.
-    fn observe_job(&mut self, facts: &Facts<'_>, settings: &Settings) {
-        let Owner::Job(job) = &facts.owner else { return };
+    fn observe_job(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
+        let WorkloadOwner::Job(job) = &facts.owner else { return };
         if !conditions::is_true(&self.status, ConditionType::Admitted)
             || conditions::is_true(&self.status, ConditionType::Evicted)
         {
@@ -194,10 +221,10 @@ impl Draft<'_> {
         }
         if settings.pods_ready.is_some() {
             let before = conditions::is_true(&self.status, ConditionType::PodsReady);
-            pods_ready::observe(&mut self.status, job.pods_ready, self.subject.generation, self.now);
+            pods_ready::observe(&mut self.status, job.pods_ready, self.input.generation, self.now);
             let started = conditions::reason(&self.status, ConditionType::PodsReady) == "Started";
             if !before && started {
-                self.notices.push(Notice::PodsReady);
+                self.transitions.push(Transition::PodsReady);
             }
         }
         for (name, count) in &job.reclaimable {
@@ -232,9 +259,9 @@ impl Draft<'_> {
         }
         let reason = conditions::reason(&self.status, ConditionType::Requeued).to_owned();
         let again = match reason.as_str() {
-            eviction::CLUSTER_QUEUE_STOPPED => (facts.cluster_queue == QueueFact::Open)
+            eviction::CLUSTER_QUEUE_STOPPED => (facts.cluster_queue == QueueFact::Active)
                 .then_some(("ClusterQueueRestarted", "The ClusterQueue was restarted after being stopped")),
-            eviction::LOCAL_QUEUE_STOPPED => (facts.local_queue == QueueFact::Open)
+            eviction::LOCAL_QUEUE_STOPPED => (facts.local_queue == QueueFact::Active)
                 .then_some(("LocalQueueRestarted", "The LocalQueue was restarted after being stopped")),
             eviction::PODS_READY_TIMEOUT | eviction::ADMISSION_CHECK => {
                 waits.is_none().then_some(("BackoffFinished", "The workload backoff was finished"))
@@ -245,7 +272,7 @@ impl Draft<'_> {
             _ => None,
         };
         if let Some((reason, message)) = again {
-            self.set(ConditionType::Requeued, true, reason, message);
+            self.set_condition(ConditionType::Requeued, true, reason, message);
         }
     }
 
@@ -256,9 +283,9 @@ impl Draft<'_> {
         self.status.requeue_state = None;
         let target =
             conditions::find(&self.status, ConditionType::DeactivationTarget).filter(|c| c.status == "True");
-        let cause = target.map(|c| Cause {
+        let cause = target.map(|c| EvictionCause {
             reason: eviction::DEACTIVATED,
-            underlying: c.reason.clone(),
+            underlying_cause: c.reason.clone(),
             message: format!("The workload is deactivated due to {}", c.message),
         });
         let evicted = conditions::is_true(&self.status, ConditionType::Evicted);
@@ -267,13 +294,13 @@ impl Draft<'_> {
         if evicted && (told || cause.is_none()) {
             return;
         }
-        let by_user = || Cause::plain(eviction::DEACTIVATED, "The workload is deactivated");
+        let by_user = || EvictionCause::new(eviction::DEACTIVATED, "The workload is deactivated");
         self.evict(cause.unwrap_or_else(by_user));
         conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
     }
 
     /// Steps of a workload that holds a reservation.
-    fn reserved(&mut self, facts: &Facts<'_>, settings: &Settings) {
+    fn step_reserved(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
         if conditions::is_true(&self.status, ConditionType::Evicted) {
             self.release(facts, settings);
             return;
@@ -283,61 +310,60 @@ impl Draft<'_> {
             return;
         }
         checks::sync(&mut self.status, &facts.checks, self.now);
-        let changes = checks::judge(&mut self.status, &facts.provisioned);
-        self.notices.extend(changes.into_iter().map(Notice::CheckUpdated));
-        if self.demanded_by_checks() || self.stopped_by_queues(facts) {
+        let changes = checks::apply_check_states(&mut self.status, &facts.own_check_states);
+        self.transitions.extend(changes.into_iter().map(Transition::CheckUpdated));
+        if self.apply_check_action() || self.apply_queue_stop(facts) {
             return;
         }
-        if self.failed_nodes(facts) {
+        if self.apply_node_health(facts) {
             return;
         }
         let admitted = conditions::is_true(&self.status, ConditionType::Admitted);
-        reservation::sync_admitted(&mut self.status, self.subject.generation, self.now);
+        reservation::sync_admitted(&mut self.status, self.input.generation, self.now);
         if !admitted && conditions::is_true(&self.status, ConditionType::Admitted) {
-            self.notices.push(Notice::Admitted);
+            self.transitions.push(Transition::Admitted);
             if settings.pods_ready.is_some() {
-                pods_ready::observe(&mut self.status, false, self.subject.generation, self.now);
+                pods_ready::observe(&mut self.status, false, self.input.generation, self.now);
             }
         }
         if let Some(limits) = &settings.pods_ready {
-            self.time_pods(limits);
+            self.check_pods_ready_timeout(limits);
         }
-        self.time_execution();
+        self.check_execution_time();
     }
 
     /// Second step of an eviction: the quota returns when nothing runs.
-    fn release(&mut self, facts: &Facts<'_>, settings: &Settings) {
+    fn release(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
         let idle = match &facts.owner {
-            Owner::Nobody | Owner::Gone => true,
-            Owner::Job(job) => job.stopped,
-            Owner::Foreign => false,
+            WorkloadOwner::None | WorkloadOwner::Missing => true,
+            WorkloadOwner::Job(job) => job.stopped,
+            WorkloadOwner::External => false,
         };
         if idle {
             let ready = settings.pods_ready.is_some();
-            eviction::release(
-                &mut self.status,
-                self.subject.active,
-                ready,
-                self.subject.generation,
-                self.now,
-            );
-            self.notices.push(Notice::Released);
+            eviction::release(&mut self.status, self.input.active, ready, self.input.generation, self.now);
+            self.transitions.push(Transition::QuotaReleased);
             self.status.reclaimable_pods.clear();
-            self.heed_late_answers();
+            self.handle_stale_check_states();
         }
     }
 
     /// A check may have answered after the eviction had set it back: nobody would ask or hear it any more.
-    fn heed_late_answers(&mut self) {
-        match checks::demand(&self.status) {
-            Demand::None => {}
-            Demand::Reject(message) if self.subject.active => {
-                self.set(ConditionType::DeactivationTarget, true, eviction::ADMISSION_CHECK, &message);
-                self.notices.push(Notice::CheckRejected(message));
+    fn handle_stale_check_states(&mut self) {
+        match checks::required_action(&self.status) {
+            CheckAction::None => {}
+            CheckAction::Reject(message) if self.input.active => {
+                self.set_condition(
+                    ConditionType::DeactivationTarget,
+                    true,
+                    eviction::ADMISSION_CHECK,
+                    &message,
+                );
+                self.transitions.push(Transition::CheckRejected(message));
             }
-            Demand::Reject(_) | Demand::Retry(_) => {
-                if self.subject.active {
-                    self.put_off();
+            CheckAction::Reject(_) | CheckAction::Retry(_) => {
+                if self.input.active {
+                    self.set_requeue_backoff();
                 }
                 checks::reset(&mut self.status, self.now);
             }
@@ -345,35 +371,40 @@ impl Draft<'_> {
     }
 
     /// It is not queued again before the time that its checks want.
-    fn put_off(&mut self) {
+    fn set_requeue_backoff(&mut self) {
         if let Some(at) = checks::retry_at(&self.status) {
             let state = self.status.requeue_state.get_or_insert_default();
             if state.requeue_at.as_ref().is_none_or(|t| t.0 < at) {
-                state.requeue_at = Some(conditions::stored(at));
+                state.requeue_at = Some(conditions::to_api_time(at));
             }
         }
     }
 
-    fn demanded_by_checks(&mut self) -> bool {
-        match checks::demand(&self.status) {
-            Demand::None => false,
-            Demand::Reject(message) => {
-                self.set(ConditionType::DeactivationTarget, true, eviction::ADMISSION_CHECK, &message);
-                self.notices.push(Notice::CheckRejected(message));
+    fn apply_check_action(&mut self) -> bool {
+        match checks::required_action(&self.status) {
+            CheckAction::None => false,
+            CheckAction::Reject(message) => {
+                self.set_condition(
+                    ConditionType::DeactivationTarget,
+                    true,
+                    eviction::ADMISSION_CHECK,
+                    &message,
+                );
+                self.transitions.push(Transition::CheckRejected(message));
                 true
             }
-            Demand::Retry(message) => {
-                self.put_off();
-                self.evict(Cause::plain(eviction::ADMISSION_CHECK, message));
+            CheckAction::Retry(message) => {
+                self.set_requeue_backoff();
+                self.evict(EvictionCause::new(eviction::ADMISSION_CHECK, message));
                 true
             }
         }
     }
 
     /// A stopped queue takes the reservation from those that have not started; a draining one evicts the others.
-    fn stopped_by_queues(&mut self, facts: &Facts<'_>) -> bool {
+    fn apply_queue_stop(&mut self, facts: &Facts<'_>) -> bool {
         let admitted = conditions::is_true(&self.status, ConditionType::Admitted);
-        let (local, cluster) = facts.queues;
+        let (local, cluster) = facts.queue_names;
         let fates = [
             (&facts.local_queue, "LocalQueue", local, eviction::LOCAL_QUEUE_STOPPED),
             (&facts.cluster_queue, "ClusterQueue", cluster, eviction::CLUSTER_QUEUE_STOPPED),
@@ -381,7 +412,7 @@ impl Draft<'_> {
         for (fact, kind, name, reason) in fates {
             match fact {
                 QueueFact::Stopped(StopPolicy::HoldAndDrain) if admitted => {
-                    self.evict(Cause::plain(reason, format!("The {kind} is stopped")));
+                    self.evict(EvictionCause::new(reason, format!("The {kind} is stopped")));
                     return true;
                 }
                 QueueFact::Stopped(_) if !admitted => {
@@ -394,7 +425,7 @@ impl Draft<'_> {
                     self.unreserve(PendingReason::Misconfigured, &message);
                     return true;
                 }
-                QueueFact::Open
+                QueueFact::Active
                 | QueueFact::Stopped(_)
                 | QueueFact::Inactive(_)
                 | QueueFact::Terminating
@@ -405,46 +436,46 @@ impl Draft<'_> {
     }
 
     fn unreserve(&mut self, reason: PendingReason, message: &str) {
-        reservation::unreserve(&mut self.status, reason, message, self.subject.generation, self.now);
-        self.notices.push(Notice::Pending(reason, message.to_owned()));
+        reservation::unreserve(&mut self.status, reason, message, self.input.generation, self.now);
+        self.transitions.push(Transition::Pending(reason, message.to_owned()));
     }
 
-    fn time_pods(&mut self, limits: &pods_ready::Limits) {
+    fn check_pods_ready_timeout(&mut self, limits: &pods_ready::PodsReadyLimits) {
         let late = match pods_ready::timer(&self.status, limits, self.now) {
-            Timer::Off => return,
-            Timer::At(time) => return self.wake_at(time),
-            Timer::Late(late) => late,
+            PodsReadyTimer::Off => return,
+            PodsReadyTimer::ExpiresAt(time) => return self.wake_at(time),
+            PodsReadyTimer::Expired(late) => late,
         };
         let count = self.status.requeue_state.as_ref().and_then(|s| s.count).unwrap_or(0).saturating_add(1);
-        if limits.requeues.is_some_and(|most| count > most) {
+        if limits.max_requeues.is_some_and(|most| count > most) {
             let message = "exceeding the maximum number of re-queuing retries";
-            self.set(ConditionType::DeactivationTarget, true, "RequeuingLimitExceeded", message);
+            self.set_condition(ConditionType::DeactivationTarget, true, "RequeuingLimitExceeded", message);
             return;
         }
         let failures = u32::try_from(count).unwrap_or(u32::MAX);
         let wait = backoff::exponential(limits.backoff_base, limits.backoff_max, failures);
         let state = self.status.requeue_state.get_or_insert_default();
         state.count = Some(count);
-        state.requeue_at = Some(conditions::stored(backoff::after(self.now, wait)));
+        state.requeue_at = Some(conditions::to_api_time(backoff::after(self.now, wait)));
         let message = match late {
-            Late::Start => "Exceeded the PodsReady timeout",
-            Late::Recovery => "Exceeded the PodsReady recovery timeout",
+            PodsReadyTimeout::Start => "Exceeded the PodsReady timeout",
+            PodsReadyTimeout::Recovery => "Exceeded the PodsReady recovery timeout",
         };
-        self.evict(Cause {
+        self.evict(EvictionCause {
             reason: eviction::PODS_READY_TIMEOUT,
-            underlying: late.as_str().to_owned(),
+            underlying_cause: late.as_str().to_owned(),
             message: message.to_owned(),
         });
     }
 
-    fn time_execution(&mut self) {
-        let Some(limit) = self.subject.max_execution_seconds else {
+    fn check_execution_time(&mut self) {
+        let Some(limit) = self.input.max_execution_seconds else {
             return;
         };
         if conditions::is_true(&self.status, ConditionType::Evicted) {
             return;
         }
-        let Some(start) = conditions::since(&self.status, ConditionType::Admitted) else {
+        let Some(start) = conditions::true_since(&self.status, ConditionType::Admitted) else {
             return;
         };
         let past = self.status.accumulated_past_execution_time_seconds.unwrap_or(0);
@@ -455,7 +486,7 @@ impl Draft<'_> {
         }
         self.status.accumulated_past_execution_time_seconds = None;
         let message = "exceeding the maximum execution time";
-        self.set(ConditionType::DeactivationTarget, true, "MaximumExecutionTimeExceeded", message);
-        self.notices.push(Notice::ExecutionTimeExceeded(limit));
+        self.set_condition(ConditionType::DeactivationTarget, true, "MaximumExecutionTimeExceeded", message);
+        self.transitions.push(Transition::ExecutionTimeExceeded(limit));
     }
 }

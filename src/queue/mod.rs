@@ -5,16 +5,18 @@
 //! more than the logarithm of what is pending, and nothing is polled.
 //! Neighbours: `scheduler` takes heads and parks them, `quota` says what moved.
 
-mod hashes;
-mod pending;
-mod queues;
-mod shape;
+mod equivalence_class;
+mod equivalence_hash;
+mod hash_counts;
+mod pending_queue;
+mod queue_manager;
 mod verdict;
-mod waits;
+mod wake_index;
 mod workload;
 
-pub use pending::{Claim, ClassId, Cursor, Head, Parked, PendingCounts, Rank};
-pub use queues::Queues;
+pub use equivalence_class::{ClassId, FlavorCursor, HeadClaim, Parked, UsageRank};
+pub use pending_queue::{Head, PendingCounts};
+pub use queue_manager::QueueManager;
 pub use verdict::{Blocker, BlockerKind, Verdict};
-pub use waits::Waits;
+pub use wake_index::WakeConditions;
 pub use workload::{PodSet, Variant, Workload};

@@ -4,7 +4,7 @@
 
 use crate::api::reason::PendingReason;
 use crate::quota::NodeRef;
-use crate::resources::{Amount, quantity_text};
+use crate::resources::{Amount, format_quantity};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub struct Blocker {
     /// The node where the limit binds.
     pub node: Option<NodeRef>,
     /// What is asked for, with what earlier pod sets of the workload take.
-    pub need: Amount,
+    pub requested: Amount,
     /// What is free for it now.
-    pub have: Amount,
+    pub available: Amount,
     /// Most that the node can have in use.
     pub limit: Amount,
     /// What kind of obstacle it is.
@@ -55,15 +55,15 @@ pub struct Verdict {
 
 impl Verdict {
     /// A verdict that needs no blockers.
-    pub fn plain(reason: PendingReason, text: &str) -> Self {
+    pub fn without_blockers(reason: PendingReason, text: &str) -> Self {
         Self { reason, blockers: Vec::new(), text: Arc::from(text) }
     }
 
     /// Whether this says the same: what happens to be free does not count.
-    pub fn says_as(&self, other: &Self) -> bool {
+    pub fn same_message(&self, other: &Self) -> bool {
         let same = |(a, b): (&Blocker, &Blocker)| {
             (&a.pod_set, &a.flavor, &a.resource, &a.node) == (&b.pod_set, &b.flavor, &b.resource, &b.node)
-                && (a.need, a.limit, &a.kind) == (b.need, b.limit, &b.kind)
+                && (a.requested, a.limit, &a.kind) == (b.requested, b.limit, &b.kind)
         };
         (self.reason, &self.text, self.blockers.len()) == (other.reason, &other.text, other.blockers.len())
             && self.blockers.iter().zip(&other.blockers).all(same)
@@ -73,7 +73,7 @@ impl Verdict {
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (flavor, resource) = (&self.flavor, &self.resource);
-        let need = amount_text(resource, self.need);
+        let need = amount_text(resource, self.requested);
         match (&self.kind, &self.node) {
             (BlockerKind::Undeclared, _) => write!(f, "resource {resource} unavailable in ClusterQueue"),
             (BlockerKind::Mismatch(why), _) => f.write_str(why),
@@ -118,5 +118,5 @@ impl fmt::Display for Verdict {
 
 /// The amount with its unit as users write it.
 fn amount_text(resource: &str, amount: Amount) -> String {
-    if amount == Amount::UNLIMITED { "unlimited".to_owned() } else { quantity_text(resource, amount) }
+    if amount == Amount::UNLIMITED { "unlimited".to_owned() } else { format_quantity(resource, amount) }
 }

@@ -3,7 +3,7 @@
 use super::Verdict;
 use crate::api::ObjectKey;
 use crate::resources::Requests;
-use crate::topology::Pods;
+use crate::topology::PodRequirements;
 use jiff::Timestamp;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub struct PodSet {
     /// Pod sets of one group get the same flavors.
     pub group: Option<Arc<str>>,
     /// What they ask of nodes.
-    pub pods: Arc<Pods>,
+    pub pod_requirements: Arc<PodRequirements>,
 }
 
 /// One of several alternatives of one workload, of which one is to run.
@@ -53,13 +53,13 @@ pub struct Workload {
     /// Its pods.
     pub pod_sets: Arc<[PodSet]>,
     /// Whether a closed gate keeps it from preempting.
-    pub gated: bool,
+    pub preemption_gated: bool,
     /// What it is one of several alternatives of.
     pub variant: Option<Arc<Variant>>,
     /// The admitted slice of the same job that it takes over from.
     pub replaces: Option<ObjectKey>,
     /// What keeps it from being judged at all; it takes its turn like any other and says so.
-    pub obstacle: Option<Arc<Verdict>>,
+    pub precheck_failure: Option<Arc<Verdict>>,
 }
 
 impl Workload {
@@ -69,7 +69,7 @@ impl Workload {
     }
 
     /// Whether the two have one place in the order.
-    pub(super) fn comes_with(&self, other: &Self) -> bool {
+    pub(super) fn same_position(&self, other: &Self) -> bool {
         self.order() == other.order()
     }
 }
@@ -84,10 +84,10 @@ impl Default for Workload {
             priority: 0,
             queued_since: Timestamp::UNIX_EPOCH,
             pod_sets: Arc::from([]),
-            gated: false,
+            preemption_gated: false,
             variant: None,
             replaces: None,
-            obstacle: None,
+            precheck_failure: None,
         }
     }
 }

@@ -7,19 +7,19 @@
 //! a cycle of parents makes only the nodes that hang on it unusable.
 //! Neighbours: `scheduler` asks what fits, `queue` is told what moved.
 
-mod cells;
-mod figures;
-mod groups;
-mod pairs;
-mod share;
+mod availability;
+mod dominant_share;
+mod flavor_resource;
+mod node_quota;
+mod resource_groups;
 mod tree;
 
-pub use crate::resources::Layer;
-pub use figures::{Binding, NodeUsage};
-pub use groups::{FlavorQuotas, Limits, ResourceGroup};
-pub use pairs::{PairId, Usage};
-pub use share::Share;
-pub use tree::{Moved, NodeConfig, NodeId, Tree};
+pub use crate::resources::UsageLayer;
+pub use availability::{Bottleneck, NodeUsage};
+pub use dominant_share::DominantResourceShare;
+pub use flavor_resource::{FlavorResourceId, Usage};
+pub use resource_groups::{FlavorQuotas, QuotaLimits, ResourceGroup};
+pub use tree::{NodeConfig, NodeId, QuotaTree, UsageChange};
 
 use std::fmt;
 use std::sync::Arc;

@@ -4,11 +4,11 @@
 //! release walks one path. Every figure is an exact sum, so that whatever was added can be taken off again: trying
 //! something out needs no copy of the tree.
 
-use super::cells::{Cell, Cells};
-use super::groups::limits_of;
-use super::pairs::{Pairs, ResourceId, Usage};
-use super::{FlavorResource, Limits, NodeRef, PairId, ResourceGroup};
-use crate::resources::{Amount, Layer};
+use super::flavor_resource::{FlavorResourceInterner, ResourceId, Usage};
+use super::node_quota::{NodeQuota, NodeQuotas};
+use super::resource_groups::limits_of;
+use super::{FlavorResource, FlavorResourceId, NodeRef, QuotaLimits, ResourceGroup};
+use crate::resources::{Amount, UsageLayer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -38,10 +38,10 @@ pub(super) struct Node {
     pub(super) children: BTreeSet<NodeId>,
     /// Whether an object stands behind the node; a cohort may exist by reference alone.
     configured: bool,
-    pub(super) limits: BTreeMap<PairId, Limits>,
-    pub(super) cells: Cells,
+    pub(super) limits: BTreeMap<FlavorResourceId, QuotaLimits>,
+    pub(super) quotas: NodeQuotas,
     /// What the workloads of a leaf hold, now and as planned: the truth from which `cells` follow.
-    held: BTreeMap<PairId, (i128, i128)>,
+    leaf_usage: BTreeMap<FlavorResourceId, (i128, i128)>,
     pub(super) height: u32,
     /// Whether the way up ends in a cycle instead of a root.
     pub(super) cyclic: bool,
@@ -54,25 +54,25 @@ pub(super) struct Node {
 
 /// Which way a change of what a leaf holds went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct UsageChange {
     /// More is free.
-    pub freed: Vec<PairId>,
+    pub decreased: Vec<FlavorResourceId>,
     /// Less is free.
-    pub taken: Vec<PairId>,
+    pub increased: Vec<FlavorResourceId>,
 }
 
 /// The forest of cohorts and ClusterQueues with what is in use.
 #[derive(Clone, Debug, Default)]
-pub struct Tree {
+pub struct QuotaTree {
     pub(super) ids: BTreeMap<NodeRef, NodeId>,
     /// Those of the ClusterQueues once more, found without building a `NodeRef`.
     leaves: BTreeMap<Arc<str>, NodeId>,
     nodes: Vec<Option<Node>>,
-    free: Vec<NodeId>,
-    pub(super) pairs: Pairs,
+    free_ids: Vec<NodeId>,
+    pub(super) flavor_resources: FlavorResourceInterner,
 }
 
-impl Tree {
+impl QuotaTree {
     /// Sets or removes a node's configuration. What a leaf holds stays. Answers with all ClusterQueues whose figures may
     /// have changed.
     pub fn configure(&mut self, name: &NodeRef, config: Option<NodeConfig>) -> BTreeSet<Arc<str>> {
@@ -82,7 +82,8 @@ impl Tree {
         let id = self.intern(name);
         let parent = config.and_then(|config| config.parent).map(|p| self.intern(&NodeRef::Cohort(p.into())));
         let limits = config.map(|config| limits_of(config.groups)).unwrap_or_default();
-        let limits = limits.into_iter().map(|(pair, limits)| (self.pairs.intern(&pair), limits)).collect();
+        let limits =
+            limits.into_iter().map(|(pair, limits)| (self.flavor_resources.intern(&pair), limits)).collect();
         let mut old = None;
         if let Some(node) = self.node_mut(id) {
             node.configured = config.is_some();
@@ -106,23 +107,23 @@ impl Tree {
     }
 
     /// Adds to what a leaf holds, or takes from it, on the whole path at once.
-    pub fn hold(&mut self, leaf: NodeId, change: &Usage, layers: &[Layer]) -> Moved {
-        let mut moved = Moved::default();
+    pub fn add_usage(&mut self, leaf: NodeId, change: &Usage, layers: &[UsageLayer]) -> UsageChange {
+        let mut moved = UsageChange::default();
         for (pair, delta) in change.iter().filter(|(_, delta)| *delta != 0) {
-            let side = if *delta < 0 { &mut moved.freed } else { &mut moved.taken };
+            let side = if *delta < 0 { &mut moved.decreased } else { &mut moved.increased };
             side.push(*pair);
             let of = |layer| if layers.contains(&layer) { *delta } else { 0 };
-            let (held, planned) = (of(Layer::Held), of(Layer::Planned));
+            let (held, planned) = (of(UsageLayer::Current), of(UsageLayer::Projected));
             if let Some(node) = self.node_mut(leaf) {
-                let own = node.held.entry(*pair).or_default();
+                let own = node.leaf_usage.entry(*pair).or_default();
                 *own = (own.0 + held, own.1 + planned);
                 if *own == (0, 0) {
-                    node.held.remove(pair);
+                    node.leaf_usage.remove(pair);
                 }
             }
-            self.carry_up(leaf, *pair, held, planned);
+            self.propagate(leaf, *pair, held, planned);
         }
-        if let Some(node) = self.node_mut(leaf).filter(|_| !moved.freed.is_empty()) {
+        if let Some(node) = self.node_mut(leaf).filter(|_| !moved.decreased.is_empty()) {
             node.generation += 1;
         }
         self.drop_if_unused(leaf);
@@ -130,12 +131,12 @@ impl Tree {
     }
 
     /// Carries changes of both layers up the path, as far as they leave each node's local quota.
-    fn carry_up(&mut self, leaf: NodeId, pair: PairId, mut held: i128, mut planned: i128) {
+    fn propagate(&mut self, leaf: NodeId, pair: FlavorResourceId, mut held: i128, mut planned: i128) {
         let mut at = Some(leaf);
         while let Some(node) = at.and_then(|id| self.node_mut(id)).filter(|_| (held, planned) != (0, 0)) {
-            node.cells.change(pair, |cell| {
-                held = cell.pass(Layer::Held, held);
-                planned = cell.pass(Layer::Planned, planned);
+            node.quotas.update(pair, |cell| {
+                held = cell.add_and_overflow(UsageLayer::Current, held);
+                planned = cell.add_and_overflow(UsageLayer::Projected, planned);
             });
             at = if node.cyclic { None } else { node.parent };
         }
@@ -143,7 +144,7 @@ impl Tree {
 
     /// Carries a usage up the path, so many times, without making it part of what the leaf holds: whoever tries something out
     /// takes it off again. It goes up node by node, since cells are in the order of usages.
-    pub fn try_out(&mut self, leaf: NodeId, usage: &Usage, times: i128, layer: Layer) {
+    pub fn shift_usage(&mut self, leaf: NodeId, usage: &Usage, times: i128, layer: UsageLayer) {
         let mut deltas: Usage = usage.iter().map(|(pair, amount)| (*pair, times * amount)).collect();
         let mut at = Some(leaf);
         loop {
@@ -153,14 +154,16 @@ impl Tree {
             };
             let mut place = 0;
             for (pair, delta) in &mut deltas {
-                node.cells.change_near(&mut place, *pair, |cell| *delta = cell.pass(layer, *delta));
+                node.quotas.update_with_hint(&mut place, *pair, |cell| {
+                    *delta = cell.add_and_overflow(layer, *delta);
+                });
             }
             at = if node.cyclic { None } else { node.parent };
         }
     }
 
     /// The nodes from one up to its root; only itself while it hangs on a cycle.
-    pub(super) fn up(&self, from: NodeId) -> impl Iterator<Item = &Node> {
+    pub(super) fn path_to_root(&self, from: NodeId) -> impl Iterator<Item = &Node> {
         std::iter::successors(self.node(from), |node| {
             node.parent.filter(|_| !node.cyclic).and_then(|parent| self.node(parent))
         })
@@ -177,28 +180,32 @@ impl Tree {
     }
 
     /// Handle of a ClusterQueue by name; one that is not known yet exists from now on, as long as it holds something.
-    pub fn leaf_or_new(&mut self, queue: &str) -> NodeId {
+    pub fn ensure_leaf(&mut self, queue: &str) -> NodeId {
         self.leaf(queue).unwrap_or_else(|| self.intern(&NodeRef::ClusterQueue(queue.into())))
     }
 
     /// Number of a flavor and resource that was named before.
-    pub fn pair(&self, pair: &FlavorResource) -> Option<PairId> {
-        self.pairs.find(pair)
+    pub fn fr_id(&self, pair: &FlavorResource) -> Option<FlavorResourceId> {
+        self.flavor_resources.find(pair)
     }
 
     /// Number of a flavor and resource.
-    pub fn pair_or_new(&mut self, pair: &FlavorResource) -> PairId {
-        self.pairs.intern(pair)
+    pub fn ensure_fr(&mut self, pair: &FlavorResource) -> FlavorResourceId {
+        self.flavor_resources.intern(pair)
     }
 
     /// Names of a flavor and resource.
-    pub fn pair_name(&self, pair: PairId) -> Option<&FlavorResource> {
-        self.pairs.name(pair)
+    pub fn fr_name(&self, pair: FlavorResourceId) -> Option<&FlavorResource> {
+        self.flavor_resources.name(pair)
     }
 
     /// Amounts by name, from amounts by number.
-    pub fn named(&self, usage: impl IntoIterator<Item = (PairId, i128)>) -> BTreeMap<FlavorResource, Amount> {
-        let named = |(pair, amount)| Some((self.pair_name(pair)?.clone(), Amount::from_wide(amount)));
+    pub fn to_named(
+        &self,
+        usage: impl IntoIterator<Item = (FlavorResourceId, i128)>,
+    ) -> BTreeMap<FlavorResource, Amount> {
+        let named =
+            |(pair, amount)| Some((self.fr_name(pair)?.clone(), Amount::saturating_from_i128(amount)));
         usage.into_iter().filter_map(named).collect()
     }
 
@@ -217,7 +224,7 @@ impl Tree {
             return *id;
         }
         let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
-        let id = self.free.pop().unwrap_or(NodeId { slot: next, generation: 0 });
+        let id = self.free_ids.pop().unwrap_or(NodeId { slot: next, generation: 0 });
         let node = Node {
             id,
             name: name.clone(),
@@ -225,8 +232,8 @@ impl Tree {
             children: BTreeSet::new(),
             configured: false,
             limits: BTreeMap::new(),
-            cells: Cells::default(),
-            held: BTreeMap::new(),
+            quotas: NodeQuotas::default(),
+            leaf_usage: BTreeMap::new(),
             height: 0,
             cyclic: false,
             generation: 1,
@@ -246,7 +253,8 @@ impl Tree {
 
     /// Forgets a node that nothing refers to any more.
     fn drop_if_unused(&mut self, id: NodeId) {
-        let unused = |node: &&Node| !node.configured && node.children.is_empty() && node.held.is_empty();
+        let unused =
+            |node: &&Node| !node.configured && node.children.is_empty() && node.leaf_usage.is_empty();
         let Some(name) = self.node(id).filter(unused).map(|node| node.name.clone()) else {
             return;
         };
@@ -256,18 +264,18 @@ impl Tree {
         }
         if let Some(slot) = usize::try_from(id.slot).ok().and_then(|slot| self.nodes.get_mut(slot)) {
             *slot = None;
-            self.free.push(NodeId { slot: id.slot, generation: id.generation.wrapping_add(1) });
+            self.free_ids.push(NodeId { slot: id.slot, generation: id.generation.wrapping_add(1) });
         }
     }
 
     /// Computes the figures of the whole tree around a node anew and answers with its ClusterQueues.
     fn rebuild(&mut self, around: NodeId) -> BTreeSet<Arc<str>> {
-        let (top, cyclic) = self.top(around);
-        let order = self.below(top);
+        let (top, cyclic) = self.root_or_cycle(around);
+        let order = self.subtree_nodes(top);
         for id in order.iter().rev() {
             self.recompute(*id, cyclic);
         }
-        let known: Vec<PairId> = self.node(top).into_iter().flat_map(Node::declared).collect();
+        let known: Vec<FlavorResourceId> = self.node(top).into_iter().flat_map(Node::declared_frs).collect();
         for id in &order {
             let lendable = if cyclic { Vec::new() } else { self.lendable(*id, &known) };
             if let Some(node) = self.node_mut(*id) {
@@ -282,7 +290,7 @@ impl Tree {
     }
 
     /// The root above a node, or a node of the cycle above it.
-    fn top(&self, from: NodeId) -> (NodeId, bool) {
+    fn root_or_cycle(&self, from: NodeId) -> (NodeId, bool) {
         let (mut at, mut seen) = (from, BTreeSet::from([from]));
         while let Some(parent) = self.node(at).and_then(|node| node.parent) {
             if !seen.insert(parent) {
@@ -294,7 +302,7 @@ impl Tree {
     }
 
     /// All nodes below one, itself first, each after its parent.
-    fn below(&self, top: NodeId) -> Vec<NodeId> {
+    fn subtree_nodes(&self, top: NodeId) -> Vec<NodeId> {
         let (mut order, mut seen, mut at) = (vec![top], BTreeSet::from([top]), 0);
         while let Some(node) = order.get(at).and_then(|id| self.node(*id)) {
             order.extend(node.children.iter().filter(|child| seen.insert(**child)));
@@ -305,46 +313,46 @@ impl Tree {
 
     fn recompute(&mut self, id: NodeId, cyclic: bool) {
         let Some(node) = self.node(id) else { return };
-        let mut cells = Cells::default();
+        let mut cells = NodeQuotas::default();
         for (pair, limits) in &node.limits {
-            cells.change(*pair, |cell| {
+            cells.update(*pair, |cell| {
                 cell.declared = true;
-                cell.subtree = limits.nominal.wide();
-                cell.borrowing = limits.borrowing.map(Amount::wide);
+                cell.subtree_quota = limits.nominal.to_i128();
+                cell.borrowing_limit = limits.borrowing_limit.map(Amount::to_i128);
             });
         }
-        for (pair, (held, planned)) in &node.held {
-            cells.change(*pair, |cell| {
-                cell.add(Layer::Held, *held);
-                cell.add(Layer::Planned, *planned);
+        for (pair, (held, planned)) in &node.leaf_usage {
+            cells.update(*pair, |cell| {
+                cell.add_usage(UsageLayer::Current, *held);
+                cell.add_usage(UsageLayer::Projected, *planned);
             });
         }
         let children = || node.children.iter().filter_map(|c| self.node(*c)).filter(|_| !cyclic);
-        for (pair, cell) in children().flat_map(|child| child.cells.iter()) {
-            cells.change(pair, |sum| {
+        for (pair, cell) in children().flat_map(|child| child.quotas.iter()) {
+            cells.update(pair, |sum| {
                 sum.declared |= cell.declared;
-                sum.subtree += cell.subtree - cell.local;
-                sum.add(Layer::Held, cell.above_local(Layer::Held));
-                sum.add(Layer::Planned, cell.above_local(Layer::Planned));
+                sum.subtree_quota += cell.subtree_quota - cell.local_quota;
+                sum.add_usage(UsageLayer::Current, cell.usage_above_local_quota(UsageLayer::Current));
+                sum.add_usage(UsageLayer::Projected, cell.usage_above_local_quota(UsageLayer::Projected));
             });
         }
         for (pair, cell) in cells.iter_mut() {
-            let lending = node.limits.get(&pair).and_then(|limits| limits.lending);
-            cell.local = lending.map_or(0, |lending| (cell.subtree - lending.wide()).max(0));
+            let lending = node.limits.get(&pair).and_then(|limits| limits.lending_limit);
+            cell.local_quota = lending.map_or(0, |lending| (cell.subtree_quota - lending.to_i128()).max(0));
         }
         let height = children().map(|child| child.height.saturating_add(1)).max().unwrap_or(0);
         if let Some(node) = self.node_mut(id) {
-            (node.cells, node.height, node.cyclic) = (cells, height, cyclic);
+            (node.quotas, node.height, node.cyclic) = (cells, height, cyclic);
             node.generation += 1;
         }
     }
 
     /// Most that children of a node could have of each resource, over all flavors known in the tree.
-    fn lendable(&self, id: NodeId, known: &[PairId]) -> Vec<(ResourceId, i128)> {
+    fn lendable(&self, id: NodeId, known: &[FlavorResourceId]) -> Vec<(ResourceId, i128)> {
         let mut sums: BTreeMap<ResourceId, i128> = BTreeMap::new();
         for pair in known {
-            if let Some(resource) = self.pairs.resource(*pair) {
-                *sums.entry(resource).or_default() += self.potential(id, *pair);
+            if let Some(resource) = self.flavor_resources.resource(*pair) {
+                *sums.entry(resource).or_default() += self.potential_available(id, *pair);
             }
         }
         sums.into_iter().collect()
@@ -357,11 +365,11 @@ impl Tree {
 }
 
 impl Node {
-    fn declared(&self) -> impl Iterator<Item = PairId> {
-        self.cells.iter().filter(|(_, cell)| cell.declared).map(|(pair, _)| pair)
+    fn declared_frs(&self) -> impl Iterator<Item = FlavorResourceId> {
+        self.quotas.iter().filter(|(_, cell)| cell.declared).map(|(pair, _)| pair)
     }
 
-    pub(super) fn cell(&self, pair: PairId) -> Cell {
-        self.cells.get(pair)
+    pub(super) fn quota(&self, pair: FlavorResourceId) -> NodeQuota {
+        self.quotas.get(pair)
     }
 }

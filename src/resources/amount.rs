@@ -26,12 +26,12 @@ impl Amount {
     }
 
     /// The number of units in a type in which sums of amounts do not saturate.
-    pub fn wide(self) -> i128 {
+    pub fn to_i128(self) -> i128 {
         i128::from(self.0)
     }
 
     /// The nearest amount to an exact sum.
-    pub fn from_wide(units: i128) -> Self {
+    pub fn saturating_from_i128(units: i128) -> Self {
         Self(i64::try_from(units).unwrap_or(if units < 0 { i64::MIN } else { i64::MAX }))
     }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::Amount;
 
     #[test]
-    fn no_operation_wraps() {
+    fn i04_amount_operations_saturate() {
         assert_eq!(Amount::UNLIMITED.plus(Amount::new(1)), Amount::UNLIMITED);
         assert_eq!(Amount::new(-2).minus(Amount::UNLIMITED).minus(Amount::UNLIMITED).get(), i64::MIN);
         assert_eq!(Amount::UNLIMITED.times(3), Amount::UNLIMITED);
@@ -73,9 +73,9 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_sum_is_narrowed_to_the_nearest_amount() {
-        assert_eq!(Amount::from_wide(Amount::UNLIMITED.wide() * 2), Amount::UNLIMITED);
-        assert_eq!(Amount::from_wide(i128::MIN).get(), i64::MIN);
-        assert_eq!(Amount::from_wide(-7).get(), -7);
+    fn exact_sum_narrows_to_nearest_amount() {
+        assert_eq!(Amount::saturating_from_i128(Amount::UNLIMITED.to_i128() * 2), Amount::UNLIMITED);
+        assert_eq!(Amount::saturating_from_i128(i128::MIN).get(), i64::MIN);
+        assert_eq!(Amount::saturating_from_i128(-7).get(), -7);
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn shifted_down(number: &BigUint, places: usize) -> (BigUint, bool) {
 }
 
 /// `number ÷ 10^places`, rounded up.
-pub(super) fn shifted_down_up(number: &BigUint, places: usize) -> BigUint {
+pub(super) fn shifted_down_ceil(number: &BigUint, places: usize) -> BigUint {
     let (number, lossy) = shifted_down(number, places);
     number + u8::from(lossy)
 }
@@ -52,12 +52,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shifts_beyond_any_number_leave_nothing() {
+    fn oversized_shifts_leave_no_digits() {
         let nine = BigUint::from(9_u8);
         assert_eq!(shifted_down(&nine, usize::MAX), (BigUint::ZERO, true));
         assert_eq!(shifted_down(&nine, 1), (BigUint::ZERO, true));
         assert_eq!(shifted_down(&BigUint::from(900_u16), 2), (nine.clone(), false));
-        assert_eq!(shifted_down_up(&nine, 5), BigUint::from(1_u8));
+        assert_eq!(shifted_down_ceil(&nine, 5), BigUint::from(1_u8));
         assert_eq!(shifted_up(&BigUint::ZERO, usize::MAX), BigUint::ZERO);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a pod that `check` finds nothing against is one that the server's own LimitRange admission takes.
 
-use super::pod::{ApiQuantities, exact};
+use super::pod::{ApiQuantities, parse_or_max};
 use super::{Quantities, Quantity, pod_quantities};
 use k8s_openapi::api::core::v1::{Container, LimitRange, LimitRangeItem, PodSpec, ResourceRequirements};
 use std::collections::BTreeMap;
@@ -51,8 +51,8 @@ impl LimitRangeSummary {
         }
         for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
             let resources = container.resources.get_or_insert_default();
-            fill(&mut resources.limits, &self.container.limits);
-            fill(&mut resources.requests, &self.container.requests);
+            fill_defaults(&mut resources.limits, &self.container.limits);
+            fill_defaults(&mut resources.requests, &self.container.requests);
         }
     }
 
@@ -60,7 +60,7 @@ impl LimitRangeSummary {
     pub fn check(&self, spec: &PodSpec, path: &str) -> Vec<String> {
         let mut found = Vec::new();
         each_container(spec, path, |container, path| {
-            let (requests, limits) = resources(container.resources.as_ref());
+            let (requests, limits) = requests_and_limits(container.resources.as_ref());
             self.container.check(&requests, &limits, &path, &mut found);
         });
         self.pod.check(&pod_quantities(spec), &Quantities::new(), path, &mut found);
@@ -72,12 +72,17 @@ impl LimitRangeSummary {
 pub fn requests_above_limits(spec: &PodSpec, path: &str) -> Vec<String> {
     let mut found = Vec::new();
     each_container(spec, path, |container, path| {
-        let (requests, limits) = resources(container.resources.as_ref());
-        invalid(&path, &greater(&requests, &limits), ABOVE_LIMITS, &mut found);
+        let (requests, limits) = requests_and_limits(container.resources.as_ref());
+        push_invalid(&path, &names_above(&requests, &limits), ABOVE_LIMITS, &mut found);
     });
     if spec.resources.is_some() {
-        let (requests, limits) = resources(spec.resources.as_ref());
-        invalid(&format!("{path}.resources"), &greater(&requests, &limits), ABOVE_LIMITS, &mut found);
+        let (requests, limits) = requests_and_limits(spec.resources.as_ref());
+        push_invalid(
+            &format!("{path}.resources"),
+            &names_above(&requests, &limits),
+            ABOVE_LIMITS,
+            &mut found,
+        );
     }
     found
 }
@@ -93,9 +98,9 @@ fn each_container(spec: &PodSpec, path: &str, mut visit: impl FnMut(&Container, 
 
 impl Bounds {
     fn narrow(&mut self, item: &LimitRangeItem) {
-        keep(&mut self.max, item.max.as_ref(), |have, new| new < have);
-        keep(&mut self.ratio, item.max_limit_request_ratio.as_ref(), |have, new| new < have);
-        keep(&mut self.min, item.min.as_ref(), |have, new| new > have);
+        keep_tightest(&mut self.max, item.max.as_ref(), |have, new| new < have);
+        keep_tightest(&mut self.ratio, item.max_limit_request_ratio.as_ref(), |have, new| new < have);
+        keep_tightest(&mut self.min, item.min.as_ref(), |have, new| new > have);
         let defaults = [(&mut self.limits, &item.default), (&mut self.requests, &item.default_request)];
         for (have, new) in defaults {
             for (name, quantity) in new.iter().flatten() {
@@ -105,38 +110,42 @@ impl Bounds {
     }
 
     fn check(&self, requests: &Quantities, limits: &Quantities, path: &str, found: &mut Vec<String>) {
-        let most = either(requests, limits, Quantity::max);
-        let least = either(requests, limits, Quantity::min);
-        invalid(path, &greater(&most, &self.max), ABOVE_MAX, found);
-        invalid(path, &greater(&self.min, &least), BELOW_MIN, found);
+        let most = merge_with(requests, limits, Quantity::max);
+        let least = merge_with(requests, limits, Quantity::min);
+        push_invalid(path, &names_above(&most, &self.max), ABOVE_MAX, found);
+        push_invalid(path, &names_above(&self.min, &least), BELOW_MIN, found);
         let stretched: Vec<&str> = self
             .ratio
             .iter()
             .filter_map(|(name, ratio)| {
                 let (request, limit) = (requests.get(name)?, limits.get(name)?);
-                beyond(request, limit, ratio).then_some(&**name)
+                exceeds_ratio(request, limit, ratio).then_some(&**name)
             })
             .collect();
-        invalid(path, &stretched, ABOVE_RATIO, found);
+        push_invalid(path, &stretched, ABOVE_RATIO, found);
     }
 }
 
 /// limit ÷ request > ratio
-fn beyond(request: &Quantity, limit: &Quantity, ratio: &Quantity) -> bool {
-    let milli = |quantity: &Quantity| i128::from(quantity.saturating(-3));
+fn exceeds_ratio(request: &Quantity, limit: &Quantity, ratio: &Quantity) -> bool {
+    let milli = |quantity: &Quantity| i128::from(quantity.saturating_scaled_value(-3));
     milli(limit).saturating_mul(1000) > milli(request).saturating_mul(milli(ratio))
 }
 
-fn keep(to: &mut Quantities, from: Option<&ApiQuantities>, tighter: impl Fn(&Quantity, &Quantity) -> bool) {
+fn keep_tightest(
+    to: &mut Quantities,
+    from: Option<&ApiQuantities>,
+    tighter: impl Fn(&Quantity, &Quantity) -> bool,
+) {
     for (name, quantity) in from.into_iter().flatten() {
-        let quantity = exact(quantity);
+        let quantity = parse_or_max(quantity);
         if to.get(name.as_str()).is_none_or(|have| tighter(have, &quantity)) {
             to.insert(Arc::from(name.as_str()), quantity);
         }
     }
 }
 
-fn fill(to: &mut Option<ApiQuantities>, defaults: &ApiQuantities) {
+fn fill_defaults(to: &mut Option<ApiQuantities>, defaults: &ApiQuantities) {
     if defaults.is_empty() {
         return;
     }
@@ -146,11 +155,11 @@ fn fill(to: &mut Option<ApiQuantities>, defaults: &ApiQuantities) {
     }
 }
 
-fn resources(resources: Option<&ResourceRequirements>) -> (Quantities, Quantities) {
+fn requests_and_limits(resources: Option<&ResourceRequirements>) -> (Quantities, Quantities) {
     let read = |map: Option<&ApiQuantities>| {
         map.into_iter()
             .flatten()
-            .map(|(name, quantity)| (Arc::from(name.as_str()), exact(quantity)))
+            .map(|(name, quantity)| (Arc::from(name.as_str()), parse_or_max(quantity)))
             .collect()
     };
     (
@@ -159,7 +168,7 @@ fn resources(resources: Option<&ResourceRequirements>) -> (Quantities, Quantitie
     )
 }
 
-fn either(a: &Quantities, b: &Quantities, choose: fn(Quantity, Quantity) -> Quantity) -> Quantities {
+fn merge_with(a: &Quantities, b: &Quantities, choose: fn(Quantity, Quantity) -> Quantity) -> Quantities {
     let mut both: BTreeMap<Arc<str>, Quantity> = a.clone();
     for (name, quantity) in b {
         let chosen =
@@ -170,12 +179,12 @@ fn either(a: &Quantities, b: &Quantities, choose: fn(Quantity, Quantity) -> Quan
 }
 
 /// Names of what is greater than a bound that exists for it.
-fn greater<'a>(values: &'a Quantities, bounds: &Quantities) -> Vec<&'a str> {
+fn names_above<'a>(values: &'a Quantities, bounds: &Quantities) -> Vec<&'a str> {
     let over = |(name, value): &(&Arc<str>, &Quantity)| bounds.get(*name).is_some_and(|bound| *value > bound);
     values.iter().filter(over).map(|(name, _)| &**name).collect()
 }
 
-fn invalid(path: &str, names: &[&str], problem: &str, found: &mut Vec<String>) {
+fn push_invalid(path: &str, names: &[&str], problem: &str, found: &mut Vec<String>) {
     if !names.is_empty() {
         found.push(format!("{path}: Invalid value: {names:?}: {problem}"));
     }

@@ -5,21 +5,22 @@
 mod amount;
 mod decimal;
 mod float;
-mod layer;
 pub mod limit_range;
 mod pod;
 mod quantity;
-mod quantity_text;
+mod quantity_format;
 pub mod transform;
+mod usage_layer;
 
 pub use amount::Amount;
-pub use float::float;
-pub use layer::Layer;
+pub use float::to_f64;
 pub use limit_range::LimitRangeSummary;
 pub use pod::{
-    Quantities, amounts, apply_overhead, pod_quantities, pod_requests, total, without_reclaimable,
+    Quantities, apply_overhead, pod_quantities, pod_requests, to_requests, total_requests,
+    without_reclaimable,
 };
 pub use quantity::{Quantity, QuantityError};
+pub use usage_layer::UsageLayer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,11 +33,11 @@ const CPU: &str = "cpu";
 
 /// The amount that a quantity of a resource is: thousandths of cpu, whole units of others, rounded away from 0.
 pub fn amount(resource: &str, quantity: &Quantity) -> Amount {
-    Amount::new(quantity.saturating(if resource == CPU { -3 } else { 0 }))
+    Amount::new(quantity.saturating_scaled_value(if resource == CPU { -3 } else { 0 }))
 }
 
 /// The text of an amount of a resource: bytes in the binary family, others in the decimal one.
-pub fn quantity_text(resource: &str, amount: Amount) -> String {
+pub fn format_quantity(resource: &str, amount: Amount) -> String {
     let binary = matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
-    Quantity::of_units(amount.get(), if resource == CPU { -3 } else { 0 }, binary).canonical()
+    Quantity::from_units(amount.get(), if resource == CPU { -3 } else { 0 }, binary).canonical()
 }

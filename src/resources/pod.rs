@@ -17,18 +17,18 @@ pub(super) type ApiQuantities = BTreeMap<String, ApiQuantity>;
 
 /// What one pod asks for, in amounts.
 pub fn pod_requests(spec: &PodSpec) -> Requests {
-    amounts(&pod_quantities(spec))
+    to_requests(&pod_quantities(spec))
 }
 
 /// Amounts of exact quantities; negative ones become 0.
-pub fn amounts(quantities: &Quantities) -> Requests {
+pub fn to_requests(quantities: &Quantities) -> Requests {
     let whole =
         |(name, quantity): (&Arc<str>, &Quantity)| (name.clone(), amount(name, quantity).max(Amount::ZERO));
     quantities.iter().map(whole).collect()
 }
 
 /// What so many pods ask for together.
-pub fn total(requests: &Requests, count: i32) -> Requests {
+pub fn total_requests(requests: &Requests, count: i32) -> Requests {
     let count = i64::from(count.max(0));
     requests.iter().map(|(name, amount)| (name.clone(), amount.times(count))).collect()
 }
@@ -44,64 +44,64 @@ pub const fn without_reclaimable(count: i32, reclaimable: i32) -> i32 {
 pub fn pod_quantities(spec: &PodSpec) -> Quantities {
     let mut sum = Quantities::new();
     for container in &spec.containers {
-        add(&mut sum, &container_quantities(container));
+        add_quantities(&mut sum, &container_quantities(container));
     }
     // An init container runs beside the sidecars that started before it, and before everything else.
     let (mut sidecars, mut peak) = (Quantities::new(), Quantities::new());
     for container in spec.init_containers.iter().flatten() {
         let own = container_quantities(container);
         if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut sum, &own);
-            add(&mut sidecars, &own);
-            raise(&mut peak, &sidecars);
+            add_quantities(&mut sum, &own);
+            add_quantities(&mut sidecars, &own);
+            raise_to(&mut peak, &sidecars);
         } else {
             let mut beside = sidecars.clone();
-            add(&mut beside, &own);
-            raise(&mut peak, &beside);
+            add_quantities(&mut beside, &own);
+            raise_to(&mut peak, &beside);
         }
     }
-    raise(&mut sum, &peak);
-    let of_pod = spec.resources.as_ref().map(effective).unwrap_or_default();
-    sum.extend(of_pod.into_iter().filter(|(name, _)| pod_level(name)));
-    add(&mut sum, &read(spec.overhead.as_ref()));
+    raise_to(&mut sum, &peak);
+    let of_pod = spec.resources.as_ref().map(effective_requests).unwrap_or_default();
+    sum.extend(of_pod.into_iter().filter(|(name, _)| is_pod_level_resource(name)));
+    add_quantities(&mut sum, &parse_quantities(spec.overhead.as_ref()));
     sum
 }
 
 /// Resources that can be requested for a pod as a whole.
-fn pod_level(name: &str) -> bool {
+fn is_pod_level_resource(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
 
 fn container_quantities(container: &Container) -> Quantities {
-    container.resources.as_ref().map(effective).unwrap_or_default()
+    container.resources.as_ref().map(effective_requests).unwrap_or_default()
 }
 
-fn effective(resources: &ResourceRequirements) -> Quantities {
-    let mut quantities = read(resources.limits.as_ref());
-    quantities.extend(read(resources.requests.as_ref()));
+fn effective_requests(resources: &ResourceRequirements) -> Quantities {
+    let mut quantities = parse_quantities(resources.limits.as_ref());
+    quantities.extend(parse_quantities(resources.requests.as_ref()));
     quantities
 }
 
-fn read(quantities: Option<&ApiQuantities>) -> Quantities {
+fn parse_quantities(quantities: Option<&ApiQuantities>) -> Quantities {
     let exact = |(name, quantity): (&String, &ApiQuantity)| {
-        (Arc::from(name.as_str()), exact(quantity).max(Quantity::ZERO))
+        (Arc::from(name.as_str()), parse_or_max(quantity).max(Quantity::ZERO))
     };
     quantities.into_iter().flatten().map(exact).collect()
 }
 
 /// The exact quantity; where it cannot be read, more than anybody has.
-pub(super) fn exact(quantity: &ApiQuantity) -> Quantity {
-    Quantity::try_from(quantity).unwrap_or_else(|_| Quantity::of_units(i64::MAX, 9, false))
+pub(super) fn parse_or_max(quantity: &ApiQuantity) -> Quantity {
+    Quantity::try_from(quantity).unwrap_or_else(|_| Quantity::from_units(i64::MAX, 9, false))
 }
 
-fn add(to: &mut Quantities, from: &Quantities) {
+fn add_quantities(to: &mut Quantities, from: &Quantities) {
     for (name, quantity) in from {
         let sum = to.get(name).map_or_else(|| quantity.clone(), |have| have.plus(quantity));
         to.insert(name.clone(), sum);
     }
 }
 
-fn raise(to: &mut Quantities, least: &Quantities) {
+fn raise_to(to: &mut Quantities, least: &Quantities) {
     for (name, quantity) in least {
         if to.get(name).is_none_or(|have| have < quantity) {
             to.insert(name.clone(), quantity.clone());

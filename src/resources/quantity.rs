@@ -4,8 +4,8 @@
 //! number of any size. Which of the two holds is visible: it decides how `value` and `milli` behave where the result does not fit.
 //! Invariants: parsing is total; order and equality are by value; anything finer than a nano is rounded away from 0.
 
-use super::decimal::{from_digits, low_64, shifted_down, shifted_down_up, shifted_up, without_factor};
-use super::quantity_text::{Parts, split};
+use super::decimal::{from_digits, low_64, shifted_down, shifted_down_ceil, shifted_up, without_factor};
+use super::quantity_format::{Parts, split_parts};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use num_bigint::BigUint;
 use std::cmp::Ordering;
@@ -76,7 +76,7 @@ const NANO: i32 = -9;
 /// Digits that surely fit a machine integer.
 const SHORT_DIGITS: usize = 18;
 /// Longest text and greatest exponent: beyond, only memory would be spent.
-const LONGEST: usize = 1024;
+const MAX_TEXT_LENGTH: usize = 1024;
 
 impl Quantity {
     /// Zero.
@@ -85,10 +85,10 @@ impl Quantity {
 
     /// Reads a quantity as Kubernetes does; a sign, a dot or a suffix alone is 0.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_TEXT_LENGTH {
             return Err(QuantityError::TooLarge);
         }
-        let parts = split(text)?;
+        let parts = split_parts(text)?;
         if let Some(short) = Self::parse_short(text, &parts) {
             return Ok(short);
         }
@@ -155,7 +155,7 @@ impl Quantity {
     }
 
     /// `value × 10^scale` in the binary family or the decimal one.
-    pub(super) const fn of_units(value: i64, scale: i32, binary: bool) -> Self {
+    pub(super) const fn from_units(value: i64, scale: i32, binary: bool) -> Self {
         let format = if binary { Format::Binary } else { Format::Decimal };
         Self { number: Number::Short { value, scale }, format, text: None }
     }
@@ -196,13 +196,13 @@ impl Quantity {
     }
 
     /// Units of `10^scale`, rounded away from 0; the nearest integer there is where they do not fit.
-    pub fn saturating(&self, scale: i32) -> i64 {
+    pub fn saturating_scaled_value(&self, scale: i32) -> i64 {
         if let Number::Short { value, scale: have } = &self.number
             && let Some(exact) = scaled_short(*value, *have, scale)
         {
             return exact;
         }
-        let wide = self.wide();
+        let wide = self.to_wide();
         let magnitude = i64::try_from(rescaled(&wide.digits, wide.scale, scale)).ok();
         match (magnitude, wide.negative) {
             (Some(value), false) => value,
@@ -237,7 +237,7 @@ impl Quantity {
             }
             _ => None,
         };
-        let number = number.unwrap_or_else(|| Number::Wide(self.wide().plus(&other.wide())));
+        let number = number.unwrap_or_else(|| Number::Wide(self.to_wide().plus(&other.to_wide())));
         Self { number, format, text: None }
     }
 
@@ -249,7 +249,7 @@ impl Quantity {
                 Number::Short { value: -value, scale: *scale }
             }
             _ => {
-                let wide = other.wide();
+                let wide = other.to_wide();
                 Number::Wide(Wide { negative: !wide.negative, ..wide })
             }
         };
@@ -259,7 +259,7 @@ impl Quantity {
     /// So many times this.
     #[must_use]
     pub fn times(&self, factor: i64) -> Self {
-        let wide = self.wide();
+        let wide = self.to_wide();
         let digits = wide.digits * factor.unsigned_abs();
         let negative = wide.negative != (factor < 0) && digits != BigUint::ZERO;
         Self {
@@ -269,7 +269,7 @@ impl Quantity {
         }
     }
 
-    fn wide(&self) -> Wide {
+    fn to_wide(&self) -> Wide {
         match &self.number {
             Number::Short { value, scale } => {
                 Wide { negative: *value < 0, digits: BigUint::from(value.unsigned_abs()), scale: *scale }
@@ -280,12 +280,12 @@ impl Quantity {
 
     /// The shortest text of its family, whatever text was read.
     pub fn canonical(&self) -> String {
-        let wide = self.wide();
+        let wide = self.to_wide();
         if wide.digits == BigUint::ZERO {
             return "0".to_owned();
         }
         let sign = if wide.negative { "-" } else { "" };
-        let whole = (self.format == Format::Binary).then(|| wide.whole()).flatten();
+        let whole = (self.format == Format::Binary).then(|| wide.to_whole()).flatten();
         if let Some(whole) = whole.filter(|whole| *whole >= BigUint::from(1024_u32)) {
             let (number, times) = without_factor(&whole, 1024, BINARY_SUFFIXES.len() - 1);
             return format!("{sign}{number}{}", BINARY_SUFFIXES.get(times).unwrap_or(&""));
@@ -316,7 +316,7 @@ const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P"
 fn rescaled(digits: &BigUint, from: i32, to: i32) -> BigUint {
     let places = from.saturating_sub(to);
     let distance = usize::try_from(places.unsigned_abs()).unwrap_or(usize::MAX);
-    if places >= 0 { shifted_up(digits, distance) } else { shifted_down_up(digits, distance) }
+    if places >= 0 { shifted_up(digits, distance) } else { shifted_down_ceil(digits, distance) }
 }
 
 /// A short number at another scale, rounded away from 0; nothing where it does not fit.
@@ -349,7 +349,7 @@ fn add_short(a: i64, a_scale: i32, b: i64, b_scale: i32) -> Option<Number> {
 
 impl Wide {
     /// The whole number that this is, if it is one.
-    fn whole(&self) -> Option<BigUint> {
+    fn to_whole(&self) -> Option<BigUint> {
         if let Ok(places) = usize::try_from(self.scale) {
             return Some(shifted_up(&self.digits, places));
         }
@@ -371,7 +371,7 @@ impl Wide {
     }
 
     /// 64 bits of two's complement, the rest cut off.
-    fn low(&self) -> i64 {
+    fn low_64_bits(&self) -> i64 {
         let low = low_64(&self.digits).cast_signed();
         if self.negative { low.wrapping_neg() } else { low }
     }
@@ -380,12 +380,12 @@ impl Wide {
     fn scaled(&self, scale: i32) -> i64 {
         let places = scale.saturating_sub(self.scale);
         if places <= 0 {
-            return self.low().wrapping_mul(10_i64.wrapping_pow(places.unsigned_abs()));
+            return self.low_64_bits().wrapping_mul(10_i64.wrapping_pow(places.unsigned_abs()));
         }
         let short = self.negative || self.digits < BigUint::from(i64::MAX.unsigned_abs());
         match 10_i64.checked_pow(places.unsigned_abs()) {
             Some(divisor) if short => {
-                let low = self.low();
+                let low = self.low_64_bits();
                 (low / divisor).wrapping_add(i64::from(low % divisor != 0))
             }
             _ => low_64(&rescaled(&self.digits, self.scale, scale)).cast_signed(),
@@ -396,7 +396,7 @@ impl Wide {
 impl Ord for Quantity {
     fn cmp(&self, other: &Self) -> Ordering {
         self.sign().cmp(&other.sign()).then_with(|| {
-            let (a, b) = (self.wide(), other.wide());
+            let (a, b) = (self.to_wide(), other.to_wide());
             let scale = a.scale.min(b.scale);
             let magnitude = rescaled(&a.digits, a.scale, scale).cmp(&rescaled(&b.digits, b.scale, scale));
             if a.negative { magnitude.reverse() } else { magnitude }

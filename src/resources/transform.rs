@@ -46,20 +46,24 @@ impl Transform {
         let mut charged = Quantities::new();
         for (name, quantity) in &requests {
             let Some(rule) = self.transformations.get(name) else {
-                put(&mut charged, name, quantity);
+                add_quantity(&mut charged, name, quantity);
                 continue;
             };
-            let factor = rule.multiply_by.as_ref().and_then(|by| requests.get(by)).map(|by| by.saturating(0));
+            let factor = rule
+                .multiply_by
+                .as_ref()
+                .and_then(|by| requests.get(by))
+                .map(|by| by.saturating_scaled_value(0));
             for (output, each) in &rule.outputs {
-                let units = each.times(quantity.saturating(0));
-                put(
+                let units = each.times(quantity.saturating_scaled_value(0));
+                add_quantity(
                     &mut charged,
                     output,
                     &factor.map_or_else(|| units.clone(), |factor| units.times(factor)),
                 );
             }
             if rule.strategy == Strategy::Retain {
-                put(&mut charged, name, quantity);
+                add_quantity(&mut charged, name, quantity);
             }
         }
         charged
@@ -70,7 +74,7 @@ impl Transform {
     }
 }
 
-fn put(to: &mut Quantities, name: &Arc<str>, quantity: &Quantity) {
+fn add_quantity(to: &mut Quantities, name: &Arc<str>, quantity: &Quantity) {
     let sum = to.get(name).map_or_else(|| quantity.clone(), |have| have.plus(quantity));
     to.insert(name.clone(), sum);
 }

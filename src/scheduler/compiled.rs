@@ -2,21 +2,21 @@
 
 use super::config::ClusterQueue;
 use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy};
-use crate::quota::{FlavorResource, NodeId, PairId, Tree};
+use crate::quota::{FlavorResource, FlavorResourceId, NodeId, QuotaTree};
 use std::sync::Arc;
 
 /// A configured ClusterQueue.
 #[derive(Clone, Debug)]
-pub(super) struct Queue {
+pub(super) struct CompiledClusterQueue {
     pub(super) config: ClusterQueue,
     pub(super) node: NodeId,
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<CompiledResourceGroup>,
 }
 
 /// Resources that one flavor gives together.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
-    pub(super) covered: Vec<Arc<str>>,
+pub(super) struct CompiledResourceGroup {
+    pub(super) covered_resources: Vec<Arc<str>>,
     pub(super) flavors: Vec<GroupFlavor>,
 }
 
@@ -25,11 +25,11 @@ pub(super) struct Group {
 pub(super) struct GroupFlavor {
     pub(super) name: Arc<str>,
     /// By resource, in the order of `covered`.
-    pub(super) pairs: Vec<PairId>,
+    pub(super) frs: Vec<FlavorResourceId>,
 }
 
-impl Queue {
-    pub(super) fn compile(config: ClusterQueue, node: NodeId, tree: &mut Tree) -> Self {
+impl CompiledClusterQueue {
+    pub(super) fn compile(config: ClusterQueue, node: NodeId, tree: &mut QuotaTree) -> Self {
         let mut groups = Vec::new();
         for group in &config.groups {
             let mut flavors = Vec::new();
@@ -38,10 +38,12 @@ impl Queue {
                     flavor: Arc::clone(&flavor.name),
                     resource: Arc::clone(resource),
                 };
-                let pairs = group.covered.iter().map(|resource| tree.pair_or_new(&pair(resource))).collect();
-                flavors.push(GroupFlavor { name: Arc::clone(&flavor.name), pairs });
+                let pairs =
+                    group.covered_resources.iter().map(|resource| tree.ensure_fr(&pair(resource))).collect();
+                flavors.push(GroupFlavor { name: Arc::clone(&flavor.name), frs: pairs });
             }
-            groups.push(Group { covered: group.covered.clone(), flavors });
+            groups
+                .push(CompiledResourceGroup { covered_resources: group.covered_resources.clone(), flavors });
         }
         Self { config, node, groups }
     }
@@ -55,21 +57,21 @@ impl Queue {
     }
 
     /// Whether its blocked head keeps from others what it asks for.
-    pub(super) fn keeps_room(&self) -> bool {
+    pub(super) fn withholds_capacity(&self) -> bool {
         let reclaims = self.config.preemption.reclaim_within_cohort.unwrap_or_default();
         self.config.strategy == QueueingStrategy::StrictFIFO && reclaims != ReclaimPolicy::Any
     }
 }
 
-impl Group {
+impl CompiledResourceGroup {
     /// Place of a resource among the covered.
     pub(super) fn position(&self, resource: &str) -> Option<usize> {
-        self.covered.iter().position(|covered| **covered == *resource)
+        self.covered_resources.iter().position(|covered| **covered == *resource)
     }
 }
 
 impl GroupFlavor {
-    pub(super) fn pair(&self, position: usize) -> Option<PairId> {
-        self.pairs.get(position).copied()
+    pub(super) fn fr(&self, position: usize) -> Option<FlavorResourceId> {
+        self.frs.get(position).copied()
     }
 }

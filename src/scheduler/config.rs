@@ -5,7 +5,7 @@ use crate::api::v1beta2::{ClusterQueuePreemption, FlavorFungibility, QueueingStr
 use crate::queue::{Variant, Verdict};
 use crate::quota::{FlavorResource, NodeRef, ResourceGroup};
 use crate::resources::Amount;
-use crate::topology::{Occupancy, Rules};
+use crate::topology::{Occupancy, TasGates};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// What becomes of resources that a ClusterQueue does not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Undeclared {
+pub enum UndeclaredResources {
     /// A workload that asks for one is not admitted.
     #[default]
     Refuse,
@@ -26,13 +26,13 @@ pub enum Undeclared {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineSettings {
     /// Resources that a ClusterQueue does not name.
-    pub undeclared: Undeclared,
+    pub undeclared_resources: UndeclaredResources,
     /// Preemption-based fair sharing with its strategies in order; none when it is off.
     pub fair_sharing: Option<Vec<FairStrategy>>,
     /// Order of LocalQueues by past usage; none when it is off.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
     /// Whether an admission waits until the pods of all who are admitted are ready.
-    pub one_at_a_time: bool,
+    pub block_admission: bool,
     /// Feature gates that change decisions.
     pub gates: EngineGates,
 }
@@ -52,9 +52,9 @@ pub struct AdmissionFairSharing {
     /// Time after which past usage counts half; zero forgets at once.
     pub half_life: SignedDuration,
     /// Least time between two samples.
-    pub sampling: SignedDuration,
+    pub sampling_interval: SignedDuration,
     /// Weights of resources; 1 for others.
-    pub weights: BTreeMap<Arc<str>, f64>,
+    pub resource_weights: BTreeMap<Arc<str>, f64>,
 }
 
 /// Feature gates of Kueue that change decisions, by their names.
@@ -87,7 +87,7 @@ pub struct EngineGates {
     /// `TASRecomputeAssignmentWithinSchedulingCycle`
     pub recompute_topology: bool,
     /// Gates that change placements.
-    pub placement: Rules,
+    pub placement: TasGates,
 }
 
 impl Default for EngineGates {
@@ -106,14 +106,14 @@ impl Default for EngineGates {
             topology: true,
             fail_fast: true,
             recompute_topology: true,
-            placement: Rules::default(),
+            placement: TasGates::default(),
         }
     }
 }
 
 impl EngineGates {
     /// Whether a closed gate of a Workload keeps it from preempting; as with Kueue, that is a part of either feature.
-    pub const fn heeds_preemption_gates(&self) -> bool {
+    pub const fn respects_preemption_gates(&self) -> bool {
         self.concurrent_admission || self.orchestrated_preemption
     }
 }
@@ -171,13 +171,13 @@ pub struct ClusterQueue {
     /// Weight in fair sharing; 1 when absent.
     pub weight: Option<f64>,
     /// Whether past usage orders its LocalQueues.
-    pub usage_based: bool,
+    pub orders_by_past_usage: bool,
     /// With concurrent admission: the least preferred flavor that a workload may migrate to, if there is a limit.
     pub last_acceptable_flavor: Option<Arc<str>>,
     /// Flavors whose nodes are made only after the reservation: their topology is assigned in a second pass.
     pub provisioned_flavors: BTreeSet<Arc<str>>,
     /// Whether another cluster assigns the topology.
-    pub placed_elsewhere: bool,
+    pub topology_by_worker_cluster: bool,
 }
 
 /// The entry of a namespace, as admission fair sharing sees it.
@@ -222,7 +222,7 @@ pub struct Charge {
 
 impl Inactive {
     /// A queue whose cohorts are each other's ancestors.
-    pub(super) fn cycle(cohort: &NodeRef) -> Self {
+    pub(super) fn cohort_cycle(cohort: &NodeRef) -> Self {
         Self {
             reason: Arc::from("CohortCycle"),
             message: Arc::from(format!("the parents of {cohort} form a cycle")),
@@ -232,6 +232,6 @@ impl Inactive {
     /// What is said of workloads that wait in the queue meanwhile.
     pub(super) fn verdict(&self, queue: &str) -> Verdict {
         let text = format!("ClusterQueue {queue} is inactive: {}", self.message);
-        Verdict::plain(PendingReason::Suspended, &text)
+        Verdict::without_blockers(PendingReason::Suspended, &text)
     }
 }

@@ -28,13 +28,13 @@ pub enum Outcome {
     /// Another head of this cycle took the quota; it is judged again in the next cycle, so nothing needs to be written.
     Skipped(Arc<Verdict>),
     /// It would have to preempt, but a closed gate keeps it from that.
-    Gated(Arc<Verdict>),
+    PreemptionGated(Arc<Verdict>),
     /// It holds what it held, and its pods have these places.
-    Placed(Assignment),
+    TopologyAssigned(Assignment),
     /// It holds what it held; there is no place for its pods now.
-    Unplaced(Arc<Verdict>),
+    TopologyPending(Arc<Verdict>),
     /// It must go: nodes that it stands on have failed, and there are no others for it.
-    NodesFailed(Arc<str>),
+    ReplacementFailed(Arc<str>),
     /// The victims must go; what they free is kept for it.
     Preempting(Arc<Verdict>, Vec<Victim>),
 }
@@ -104,14 +104,14 @@ pub struct Assignment {
 
 /// Where the pods of a pod set go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Topology {
+pub enum PodSetPlacement {
     /// Wherever the nodes of the flavors are.
     #[default]
-    Free,
+    Unconstrained,
     /// To be assigned when the nodes are there.
     Delayed,
     /// To these domains.
-    Placed(Placement),
+    Assigned(Placement),
 }
 
 /// The quota that one pod set is given.
@@ -126,5 +126,5 @@ pub struct PodSetAssignment {
     /// Total by resource.
     pub usage: Requests,
     /// Where the pods go, if their topology matters.
-    pub topology: Topology,
+    pub topology: PodSetPlacement,
 }

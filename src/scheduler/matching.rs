@@ -1,7 +1,7 @@
 //! Whether a flavor suits pods, and whether a label selector selects.
 
 use super::config::Flavor;
-use crate::topology::{Pods, is_hard, requirement_holds, tolerates};
+use crate::topology::{PodRequirements, prevents_scheduling, requirement_holds, tolerates};
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 type Labels = BTreeMap<String, String>;
 
 /// Why the flavor does not suit the pods, if so.
-pub(super) fn mismatch(name: &str, flavor: &Flavor, pods: &Pods) -> Option<String> {
+pub(super) fn flavor_mismatch(name: &str, flavor: &Flavor, pods: &PodRequirements) -> Option<String> {
     let tolerated =
         |taint: &Taint| flavor.tolerations.iter().chain(&pods.tolerations).any(|t| tolerates(t, taint));
     if let Some(taint) =
-        flavor.node_taints.iter().filter(|taint| is_hard(taint)).find(|taint| !tolerated(taint))
+        flavor.node_taints.iter().filter(|taint| prevents_scheduling(taint)).find(|taint| !tolerated(taint))
     {
         let value = taint.value.as_deref().map(|value| format!("={value}")).unwrap_or_default();
         return Some(format!("untolerated taint {}{value}:{} in flavor {name}", taint.key, taint.effect));

@@ -9,37 +9,41 @@
 //! workload has a verdict (I25).
 //! The choice of victims has its own folder, with one file for each set of rules.
 
-mod again;
-mod assign;
+mod afs_usage;
+mod capacity_reservations;
 mod compiled;
+mod concurrent_admission;
 mod config;
 mod cycle;
+mod cycle_metrics;
 mod decision;
-mod earmarks;
 mod engine;
-mod fit;
-mod ledger;
-mod lineup;
+mod entry_iterator;
+mod fair_sharing;
+mod flavor_assigner;
+mod granular_mode;
 mod matching;
 mod nominate;
-mod observed;
+mod pods_ready_gate;
 mod preemption;
-mod readiness;
-mod report;
-mod taken;
+mod preemption_history;
+mod process_preemption;
+mod queries;
+mod requests;
+mod reserving_workloads;
+mod second_pass;
 mod topology;
-mod usage_order;
-mod usage_share;
-mod variants;
 
 pub use crate::queue::{Blocker, BlockerKind, PendingCounts, PodSet, Variant, Verdict, Workload};
 pub use crate::quota::{FlavorResource, NodeRef};
-pub use again::Again;
+pub use capacity_reservations::Preemption;
 pub use config::{
     AdmissionFairSharing, Charge, ClusterQueue, Cohort, EngineGates, EngineSettings, FairStrategy, Flavor,
-    Inactive, LocalQueue, Undeclared,
+    Inactive, LocalQueue, UndeclaredResources,
 };
-pub use decision::{Assignment, Decision, Outcome, PodSetAssignment, PreemptionReason, Topology, Victim};
-pub use earmarks::Preemption;
+pub use cycle_metrics::Recomputation;
+pub use decision::{
+    Assignment, Decision, Outcome, PodSetAssignment, PodSetPlacement, PreemptionReason, Victim,
+};
 pub use engine::Engine;
-pub use observed::Recomputation;
+pub use second_pass::SecondPassRequest;

@@ -8,16 +8,16 @@ use axum::routing::get;
 use http::StatusCode;
 
 /// What stands between this replica and readiness, or between it and being alive, in words; empty when nothing does.
-pub type Obstacles = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+pub type NotReadyReasons = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// `/livez`, and liveness and readiness under the configured names.
-pub fn router(readiness: &str, liveness: &str, ready: Obstacles, alive: Obstacles) -> Router {
-    let ready = get(move || std::future::ready(answer("not ready", &ready)));
-    let live = get(move || std::future::ready(answer("not alive", &alive)));
+pub fn router(readiness: &str, liveness: &str, ready: NotReadyReasons, alive: NotReadyReasons) -> Router {
+    let ready = get(move || std::future::ready(probe_response("not ready", &ready)));
+    let live = get(move || std::future::ready(probe_response("not alive", &alive)));
     let mut paths: Vec<(String, _)> = Vec::new();
     for (path, route) in [
-        (slashed(readiness), &ready),
-        (slashed(liveness), &live),
+        (with_leading_slash(readiness), &ready),
+        (with_leading_slash(liveness), &live),
         ("/readyz".to_owned(), &ready),
         ("/livez".to_owned(), &live),
         ("/healthz".to_owned(), &live),
@@ -29,11 +29,11 @@ pub fn router(readiness: &str, liveness: &str, ready: Obstacles, alive: Obstacle
     paths.into_iter().fold(Router::new(), |router, (path, route)| router.route(&path, route))
 }
 
-fn slashed(name: &str) -> String {
+fn with_leading_slash(name: &str) -> String {
     format!("/{}", name.trim_start_matches('/'))
 }
 
-fn answer(what: &str, obstacles: &Obstacles) -> Response {
+fn probe_response(what: &str, obstacles: &NotReadyReasons) -> Response {
     let obstacles = obstacles();
     if obstacles.is_empty() {
         (StatusCode::OK, "ok").into_response()

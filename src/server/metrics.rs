@@ -13,23 +13,23 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::verdicts::{self, Known, TokenDigest, Verdict, Verdicts};
-use super::webhooks::problem;
+use super::decision_cache::{self, AccessDecision, CachedDecision, DecisionCache, TokenDigest};
+use super::webhooks::status_response;
 use crate::kube::client::{CallError, Caller, Rate};
 
 /// Renders all families.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Questions about tokens of which nothing is known.
-const STRANGERS: Rate = Rate { per_second: 10.0, burst: 20.0 };
+const UNKNOWN_TOKEN_RATE: Rate = Rate { per_second: 10.0, burst: 20.0 };
 /// Questions about tokens that were allowed lately.
-const FAMILIARS: Rate = Rate { per_second: 5.0, burst: 10.0 };
+const KNOWN_TOKEN_RATE: Rate = Rate { per_second: 5.0, burst: 10.0 };
 /// Requests that wait for their turn: at the rate above none waits longer than a scrape may take.
-const LINE: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Questions at a time.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_REVIEWS: usize = 4;
 /// Longest token: those of service accounts have about a thousand characters.
-const TOKEN: usize = 16 << 10;
+const MAX_TOKEN_BYTES: usize = 16 << 10;
 
 /// Asks the API server who calls and whether they may, and remembers the answers.
 ///
@@ -37,82 +37,86 @@ const TOKEN: usize = 16 << 10;
 /// allowed lately is asked about out of a budget that other tokens cannot spend; all others wait in one line, the first
 /// one first.
 #[derive(Clone)]
-pub struct Gatekeeper {
-    strangers: Desk,
-    familiars: Desk,
-    verdicts: Arc<Mutex<Verdicts>>,
-    began: Instant,
+pub struct MetricsAuthorizer {
+    unknown_tokens: ReviewQueue,
+    known_tokens: ReviewQueue,
+    decisions: Arc<Mutex<DecisionCache>>,
+    origin: Instant,
 }
 
 /// Where questions are asked.
 #[derive(Clone)]
-struct Desk {
+struct ReviewQueue {
     caller: Caller,
-    line: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    running: Arc<Semaphore>,
 }
 
-impl Desk {
+impl ReviewQueue {
     fn new(caller: Caller, rate: Rate) -> Self {
         let seats = |number| Arc::new(Semaphore::new(number));
-        Self { caller: caller.limited(Some(rate)), line: seats(LINE), turns: seats(AT_ONCE) }
+        Self {
+            caller: caller.with_rate(Some(rate)),
+            waiting: seats(MAX_WAITING),
+            running: seats(MAX_CONCURRENT_REVIEWS),
+        }
     }
 }
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-enum CheckError {
+enum AuthorizeError {
     #[error("too many callers wait")]
-    Crowded,
+    TooManyWaiting,
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
-impl Gatekeeper {
+impl MetricsAuthorizer {
     /// A gatekeeper that asks through this caller's client, at rates of its own.
     pub fn new(caller: &Caller) -> Self {
         Self {
-            strangers: Desk::new(caller.clone(), STRANGERS),
-            familiars: Desk::new(caller.clone(), FAMILIARS),
-            verdicts: Arc::default(),
-            began: Instant::now(),
+            unknown_tokens: ReviewQueue::new(caller.clone(), UNKNOWN_TOKEN_RATE),
+            known_tokens: ReviewQueue::new(caller.clone(), KNOWN_TOKEN_RATE),
+            decisions: Arc::default(),
+            origin: Instant::now(),
         }
     }
 
-    fn known(&self, token: &TokenDigest) -> Known {
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).look(token, self.began.elapsed())
+    fn cached(&self, token: &TokenDigest) -> CachedDecision {
+        self.decisions.lock().unwrap_or_else(PoisonError::into_inner).get(token, self.origin.elapsed())
     }
 
-    async fn check(&self, token: &str) -> Result<Verdict, CheckError> {
-        if token.len() > TOKEN {
-            return Ok(Verdict::Unknown);
+    async fn authorize(&self, token: &str) -> Result<AccessDecision, AuthorizeError> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Ok(AccessDecision::Unauthenticated);
         }
-        let digest = verdicts::digest(token);
-        let desk = match self.known(&digest) {
-            Known::Verdict(verdict) => return Ok(verdict),
-            Known::Familiar => &self.familiars,
-            Known::Nothing => &self.strangers,
+        let digest = decision_cache::token_digest(token);
+        let desk = match self.cached(&digest) {
+            CachedDecision::Decided(verdict) => return Ok(verdict),
+            CachedDecision::RecentlyAllowed => &self.known_tokens,
+            CachedDecision::Unknown => &self.unknown_tokens,
         };
-        let _place = desk.line.try_acquire().map_err(|_| CheckError::Crowded)?;
-        let _turn = desk.turns.acquire().await.map_err(|_| CheckError::Crowded)?;
+        let _place = desk.waiting.try_acquire().map_err(|_| AuthorizeError::TooManyWaiting)?;
+        let _turn = desk.running.acquire().await.map_err(|_| AuthorizeError::TooManyWaiting)?;
         // Another request may have asked meanwhile.
-        if let Known::Verdict(verdict) = self.known(&digest) {
+        if let CachedDecision::Decided(verdict) = self.cached(&digest) {
             return Ok(verdict);
         }
-        let verdict = ask(&desk.caller, token).await?;
-        let now = self.began.elapsed();
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).store(digest, verdict, now);
+        let verdict = review_token(&desk.caller, token).await?;
+        let now = self.origin.elapsed();
+        self.decisions.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, verdict, now);
         Ok(verdict)
     }
 }
 
-async fn ask(caller: &Caller, token: &str) -> Result<Verdict, CallError> {
+async fn review_token(caller: &Caller, token: &str) -> Result<AccessDecision, CallError> {
     let review = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
     });
     let answer = caller.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await?;
     if answer.pointer("/status/authenticated") != Some(&Value::Bool(true)) {
-        return Ok(Verdict::Unknown);
+        return Ok(AccessDecision::Unauthenticated);
     }
     let user = |field: &str| answer.pointer(&format!("/status/user/{field}")).cloned();
     let review = json!({
@@ -124,14 +128,14 @@ async fn ask(caller: &Caller, token: &str) -> Result<Verdict, CallError> {
     });
     let answer = caller.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
     let allowed = answer.pointer("/status/allowed") == Some(&Value::Bool(true));
-    Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden })
+    Ok(if allowed { AccessDecision::Allowed } else { AccessDecision::Forbidden })
 }
 
 /// `/metrics`, open to all or guarded.
-pub fn router(render: Render, gatekeeper: Option<Gatekeeper>) -> Router {
+pub fn router(render: Render, gatekeeper: Option<MetricsAuthorizer>) -> Router {
     let router = Router::new().route("/metrics", get(scrape)).with_state(render);
     match gatekeeper {
-        Some(gatekeeper) => router.layer(middleware::from_fn_with_state(gatekeeper, guard)),
+        Some(gatekeeper) => router.layer(middleware::from_fn_with_state(gatekeeper, authorize_request)),
         None => router,
     }
 }
@@ -140,23 +144,29 @@ async fn scrape(State(render): State<Render>) -> Response {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], render()).into_response()
 }
 
-async fn guard(State(gatekeeper): State<Gatekeeper>, request: Request, next: Next) -> Response {
+async fn authorize_request(
+    State(gatekeeper): State<MetricsAuthorizer>,
+    request: Request,
+    next: Next,
+) -> Response {
     let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some(token) = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned) else {
-        return problem(StatusCode::UNAUTHORIZED, "Unauthorized", "a bearer token is required");
+        return status_response(StatusCode::UNAUTHORIZED, "Unauthorized", "a bearer token is required");
     };
-    match gatekeeper.check(&token).await {
-        Ok(Verdict::Allowed) => next.run(request).await,
-        Ok(Verdict::Forbidden) => {
-            problem(StatusCode::FORBIDDEN, "Forbidden", "reading /metrics is not allowed")
+    match gatekeeper.authorize(&token).await {
+        Ok(AccessDecision::Allowed) => next.run(request).await,
+        Ok(AccessDecision::Forbidden) => {
+            status_response(StatusCode::FORBIDDEN, "Forbidden", "reading /metrics is not allowed")
         }
-        Ok(Verdict::Unknown) => problem(StatusCode::UNAUTHORIZED, "Unauthorized", "the token is not valid"),
-        Err(CheckError::Crowded) => {
-            problem(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "too many callers at once")
+        Ok(AccessDecision::Unauthenticated) => {
+            status_response(StatusCode::UNAUTHORIZED, "Unauthorized", "the token is not valid")
         }
-        Err(CheckError::Call(error)) => {
+        Err(AuthorizeError::TooManyWaiting) => {
+            status_response(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "too many callers at once")
+        }
+        Err(AuthorizeError::Call(error)) => {
             tracing::warn!(%error, "access review");
-            problem(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "the access review failed")
+            status_response(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "the access review failed")
         }
     }
 }

@@ -4,12 +4,12 @@
 //! drain always ends.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
-pub mod accept;
-mod bodies;
-pub mod callers;
+mod body_budget;
+pub mod client_verifier;
+mod connection_slots;
+mod decision_cache;
 pub mod health;
+pub mod listener;
 pub mod metrics;
-mod seats;
 pub mod tls;
-mod verdicts;
 pub mod webhooks;

@@ -10,20 +10,20 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 
-use super::callers::Callers;
+use super::client_verifier::WebhookClientVerifier;
 use crate::api::config::Tls;
-use crate::kube::certificates::Serving;
+use crate::kube::certificates::ServingCertificate;
 
 /// Answers handshakes with what is served now.
-struct Current(Arc<Serving>);
+struct CurrentCertificate(Arc<ServingCertificate>);
 
-impl fmt::Debug for Current {
+impl fmt::Debug for CurrentCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Current")
     }
 }
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.key()
     }
@@ -33,25 +33,28 @@ impl ResolvesServerCert for Current {
 ///
 /// # Errors
 /// What is configured leaves nothing that could be negotiated.
-pub fn config(serving: Arc<Serving>, options: Option<&Tls>) -> Result<Arc<ServerConfig>, rustls::Error> {
-    config_for(serving, options, None)
+pub fn server_config(
+    serving: Arc<ServingCertificate>,
+    options: Option<&Tls>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    server_config_with_clients(serving, options, None)
 }
 
 /// The same; with `callers`, clients must show a certificate.
 ///
 /// # Errors
 /// The configuration leaves no TLS version or suite to negotiate.
-pub fn config_for(
-    serving: Arc<Serving>,
+pub fn server_config_with_clients(
+    serving: Arc<ServingCertificate>,
     options: Option<&Tls>,
-    callers: Option<Arc<Callers>>,
+    callers: Option<Arc<WebhookClientVerifier>>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let standard = Tls::default();
     let options = options.unwrap_or(&standard);
-    let versions = if options.needs_13() { &[&TLS13][..] } else { &[&TLS13, &TLS12][..] };
-    let builder =
-        ServerConfig::builder_with_provider(Arc::new(provider(options))).with_protocol_versions(versions)?;
-    let resolver = Arc::new(Current(serving));
+    let versions = if options.requires_tls13() { &[&TLS13][..] } else { &[&TLS13, &TLS12][..] };
+    let builder = ServerConfig::builder_with_provider(Arc::new(crypto_provider(options)))
+        .with_protocol_versions(versions)?;
+    let resolver = Arc::new(CurrentCertificate(serving));
     let mut config = if let Some(callers) = callers {
         let mut config = builder.with_client_cert_verifier(callers).with_cert_resolver(resolver);
         // A resumed session would not be verified again, not even after its authority was removed.
@@ -66,7 +69,7 @@ pub fn config_for(
 }
 
 /// The suites and curves that are allowed. Suites of TLS 1.3 always are; curves come in the order of the configuration.
-fn provider(options: &Tls) -> CryptoProvider {
+fn crypto_provider(options: &Tls) -> CryptoProvider {
     let mut provider = ring::default_provider();
     provider.cipher_suites.retain(|suite| {
         let name = suite.suite().as_str();

@@ -2,8 +2,8 @@
 //!
 //! A document that cannot be used is a problem with its place, and the others go on.
 
-use super::locate::line_of;
-use super::objects::{subject, text};
+use super::objects::{describe, text_at};
+use super::source_line::line_of_field;
 use crate::state::Kind;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -15,11 +15,11 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 /// Documents that are not worth a reader of their own.
-const MANY: usize = 256;
+const MIN_DOCUMENTS_PER_THREAD: usize = 256;
 
 /// Where a document begins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
+pub struct SourceLocation {
     /// File, or what stands for it.
     pub file: Arc<str>,
     /// Line, from 1; 0 for what has no lines.
@@ -30,7 +30,7 @@ pub struct Place {
 #[derive(Clone, Debug)]
 pub struct Manifest {
     /// Where it stands.
-    pub place: Place,
+    pub location: SourceLocation,
     /// Its kind.
     pub kind: Kind,
     /// The object.
@@ -47,9 +47,9 @@ impl Manifest {
         let path = reason.trim_start_matches('[').split(": ").next().unwrap_or_default();
         let path = if path.contains(' ') { "" } else { path };
         let path = [inside.as_str(), path].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
-        let line = self.place.line.saturating_add(line_of(document, &path.join(".")));
-        let place = Place { line, ..self.place.clone() };
-        Problem { place, subject: subject(&self.object), reason }
+        let line = self.location.line.saturating_add(line_of_field(document, &path.join(".")));
+        let place = SourceLocation { line, ..self.location.clone() };
+        Problem { location: place, subject: describe(&self.object), reason }
     }
 }
 
@@ -58,7 +58,7 @@ impl Manifest {
 pub struct Problem {
     /// Where it stands.
     #[serde(flatten)]
-    pub place: Place,
+    pub location: SourceLocation,
     /// Kind and name, as far as they are known.
     pub subject: String,
     /// Path of the field and what is wrong with it.
@@ -76,7 +76,7 @@ pub struct Manifests {
     pub ignored: BTreeMap<String, usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == 0 { f.write_str(&self.file) } else { write!(f, "{}:{}", self.file, self.line) }
     }
@@ -84,7 +84,7 @@ impl fmt::Display for Place {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
+        write!(f, "{}: ", self.location)?;
         if !self.subject.is_empty() {
             write!(f, "{}: ", self.subject)?;
         }
@@ -94,44 +94,52 @@ impl fmt::Display for Problem {
 
 impl Manifests {
     /// Reads the documents of a file; objects without a namespace go to the given one.
-    pub fn read(&mut self, file: &str, text: &str, namespace: &str) {
+    pub fn parse(&mut self, file: &str, text: &str, namespace: &str) {
         let file: Arc<str> = Arc::from(file);
-        let documents = documents(text);
+        let documents = split_documents(text);
         let objects = parse_all(&documents);
         for ((line, document), object) in documents.into_iter().zip(objects) {
-            let place = Place { file: Arc::clone(&file), line };
+            let place = SourceLocation { file: Arc::clone(&file), line };
             match object {
                 Ok(Value::Null) => {}
-                Ok(object) => self.take(&place, &(Arc::from(document), String::new()), object, namespace),
+                Ok(object) => {
+                    self.add_object(&place, &(Arc::from(document), String::new()), object, namespace);
+                }
                 Err((within, reason)) => {
-                    let place = Place { line: line.saturating_add(within), ..place };
-                    self.problems.push(Problem { place, subject: String::new(), reason });
+                    let place = SourceLocation { line: line.saturating_add(within), ..place };
+                    self.problems.push(Problem { location: place, subject: String::new(), reason });
                 }
             }
         }
     }
 
     /// When the last of the objects was stored by a server, if one was.
-    pub fn newest(&self) -> Option<Timestamp> {
-        let created = |m: &Manifest| text(&m.object, "/metadata/creationTimestamp").parse().ok();
+    pub fn newest_creation_time(&self) -> Option<Timestamp> {
+        let created = |m: &Manifest| text_at(&m.object, "/metadata/creationTimestamp").parse().ok();
         self.objects.iter().filter_map(created).max()
     }
 
-    fn take(&mut self, place: &Place, source: &(Arc<str>, String), mut object: Value, namespace: &str) {
-        let kind_name = text(&object, "/kind").to_owned();
+    fn add_object(
+        &mut self,
+        place: &SourceLocation,
+        source: &(Arc<str>, String),
+        mut object: Value,
+        namespace: &str,
+    ) {
+        let kind_name = text_at(&object, "/kind").to_owned();
         if let (true, Some(Value::Array(items))) = (kind_name.ends_with("List"), object.get_mut("items")) {
             for (index, item) in std::mem::take(items).into_iter().enumerate() {
                 let (document, inside) = source;
                 let dot = if inside.is_empty() { "" } else { "." };
                 let source = (Arc::clone(document), format!("{inside}{dot}items[{index}]"));
-                self.take(place, &source, item, namespace);
+                self.add_object(place, &source, item, namespace);
             }
             return;
         }
         match identify(&object) {
             Ok(Some(kind)) => {
-                let object = placed(object, kind, namespace);
-                self.objects.push(Manifest { place: place.clone(), kind, object, source: source.clone() });
+                let object = with_namespace(object, kind, namespace);
+                self.objects.push(Manifest { location: place.clone(), kind, object, source: source.clone() });
             }
             Ok(None) => {
                 let group = group_of(&object);
@@ -142,7 +150,7 @@ impl Manifests {
             Err(reason) => {
                 let (place, source) = (place.clone(), source.clone());
                 // The kind does not matter: it is not kept.
-                let manifest = Manifest { place, kind: Kind::Namespace, object, source };
+                let manifest = Manifest { location: place, kind: Kind::Namespace, object, source };
                 self.problems.push(manifest.problem(reason));
             }
         }
@@ -150,7 +158,7 @@ impl Manifests {
 }
 
 fn group_of(object: &Value) -> &str {
-    text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group)
+    text_at(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group)
 }
 
 /// The kind, if decisions depend on it.
@@ -163,10 +171,10 @@ fn identify(object: &Value) -> Result<Option<Kind>, String> {
             return Err(format!("{field}: Required value"));
         }
     }
-    let Some(kind) = Kind::find(group_of(object), text(object, "/kind")) else {
+    let Some(kind) = Kind::from_group_kind(group_of(object), text_at(object, "/kind")) else {
         return Ok(None);
     };
-    let (wanted, version) = (kind.resource().api_version(), text(object, "/apiVersion"));
+    let (wanted, version) = (kind.resource().api_version(), text_at(object, "/apiVersion"));
     if version != wanted {
         return Err(format!("apiVersion: Unsupported value: {version:?}: it must be {wanted:?}"));
     }
@@ -179,14 +187,14 @@ fn identify(object: &Value) -> Result<Option<Kind>, String> {
     if let Some(field) = ["name", "generateName", "namespace"].into_iter().find(no_text) {
         return Err(format!("metadata.{field}: Invalid value: must be a string"));
     }
-    if text(object, "/metadata/name").is_empty() && text(object, "/metadata/generateName").is_empty() {
+    if text_at(object, "/metadata/name").is_empty() && text_at(object, "/metadata/generateName").is_empty() {
         return Err("metadata.name: Required value".to_owned());
     }
     Ok(Some(kind))
 }
 
 /// The object in its namespace.
-fn placed(mut object: Value, kind: Kind, namespace: &str) -> Value {
+fn with_namespace(mut object: Value, kind: Kind, namespace: &str) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         if kind.resource().namespaced {
             let own = metadata.entry("namespace").or_insert(Value::Null);
@@ -201,7 +209,7 @@ fn placed(mut object: Value, kind: Kind, namespace: &str) -> Value {
 }
 
 /// The documents of a file, each with the line at which its content begins.
-fn documents(text: &str) -> Vec<(usize, &str)> {
+fn split_documents(text: &str) -> Vec<(usize, &str)> {
     let (mut found, mut start, mut first, mut at) = (Vec::new(), 0, 1, 0);
     let mut close = |start: usize, end: usize, first: usize| {
         let document = text.get(start..end).unwrap_or_default();
@@ -232,7 +240,7 @@ fn parse_all(documents: &[(usize, &str)]) -> Vec<Parsed> {
     let parse =
         |documents: &[(usize, &str)]| documents.iter().map(|(_, text)| parse(text)).collect::<Vec<_>>();
     let readers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let each = documents.len().div_ceil(readers).max(MANY);
+    let each = documents.len().div_ceil(readers).max(MIN_DOCUMENTS_PER_THREAD);
     if documents.len() <= each {
         return parse(documents);
     }
@@ -269,25 +277,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_begin_where_their_content_does() {
+    fn documents_start_at_first_content_line() {
         let text =
             "# a list\n---\n\nkind: A\n---\n# nothing\n---\nkind: B\nname: |\n  ---\n--- # third\nkind: C\n";
         let found: Vec<(usize, String)> =
-            documents(text).into_iter().map(|(line, text)| (line, text.trim().to_owned())).collect();
+            split_documents(text).into_iter().map(|(line, text)| (line, text.trim().to_owned())).collect();
         let want = [(4, "kind: A"), (8, "kind: B\nname: |\n  ---"), (12, "kind: C")];
         assert_eq!(found, want.map(|(line, text)| (line, text.to_owned())));
     }
 
     #[test]
-    fn many_documents_keep_their_order_and_their_lines() {
-        let total = 3 * MANY;
-        let text = |n| if n == MANY { "a: [\n---\n".to_owned() } else { format!("n: {n}\n---\n") };
+    fn many_documents_keep_order_and_lines() {
+        let total = 3 * MIN_DOCUMENTS_PER_THREAD;
+        let text = |n| {
+            if n == MIN_DOCUMENTS_PER_THREAD { "a: [\n---\n".to_owned() } else { format!("n: {n}\n---\n") }
+        };
         let text: String = (0..total).map(text).collect();
-        let documents = documents(&text);
+        let documents = split_documents(&text);
         let parsed = parse_all(&documents);
         assert_eq!((documents.len(), parsed.len()), (total, total));
         for (n, (found, (line, _))) in parsed.into_iter().zip(documents).enumerate() {
-            assert_eq!(found.ok(), (n != MANY).then(|| json!({"n": n})), "document {n}");
+            assert_eq!(found.ok(), (n != MIN_DOCUMENTS_PER_THREAD).then(|| json!({"n": n})), "document {n}");
             assert_eq!(line, 2 * n + 1);
         }
     }

@@ -5,29 +5,31 @@
 //! whole cluster: a core that leads, a double of the API server, and jobs that run and end in virtual time.
 //! Invariant: nothing here decides; what comes out is a function of what went in, byte by byte.
 
-mod explained;
-mod intake;
-mod locate;
+mod apply;
+mod explanation;
+pub mod fake_api_server;
+mod job_runner;
+mod livelock;
 mod manifest;
 mod objects;
 mod outcome;
-mod patience;
 mod quantities;
 mod replay;
 mod report;
-mod runs;
 mod scenario;
 mod schema;
-pub mod server;
+mod simulation;
+mod source_line;
 mod tables;
 mod timeline;
-mod world;
 
-pub use explained::{Explanation, Obstacle};
-pub use manifest::{Manifest, Manifests, Place, Problem};
+pub use explanation::{BlockerRow, Explanation};
+pub use manifest::{Manifest, Manifests, Problem, SourceLocation};
 pub use outcome::{Grant, Outcome, PodSetGrant};
 pub use replay::replay;
-pub use report::{ConditionRow, Ending, Holder, PendingRow, Preempted, QueueRow, Report, Usage};
+pub use report::{
+    AdmittedRow, ConditionRow, PendingRow, PreemptedRow, QueueRow, Report, SimulationEnd, UsageRow,
+};
 pub use scenario::{Scenario, ScenarioError};
-pub use timeline::{Entry, Happening, Subject};
-pub use world::{Options, Simulation, Until};
+pub use simulation::{Simulation, SimulationOptions, Until};
+pub use timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};

@@ -1,20 +1,20 @@
 //! Reading and changing objects that are JSON values.
 
 use crate::api::ObjectKey;
-use crate::lifecycle::conditions::stored;
+use crate::lifecycle::conditions::to_api_time;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 /// Namespace and name of an object.
 pub fn key_of(object: &Value) -> ObjectKey {
-    ObjectKey::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+    ObjectKey::new(text_at(object, "/metadata/namespace"), text_at(object, "/metadata/name"))
 }
 
 /// The value at a pointer whose names need no escapes: unlike `Value::pointer`, it makes no strings on the way. Names are
 /// short, so that they are split byte by byte.
-pub(super) fn at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+pub(super) fn value_at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
     pointer.as_bytes().split(|byte| *byte == b'/').skip(1).try_fold(object, |value, name| match value {
-        Value::Object(_) => named(value, name),
+        Value::Object(_) => find_value(value, name),
         Value::Array(list) => list.get(std::str::from_utf8(name).ok()?.parse::<usize>().ok()?),
         _ => None,
     })
@@ -22,27 +22,27 @@ pub(super) fn at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
 
 /// A field of an object. Objects have few fields: to look at each costs less than to hash the name.
 pub(super) fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
-    named(object, name.as_bytes())
+    find_value(object, name.as_bytes())
 }
 
-fn named<'a>(object: &'a Value, name: &[u8]) -> Option<&'a Value> {
+fn find_value<'a>(object: &'a Value, name: &[u8]) -> Option<&'a Value> {
     object.as_object()?.iter().find_map(|(known, value)| (known.as_bytes() == name).then_some(value))
 }
 
 /// The text of a field, or an empty one.
-pub(super) fn word<'a>(object: &'a Value, name: &str) -> &'a str {
+pub(super) fn field_text<'a>(object: &'a Value, name: &str) -> &'a str {
     field(object, name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The text at a pointer, or an empty one.
-pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    at(object, pointer).and_then(Value::as_str).unwrap_or_default()
+pub(super) fn text_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    value_at(object, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Kind and name for messages, as far as they are known.
-pub(super) fn subject(object: &Value) -> String {
-    let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
-    let namespace = text(object, "/metadata/namespace");
+pub(super) fn describe(object: &Value) -> String {
+    let (kind, name) = (text_at(object, "/kind"), text_at(object, "/metadata/name"));
+    let namespace = text_at(object, "/metadata/namespace");
     match (kind, namespace) {
         ("", _) => String::new(),
         _ if name.is_empty() => kind.to_owned(),
@@ -53,22 +53,22 @@ pub(super) fn subject(object: &Value) -> String {
 
 /// Whether a job stands behind a Workload.
 pub(super) fn has_owner(workload: &Value) -> bool {
-    at(workload, "/metadata/ownerReferences/0").is_some()
+    value_at(workload, "/metadata/ownerReferences/0").is_some()
 }
 
 /// The conditions of an object.
 pub(super) fn conditions(object: &Value) -> &[Value] {
-    at(object, "/status/conditions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    value_at(object, "/status/conditions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The condition of a type.
 pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    conditions(object).iter().find(|c| word(c, "type") == kind)
+    conditions(object).iter().find(|c| field_text(c, "type") == kind)
 }
 
 /// Which of the conditions that its standing follows from hold for a Workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Flags {
+pub(super) struct ConditionFlags {
     pub(super) finished: bool,
     pub(super) evicted: bool,
     pub(super) preempted: bool,
@@ -76,11 +76,11 @@ pub(super) struct Flags {
     pub(super) reserved: bool,
 }
 
-impl Flags {
-    pub(super) fn of(workload: &Value) -> Self {
+impl ConditionFlags {
+    pub(super) fn from_workload(workload: &Value) -> Self {
         let mut flags = Self::default();
-        for condition in conditions(workload).iter().filter(|c| word(c, "status") == "True") {
-            let flag = match word(condition, "type") {
+        for condition in conditions(workload).iter().filter(|c| field_text(c, "status") == "True") {
+            let flag = match field_text(condition, "type") {
                 "Finished" => &mut flags.finished,
                 "Evicted" => &mut flags.evicted,
                 "Preempted" => &mut flags.preempted,
@@ -96,17 +96,17 @@ impl Flags {
 
 /// Whether the condition of a type stands at True.
 pub(super) fn is_true(object: &Value, kind: &str) -> bool {
-    condition(object, kind).is_some_and(|c| word(c, "status") == "True")
+    condition(object, kind).is_some_and(|c| field_text(c, "status") == "True")
 }
 
 /// Sets a condition to True.
 pub(super) fn set_condition(object: &mut Value, kind: &str, reason: &str, message: &str, now: Timestamp) {
     let new = json!({"type": kind, "status": "True", "reason": reason, "message": message,
-        "lastTransitionTime": stored(now)});
+        "lastTransitionTime": to_api_time(now)});
     let list = object.get_mut("status").and_then(|status| status.get_mut("conditions"));
     match list.and_then(Value::as_array_mut) {
         Some(list) => {
-            list.retain(|c| word(c, "type") != kind);
+            list.retain(|c| field_text(c, "type") != kind);
             list.push(new);
         }
         None => set(object, &["status", "conditions"], json!([new])),

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 
 /// Fields that hold a quantity under each name.
-const LISTS: [&str; 11] = [
+const QUANTITY_MAPS: [&str; 11] = [
     "allocatable",
     "capacity",
     "default",
@@ -21,14 +21,14 @@ const LISTS: [&str; 11] = [
 ];
 
 /// What cannot be read as a quantity, wherever it stands in an object but for metadata.
-pub(super) fn unreadable(object: &Value) -> Vec<FieldError> {
+pub(super) fn check_quantities(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    look(object, false, &mut String::new(), &mut errors);
+    visit(object, false, &mut String::new(), &mut errors);
     errors
 }
 
 /// Looks through a value; `amounts`: what stands in it is quantities by their names.
-fn look(value: &Value, amounts: bool, path: &mut String, errors: &mut Vec<FieldError>) {
+fn visit(value: &Value, amounts: bool, path: &mut String, errors: &mut Vec<FieldError>) {
     let length = path.len();
     match value {
         Value::Object(fields) => {
@@ -41,7 +41,7 @@ fn look(value: &Value, amounts: bool, path: &mut String, errors: &mut Vec<FieldE
                     _ => write!(path, ".{name}"),
                 };
                 if !amount {
-                    look(field, LISTS.contains(&name.as_str()), path, errors);
+                    visit(field, QUANTITY_MAPS.contains(&name.as_str()), path, errors);
                 } else if let Some(detail) = read_quantity(field).err().filter(|_| !field.is_null()) {
                     errors.push(FieldError::invalid(path.as_str(), field.clone(), detail));
                 }
@@ -51,7 +51,7 @@ fn look(value: &Value, amounts: bool, path: &mut String, errors: &mut Vec<FieldE
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
                 let _ = write!(path, "[{index}]");
-                look(item, false, path, errors);
+                visit(item, false, path, errors);
                 path.truncate(length);
             }
         }

@@ -2,14 +2,14 @@
 
 use super::objects::key_of;
 use super::outcome::Outcome;
-use super::report::grant;
+use super::report::to_grant;
 use super::scenario::{Scenario, ScenarioError};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::lifecycle::conditions;
 use crate::scheduler::Outcome as Decided;
-use crate::state::{Delta, Kind, State};
+use crate::state::{Delta, Kind, Reconciler};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A core under replay, with what the objects were and have become.
-struct Stage {
-    state: State,
+struct ReplayHarness {
+    state: Reconciler,
     now: Timestamp,
     objects: BTreeMap<ObjectKey, Value>,
-    before: BTreeMap<ObjectKey, WorkloadStatus>,
+    initial_statuses: BTreeMap<ObjectKey, WorkloadStatus>,
     statuses: BTreeMap<ObjectKey, WorkloadStatus>,
     /// Those who wait for victims of the last cycle: their place in the queue is theirs.
     preempting: BTreeSet<ObjectKey>,
@@ -29,25 +29,25 @@ struct Stage {
 
 /// What the scheduler decides on a scenario.
 pub fn replay(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
-    let mut stage = Stage::new(scenario)?;
+    let mut stage = ReplayHarness::new(scenario)?;
     for cycle in 1..=scenario.cycles {
-        let changed = stage.cycle();
+        let changed = stage.run_cycle();
         let idle = changed.is_empty() && stage.preempting.is_empty();
         if idle && !stage.state.engine().has_work() {
             // The cycles that are left judge nobody either.
             break;
         }
         if cycle < scenario.cycles {
-            stage.feed_back(&changed);
+            stage.apply_statuses(&changed);
         }
     }
     Ok(stage.outcome())
 }
 
-impl Stage {
+impl ReplayHarness {
     fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
         let now = scenario.now;
-        let mut state = State::new(scenario.settings()?);
+        let mut state = Reconciler::new(scenario.settings()?);
         let (mut objects, mut before) = (BTreeMap::new(), BTreeMap::new());
         for (kind, object) in scenario.known_objects() {
             if kind == Kind::Workload {
@@ -62,22 +62,29 @@ impl Stage {
         for kind in Kind::all() {
             state.apply(Delta::Synced { kind }, now);
         }
-        state.queue_obstructed();
-        state.take_second_passes();
+        state.enqueue_invalid();
+        state.enqueue_second_passes();
         before.retain(|key, _| state.knows_workload(key));
-        Ok(Self { state, now, objects, statuses: before.clone(), before, preempting: BTreeSet::new() })
+        Ok(Self {
+            state,
+            now,
+            objects,
+            statuses: before.clone(),
+            initial_statuses: before,
+            preempting: BTreeSet::new(),
+        })
     }
 
     /// One cycle; answers with the workloads whose status it changed.
-    fn cycle(&mut self) -> Vec<ObjectKey> {
-        let decisions = self.state.engine_mut().cycle(self.now);
+    fn run_cycle(&mut self) -> Vec<ObjectKey> {
+        let decisions = self.state.engine_mut().run_cycle(self.now);
         let mut changed = Vec::new();
         self.preempting.clear();
         for decision in decisions {
             if matches!(decision.outcome, Decided::Preempting(..)) {
                 self.preempting.insert(decision.key.clone());
             }
-            for (key, status) in self.state.outlook(&decision, self.now) {
+            for (key, status) in self.state.statuses_after(&decision, self.now) {
                 self.statuses.insert(key.clone(), status);
                 changed.push(key);
             }
@@ -86,7 +93,7 @@ impl Stage {
     }
 
     /// What a cycle decided becomes what the objects say.
-    fn feed_back(&mut self, keys: &[ObjectKey]) {
+    fn apply_statuses(&mut self, keys: &[ObjectKey]) {
         for key in keys {
             let (Some(object), Some(status)) = (self.objects.get_mut(key), self.statuses.get(key)) else {
                 continue;
@@ -102,11 +109,11 @@ impl Stage {
     fn outcome(&self) -> Outcome {
         let mut outcome = Outcome::default();
         for (key, status) in &self.statuses {
-            let before = self.before.get(key);
+            let before = self.initial_statuses.get(key);
             if let Some(admission) = &status.admission
                 && before.and_then(|b| b.admission.as_ref()) != Some(admission)
             {
-                outcome.admitted.insert(key.to_string(), grant(admission));
+                outcome.admitted.insert(key.to_string(), to_grant(admission));
             }
             let preempted = |s: &WorkloadStatus| conditions::is_true(s, ConditionType::Preempted);
             if preempted(status) && !before.is_some_and(preempted) {
@@ -117,13 +124,13 @@ impl Stage {
                 status.conditions.iter().map(|c| (c.type_.clone(), (c.status.clone(), c.reason.clone())));
             outcome.conditions.insert(key.to_string(), said.collect());
         }
-        self.sort_pending(&mut outcome);
+        self.collect_pending(&mut outcome);
         let unreadable = self.state.unreadable_objects();
         outcome.unreadable = unreadable.map(|(key, why)| (key.to_string(), why.to_owned())).collect();
         outcome
     }
 
-    fn sort_pending(&self, outcome: &mut Outcome) {
+    fn collect_pending(&self, outcome: &mut Outcome) {
         let engine = self.state.engine();
         let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
         for queue in queues {
@@ -133,7 +140,7 @@ impl Stage {
                 side.entry(queue.to_string()).or_default().push(workload.key.to_string());
             }
         }
-        for (queue, key) in self.state.waiting(self.now) {
+        for (queue, key) in self.state.waiting_workloads(self.now) {
             outcome.inadmissible.entry(queue.to_owned()).or_default().push(key.to_string());
         }
     }

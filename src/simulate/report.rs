@@ -1,11 +1,11 @@
 //! What is to be told at the end, as values: the history, and who stands where.
 
-use super::explained::{Explanation, explain, quantity};
-use super::manifest::{Place, Problem};
-use super::objects::{Flags, condition, is_true, key_of, subject, text};
+use super::explanation::{Explanation, explain, format_amount};
+use super::manifest::{Problem, SourceLocation};
+use super::objects::{ConditionFlags, condition, describe, is_true, key_of, text_at};
 use super::outcome::{Grant, PodSetGrant};
-use super::timeline::{Entry, Happening, Subject};
-use super::world::Simulation;
+use super::simulation::Simulation;
+use super::timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::Admission;
@@ -23,17 +23,18 @@ use std::sync::Arc;
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// When and why it ended.
-    pub ending: Ending,
+    #[serde(rename = "ending")]
+    pub end: SimulationEnd,
     /// What happened, oldest first.
-    pub timeline: Vec<Entry>,
+    pub timeline: Vec<TimelineEntry>,
     /// Those that hold quota.
-    pub admitted: Vec<Holder>,
+    pub admitted: Vec<AdmittedRow>,
     /// Those that had to make room, each time.
-    pub preempted: Vec<Preempted>,
+    pub preempted: Vec<PreemptedRow>,
     /// Those that wait, by ClusterQueue in the order of their turns.
     pub pending: Vec<PendingRow>,
     /// Those that have ended.
-    pub finished: Vec<Subject>,
+    pub finished: Vec<WorkloadRef>,
     /// ClusterQueues and Cohorts.
     pub queues: Vec<QueueRow>,
     /// Jobs that no queue holds: they run beside everything.
@@ -50,22 +51,23 @@ pub struct Report {
 
 /// The end of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Ending {
+pub struct SimulationEnd {
     /// Seconds since the start.
     pub seconds: f64,
     /// Whether nothing more is to be expected.
     pub settled: bool,
     /// Whether it was given up: nothing but evictions that repeat themselves was to be expected.
-    pub endless: bool,
+    #[serde(rename = "endless")]
+    pub livelocked: bool,
 }
 
 /// A Workload that holds quota.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Holder {
+pub struct AdmittedRow {
     /// Which.
     #[serde(flatten)]
-    pub who: Subject,
+    pub workload: WorkloadRef,
     /// `admitted`, `reserved` (it waits for admission checks) or `evicted` (its pods are ending).
     pub state: &'static str,
     /// Where it was queued.
@@ -97,20 +99,22 @@ pub struct ConditionRow {
 /// One eviction that made room.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Preempted {
+pub struct PreemptedRow {
     /// Who had to go.
     #[serde(flatten)]
-    pub who: Subject,
+    pub workload: WorkloadRef,
     /// When, in seconds since the start.
     pub seconds: f64,
     /// From which ClusterQueue.
     pub cluster_queue: String,
     /// For whom.
-    pub by: String,
+    #[serde(rename = "by")]
+    pub preemptor: String,
     /// Reason of the condition.
     pub reason: String,
     /// What has become of it: `pending`, `admitted`, `evicted` (its pods are still ending), `finished` or `gone`.
-    pub now: &'static str,
+    #[serde(rename = "now")]
+    pub current_state: &'static str,
 }
 
 /// A Workload that waits.
@@ -119,7 +123,7 @@ pub struct Preempted {
 pub struct PendingRow {
     /// Which.
     #[serde(flatten)]
-    pub who: Subject,
+    pub workload: WorkloadRef,
     /// Whose quota it waits for.
     pub cluster_queue: String,
     /// Where it is queued.
@@ -128,12 +132,13 @@ pub struct PendingRow {
     pub priority: i64,
     /// How many of its ClusterQueue come before it; absent when it has no turn.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ahead: Option<usize>,
+    #[serde(rename = "ahead")]
+    pub position: Option<usize>,
     /// Since when it waits.
     pub since: String,
     /// Why.
     #[serde(flatten)]
-    pub why: Explanation,
+    pub explanation: Explanation,
     /// Its conditions by type.
     pub conditions: BTreeMap<String, ConditionRow>,
 }
@@ -156,12 +161,12 @@ pub struct QueueRow {
     /// Thousandths of what the cohort could lend that it has borrowed, by weight, of its most borrowed resource.
     pub weighted_share: i64,
     /// By flavor and resource.
-    pub usage: Vec<Usage>,
+    pub usage: Vec<UsageRow>,
 }
 
 /// Quota and its use, as quantities.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Usage {
+pub struct UsageRow {
     /// The flavor.
     pub flavor: String,
     /// The resource.
@@ -177,39 +182,39 @@ pub struct Usage {
 impl Simulation {
     /// What has come of everything so far.
     pub fn report(&mut self) -> Report {
-        let verdicts = self.verdicts();
+        let verdicts = self.current_verdicts();
         let workloads: Vec<&Value> = self.server.all(Kind::Workload).collect();
-        let mut problems = self.intake.problems.clone();
+        let mut problems = self.applier.problems.clone();
         problems.extend(self.state.unreadable_objects().map(|(key, reason)| Problem {
-            place: Place { file: Arc::from("stored"), line: 0 },
+            location: SourceLocation { file: Arc::from("stored"), line: 0 },
             subject: key.to_string(),
             reason: reason.to_owned(),
         }));
-        problems.sort_by(|a, b| a.place.cmp(&b.place));
+        problems.sort_by(|a, b| a.location.cmp(&b.location));
         let states: Vec<&str> = workloads.iter().map(|workload| state_of(workload)).collect();
         let those = |wanted: fn(&str) -> bool| {
             let all = workloads.iter().zip(&states);
             all.filter(move |(_, state)| wanted(state)).map(|(workload, _)| *workload)
         };
         let mut report = Report {
-            ending: Ending {
+            end: SimulationEnd {
                 seconds: self.elapsed().as_secs_f64(),
                 settled: self.settled,
-                endless: self.endless,
+                livelocked: self.livelocked,
             },
             timeline: self.timeline.entries.clone(),
-            finished: those(|state| state == "finished").map(Subject::of).collect(),
+            finished: those(|state| state == "finished").map(WorkloadRef::from_workload).collect(),
             queues: self.queue_rows(),
-            unqueued: self.unqueued(&workloads),
-            notes: self.intake.notes.clone(),
+            unqueued: self.unqueued_jobs(&workloads),
+            notes: self.applier.notes.clone(),
             problems,
-            ignored: self.intake.ignored.clone(),
+            ignored: self.applier.ignored.clone(),
             ..Report::default()
         };
         let holds = |state: &str| !matches!(state, "finished" | "pending");
-        report.admitted = those(holds).map(|w| self.holder(w)).collect();
-        report.preempted = self.preempted();
-        report.pending = self.pending(those(|state| state == "pending"), &verdicts);
+        report.admitted = those(holds).map(|w| self.admitted_row(w)).collect();
+        report.preempted = self.preempted_rows();
+        report.pending = self.pending_rows(those(|state| state == "pending"), &verdicts);
         for ((kind, key), note) in &self.warnings {
             let object = if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() };
             report.warnings.insert(format!("{} {object}", kind.resource().kind), note.clone());
@@ -217,62 +222,63 @@ impl Simulation {
         report
     }
 
-    fn holder(&self, workload: &Value) -> Holder {
+    fn admitted_row(&self, workload: &Value) -> AdmittedRow {
         let admission = workload.pointer("/status/admission").cloned().unwrap_or_default();
         let admission: Option<Admission> = serde_json::from_value(admission).ok();
         let empty = || Grant { cluster_queue: String::new(), pod_sets: Vec::new() };
         let seconds = |at: Timestamp| at.duration_since(self.start).as_secs_f64();
-        Holder {
-            who: Subject::of(workload),
+        AdmittedRow {
+            workload: WorkloadRef::from_workload(workload),
             state: state_of(workload),
-            local_queue: text(workload, "/spec/queueName").to_owned(),
+            local_queue: text_at(workload, "/spec/queueName").to_owned(),
             priority: priority(workload),
-            grant: admission.as_ref().map_or_else(empty, grant),
-            ends_at: self.end_of(workload).map(seconds),
-            conditions: conditions(workload),
+            grant: admission.as_ref().map_or_else(empty, to_grant),
+            ends_at: self.run_end(workload).map(seconds),
+            conditions: condition_rows(workload),
         }
     }
 
     /// When the run of a Workload, or of its job, ends.
-    fn end_of(&self, workload: &Value) -> Option<Timestamp> {
+    fn run_end(&self, workload: &Value) -> Option<Timestamp> {
         let own = key_of(workload);
-        if let Some(end) = self.runs.end_of(&(Kind::Workload, own.clone())) {
+        if let Some(end) = self.job_runner.run_end(&(Kind::Workload, own.clone())) {
             return Some(end);
         }
         let owner = workload.pointer("/metadata/ownerReferences/0")?;
-        let group = text(owner, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let kind = Kind::find(group, text(owner, "/kind"))?;
-        let key = ObjectKey::new(&own.namespace, text(owner, "/name"));
-        self.runs.end_of(&(kind, key))
+        let group = text_at(owner, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
+        let kind = Kind::from_group_kind(group, text_at(owner, "/kind"))?;
+        let key = ObjectKey::new(&own.namespace, text_at(owner, "/name"));
+        self.job_runner.run_end(&(kind, key))
     }
 
-    fn preempted(&self) -> Vec<Preempted> {
-        let entries = self.timeline.entries.iter().filter(|entry| entry.event == Happening::Preempted);
+    fn preempted_rows(&self) -> Vec<PreemptedRow> {
+        let entries =
+            self.timeline.entries.iter().filter(|entry| entry.event == TimelineEventKind::Preempted);
         entries
             .map(|entry| {
-                let (namespace, name) = entry.who.workload.split_once('/').unwrap_or_default();
+                let (namespace, name) = entry.workload.workload.split_once('/').unwrap_or_default();
                 let key = ObjectKey::new(namespace, name);
-                Preempted {
-                    who: entry.who.clone(),
+                PreemptedRow {
+                    workload: entry.workload.clone(),
                     seconds: entry.seconds,
                     cluster_queue: entry.cluster_queue.clone(),
-                    by: entry.by.clone(),
+                    preemptor: entry.preemptor.clone(),
                     reason: entry.reason.clone(),
-                    now: self.server.get(Kind::Workload, &key).map_or("gone", state_of),
+                    current_state: self.server.get(Kind::Workload, &key).map_or("gone", state_of),
                 }
             })
             .collect()
     }
 
     /// What the scheduler says now of those that wait.
-    fn verdicts(&mut self) -> BTreeMap<ObjectKey, Verdict> {
+    fn current_verdicts(&mut self) -> BTreeMap<ObjectKey, Verdict> {
         let waiting: Vec<ObjectKey> =
             self.server.all(Kind::Workload).filter(|w| state_of(w) == "pending").map(key_of).collect();
-        let told = |key: ObjectKey| self.state.engine_mut().explained(&key).map(|verdict| (key, verdict));
+        let told = |key: ObjectKey| self.state.engine_mut().fresh_verdict(&key).map(|verdict| (key, verdict));
         waiting.into_iter().filter_map(told).collect()
     }
 
-    fn pending<'a>(
+    fn pending_rows<'a>(
         &self,
         workloads: impl Iterator<Item = &'a Value>,
         verdicts: &BTreeMap<ObjectKey, Verdict>,
@@ -291,37 +297,40 @@ impl Simulation {
             let place = places.get(&key);
             let queue = self.cluster_queue_of(object);
             let verdict = verdicts.get(&key).map(|verdict| explain(verdict, &queue, engine));
-            let created = text(object, "/metadata/creationTimestamp");
+            let created = text_at(object, "/metadata/creationTimestamp");
             rows.push(PendingRow {
-                who: Subject::of(object),
+                workload: WorkloadRef::from_workload(object),
                 cluster_queue: queue,
-                local_queue: text(object, "/spec/queueName").to_owned(),
+                local_queue: text_at(object, "/spec/queueName").to_owned(),
                 priority: priority(object),
-                ahead: place.map(|(ahead, _)| *ahead),
+                position: place.map(|(ahead, _)| *ahead),
                 since: place.map_or_else(|| created.to_owned(), |(_, w)| w.queued_since.to_string()),
-                why: why(verdict, told(object)),
-                conditions: conditions(object),
+                explanation: merge_explanations(verdict, condition_explanation(object)),
+                conditions: condition_rows(object),
             });
         }
-        rows.sort_by(|a, b| (&a.cluster_queue, a.ahead, &a.who).cmp(&(&b.cluster_queue, b.ahead, &b.who)));
+        rows.sort_by(|a, b| {
+            (&a.cluster_queue, a.position, &a.workload).cmp(&(&b.cluster_queue, b.position, &b.workload))
+        });
         rows
     }
 
     /// The ClusterQueue that a Workload's LocalQueue leads to.
     fn cluster_queue_of(&self, workload: &Value) -> String {
-        let queue = ObjectKey::new(text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"));
+        let queue =
+            ObjectKey::new(text_at(workload, "/metadata/namespace"), text_at(workload, "/spec/queueName"));
         let queue = self.server.get(Kind::LocalQueue, &queue);
-        queue.map(|queue| text(queue, "/spec/clusterQueue").to_owned()).unwrap_or_default()
+        queue.map(|queue| text_at(queue, "/spec/clusterQueue").to_owned()).unwrap_or_default()
     }
 
     fn queue_rows(&self) -> Vec<QueueRow> {
         let engine = self.state.engine();
         let row = |(node, parent): (&NodeRef, Option<&NodeRef>)| {
             let leaf = matches!(node, NodeRef::ClusterQueue(_));
-            let usage = engine.usage(node).into_iter().map(|(pair, of)| Usage {
-                nominal: quantity(&pair.resource, of.limits.nominal),
-                used: quantity(&pair.resource, of.usage),
-                borrowed: quantity(&pair.resource, of.borrowed()),
+            let usage = engine.usage(node).into_iter().map(|(pair, of)| UsageRow {
+                nominal: format_amount(&pair.resource, of.limits.nominal),
+                used: format_amount(&pair.resource, of.usage),
+                borrowed: format_amount(&pair.resource, of.borrowed()),
                 flavor: pair.flavor.to_string(),
                 resource: pair.resource.to_string(),
             });
@@ -330,7 +339,7 @@ impl Simulation {
                 name: node.as_str().to_owned(),
                 cohort: parent.map(|parent| parent.as_str().to_owned()).unwrap_or_default(),
                 pending: if leaf { engine.pending(node.as_str()).total() } else { 0 },
-                reserving: if leaf { engine.reserving(node.as_str()) } else { 0 },
+                reserving: if leaf { engine.reserving_workloads(node.as_str()) } else { 0 },
                 weighted_share: engine.weighted_share(node),
                 usage: usage.collect(),
             }
@@ -341,15 +350,15 @@ impl Simulation {
     }
 
     /// Jobs without a Workload that have not ended.
-    fn unqueued(&self, workloads: &[&Value]) -> Vec<String> {
+    fn unqueued_jobs(&self, workloads: &[&Value]) -> Vec<String> {
         let mut found = Vec::new();
         let owners: std::collections::BTreeSet<&str> =
-            workloads.iter().map(|w| text(w, "/metadata/ownerReferences/0/uid")).collect();
+            workloads.iter().map(|w| text_at(w, "/metadata/ownerReferences/0/uid")).collect();
         for kind in Kind::all().into_iter().filter(|kind| matches!(kind, Kind::Job(_))) {
             let over = |job: &Value| is_true(job, "Complete") || is_true(job, "Failed");
             let jobs = self.server.all(kind).filter(|job| !over(job));
-            let alone = jobs.filter(|job| !owners.contains(text(job, "/metadata/uid")));
-            found.extend(alone.map(subject));
+            let alone = jobs.filter(|job| !owners.contains(text_at(job, "/metadata/uid")));
+            found.extend(alone.map(describe));
         }
         found
     }
@@ -357,18 +366,18 @@ impl Simulation {
 
 /// What a Workload has come to.
 fn state_of(workload: &Value) -> &'static str {
-    match Flags::of(workload) {
-        Flags { finished: true, .. } => "finished",
-        Flags { reserved: false, .. } => "pending",
-        Flags { evicted: true, .. } => "evicted",
-        Flags { admitted: true, .. } => "admitted",
+    match ConditionFlags::from_workload(workload) {
+        ConditionFlags { finished: true, .. } => "finished",
+        ConditionFlags { reserved: false, .. } => "pending",
+        ConditionFlags { evicted: true, .. } => "evicted",
+        ConditionFlags { admitted: true, .. } => "admitted",
         _ => "reserved",
     }
 }
 
 /// The scheduler's verdict in the condition's words, where the condition gives the same reason: a queue that is closed is
 /// told of in more words by the one than by the other.
-fn why(verdict: Option<Explanation>, told: Explanation) -> Explanation {
+fn merge_explanations(verdict: Option<Explanation>, told: Explanation) -> Explanation {
     match verdict {
         Some(verdict) if verdict.reason == told.reason => Explanation { message: told.message, ..verdict },
         Some(verdict) => verdict,
@@ -377,12 +386,12 @@ fn why(verdict: Option<Explanation>, told: Explanation) -> Explanation {
 }
 
 /// Why a Workload waits, in the condition's words; without a condition nobody has judged it yet.
-fn told(workload: &Value) -> Explanation {
+fn condition_explanation(workload: &Value) -> Explanation {
     let Some(condition) = condition(workload, "QuotaReserved") else {
         let reason = PendingReason::PendingEvaluation.as_str().to_owned();
         return Explanation { reason, ..Explanation::default() };
     };
-    let word = |field: &str| text(condition, field).to_owned();
+    let word = |field: &str| text_at(condition, field).to_owned();
     Explanation { reason: word("/reason"), message: word("/message"), ..Explanation::default() }
 }
 
@@ -390,14 +399,14 @@ fn priority(workload: &Value) -> i64 {
     workload.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0)
 }
 
-fn conditions(workload: &Value) -> BTreeMap<String, ConditionRow> {
+fn condition_rows(workload: &Value) -> BTreeMap<String, ConditionRow> {
     let list = workload.pointer("/status/conditions").and_then(Value::as_array);
-    let row = |c: &Value| Some((text(c, "/type").to_owned(), ConditionRow::deserialize(c).ok()?));
+    let row = |c: &Value| Some((text_at(c, "/type").to_owned(), ConditionRow::deserialize(c).ok()?));
     list.into_iter().flatten().filter_map(row).collect()
 }
 
 /// An admission in the report's terms.
-pub(super) fn grant(admission: &Admission) -> Grant {
+pub(super) fn to_grant(admission: &Admission) -> Grant {
     let pod_sets = admission.pod_set_assignments.iter().map(|set| PodSetGrant {
         name: set.name.clone(),
         count: set.count,

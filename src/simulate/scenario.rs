@@ -2,7 +2,7 @@
 
 use crate::api::config::Duration;
 use crate::scheduler::{AdmissionFairSharing, EngineGates, EngineSettings, FairStrategy};
-use crate::state::{Kind, Settings};
+use crate::state::{CoreSettings, Kind};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -71,21 +71,21 @@ impl Scenario {
     }
 
     /// What the core decides by.
-    pub(super) fn settings(&self) -> Result<Settings, ScenarioError> {
+    pub(super) fn settings(&self) -> Result<CoreSettings, ScenarioError> {
         let config = &self.config;
         let on = config.feature_gates.get("AdmissionFairSharing").copied().unwrap_or(true);
         let usage = config.admission_fair_sharing.as_ref().filter(|_| on);
-        let strategies = config.fair_strategies.iter().map(|name| strategy(name));
+        let strategies = config.fair_strategies.iter().map(|name| parse_strategy(name));
         let strategies = strategies.collect::<Result<Vec<_>, _>>()?;
         let engine = EngineSettings {
             fair_sharing: config
                 .fair_sharing
-                .then(|| if strategies.is_empty() { both() } else { strategies }),
+                .then(|| if strategies.is_empty() { default_strategies() } else { strategies }),
             admission_fair_sharing: usage.map(UsageConfig::settings).transpose()?,
-            gates: gates(&config.feature_gates),
+            gates: engine_gates(&config.feature_gates),
             ..EngineSettings::default()
         };
-        Ok(Settings { engine, ..Settings::default() })
+        Ok(CoreSettings { engine, ..CoreSettings::default() })
     }
 
     /// The objects of kinds that decisions depend on, without what a scenario does not hold: owners, which live elsewhere.
@@ -94,7 +94,7 @@ impl Scenario {
             let kind = kind_of(object)?;
             let mut object = object.clone();
             if kind == Kind::Workload {
-                complete(&mut object, at);
+                complete_workload(&mut object, at);
             }
             Some((kind, object))
         })
@@ -104,24 +104,28 @@ impl Scenario {
 impl UsageConfig {
     fn settings(&self) -> Result<AdmissionFairSharing, ScenarioError> {
         Ok(AdmissionFairSharing {
-            half_life: length("usageHalfLifeTime", &self.usage_half_life_time)?,
-            sampling: length("usageSamplingInterval", &self.usage_sampling_interval)?,
-            weights: self.resource_weights.iter().map(|(r, w)| (Arc::from(r.as_str()), *w)).collect(),
+            half_life: parse_duration("usageHalfLifeTime", &self.usage_half_life_time)?,
+            sampling_interval: parse_duration("usageSamplingInterval", &self.usage_sampling_interval)?,
+            resource_weights: self
+                .resource_weights
+                .iter()
+                .map(|(r, w)| (Arc::from(r.as_str()), *w))
+                .collect(),
         })
     }
 }
 
-fn length(what: &str, text: &str) -> Result<SignedDuration, ScenarioError> {
+fn parse_duration(what: &str, text: &str) -> Result<SignedDuration, ScenarioError> {
     let parsed = if text.is_empty() { Some(Duration::default()) } else { Duration::parse(text) };
     let parsed = parsed.ok_or_else(|| ScenarioError(format!("{what}: {text:?} is not a duration")))?;
     Ok(parsed.signed())
 }
 
-fn both() -> Vec<FairStrategy> {
+fn default_strategies() -> Vec<FairStrategy> {
     vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare]
 }
 
-fn strategy(name: &str) -> Result<FairStrategy, ScenarioError> {
+fn parse_strategy(name: &str) -> Result<FairStrategy, ScenarioError> {
     match name {
         "LessThanOrEqualToFinalShare" => Ok(FairStrategy::LessThanOrEqualToFinalShare),
         "LessThanInitialShare" => Ok(FairStrategy::LessThanInitialShare),
@@ -130,7 +134,7 @@ fn strategy(name: &str) -> Result<FairStrategy, ScenarioError> {
 }
 
 /// The gates that change decisions; others are left aside.
-fn gates(set: &BTreeMap<String, bool>) -> EngineGates {
+fn engine_gates(set: &BTreeMap<String, bool>) -> EngineGates {
     let mut gates = EngineGates::default();
     for (name, value) in set {
         let gate = match name.as_str() {
@@ -148,8 +152,8 @@ fn gates(set: &BTreeMap<String, bool>) -> EngineGates {
             "TASFailedNodeReplacementFailFast" => &mut gates.fail_fast,
             "TASRecomputeAssignmentWithinSchedulingCycle" => &mut gates.recompute_topology,
             "TASProfileMixed" => &mut gates.placement.mixed_profile,
-            "TASBalancedPlacement" => &mut gates.placement.balanced,
-            "TASRespectNodeAffinityPreferred" => &mut gates.placement.affinity,
+            "TASBalancedPlacement" => &mut gates.placement.balanced_placement,
+            "TASRespectNodeAffinityPreferred" => &mut gates.placement.respect_preferred_affinity,
             _ => continue,
         };
         *gate = *value;
@@ -161,12 +165,12 @@ fn gates(set: &BTreeMap<String, bool>) -> EngineGates {
 pub(super) fn kind_of(object: &Value) -> Option<Kind> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
-    Kind::find(group, text("kind"))
+    Kind::from_group_kind(group, text("kind"))
 }
 
 /// Gives a Workload what every stored one has, and takes from it its job, which is not part of the scenario. UIDs that
 /// are made up go by the order of the objects.
-fn complete(object: &mut Value, at: usize) {
+fn complete_workload(object: &mut Value, at: usize) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
             labels.remove(crate::api::names::JOB_UID_LABEL);

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Fields of every object that no schema of ours describes.
-const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
+const COMMON_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The schemas by kind, and the patterns in them.
 #[derive(Debug)]
@@ -36,21 +36,21 @@ impl Schemas {
     }
 
     /// Fills in defaults and answers with what is wrong. Kinds without a schema are right.
-    pub(super) fn complete(&self, kind: &str, object: &mut Value) -> Vec<FieldError> {
-        let mut check = Check { patterns: &self.patterns, errors: Vec::new() };
+    pub(super) fn default_and_validate(&self, kind: &str, object: &mut Value) -> Vec<FieldError> {
+        let mut check = SchemaValidator { patterns: &self.patterns, errors: Vec::new() };
         let (Some(schema), Value::Object(fields)) = (self.by_kind.get(kind), object) else {
             return check.errors;
         };
         let properties = schema.get("properties").and_then(Value::as_object);
-        for name in fields.keys().filter(|name| !COMMON.contains(&name.as_str())) {
+        for name in fields.keys().filter(|name| !COMMON_FIELDS.contains(&name.as_str())) {
             if properties.is_none_or(|known| !known.contains_key(name)) {
                 check.errors.push(FieldError::invalid_unshown(name.clone(), "unknown field"));
             }
         }
         // Status is the server's; only a stored object has one.
-        let own = |name: &String| !COMMON.contains(&name.as_str()) && name != "status";
+        let own = |name: &String| !COMMON_FIELDS.contains(&name.as_str()) && name != "status";
         for (name, schema) in properties.into_iter().flatten().filter(|(name, _)| own(name)) {
-            check.field(fields, name, schema, "");
+            check.validate_field(fields, name, schema, "");
         }
         check.errors
     }
@@ -82,14 +82,14 @@ fn collect_patterns(schema: &Value, patterns: &mut BTreeMap<String, Option<Regex
 }
 
 /// One object under check.
-struct Check<'a> {
+struct SchemaValidator<'a> {
     patterns: &'a BTreeMap<String, Option<Regex>>,
     errors: Vec<FieldError>,
 }
 
-impl Check<'_> {
+impl SchemaValidator<'_> {
     /// Defaults and checks one field of an object.
-    fn field(&mut self, fields: &mut Map<String, Value>, name: &str, schema: &Value, path: &str) {
+    fn validate_field(&mut self, fields: &mut Map<String, Value>, name: &str, schema: &Value, path: &str) {
         if fields.get(name).is_some_and(Value::is_null) && schema.get("nullable").is_none() {
             fields.shift_remove(name);
         }
@@ -97,11 +97,11 @@ impl Check<'_> {
             fields.insert(name.to_owned(), default.clone());
         }
         if let Some(value) = fields.get_mut(name) {
-            self.value(value, schema, &child_path(path, name));
+            self.validate_value(value, schema, &child_path(path, name));
         }
     }
 
-    fn value(&mut self, value: &mut Value, schema: &Value, path: &str) {
+    fn validate_value(&mut self, value: &mut Value, schema: &Value, path: &str) {
         let text = |key: &str| schema.get(key).and_then(Value::as_str).unwrap_or_default();
         let flexible = schema.get("x-kubernetes-int-or-string").is_some();
         let fits = match (&*value, text("type")) {
@@ -116,10 +116,10 @@ impl Check<'_> {
             return;
         }
         match value {
-            Value::Object(fields) => self.object(fields, schema, path),
-            Value::Array(items) => self.items(items, schema, path),
-            Value::String(written) => self.text(written, schema, path),
-            Value::Number(number) => self.number(number.as_f64(), schema, path),
+            Value::Object(fields) => self.validate_object(fields, schema, path),
+            Value::Array(items) => self.validate_items(items, schema, path),
+            Value::String(written) => self.validate_text(written, schema, path),
+            Value::Number(number) => self.validate_number(number.as_f64(), schema, path),
             Value::Null | Value::Bool(_) => {}
         }
         let allowed = schema.get("enum").and_then(Value::as_array);
@@ -129,7 +129,7 @@ impl Check<'_> {
         }
     }
 
-    fn object(&mut self, fields: &mut Map<String, Value>, schema: &Value, path: &str) {
+    fn validate_object(&mut self, fields: &mut Map<String, Value>, schema: &Value, path: &str) {
         for name in
             schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
         {
@@ -144,16 +144,16 @@ impl Check<'_> {
                 self.errors.push(FieldError::invalid_unshown(child_path(path, name), "unknown field"));
             }
             for (name, schema) in properties {
-                self.field(fields, name, schema, path);
+                self.validate_field(fields, name, schema, path);
             }
         } else if let Some(schema) = schema.get("additionalProperties").filter(|schema| schema.is_object()) {
             for (key, value) in fields.iter_mut() {
-                self.value(value, schema, &key_path(path, key));
+                self.validate_value(value, schema, &key_path(path, key));
             }
         }
     }
 
-    fn items(&mut self, items: &mut [Value], schema: &Value, path: &str) {
+    fn validate_items(&mut self, items: &mut [Value], schema: &Value, path: &str) {
         let bound = |key: &str| schema.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
         if let Some(most) = bound("maxItems").filter(|most| items.len() > *most) {
             self.errors.push(FieldError::too_many(path, items.len(), most));
@@ -169,11 +169,11 @@ impl Check<'_> {
             return;
         };
         for (index, item) in items.iter_mut().enumerate() {
-            self.value(item, of_each, &format!("{path}[{index}]"));
+            self.validate_value(item, of_each, &format!("{path}[{index}]"));
         }
     }
 
-    fn text(&mut self, written: &str, schema: &Value, path: &str) {
+    fn validate_text(&mut self, written: &str, schema: &Value, path: &str) {
         let bound = |key: &str| schema.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
         let length = written.chars().count();
         if let Some(most) = bound("maxLength").filter(|most| length > *most) {
@@ -194,7 +194,7 @@ impl Check<'_> {
         }
     }
 
-    fn number(&mut self, number: Option<f64>, schema: &Value, path: &str) {
+    fn validate_number(&mut self, number: Option<f64>, schema: &Value, path: &str) {
         let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
         let Some(number) = number else {
             return;

@@ -1,7 +1,7 @@
 //! The report as tables for people.
 
-use super::report::{Holder, PendingRow, QueueRow, Report};
-use super::timeline::{Entry, Happening};
+use super::report::{AdmittedRow, PendingRow, QueueRow, Report};
+use super::timeline::{TimelineEntry, TimelineEventKind};
 use jiff::{SignedDuration, Unit};
 use std::fmt::Write;
 
@@ -61,26 +61,33 @@ impl Report {
             table
         };
         let head = ["NAME", "CLUSTERQUEUE", "PRIORITY", "STATE", "ENDS", "PODS"];
-        let admitted = self.admitted.iter().map(holder).collect();
+        let admitted = self.admitted.iter().map(admitted_columns).collect();
         rows(Table::new("Admitted", &head), admitted).print(&mut text);
         let head = ["NAME", "AT", "CLUSTERQUEUE", "NOW", "BY", "REASON"];
         let preempted = self.preempted.iter().map(|p| {
-            let (at, queue) = (length(p.seconds), p.cluster_queue.clone());
-            vec![p.who.name().to_owned(), at, queue, p.now.to_owned(), p.by.clone(), p.reason.clone()]
+            let (at, queue) = (format_duration(p.seconds), p.cluster_queue.clone());
+            vec![
+                p.workload.display_name().to_owned(),
+                at,
+                queue,
+                p.current_state.to_owned(),
+                p.preemptor.clone(),
+                p.reason.clone(),
+            ]
         });
         rows(Table::new("Preempted", &head), preempted.collect()).print(&mut text);
         let head = ["NAME", "CLUSTERQUEUE", "PRIORITY", "AHEAD", "REASON", "WHY"];
-        let pending = self.pending.iter().map(pending).collect();
+        let pending = self.pending.iter().map(pending_columns).collect();
         rows(Table::new("Pending", &head), pending).print(&mut text);
         let head = ["NAME", "COHORT", "HOLDING", "PENDING", "SHARE", "USED / NOMINAL (BORROWED)"];
-        rows(Table::new("Queues", &head), self.queues.iter().map(queue).collect()).print(&mut text);
+        rows(Table::new("Queues", &head), self.queues.iter().map(queue_columns).collect()).print(&mut text);
         self.print_rest(&mut text);
         text
     }
 
     fn print_history(&self, most: usize, text: &mut String) {
         let mut table = Table::new("Timeline", &["TIME", "EVENT", "NAME", "CLUSTERQUEUE", "WHY"]);
-        table.rows.extend(self.timeline.iter().take(most).map(entry));
+        table.rows.extend(self.timeline.iter().take(most).map(entry_columns));
         table.print(text);
         let left = self.timeline.len().saturating_sub(most);
         if left > 0 {
@@ -108,7 +115,7 @@ impl Report {
         if !text.is_empty() {
             text.push('\n');
         }
-        let how = match (self.ending.settled, self.ending.endless) {
+        let how = match (self.end.settled, self.end.livelocked) {
             (true, _) => "Settled",
             (_, true) => "Given up",
             _ => "Stopped",
@@ -117,7 +124,7 @@ impl Report {
         let _ = writeln!(
             text,
             "after {}: {} admitted, {} pending, {} finished, {} preemptions, {} refused.",
-            length(self.ending.seconds),
+            format_duration(self.end.seconds),
             self.admitted.len(),
             self.pending.len(),
             self.finished.len(),
@@ -127,20 +134,20 @@ impl Report {
     }
 }
 
-fn entry(entry: &Entry) -> Vec<String> {
-    let by = if entry.by.is_empty() { String::new() } else { format!("for {}", entry.by) };
+fn entry_columns(entry: &TimelineEntry) -> Vec<String> {
+    let by = if entry.preemptor.is_empty() { String::new() } else { format!("for {}", entry.preemptor) };
     let tells = match entry.event {
         // The reason says it all.
-        Happening::Preempted => "",
+        TimelineEventKind::Preempted => "",
         _ => &entry.detail,
     };
     let parts = [&by, &entry.reason, tells];
     let words: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    let (at, event) = (length(entry.seconds), entry.event.as_str().to_owned());
-    vec![at, event, entry.who.name().to_owned(), entry.cluster_queue.clone(), words.join(": ")]
+    let (at, event) = (format_duration(entry.seconds), entry.event.as_str().to_owned());
+    vec![at, event, entry.workload.display_name().to_owned(), entry.cluster_queue.clone(), words.join(": ")]
 }
 
-fn holder(holder: &Holder) -> Vec<String> {
+fn admitted_columns(holder: &AdmittedRow) -> Vec<String> {
     let sets = holder.grant.pod_sets.iter().map(|set| {
         let usage = set.resource_usage.iter().map(|(resource, amount)| {
             let flavor = set.flavors.get(resource).map_or("", String::as_str);
@@ -151,44 +158,44 @@ fn holder(holder: &Holder) -> Vec<String> {
     });
     let sets: Vec<String> = sets.collect();
     vec![
-        holder.who.name().to_owned(),
+        holder.workload.display_name().to_owned(),
         holder.grant.cluster_queue.clone(),
         holder.priority.to_string(),
         holder.state.to_owned(),
-        holder.ends_at.map_or_else(|| "never".to_owned(), length),
+        holder.ends_at.map_or_else(|| "never".to_owned(), format_duration),
         sets.join("; "),
     ]
 }
 
-fn pending(row: &PendingRow) -> Vec<String> {
+fn pending_columns(row: &PendingRow) -> Vec<String> {
     // What happens to be free is no part of the message: it is said beside it.
-    let mut why = row.why.message.clone();
+    let mut why = row.explanation.message.clone();
     let mut free: Vec<String> = row
-        .why
-        .obstacles
+        .explanation
+        .blockers
         .iter()
         .filter(|obstacle| obstacle.kind == "inUse")
-        .map(|o| format!("{} {} of {}", o.have, o.resource, o.flavor))
+        .map(|o| format!("{} {} of {}", o.available, o.resource, o.flavor))
         .collect();
     free.sort();
     free.dedup();
     if !free.is_empty() {
         let _ = write!(why, " (free now: {})", free.join(", "));
     }
-    if row.why.never_fits {
+    if row.explanation.never_fits {
         why.push_str(" (never fits)");
     }
     vec![
-        row.who.name().to_owned(),
+        row.workload.display_name().to_owned(),
         row.cluster_queue.clone(),
         row.priority.to_string(),
-        row.ahead.map_or_else(|| "-".to_owned(), |ahead| ahead.to_string()),
-        row.why.reason.clone(),
+        row.position.map_or_else(|| "-".to_owned(), |ahead| ahead.to_string()),
+        row.explanation.reason.clone(),
         why,
     ]
 }
 
-fn queue(row: &QueueRow) -> Vec<String> {
+fn queue_columns(row: &QueueRow) -> Vec<String> {
     let usage = row.usage.iter().map(|of| {
         let borrowed = if of.borrowed == "0" { String::new() } else { format!(" ({})", of.borrowed) };
         format!("{} {}: {} / {}{borrowed}", of.flavor, of.resource, of.used, of.nominal)
@@ -208,20 +215,20 @@ fn queue(row: &QueueRow) -> Vec<String> {
 }
 
 /// A time since the start, as `1h 2m 3s`, to the millisecond: a cluster's own clock may have begun between two.
-fn length(seconds: f64) -> String {
+fn format_duration(seconds: f64) -> String {
     let read = SignedDuration::try_from_secs_f64(seconds).and_then(|d| d.round(Unit::Millisecond));
     read.map_or_else(|_| format!("{seconds}s"), |d| format!("{d:#}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::length;
+    use super::format_duration;
 
     #[test]
-    fn lengths_are_told_to_the_millisecond() {
+    fn length_cases() {
         let cases = [(0.0, "0s"), (3723.0, "1h 2m 3s"), (596.904_339_763, "9m 56s 904ms"), (59.999_9, "1m")];
         for (seconds, text) in cases {
-            assert_eq!(length(seconds), text, "{seconds}");
+            assert_eq!(format_duration(seconds), text, "{seconds}");
         }
     }
 }

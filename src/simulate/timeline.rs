@@ -1,6 +1,6 @@
 //! What happened to whom and when, read off the Workloads' statuses as they change.
 
-use super::objects::{Flags, condition, has_owner, key_of, text, word};
+use super::objects::{ConditionFlags, condition, field_text, has_owner, key_of, text_at};
 use crate::api::ObjectKey;
 use indexmap::IndexMap;
 use jiff::SignedDuration;
@@ -10,20 +10,21 @@ use serde_json::Value;
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct TimelineEntry {
     /// Seconds since the start.
     pub seconds: f64,
     /// What happened.
-    pub event: Happening,
+    pub event: TimelineEventKind,
     /// To whom.
     #[serde(flatten)]
-    pub who: Subject,
+    pub workload: WorkloadRef,
     /// The ClusterQueue, where one is concerned.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster_queue: String,
     /// For whom somebody had to go.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub by: String,
+    #[serde(rename = "by")]
+    pub preemptor: String,
     /// Reason of the condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -34,7 +35,7 @@ pub struct Entry {
 
 /// A Workload, and the job that it stands for; keys are `namespace/name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Subject {
+pub struct WorkloadRef {
     /// The Workload.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub workload: String,
@@ -46,13 +47,14 @@ pub struct Subject {
 /// What can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Happening {
+pub enum TimelineEventKind {
     /// Quota is reserved, and something else is waited for.
     Reserved,
     /// It may run.
     Admitted,
     /// It waits, and why.
-    Waits,
+    #[serde(rename = "waits")]
+    Pending,
     /// It has to make room.
     Preempted,
     /// It has to stop for another reason.
@@ -65,13 +67,13 @@ pub enum Happening {
     Changed,
 }
 
-impl Happening {
+impl TimelineEventKind {
     /// As tables show it.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Reserved => "reserved",
             Self::Admitted => "admitted",
-            Self::Waits => "waits",
+            Self::Pending => "waits",
             Self::Preempted => "preempted",
             Self::Evicted => "evicted",
             Self::Released => "released",
@@ -81,11 +83,11 @@ impl Happening {
     }
 }
 
-impl Subject {
+impl WorkloadRef {
     /// A Workload and its job.
-    pub(super) fn of(workload: &Value) -> Self {
+    pub(super) fn from_workload(workload: &Value) -> Self {
         let key = key_of(workload);
-        let owner = text(workload, "/metadata/ownerReferences/0/name");
+        let owner = text_at(workload, "/metadata/ownerReferences/0/name");
         let job = if has_owner(workload) {
             ObjectKey::new(&key.namespace, owner).to_string()
         } else {
@@ -95,7 +97,7 @@ impl Subject {
     }
 
     /// How people call it: by its job, if there is one.
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn display_name(&self) -> &str {
         if self.job.is_empty() { &self.workload } else { &self.job }
     }
 }
@@ -103,46 +105,55 @@ impl Subject {
 /// The entries so far, and who is who.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<TimelineEntry>,
     /// Names of Workloads by UID, for those who preempt.
-    names: IndexMap<String, String>,
+    names_by_uid: IndexMap<String, String>,
 }
 
 impl Timeline {
     /// Takes note of who a Workload is.
-    pub(super) fn meet(&mut self, workload: &Value) {
-        let uid = text(workload, "/metadata/uid");
-        if !uid.is_empty() && !self.names.contains_key(uid) {
-            self.names.insert(uid.to_owned(), Subject::of(workload).name().to_owned());
+    pub(super) fn register(&mut self, workload: &Value) {
+        let uid = text_at(workload, "/metadata/uid");
+        if !uid.is_empty() && !self.names_by_uid.contains_key(uid) {
+            self.names_by_uid
+                .insert(uid.to_owned(), WorkloadRef::from_workload(workload).display_name().to_owned());
         }
     }
 
     /// Takes note of a change of a Workload.
-    pub(super) fn observe(&mut self, old: &Stand, new: &Value, elapsed: SignedDuration) {
-        let Some((event, told_by)) = happening(old, &Stand::of(new)) else {
+    pub(super) fn observe(&mut self, old: &StatusSummary, new: &Value, elapsed: SignedDuration) {
+        let Some((event, told_by)) = classify_change(old, &StatusSummary::from_workload(new)) else {
             return;
         };
-        let granted = matches!(event, Happening::Admitted | Happening::Reserved);
-        let now_in = text(new, "/status/admission/clusterQueue");
-        self.entries.push(Entry {
+        let granted = matches!(event, TimelineEventKind::Admitted | TimelineEventKind::Reserved);
+        let now_in = text_at(new, "/status/admission/clusterQueue");
+        self.entries.push(TimelineEntry {
             seconds: elapsed.as_secs_f64(),
             event,
-            who: Subject::of(new),
+            workload: WorkloadRef::from_workload(new),
             cluster_queue: if now_in.is_empty() { old.cluster_queue.clone() } else { now_in.to_owned() },
-            by: if event == Happening::Preempted { self.preemptor(new) } else { String::new() },
-            reason: if granted { String::new() } else { said(new, told_by, "reason").to_owned() },
-            detail: if granted { flavors(new) } else { said(new, told_by, "message").to_owned() },
+            preemptor: if event == TimelineEventKind::Preempted {
+                self.preemptor(new)
+            } else {
+                String::new()
+            },
+            reason: if granted { String::new() } else { condition_field(new, told_by, "reason").to_owned() },
+            detail: if granted {
+                format_flavors(new)
+            } else {
+                condition_field(new, told_by, "message").to_owned()
+            },
         });
     }
 
     /// Takes note of a change that was applied.
-    pub(super) fn note_change(&mut self, what: &str, elapsed: SignedDuration) {
-        self.entries.push(Entry {
+    pub(super) fn record_change(&mut self, what: &str, elapsed: SignedDuration) {
+        self.entries.push(TimelineEntry {
             seconds: elapsed.as_secs_f64(),
-            event: Happening::Changed,
-            who: Subject::default(),
+            event: TimelineEventKind::Changed,
+            workload: WorkloadRef::default(),
             cluster_queue: String::new(),
-            by: String::new(),
+            preemptor: String::new(),
             reason: String::new(),
             detail: what.to_owned(),
         });
@@ -150,63 +161,66 @@ impl Timeline {
 
     /// For whom a Workload has to make room: the condition names the UID.
     pub(super) fn preemptor(&self, workload: &Value) -> String {
-        let message = said(workload, "Preempted", "message");
+        let message = condition_field(workload, "Preempted", "message");
         let uid = message.split_once("(UID: ").and_then(|(_, rest)| rest.split(',').next());
         let uid = uid.unwrap_or_default();
-        self.names.get(uid).map_or(uid, String::as_str).to_owned()
+        self.names_by_uid.get(uid).map_or(uid, String::as_str).to_owned()
     }
 }
 
 /// What of a Workload's status the history depends on.
 #[derive(Debug, Default)]
-pub(super) struct Stand {
-    flags: Flags,
+pub(super) struct StatusSummary {
+    flags: ConditionFlags,
     cluster_queue: String,
     /// Reason and message of what keeps quota from it.
-    why: (String, String),
+    pending_reason: (String, String),
 }
 
-impl Stand {
-    pub(super) fn of(workload: &Value) -> Self {
-        let word = |field: &str| said(workload, "QuotaReserved", field).to_owned();
-        let flags = Flags::of(workload);
+impl StatusSummary {
+    pub(super) fn from_workload(workload: &Value) -> Self {
+        let word = |field: &str| condition_field(workload, "QuotaReserved", field).to_owned();
+        let flags = ConditionFlags::from_workload(workload);
         Self {
             flags,
-            cluster_queue: text(workload, "/status/admission/clusterQueue").to_owned(),
-            why: if flags.reserved { <_>::default() } else { (word("reason"), word("message")) },
+            cluster_queue: text_at(workload, "/status/admission/clusterQueue").to_owned(),
+            pending_reason: if flags.reserved { <_>::default() } else { (word("reason"), word("message")) },
         }
     }
 }
 
 /// What a change of a Workload's status means, and the condition that tells of it.
-fn happening(before: &Stand, after: &Stand) -> Option<(Happening, &'static str)> {
+fn classify_change(
+    before: &StatusSummary,
+    after: &StatusSummary,
+) -> Option<(TimelineEventKind, &'static str)> {
     let (old, new) = (before.flags, after.flags);
     if new.finished && !old.finished {
-        Some((Happening::Finished, "Finished"))
+        Some((TimelineEventKind::Finished, "Finished"))
     } else if new.evicted && !old.evicted && new.preempted && !old.preempted {
-        Some((Happening::Preempted, "Preempted"))
+        Some((TimelineEventKind::Preempted, "Preempted"))
     } else if new.evicted && !old.evicted {
-        Some((Happening::Evicted, "Evicted"))
+        Some((TimelineEventKind::Evicted, "Evicted"))
     } else if new.admitted && !old.admitted {
-        Some((Happening::Admitted, "Admitted"))
+        Some((TimelineEventKind::Admitted, "Admitted"))
     } else if new.reserved && !old.reserved {
-        Some((Happening::Reserved, "QuotaReserved"))
+        Some((TimelineEventKind::Reserved, "QuotaReserved"))
     } else if old.reserved && !new.reserved {
-        Some((Happening::Released, "QuotaReserved"))
-    } else if !new.reserved && before.why != after.why {
-        Some((Happening::Waits, "QuotaReserved"))
+        Some((TimelineEventKind::Released, "QuotaReserved"))
+    } else if !new.reserved && before.pending_reason != after.pending_reason {
+        Some((TimelineEventKind::Pending, "QuotaReserved"))
     } else {
         None
     }
 }
 
 /// A word of a condition.
-fn said<'a>(workload: &'a Value, kind: &str, field: &str) -> &'a str {
-    condition(workload, kind).map(|c| word(c, field)).unwrap_or_default()
+fn condition_field<'a>(workload: &'a Value, kind: &str, field: &str) -> &'a str {
+    condition(workload, kind).map(|c| field_text(c, field)).unwrap_or_default()
 }
 
 /// The flavors of a grant: `2 pods on cpu=spot memory=spot`, pod sets that are alike as one.
-pub(super) fn flavors(workload: &Value) -> String {
+pub(super) fn format_flavors(workload: &Value) -> String {
     let sets = workload.pointer("/status/admission/podSetAssignments").and_then(Value::as_array);
     let mut parts: Vec<(String, i64)> = Vec::new();
     for set in sets.into_iter().flatten() {

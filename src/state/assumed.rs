@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// A decision to admit.
 #[derive(Clone, Debug)]
-pub(super) struct Assumed {
+pub(super) struct AssumedAdmission {
     /// UID of the Workload that it was decided for.
     pub(super) uid: Arc<str>,
     /// What is granted.

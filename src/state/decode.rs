@@ -1,25 +1,25 @@
 //! How kinds are addressed, and quotas in the scheduler's terms.
 
-use super::interface::{Kind, Resource};
+use super::interface::{ApiResourceInfo, Kind};
 use crate::api::{GROUP, v1beta2};
 use crate::jobs::KINDS;
-use crate::quota::{FlavorQuotas, Limits, ResourceGroup};
+use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
 use crate::resources::{self, Amount, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use std::sync::Arc;
 
 /// Amount of a quantity; one that cannot be read counts as nothing, which a schema does not let through.
-pub(super) fn amount_of(resource: &str, quantity: &ApiQuantity) -> Amount {
+pub(super) fn to_amount(resource: &str, quantity: &ApiQuantity) -> Amount {
     Quantity::try_from(quantity).map_or(Amount::ZERO, |q| resources::amount(resource, &q))
 }
 
 /// Quotas as the scheduler counts them.
-pub(super) fn groups_of(groups: &[v1beta2::ResourceGroup]) -> Vec<ResourceGroup> {
+pub(super) fn to_resource_groups(groups: &[v1beta2::ResourceGroup]) -> Vec<ResourceGroup> {
     let limits = |r: &v1beta2::ResourceQuota| {
-        let limits = Limits {
-            nominal: amount_of(&r.name, &r.nominal_quota),
-            borrowing: r.borrowing_limit.as_ref().map(|q| amount_of(&r.name, q)),
-            lending: r.lending_limit.as_ref().map(|q| amount_of(&r.name, q)),
+        let limits = QuotaLimits {
+            nominal: to_amount(&r.name, &r.nominal_quota),
+            borrowing_limit: r.borrowing_limit.as_ref().map(|q| to_amount(&r.name, q)),
+            lending_limit: r.lending_limit.as_ref().map(|q| to_amount(&r.name, q)),
         };
         (Arc::from(r.name.as_str()), limits)
     };
@@ -28,23 +28,23 @@ pub(super) fn groups_of(groups: &[v1beta2::ResourceGroup]) -> Vec<ResourceGroup>
         limits: f.resources.iter().map(limits).collect(),
     };
     let group = |g: &v1beta2::ResourceGroup| ResourceGroup {
-        covered: g.covered_resources.iter().map(|r| Arc::from(r.as_str())).collect(),
+        covered_resources: g.covered_resources.iter().map(|r| Arc::from(r.as_str())).collect(),
         flavors: g.flavors.iter().map(flavor).collect(),
     };
     groups.iter().map(group).collect()
 }
 
-const fn builtin(
+const fn builtin_resource(
     group: &'static str,
     kind: &'static str,
     plural: &'static str,
     namespaced: bool,
-) -> Resource {
-    Resource { group, version: "v1", kind, plural, namespaced }
+) -> ApiResourceInfo {
+    ApiResourceInfo { group, version: "v1", kind, plural, namespaced }
 }
 
-const fn ours(kind: &'static str, plural: &'static str, namespaced: bool) -> Resource {
-    Resource { group: GROUP, version: v1beta2::VERSION, kind, plural, namespaced }
+const fn kueue_resource(kind: &'static str, plural: &'static str, namespaced: bool) -> ApiResourceInfo {
+    ApiResourceInfo { group: GROUP, version: v1beta2::VERSION, kind, plural, namespaced }
 }
 
 impl Kind {
@@ -75,7 +75,7 @@ impl Kind {
     }
 
     /// Whether webhooks answer from objects of this kind.
-    pub fn serves_reviews(self) -> bool {
+    pub fn is_used_by_webhooks(self) -> bool {
         matches!(
             self,
             Self::Namespace
@@ -89,33 +89,37 @@ impl Kind {
     }
 
     /// How the kind is addressed.
-    pub fn resource(self) -> Resource {
+    pub fn resource(self) -> ApiResourceInfo {
         match self {
-            Self::Namespace => builtin("", "Namespace", "namespaces", false),
-            Self::LimitRange => builtin("", "LimitRange", "limitranges", true),
-            Self::RuntimeClass => builtin("node.k8s.io", "RuntimeClass", "runtimeclasses", false),
-            Self::PriorityClass => builtin("scheduling.k8s.io", "PriorityClass", "priorityclasses", false),
-            Self::ResourceFlavor => ours("ResourceFlavor", "resourceflavors", false),
-            Self::Topology => ours("Topology", "topologies", false),
-            Self::AdmissionCheck => ours("AdmissionCheck", "admissionchecks", false),
-            Self::MultiKueueCluster => ours("MultiKueueCluster", "multikueueclusters", false),
-            Self::WorkloadPriorityClass => ours("WorkloadPriorityClass", "workloadpriorityclasses", false),
-            Self::Cohort => ours("Cohort", "cohorts", false),
-            Self::ClusterQueue => ours("ClusterQueue", "clusterqueues", false),
-            Self::LocalQueue => ours("LocalQueue", "localqueues", true),
-            Self::Workload => ours("Workload", "workloads", true),
+            Self::Namespace => builtin_resource("", "Namespace", "namespaces", false),
+            Self::LimitRange => builtin_resource("", "LimitRange", "limitranges", true),
+            Self::RuntimeClass => builtin_resource("node.k8s.io", "RuntimeClass", "runtimeclasses", false),
+            Self::PriorityClass => {
+                builtin_resource("scheduling.k8s.io", "PriorityClass", "priorityclasses", false)
+            }
+            Self::ResourceFlavor => kueue_resource("ResourceFlavor", "resourceflavors", false),
+            Self::Topology => kueue_resource("Topology", "topologies", false),
+            Self::AdmissionCheck => kueue_resource("AdmissionCheck", "admissionchecks", false),
+            Self::MultiKueueCluster => kueue_resource("MultiKueueCluster", "multikueueclusters", false),
+            Self::WorkloadPriorityClass => {
+                kueue_resource("WorkloadPriorityClass", "workloadpriorityclasses", false)
+            }
+            Self::Cohort => kueue_resource("Cohort", "cohorts", false),
+            Self::ClusterQueue => kueue_resource("ClusterQueue", "clusterqueues", false),
+            Self::LocalQueue => kueue_resource("LocalQueue", "localqueues", true),
+            Self::Workload => kueue_resource("Workload", "workloads", true),
             Self::ProvisioningRequestConfig => {
-                ours("ProvisioningRequestConfig", "provisioningrequestconfigs", false)
+                kueue_resource("ProvisioningRequestConfig", "provisioningrequestconfigs", false)
             }
             Self::ProvisioningRequest => {
-                builtin("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", true)
+                builtin_resource("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", true)
             }
-            Self::PodTemplate => builtin("", "PodTemplate", "podtemplates", true),
-            Self::Node => builtin("", "Node", "nodes", false),
-            Self::Pod => builtin("", "Pod", "pods", true),
-            Self::Job(index) => KINDS.get(index).map_or(builtin("", "", "", true), |kind| {
+            Self::PodTemplate => builtin_resource("", "PodTemplate", "podtemplates", true),
+            Self::Node => builtin_resource("", "Node", "nodes", false),
+            Self::Pod => builtin_resource("", "Pod", "pods", true),
+            Self::Job(index) => KINDS.get(index).map_or(builtin_resource("", "", "", true), |kind| {
                 let gvk = kind.gvk();
-                Resource {
+                ApiResourceInfo {
                     group: gvk.group,
                     version: gvk.version,
                     kind: gvk.kind,
@@ -127,7 +131,7 @@ impl Kind {
     }
 
     /// The kind with this group and kind, if the core follows it.
-    pub fn find(group: &str, kind: &str) -> Option<Self> {
+    pub fn from_group_kind(group: &str, kind: &str) -> Option<Self> {
         Self::all().into_iter().find(|k| {
             let resource = k.resource();
             resource.group == group && resource.kind == kind
@@ -135,7 +139,7 @@ impl Kind {
     }
 }
 
-impl Resource {
+impl ApiResourceInfo {
     /// `group/version`, or the version alone in the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {

@@ -1,44 +1,44 @@
 //! The facts around a Workload, gathered for its life cycle.
 
-use super::State;
-use super::decode::amount_of;
+use super::Reconciler;
+use super::decode::to_amount;
 use super::interface::Kind;
 use super::outlook::preemption_message;
-use super::records::{Effective, WorkloadRecord};
+use super::records::{EffectiveRequests, WorkloadRecord};
 use crate::api::ObjectKey;
 use crate::api::names;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSetRequest, StopPolicy};
 use crate::jobs::{JobView, KINDS, kind_of};
-use crate::lifecycle::workload::{Facts, JobFacts, Owner, QueueFact, Subject};
+use crate::lifecycle::workload::{Facts, JobFacts, QueueFact, WorkloadInput, WorkloadOwner};
 use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::quota::FlavorResource;
-use crate::resources::{self, Amount, Requests, amounts, apply_overhead, limit_range, pod_quantities};
+use crate::resources::{self, Amount, Requests, apply_overhead, limit_range, pod_quantities, to_requests};
 use crate::scheduler::{Charge, PodSet, PreemptionReason};
-use crate::topology::Pods;
+use crate::topology::PodRequirements;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodResourceClaim, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-impl State {
+impl Reconciler {
     /// What the Workload says of itself.
-    pub(super) fn subject<'a>(&self, record: &'a WorkloadRecord) -> Subject<'a> {
-        Subject {
+    pub(super) fn workload_input<'a>(&self, record: &'a WorkloadRecord) -> WorkloadInput<'a> {
+        WorkloadInput {
             generation: record.meta.generation,
             active: record.active,
             deleting: record.meta.deleting,
-            finalizer: record.meta.has_finalizer(),
-            made_for_job: record.job_uid.is_some() && self.settings.gates.finish_orphans,
-            gated: record.gated_by.as_deref().filter(|_| record.gated),
+            has_finalizer: record.meta.has_finalizer(),
+            made_for_job: record.job_uid.is_some() && self.settings.gates.finish_orphaned_workloads,
+            admission_gates: record.admission_gated_by.as_deref().filter(|_| record.has_admission_gates),
             max_execution_seconds: record.max_execution_seconds,
             status: &record.status,
         }
     }
 
     /// Everything around it that its life cycle depends on.
-    pub(super) fn facts<'a>(
+    pub(super) fn workload_facts<'a>(
         &'a self,
         key: &ObjectKey,
         record: &'a WorkloadRecord,
@@ -46,51 +46,57 @@ impl State {
     ) -> Facts<'a> {
         Facts {
             verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
-            preemption: self.preemption(key),
-            provisioned: [self.provisioned(record, now), self.unsent(record, now)].concat(),
-            nodes: self.node_news(key, record, now),
-            requests: Arc::clone(&record.effective.shown),
-            ..self.surroundings(record)
+            preemption: self.preemption_fact(key),
+            own_check_states: [
+                self.provisioning_check_states(record, now),
+                self.multikueue_check_states(record, now),
+            ]
+            .concat(),
+            node_health: self.node_health_report(key, record, now),
+            resource_requests: Arc::clone(&record.effective_requests.status_requests),
+            ..self.membership_facts(record)
         }
     }
 
     /// The part of them that says where it belongs: nothing is worded, and no check is judged.
-    pub(super) fn surroundings<'a>(&'a self, record: &'a WorkloadRecord) -> Facts<'a> {
+    pub(super) fn membership_facts<'a>(&'a self, record: &'a WorkloadRecord) -> Facts<'a> {
         let local = record.queue_name.as_deref().unwrap_or_default();
         let cluster = self.cluster_queue_name(record).unwrap_or_default();
         let queue = self.cluster_queues.get(cluster);
         let admission = record.status.admission.as_ref();
         Facts {
-            queues: (local, cluster),
+            queue_names: (local, cluster),
             local_queue: self.local_queue_fact(record),
             cluster_queue: self.cluster_queue_fact(cluster),
-            owner: self.owner(record),
+            owner: self.workload_owner(record),
             checks: queue.map(|q| checks::applicable(&q.object.spec, admission)).unwrap_or_default(),
-            misconfigured: record.effective.misconfigured.clone(),
+            misconfigured: record.effective_requests.misconfiguration.clone(),
             verdict: None,
             preemption: None,
-            replaced_by: self.replaced_by(&record.meta.key, record),
-            provisioned: Vec::new(),
-            nodes: node_failure::News::default(),
-            requests: Arc::default(),
+            slice_replaced_message: self.slice_replaced_message(&record.meta.key, record),
+            own_check_states: Vec::new(),
+            node_health: node_failure::NodeHealthReport::default(),
+            resource_requests: Arc::default(),
         }
     }
 
     /// Why a Workload that holds quota must go, by a decision of the scheduler that stands.
-    fn preemption(&self, key: &ObjectKey) -> Option<(PreemptionReason, String)> {
+    fn preemption_fact(&self, key: &ObjectKey) -> Option<(PreemptionReason, String)> {
         let preemption = self.engine.preemption_of(key)?;
         let preemptor = self.workloads.get(&preemption.preemptor)?;
         Some((preemption.victim.reason, preemption_message(preemptor, &preemption.victim)))
     }
 
     /// Words for the slice that has taken over from a Workload: it holds quota, and names the one that it replaces.
-    fn replaced_by(&self, key: &ObjectKey, record: &WorkloadRecord) -> Option<String> {
+    fn slice_replaced_message(&self, key: &ObjectKey, record: &WorkloadRecord) -> Option<String> {
         let siblings = self.workloads_by_owner.get(&record.owner.as_ref()?.uid)?;
         let newer = siblings.iter().filter(|sibling| *sibling != key).filter_map(|s| self.workloads.get(s));
-        let mut over = newer
-            .filter(|newer| self.replaces(newer) == Some(key) && reservation::holds_quota(&newer.status));
-        over.next()
-            .map(|newer| eviction::replaced_by(&newer.meta.uid, newer.job_uid.as_deref().unwrap_or_default()))
+        let mut over = newer.filter(|newer| {
+            self.replaced_slice(newer) == Some(key) && reservation::holds_quota(&newer.status)
+        });
+        over.next().map(|newer| {
+            eviction::slice_replaced_message(&newer.meta.uid, newer.job_uid.as_deref().unwrap_or_default())
+        })
     }
 
     /// The ClusterQueue that holds its reservation, or else that its LocalQueue leads to.
@@ -109,7 +115,7 @@ impl State {
         };
         match queue.object.spec.stop_policy.unwrap_or_default() {
             _ if queue.meta.deleting => QueueFact::Terminating,
-            StopPolicy::None => QueueFact::Open,
+            StopPolicy::None => QueueFact::Active,
             stopped => QueueFact::Stopped(stopped),
         }
     }
@@ -123,23 +129,24 @@ impl State {
             StopPolicy::None => self
                 .engine
                 .inactive_reason(name)
-                .map_or(QueueFact::Open, |inactive| QueueFact::Inactive(inactive.message.to_string())),
+                .map_or(QueueFact::Active, |inactive| QueueFact::Inactive(inactive.message.to_string())),
             stopped => QueueFact::Stopped(stopped),
         }
     }
 
-    fn owner(&self, record: &WorkloadRecord) -> Owner {
+    fn workload_owner(&self, record: &WorkloadRecord) -> WorkloadOwner {
         let Some(owner) = &record.owner else {
-            return Owner::Nobody;
+            return WorkloadOwner::None;
         };
-        let served = kind_of(owner.group(), &owner.kind).is_some_and(|k| self.settings.serves(k.framework()));
+        let served = kind_of(owner.group(), &owner.kind)
+            .is_some_and(|k| self.settings.serves_framework(k.framework()));
         if !served {
-            return Owner::Foreign;
+            return WorkloadOwner::External;
         }
         self.job_by_uid
             .get(&owner.uid)
             .and_then(|id| self.jobs.get(id))
-            .map_or(Owner::Gone, |job| Owner::Job(self.job_facts(record, job)))
+            .map_or(WorkloadOwner::Missing, |job| WorkloadOwner::Job(self.job_facts(record, job)))
     }
 
     fn job_facts(&self, record: &WorkloadRecord, job: &JobView) -> JobFacts {
@@ -148,7 +155,7 @@ impl State {
         let unsure = self
             .job_by_uid
             .get(&job.uid)
-            .is_none_or(|(index, key)| self.writes.is_pending(Kind::Job(*index), key));
+            .is_none_or(|(index, key)| self.in_flight_writes.is_in_flight(Kind::Job(*index), key));
         let restored = kind.is_some_and(|k| k.stop_patches(job, record.originals()).is_empty());
         let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
         let started = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
@@ -164,7 +171,7 @@ impl State {
             reclaimable: if job.suspended || !self.settings.gates.reclaimable_pods {
                 Vec::new()
             } else {
-                job.reclaimable
+                job.reclaimable_pods
                     .iter()
                     .filter(|(_, n)| *n > 0)
                     .map(|(name, n)| (name.to_string(), *n))
@@ -172,23 +179,23 @@ impl State {
             },
             out_of_sync: job.prebuilt_workload.is_some()
                 && job.suspended
-                && !super::job_start::asks_alike(record, job),
+                && !super::job_start::is_equivalent_to_job(record, job),
             start_failed: start_failed.map(|e| e.to_string()),
         }
     }
 
     /// The same for all of the same pods in the same namespace.
-    pub(super) fn shared_effective(&mut self, record: &WorkloadRecord) -> Arc<Effective> {
+    pub(super) fn interned_requests(&mut self, record: &WorkloadRecord) -> Arc<EffectiveRequests> {
         let namespace = &record.meta.key.namespace;
-        self.templates.requests(namespace, &record.pods).unwrap_or_else(|| {
-            let effective = self.effective(record);
-            self.templates.keep_requests(namespace, &record.pods, effective)
+        self.interned.find_requests(namespace, &record.pods).unwrap_or_else(|| {
+            let effective = self.compute_effective_requests(record);
+            self.interned.insert_requests(namespace, &record.pods, effective)
         })
     }
 
     /// Requests of a Workload after defaults, limits, overhead and transformations.
-    fn effective(&self, record: &WorkloadRecord) -> Effective {
-        let limits = self.limits.get(&record.meta.key.namespace);
+    fn compute_effective_requests(&self, record: &WorkloadRecord) -> EffectiveRequests {
+        let limits = self.limit_range_summaries.get(&record.meta.key.namespace);
         let mut pod_sets = Vec::new();
         let mut problems = Vec::new();
         for (at, set) in record.pod_sets().iter().enumerate() {
@@ -200,25 +207,29 @@ impl State {
                 problems.extend(limits.check(&spec, &path));
             }
             problems.extend(limit_range::requests_above_limits(&spec, &path));
-            problems.extend(uncharged_claims(&spec, &path, &set.name));
+            problems.extend(unsupported_claims(&spec, &path, &set.name));
             let asked = pod_quantities(&spec);
             let request = set.topology.as_deref().filter(|request| request.is_explicit()).cloned();
             pod_sets.push(PodSet {
                 name: set.name.clone(),
                 count: set.count,
                 min_count: set.min_count,
-                pods: Arc::new(Pods::new(&spec, amounts(&asked), request)),
-                requests: amounts(&self.settings.transform.apply(asked)),
+                pod_requirements: Arc::new(PodRequirements::new(&spec, to_requests(&asked), request)),
+                requests: to_requests(&self.settings.transform.apply(asked)),
                 group: set.topology.as_ref().and_then(|t| t.pod_set_group_name.as_deref()).map(Arc::from),
             });
         }
         let misconfigured = (!problems.is_empty()).then(|| problems.join("; "));
-        let shown = shown_requests(&pod_sets).into();
-        Effective { pod_sets: Some(Arc::from(pod_sets)), shown, misconfigured }
+        let shown = to_status_requests(&pod_sets).into();
+        EffectiveRequests {
+            pod_sets: Some(Arc::from(pod_sets)),
+            status_requests: shown,
+            misconfiguration: misconfigured,
+        }
     }
 
     /// What a Workload holds, from its admission; pods that will not run again give back their part.
-    pub(super) fn charge(&self, record: &WorkloadRecord) -> Option<Charge> {
+    pub(super) fn charge_from_admission(&self, record: &WorkloadRecord) -> Option<Charge> {
         if !reservation::holds_quota(&record.status) {
             return None;
         }
@@ -236,7 +247,7 @@ impl State {
                 let Some(total) = set.resource_usage.get(resource) else {
                     continue;
                 };
-                let amount = scaled(amount_of(resource, total), left, count);
+                let amount = scale_to_remaining(to_amount(resource, total), left, count);
                 let cell = FlavorResource {
                     flavor: Arc::from(flavor.as_str()),
                     resource: Arc::from(resource.as_str()),
@@ -251,7 +262,7 @@ impl State {
             uid: record.meta.uid.clone(),
             local_queue: record.queue_name.clone().unwrap_or_else(|| Arc::from("")),
             priority: i64::from(record.priority),
-            reserved_at: conditions::since(&record.status, ConditionType::QuotaReserved),
+            reserved_at: conditions::true_since(&record.status, ConditionType::QuotaReserved),
             evicted: conditions::is_true(&record.status, ConditionType::Evicted),
             deactivated: !record.active,
             queued_since: self.queued_since(record),
@@ -262,7 +273,7 @@ impl State {
 
     /// The time that counts for its place in the queue.
     pub(super) fn queued_since(&self, record: &WorkloadRecord) -> Timestamp {
-        let evicted = conditions::since(&record.status, ConditionType::Evicted);
+        let evicted = conditions::true_since(&record.status, ConditionType::Evicted);
         match (evicted, conditions::reason(&record.status, ConditionType::Evicted)) {
             (Some(at), "PodsReadyTimeout") if !self.settings.requeue_by_creation => at,
             (Some(at), "AdmissionCheck") => at,
@@ -277,20 +288,20 @@ impl State {
     }
 
     /// Whether a job is ours to look after.
-    pub(super) fn manages(&self, job: &JobView) -> bool {
+    pub(super) fn manages_job(&self, job: &JobView) -> bool {
         let named = job.queue_name.is_some() || self.settings.manage_jobs_without_queue_name;
-        named && !Self::runs_elsewhere(job) && self.manages_namespace(&job.key.namespace)
+        named && !Self::is_managed_by_other_controller(job) && self.manages_namespace(&job.key.namespace)
     }
 
     /// Whether the job says that a controller which has nothing to do with us runs it.
-    pub(super) fn runs_elsewhere(job: &JobView) -> bool {
+    pub(super) fn is_managed_by_other_controller(job: &JobView) -> bool {
         let by = job.managed_by.as_deref();
         by.is_some_and(|by| by != "kubernetes.io/job-controller" && by != names::MULTIKUEUE_CONTROLLER)
     }
 }
 
 /// The part of a total that is left when `left` of `count` pods count.
-fn scaled(total: Amount, left: i32, count: i32) -> Amount {
+fn scale_to_remaining(total: Amount, left: i32, count: i32) -> Amount {
     if left >= count || count <= 0 {
         return total;
     }
@@ -299,7 +310,7 @@ fn scaled(total: Amount, left: i32, count: i32) -> Amount {
 }
 
 /// Devices that pods claim have no quota yet: without this their pods would run and be charged nothing for them.
-fn uncharged_claims(spec: &PodSpec, path: &str, pod_set: &str) -> Vec<String> {
+fn unsupported_claims(spec: &PodSpec, path: &str, pod_set: &str) -> Vec<String> {
     let claims = spec.resource_claims.iter().flatten().enumerate();
     let problem = |(at, claim): (usize, &PodResourceClaim)| match &claim.resource_claim_template_name {
         Some(template) => format!(
@@ -314,11 +325,11 @@ fn uncharged_claims(spec: &PodSpec, path: &str, pod_set: &str) -> Vec<String> {
 }
 
 /// Totals by pod set, as `status.resourceRequests` shows them.
-fn shown_requests(pod_sets: &[PodSet]) -> Vec<PodSetRequest> {
+fn to_status_requests(pod_sets: &[PodSet]) -> Vec<PodSetRequest> {
     let total = |requests: &Requests, count: i32| {
         requests
             .iter()
-            .map(|(r, a)| (r.to_string(), Quantity(resources::quantity_text(r, a.times(i64::from(count))))))
+            .map(|(r, a)| (r.to_string(), Quantity(resources::format_quantity(r, a.times(i64::from(count))))))
             .collect()
     };
     pod_sets

@@ -1,8 +1,8 @@
 //! Fair sharing seen from the objects: what LocalQueues have used, read where the last replica wrote it and written at
 //! each sample; shares of ClusterQueues and Cohorts, for their status.
 
-use super::queue_status::patch_of;
-use super::{Item, State};
+use super::queue_status::to_merge_patch;
+use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{
     self, AdmissionFairSharingStatus, CohortStatus, FairSharing, FairSharingStatus,
@@ -19,10 +19,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What admission fair sharing knows of a LocalQueue. Time in which nobody ran does not count.
-pub(super) fn past_usage(object: &v1beta2::LocalQueue) -> LocalQueue {
+pub(super) fn to_afs_local_queue(object: &v1beta2::LocalQueue) -> LocalQueue {
     let status = object.status.fair_sharing.as_ref().and_then(|s| s.admission_fair_sharing_status.as_ref());
     let amount = |(resource, amount): (&String, &Text)| {
-        Some((Arc::from(resource.as_str()), Quantity::parse(&amount.0).ok()?.float()))
+        Some((Arc::from(resource.as_str()), Quantity::parse(&amount.0).ok()?.to_f64()))
     };
     LocalQueue {
         cluster_queue: Arc::from(object.spec.cluster_queue.as_deref().unwrap_or_default()),
@@ -32,11 +32,11 @@ pub(super) fn past_usage(object: &v1beta2::LocalQueue) -> LocalQueue {
     }
 }
 
-impl State {
+impl Reconciler {
     /// Takes a sample of what a LocalQueue that admits uses, if it is time, and sets the time of the next.
-    pub(super) fn sample(&mut self, key: &ObjectKey, now: Timestamp) {
+    pub(super) fn sample_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
         let Some(settings) = &self.settings.engine.admission_fair_sharing else { return };
-        let interval = settings.sampling;
+        let interval = settings.sampling_interval;
         let Some(target) = self
             .local_queues
             .get(key)
@@ -52,29 +52,29 @@ impl State {
         self.engine.begin_sampling(key, now);
         let due = backoff::after(last.unwrap_or(now), interval);
         if due > now {
-            self.timers.wake(Item::LocalQueue(key.clone()), due);
+            self.timers.wake(ReconcileKey::LocalQueue(key.clone()), due);
             return;
         }
-        self.engine.sample_usage(key, &self.tallies.local_queue(key).admitted_usage, now);
-        self.queue_clock.touch(Item::LocalQueue(key.clone()));
-        self.timers.wake(Item::LocalQueue(key.clone()), backoff::after(now, interval));
+        self.engine.sample_usage(key, &self.queue_counts.local_queue(key).admitted_usage, now);
+        self.status_schedule.mark_dirty(ReconcileKey::LocalQueue(key.clone()));
+        self.timers.wake(ReconcileKey::LocalQueue(key.clone()), backoff::after(now, interval));
     }
 
     /// What a LocalQueue has in use is about to change.
-    pub(super) fn accrue(&mut self, key: &ObjectKey, now: Timestamp) {
+    pub(super) fn accrue_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
         if self.settings.engine.admission_fair_sharing.is_some() {
-            self.engine.accrue_usage(key, &self.tallies.local_queue(key).admitted_usage, now);
+            self.engine.accrue_usage(key, &self.queue_counts.local_queue(key).admitted_usage, now);
         }
     }
 
     /// Brings the entry penalty of a Workload in step: part of the past once it is admitted, gone once it will not be.
-    pub(super) fn follow_penalty(&mut self, key: &ObjectKey, admitted: bool, out: bool, now: Timestamp) {
-        let Some(local) = self.engine.penalised(key) else { return };
+    pub(super) fn sync_entry_penalty(&mut self, key: &ObjectKey, admitted: bool, out: bool, now: Timestamp) {
+        let Some(local) = self.engine.penalized_local_queue(key) else { return };
         let moved = self.workloads.get(key).and_then(|record| record.local_queue()).as_ref() != Some(local);
         if admitted {
             let local = local.clone();
-            self.accrue(&local, now);
-            self.engine.settle_penalty(key);
+            self.accrue_afs_usage(&local, now);
+            self.engine.commit_penalty(key);
         } else if out || moved {
             self.engine.drop_penalty(key);
         }
@@ -101,29 +101,29 @@ impl State {
             weighted_share: old.map_or(0, |old| old.weighted_share),
             admission_fair_sharing_status: Some(AdmissionFairSharingStatus {
                 consumed_resources: consumed,
-                last_update: conditions::stored(sampled_at),
+                last_update: conditions::to_api_time(sampled_at),
             }),
         })
     }
 
     /// The share of a node, while fair sharing is on.
-    pub(super) fn share(&self, node: &NodeRef) -> Option<i64> {
+    pub(super) fn weighted_share(&self, node: &NodeRef) -> Option<i64> {
         self.settings.engine.fair_sharing.as_ref().map(|_| self.engine.weighted_share(node))
     }
 
     /// The same for its status.
-    pub(super) fn share_status(&self, node: &NodeRef) -> Option<FairSharingStatus> {
-        self.share(node).map(|weighted_share| FairSharingStatus { weighted_share })
+    pub(super) fn weighted_share_status(&self, node: &NodeRef) -> Option<FairSharingStatus> {
+        self.weighted_share(node).map(|weighted_share| FairSharingStatus { weighted_share })
     }
 
     /// Shares of the cohorts above a ClusterQueue may have changed with what it holds.
-    pub(super) fn touch_cohorts_above(&mut self, cluster_queue: &str) {
+    pub(super) fn mark_ancestor_cohorts(&mut self, cluster_queue: &str) {
         if self.settings.engine.fair_sharing.is_none() {
             return;
         }
         for name in self.cohorts_above(cluster_queue) {
             if self.cohorts.contains_key(name.as_str()) {
-                self.queue_clock.touch(Item::Cohort(Arc::from(name)));
+                self.status_schedule.mark_dirty(ReconcileKey::Cohort(Arc::from(name)));
             }
         }
     }
@@ -131,10 +131,11 @@ impl State {
     /// Version and new status of a Cohort; nothing when the status stands already.
     pub(super) fn cohort_status(&self, name: &Arc<str>) -> Option<(String, Value)> {
         let record = self.cohorts.get(name)?;
-        let new = CohortStatus { fair_sharing: self.share_status(&NodeRef::Cohort(Arc::clone(name))) };
+        let new =
+            CohortStatus { fair_sharing: self.weighted_share_status(&NodeRef::Cohort(Arc::clone(name))) };
         if new == record.object.status {
             return None;
         }
-        Some((record.meta.resource_version.clone(), patch_of(&new, new.fair_sharing.is_none())?))
+        Some((record.meta.resource_version.clone(), to_merge_patch(&new, new.fair_sharing.is_none())?))
     }
 }

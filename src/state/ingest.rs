@@ -1,14 +1,14 @@
 //! Taking objects in: each replaces what was known of it, and marks what may need a step because of it.
 
-use super::decode::groups_of;
-use super::fair_sharing::past_usage;
+use super::decode::to_resource_groups;
+use super::fair_sharing::to_afs_local_queue;
 use super::interface::{Effect, Kind};
 use super::records::{
-    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, Unreadable,
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, UnreadableObject,
     WorkloadRecord,
 };
 use super::workload_object::WorkloadObject;
-use super::{Item, State};
+use super::{ReconcileKey, Reconciler};
 use crate::api::v1beta2::{self, WorkloadStatus};
 use crate::api::{ObjectKey, names};
 use crate::jobs::{JobView, KINDS};
@@ -28,71 +28,79 @@ fn is_older(new: &str, known: &str) -> bool {
     matches!((new.parse::<u64>(), known.parse::<u64>()), (Ok(new), Ok(known)) if new < known)
 }
 
-fn text<'a>(metadata: Option<&'a Value>, field: &str) -> &'a str {
+fn text_field<'a>(metadata: Option<&'a Value>, field: &str) -> &'a str {
     metadata.and_then(|metadata| metadata.get(field)?.as_str()).unwrap_or_default()
 }
 
 /// What tells whether an object has to be taken in.
-pub(super) struct Identity<'a> {
+pub(super) struct ObjectIdentity<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) version: &'a str,
     /// Whether somebody has asked for its deletion.
-    pub(super) deleted: bool,
+    pub(super) deleting: bool,
     /// Whether nobody holds its deletion up.
-    pub(super) finalized: bool,
+    pub(super) has_no_finalizers: bool,
 }
 
-impl State {
+impl Reconciler {
     /// Takes an object in, from a watch or as the answer to a write of ours. One that cannot be read counts as absent, with an
     /// event that says so. An answer that leaves spec and status out says that they are what was foretold.
     pub(super) fn ingest(&mut self, kind: Kind, object: Value, written: Option<Arc<WorkloadStatus>>) {
         let metadata = object.get("metadata");
         let finalizers = metadata.and_then(|metadata| metadata.get("finalizers")?.as_array());
-        let identity = Identity {
-            namespace: text(metadata, "namespace"),
-            name: text(metadata, "name"),
-            uid: text(metadata, "uid"),
-            version: text(metadata, "resourceVersion"),
-            deleted: metadata.is_some_and(|metadata| metadata.get("deletionTimestamp").is_some()),
-            finalized: finalizers.is_none_or(Vec::is_empty),
+        let identity = ObjectIdentity {
+            namespace: text_field(metadata, "namespace"),
+            name: text_field(metadata, "name"),
+            uid: text_field(metadata, "uid"),
+            version: text_field(metadata, "resourceVersion"),
+            deleting: metadata.is_some_and(|metadata| metadata.get("deletionTimestamp").is_some()),
+            has_no_finalizers: finalizers.is_none_or(Vec::is_empty),
         };
-        if let Some(key) = self.key_of_news(kind, &identity) {
+        if let Some(key) = self.accept_version(kind, &identity) {
             let uid = identity.uid.to_owned();
-            let taken = self.take(kind, &key, object, written);
-            self.note_taken(kind, key, &uid, taken);
+            let taken = self.ingest_object(kind, &key, object, written);
+            self.record_decode_result(kind, key, &uid, taken);
         }
     }
 
     /// The key of an object that has to be taken in; None of what is known, has been overtaken or is gone.
-    pub(super) fn key_of_news(&mut self, kind: Kind, identity: &Identity<'_>) -> Option<ObjectKey> {
-        let Identity { uid, version, .. } = *identity;
-        let key =
-            ObjectKey { namespace: self.templates.word(identity.namespace), name: Arc::from(identity.name) };
-        if let Some(seen) = self.relisting.get_mut(&kind) {
+    pub(super) fn accept_version(&mut self, kind: Kind, identity: &ObjectIdentity<'_>) -> Option<ObjectKey> {
+        let ObjectIdentity { uid, version, .. } = *identity;
+        let key = ObjectKey {
+            namespace: self.interned.intern_name(identity.namespace),
+            name: Arc::from(identity.name),
+        };
+        if let Some(seen) = self.relisted_keys.get_mut(&kind) {
             seen.insert(key.clone());
         }
         let same = |(u, v): (&str, &str)| {
             *u == *uid && (is_older(version, v) || self.is_echo(kind, &key, v == version && !v.is_empty()))
         };
-        let stale = self.known(kind, &key).is_some_and(same);
-        if stale || self.tombstones.holds(uid) {
+        let stale = self.known_version(kind, &key).is_some_and(same);
+        if stale || self.tombstones.contains(uid) {
             return None;
         }
         // The last finalizer of a deleted object went: so did the object.
-        if kind == Kind::Workload && identity.deleted && identity.finalized {
-            self.bury(kind, &key, Some(uid));
+        if kind == Kind::Workload && identity.deleting && identity.has_no_finalizers {
+            self.record_deletion(kind, &key, Some(uid));
             return None;
         }
         Some(key)
     }
 
     /// Notes whether an object could be read.
-    pub(super) fn note_taken(&mut self, kind: Kind, key: ObjectKey, uid: &str, taken: Result<(), String>) {
+    pub(super) fn record_decode_result(
+        &mut self,
+        kind: Kind,
+        key: ObjectKey,
+        uid: &str,
+        taken: Result<(), String>,
+    ) {
         if let Err(problem) = taken {
             self.remove(kind, &key, None);
-            self.tell_unreadable(kind, key, uid, &problem);
+            self.report_unreadable(kind, key, uid, &problem);
         } else {
             self.unreadable.remove(&(kind, key));
         }
@@ -110,19 +118,19 @@ impl State {
     }
 
     /// UID and version that are known of an object whose writes can overtake its watch.
-    pub(super) fn known(&self, kind: Kind, key: &ObjectKey) -> Option<(&str, &str)> {
+    pub(super) fn known_version(&self, kind: Kind, key: &ObjectKey) -> Option<(&str, &str)> {
         let meta = match kind {
             Kind::Workload => &self.workloads.get(key)?.meta,
             Kind::ClusterQueue => &self.cluster_queues.get(&key.name)?.meta,
             Kind::LocalQueue => &self.local_queues.get(key)?.meta,
             Kind::Cohort => &self.cohorts.get(&key.name)?.meta,
             Kind::ResourceFlavor => &self.flavors.get(&key.name)?.meta,
-            Kind::AdmissionCheck => &self.checks.get(&key.name)?.meta,
-            Kind::MultiKueueCluster => &self.workers.get(&key.name)?.meta,
+            Kind::AdmissionCheck => &self.admission_checks.get(&key.name)?.meta,
+            Kind::MultiKueueCluster => &self.multikueue_clusters.get(&key.name)?.meta,
             Kind::Topology => self.topologies.get(&key.name)?,
-            Kind::ProvisioningRequest => return self.provisioning.known(key),
-            Kind::Node => return self.nodes.known(&key.name),
-            Kind::Pod => return self.pods.known(key),
+            Kind::ProvisioningRequest => return self.provisioning.known_version(key),
+            Kind::Node => return self.nodes.known_version(&key.name),
+            Kind::Pod => return self.pods.known_version(key),
             Kind::Job(index) => {
                 let job = self.jobs.get(&(index, key.clone()))?;
                 return Some((&job.uid, &job.resource_version));
@@ -133,8 +141,8 @@ impl State {
     }
 
     /// Remembers what cannot be read, and tells of it once.
-    fn tell_unreadable(&mut self, kind: Kind, key: ObjectKey, uid: &str, problem: &str) {
-        let unreadable = Unreadable {
+    fn report_unreadable(&mut self, kind: Kind, key: ObjectKey, uid: &str, problem: &str) {
+        let unreadable = UnreadableObject {
             uid: uid.to_owned(),
             problem: format!("{} cannot be read: {problem}", kind.resource().kind),
         };
@@ -146,13 +154,13 @@ impl State {
     }
 
     /// A new leader read everything before it led, and the one before may have died with its events unsent.
-    pub(super) fn tell_all_unreadable(&mut self) {
+    pub(super) fn report_all_unreadable(&mut self) {
         let all = self.unreadable.iter();
         let events = all.map(|((kind, key), unreadable)| unreadable.event(*kind, key.clone()));
         self.effects.extend(events.map(Effect::Event));
     }
 
-    fn take(
+    fn ingest_object(
         &mut self,
         kind: Kind,
         key: &ObjectKey,
@@ -162,69 +170,75 @@ impl State {
         let name = &key.name;
         let object = &raw;
         match kind {
-            Kind::Namespace => self.take_namespace(&read::<Namespace>(object)?.metadata),
+            Kind::Namespace => self.ingest_namespace(&decode_value::<Namespace>(object)?.metadata),
             Kind::LimitRange => {
-                self.limit_ranges.insert(key.clone(), read::<LimitRange>(object)?);
-                self.limits_changed(&key.namespace);
+                self.limit_ranges.insert(key.clone(), decode_value::<LimitRange>(object)?);
+                self.update_limit_range_summary(&key.namespace);
             }
             Kind::RuntimeClass => {
-                let overhead =
-                    read::<RuntimeClass>(object)?.overhead.and_then(|o| o.pod_fixed).unwrap_or_default();
-                self.templates.forget_requests();
+                let overhead = decode_value::<RuntimeClass>(object)?
+                    .overhead
+                    .and_then(|o| o.pod_fixed)
+                    .unwrap_or_default();
+                self.interned.clear_requests();
                 if self.runtime_classes.insert(name.clone(), overhead).is_none() {
-                    self.requests_changed(None);
+                    self.recompute_requests(None);
                 }
             }
             Kind::PriorityClass => {
-                let class = read::<PriorityClass>(object)?;
+                let class = decode_value::<PriorityClass>(object)?;
                 self.priority_classes
                     .insert(name.clone(), (class.value, class.global_default.unwrap_or(false)));
             }
             Kind::WorkloadPriorityClass => {
-                let value = read::<v1beta2::WorkloadPriorityClass>(object)?.value;
+                let value = decode_value::<v1beta2::WorkloadPriorityClass>(object)?.value;
                 if self.workload_priority_classes.insert(name.clone(), value) != Some(value) {
-                    self.priorities_changed(name);
+                    self.mark_users_of_priority_class(name);
                 }
-                self.published.config_changed();
+                self.snapshot_builder.mark_references_stale();
             }
-            Kind::ResourceFlavor => self.take_flavor(read(object)?),
+            Kind::ResourceFlavor => self.ingest_flavor(decode_value(object)?),
             Kind::Topology => {
-                let topology: v1beta2::Topology = read(object)?;
-                self.topologies.insert(name.clone(), Meta::of(&topology.metadata));
+                let topology: v1beta2::Topology = decode_value(object)?;
+                self.topologies.insert(name.clone(), Meta::from_object_meta(&topology.metadata));
                 let levels = topology.spec.levels.iter().map(|level| Arc::from(level.node_label.as_str()));
                 self.engine.set_topology(name, Some(levels.collect()));
-                self.dirty.insert(Item::Topology(name.clone()));
-                self.all_cluster_queues_changed();
+                self.dirty.insert(ReconcileKey::Topology(name.clone()));
+                self.reconfigure_cluster_queues();
             }
-            Kind::AdmissionCheck => self.take_check(read(object)?),
-            Kind::MultiKueueCluster => self.take_worker(read(object)?),
-            Kind::Cohort => self.take_cohort(read(object)?),
-            Kind::ClusterQueue => self.take_cluster_queue(read(object)?),
-            Kind::LocalQueue => self.take_local_queue(read(object)?),
-            Kind::Workload => self.take_workload(key, &WorkloadObject::of(raw)?, written)?,
+            Kind::AdmissionCheck => self.ingest_check(decode_value(object)?),
+            Kind::MultiKueueCluster => self.ingest_multikueue_cluster(decode_value(object)?),
+            Kind::Cohort => self.ingest_cohort(decode_value(object)?),
+            Kind::ClusterQueue => self.ingest_cluster_queue(decode_value(object)?),
+            Kind::LocalQueue => self.ingest_local_queue(decode_value(object)?),
+            Kind::Workload => {
+                self.ingest_accepted_workload(key, &WorkloadObject::from_value(raw)?, written)?;
+            }
             Kind::ProvisioningRequestConfig => {
-                let config = read::<v1beta2::ProvisioningRequestConfig>(object)?;
-                self.take_provisioning_config(name, config.spec);
+                let config = decode_value::<v1beta2::ProvisioningRequestConfig>(object)?;
+                self.ingest_provisioning_config(name, config.spec);
             }
-            Kind::ProvisioningRequest => self.take_provisioning_request(key, object)?,
-            Kind::PodTemplate => self.take_pod_template(key, &read::<PodTemplate>(object)?.metadata),
-            Kind::Node => self.take_node(name, read(object)?),
-            Kind::Pod => self.take_pod(key, read(object)?),
+            Kind::ProvisioningRequest => self.ingest_provisioning_request(key, object)?,
+            Kind::PodTemplate => {
+                self.ingest_pod_template(key, &decode_value::<PodTemplate>(object)?.metadata);
+            }
+            Kind::Node => self.ingest_node(name, decode_value(object)?),
+            Kind::Pod => self.ingest_pod(key, decode_value(object)?),
             Kind::Job(index) => {
                 let decoder = KINDS.get(index).ok_or("unknown job kind")?;
                 let before = self.jobs.get(&(index, key.clone())).map(AsRef::as_ref);
                 let mut view = decoder.decode_after(object, before).map_err(|e| e.to_string())?;
-                self.apply_gates(&mut view, object);
-                self.templates.share_views(&mut view.pod_sets);
-                self.raw.insert((kind, key.clone()), raw);
-                self.take_job(index, view);
+                self.apply_feature_gates(&mut view, object);
+                self.interned.intern_pod_set_views(&mut view.pod_sets);
+                self.raw_objects.insert((kind, key.clone()), raw);
+                self.ingest_job(index, view);
             }
         }
         Ok(())
     }
 
     /// What a job says by means of a feature that is off does not count.
-    fn apply_gates(&self, view: &mut JobView, object: &Value) {
+    fn apply_feature_gates(&self, view: &mut JobView, object: &Value) {
         let gates = &self.settings.gates;
         if !gates.admission_gated_by {
             view.gated_by = None;
@@ -237,7 +251,7 @@ impl State {
         }
     }
 
-    fn take_namespace(&mut self, meta: &ObjectMeta) {
+    fn ingest_namespace(&mut self, meta: &ObjectMeta) {
         let name: Arc<str> = Arc::from(meta.name.as_deref().unwrap_or_default());
         let labels = meta.labels.clone().unwrap_or_default();
         if self.namespaces.get(&name).is_some_and(|known| **known == labels) {
@@ -246,12 +260,12 @@ impl State {
         self.engine.set_namespace(&name, Some(labels.clone()));
         self.namespaces.insert(name.clone(), Arc::new(labels));
         let jobs = self.jobs.keys().filter(|(_, key)| key.namespace == name).cloned();
-        self.dirty.extend(jobs.map(|(kind, key)| Item::Job(kind, key)));
-        self.published.config_changed();
+        self.dirty.extend(jobs.map(|(kind, key)| ReconcileKey::Job(kind, key)));
+        self.snapshot_builder.mark_references_stale();
     }
 
-    fn take_flavor(&mut self, object: v1beta2::ResourceFlavor) {
-        let meta = Meta::of(&object.metadata);
+    fn ingest_flavor(&mut self, object: v1beta2::ResourceFlavor) {
+        let meta = Meta::from_object_meta(&object.metadata);
         let name = meta.key.name.clone();
         let changed = self.flavors.get(&name).is_none_or(|known| known.object.spec != object.spec);
         if changed {
@@ -267,24 +281,24 @@ impl State {
             );
         }
         let fresh = self.flavors.insert(name.clone(), FlavorRecord { meta, object }).is_none();
-        self.dirty.insert(Item::Flavor(name));
+        self.dirty.insert(ReconcileKey::Flavor(name));
         if fresh || changed {
-            self.all_cluster_queues_changed();
+            self.reconfigure_cluster_queues();
         }
     }
 
-    fn take_check(&mut self, object: v1beta2::AdmissionCheck) {
-        let meta = Meta::of(&object.metadata);
+    fn ingest_check(&mut self, object: v1beta2::AdmissionCheck) {
+        let meta = Meta::from_object_meta(&object.metadata);
         let name = meta.key.name.clone();
-        self.checks.insert(name.clone(), CheckRecord { meta, object });
-        self.dirty.insert(Item::Check(name));
-        self.all_cluster_queues_changed();
+        self.admission_checks.insert(name.clone(), CheckRecord { meta, object });
+        self.dirty.insert(ReconcileKey::Check(name));
+        self.reconfigure_cluster_queues();
     }
 
-    fn take_cohort(&mut self, object: v1beta2::Cohort) {
-        let meta = Meta::of(&object.metadata);
+    fn ingest_cohort(&mut self, object: v1beta2::Cohort) {
+        let meta = Meta::from_object_meta(&object.metadata);
         let name = meta.key.name.clone();
-        self.dirty.insert(Item::Cohort(name.clone()));
+        self.dirty.insert(ReconcileKey::Cohort(name.clone()));
         if let Some(known) = self.cohorts.get_mut(&name).filter(|known| known.object.spec == object.spec) {
             *known = CohortRecord { meta, object };
             return;
@@ -294,107 +308,113 @@ impl State {
             &name,
             Some(Cohort {
                 parent: spec.parent_name.as_deref().map(Arc::from),
-                groups: groups_of(&spec.resource_groups),
+                groups: to_resource_groups(&spec.resource_groups),
                 weight: spec.fair_sharing.as_ref().and_then(v1beta2::FairSharing::number),
             }),
         );
         self.cohorts.insert(name, CohortRecord { meta, object });
-        self.all_cluster_queues_changed();
+        self.reconfigure_cluster_queues();
     }
 
-    fn take_cluster_queue(&mut self, object: v1beta2::ClusterQueue) {
-        let meta = Meta::of(&object.metadata);
+    fn ingest_cluster_queue(&mut self, object: v1beta2::ClusterQueue) {
+        let meta = Meta::from_object_meta(&object.metadata);
         let name = meta.key.name.clone();
         let before =
             self.cluster_queues.insert(name.clone(), ClusterQueueRecord { meta: meta.clone(), object });
         let after = self.cluster_queues.get(&name).map(|r| &r.object.spec);
         let changed =
             before.as_ref().is_none_or(|b| Some(&b.object.spec) != after || b.meta.deleting != meta.deleting);
-        self.dirty.insert(Item::ClusterQueue(name.clone()));
+        self.dirty.insert(ReconcileKey::ClusterQueue(name.clone()));
         if changed {
             self.configure_cluster_queue(&name);
-            self.cluster_queue_changed(&name);
-            self.references_changed();
-            self.published.config_changed();
+            self.mark_cluster_queue_and_workloads(&name);
+            self.mark_deleting_references();
+            self.snapshot_builder.mark_references_stale();
         }
     }
 
-    fn take_local_queue(&mut self, object: v1beta2::LocalQueue) {
-        let meta = Meta::of(&object.metadata);
+    fn ingest_local_queue(&mut self, object: v1beta2::LocalQueue) {
+        let meta = Meta::from_object_meta(&object.metadata);
         let key = meta.key.clone();
         if let Some(cluster_queue) = object.spec.cluster_queue.as_deref() {
             self.queues_by_cluster_queue.entry(Arc::from(cluster_queue)).or_default().insert(key.clone());
         }
         let deleting = meta.deleting;
         let spec = object.spec.clone();
-        self.engine.set_local_queue(&key, Some(past_usage(&object)));
+        self.engine.set_local_queue(&key, Some(to_afs_local_queue(&object)));
         let before = self.local_queues.insert(key.clone(), LocalQueueRecord { meta, object });
-        self.dirty.insert(Item::LocalQueue(key.clone()));
+        self.dirty.insert(ReconcileKey::LocalQueue(key.clone()));
         if before.is_none_or(|b| b.object.spec != spec || b.meta.deleting != deleting) {
-            self.local_queue_changed(&key);
-            self.published.config_changed();
+            self.mark_local_queue_and_workloads(&key);
+            self.snapshot_builder.mark_references_stale();
         }
     }
 
-    fn take_job(&mut self, kind: usize, view: JobView) {
+    fn ingest_job(&mut self, kind: usize, view: JobView) {
         let id = (kind, view.key.clone());
         if let Some(before) = self.jobs.get(&id).filter(|before| before.uid != view.uid) {
             let uid = before.uid.clone();
             self.job_by_uid.remove(&uid);
-            self.owner_changed(&uid);
+            self.mark_owner_and_workloads(&uid);
         }
         self.job_by_uid.insert(view.uid.clone(), id.clone());
         let uid = view.uid.clone();
-        self.published.job(kind, &view);
+        self.snapshot_builder.set_job(kind, &view);
         self.jobs.insert(id.clone(), Arc::new(view));
-        self.dirty.insert(Item::Job(id.0, id.1));
-        self.owner_changed(&uid);
+        self.dirty.insert(ReconcileKey::Job(id.0, id.1));
+        self.mark_owner_and_workloads(&uid);
     }
 
-    pub(super) fn local_queue_changed(&mut self, key: &ObjectKey) {
-        self.dirty.insert(Item::LocalQueue(key.clone()));
+    pub(super) fn mark_local_queue_and_workloads(&mut self, key: &ObjectKey) {
+        self.dirty.insert(ReconcileKey::LocalQueue(key.clone()));
         if let Some(keys) = self.workloads_by_queue.get(key) {
-            self.dirty.extend(keys.iter().cloned().map(Item::Workload));
+            self.dirty.extend(keys.iter().cloned().map(ReconcileKey::Workload));
         }
     }
 
-    pub(super) fn cluster_queue_changed(&mut self, name: &Arc<str>) {
-        self.dirty.insert(Item::ClusterQueue(name.clone()));
+    pub(super) fn mark_cluster_queue_and_workloads(&mut self, name: &Arc<str>) {
+        self.dirty.insert(ReconcileKey::ClusterQueue(name.clone()));
         for key in self.queues_by_cluster_queue.get(name).cloned().unwrap_or_default() {
-            self.local_queue_changed(&key);
+            self.mark_local_queue_and_workloads(&key);
         }
     }
 
     /// Flavors, checks and topologies look again whether a ClusterQueue still refers to them.
-    pub(super) fn references_changed(&mut self) {
-        let flavors =
-            self.flavors.values().filter(|r| r.meta.deleting).map(|r| Item::Flavor(r.meta.key.name.clone()));
-        let checks =
-            self.checks.values().filter(|r| r.meta.deleting).map(|r| Item::Check(r.meta.key.name.clone()));
+    pub(super) fn mark_deleting_references(&mut self) {
+        let flavors = self
+            .flavors
+            .values()
+            .filter(|r| r.meta.deleting)
+            .map(|r| ReconcileKey::Flavor(r.meta.key.name.clone()));
+        let checks = self
+            .admission_checks
+            .values()
+            .filter(|r| r.meta.deleting)
+            .map(|r| ReconcileKey::Check(r.meta.key.name.clone()));
         self.dirty.extend(flavors.chain(checks).collect::<Vec<_>>());
     }
 
     /// Something that makes ClusterQueues active or not has changed: only those that change wake their workloads.
-    pub(super) fn all_cluster_queues_changed(&mut self) {
+    pub(super) fn reconfigure_cluster_queues(&mut self) {
         for name in self.cluster_queues.keys().cloned().collect::<Vec<_>>() {
             if self.configure_cluster_queue(&name) {
-                self.cluster_queue_changed(&name);
+                self.mark_cluster_queue_and_workloads(&name);
             }
         }
-        self.references_changed();
+        self.mark_deleting_references();
     }
 
-    pub(super) fn limits_changed(&mut self, namespace: &Arc<str>) {
+    pub(super) fn update_limit_range_summary(&mut self, namespace: &Arc<str>) {
         let start = ObjectKey { namespace: namespace.clone(), name: Arc::from("") };
         let ranges = self.limit_ranges.range(start..).take_while(|(key, _)| key.namespace == *namespace);
         let summary = LimitRangeSummary::new(ranges.map(|(_, range)| range));
-        self.limits.insert(namespace.clone(), summary);
-        self.requests_changed(Some(namespace));
+        self.limit_range_summaries.insert(namespace.clone(), summary);
+        self.recompute_requests(Some(namespace));
     }
 
     /// LimitRanges of a namespace or runtime classes have changed.
-    pub(super) fn requests_changed(&mut self, namespace: Option<&Arc<str>>) {
-        self.templates.forget_requests();
+    pub(super) fn recompute_requests(&mut self, namespace: Option<&Arc<str>>) {
+        self.interned.clear_requests();
         let keys: Vec<ObjectKey> = self
             .workloads
             .keys()
@@ -405,26 +425,31 @@ impl State {
             let Some(record) = self.workloads.get(&key) else {
                 continue;
             };
-            let effective = self.shared_effective(&Arc::clone(record));
+            let effective = self.interned_requests(&Arc::clone(record));
             if let Some(record) = self.workloads.get_mut(&key) {
-                Arc::make_mut(record).effective = effective;
+                Arc::make_mut(record).effective_requests = effective;
             }
-            self.dirty.insert(Item::Workload(key));
+            self.dirty.insert(ReconcileKey::Workload(key));
         }
     }
 
-    fn priorities_changed(&mut self, class: &str) {
+    fn mark_users_of_priority_class(&mut self, class: &str) {
         let jobs = self.jobs.iter().filter(|(_, view)| view.priority_class.as_deref() == Some(class));
-        self.dirty.extend(jobs.map(|((kind, key), _)| Item::Job(*kind, key.clone())).collect::<Vec<_>>());
+        self.dirty
+            .extend(jobs.map(|((kind, key), _)| ReconcileKey::Job(*kind, key.clone())).collect::<Vec<_>>());
         let workloads = self.workloads.iter().filter(|(_, r)| {
             r.priority_class.as_ref().is_some_and(|c| c.kind == "WorkloadPriorityClass" && c.name == class)
         });
-        self.dirty.extend(workloads.map(|(key, _)| Item::Workload(key.clone())).collect::<Vec<_>>());
+        self.dirty.extend(workloads.map(|(key, _)| ReconcileKey::Workload(key.clone())).collect::<Vec<_>>());
     }
 }
 
 /// Takes a key out of an index; an entry without keys goes.
-pub(super) fn take_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, entry: &K, key: &ObjectKey) {
+pub(super) fn remove_from_index<K: Ord>(
+    index: &mut BTreeMap<K, BTreeSet<ObjectKey>>,
+    entry: &K,
+    key: &ObjectKey,
+) {
     if let Some(keys) = index.get_mut(entry) {
         keys.remove(key);
         if keys.is_empty() {
@@ -433,6 +458,6 @@ pub(super) fn take_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, en
     }
 }
 
-fn read<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
+fn decode_value<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
     T::deserialize(object).map_err(|e| e.to_string())
 }

@@ -92,7 +92,7 @@ pub enum Kind {
 
 /// How a kind is addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resource {
+pub struct ApiResourceInfo {
     /// API group, empty for the core group.
     pub group: &'static str,
     /// Version.
@@ -141,11 +141,11 @@ pub struct Write {
     /// What a Workload's status is to be, beside the body: most of what is written, so nobody makes a tree of it first.
     pub status: Option<Arc<WorkloadStatus>>,
     /// Whether that is what the status will be as a whole when this lands: of the answer, spec and status may be left out.
-    pub foretold: bool,
+    pub response_metadata_only: bool,
     /// Status of queues: sent within a shared budget, the latest of an object wins.
     pub background: bool,
     /// It does not wait for a write of the same object that is under way: both carry the same version.
-    pub overtakes: bool,
+    pub bypasses_in_flight: bool,
 }
 
 impl Write {
@@ -235,13 +235,13 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Observation {
     /// Quota was reserved and the write has landed.
-    QuotaReserved(Labels, Duration),
+    QuotaReserved(ObservationLabels, Duration),
     /// The workload was admitted and the write has landed.
-    Admitted(Labels, Duration),
+    Admitted(ObservationLabels, Duration),
     /// The workload was admitted so long after its quota was reserved, where something else was waited for.
-    ChecksPassed(Labels, Duration),
+    ChecksPassed(ObservationLabels, Duration),
     /// Pods were ready, so long after the admission; the second duration counts from the time in the queue.
-    PodsReady(Labels, Duration, Duration),
+    PodsReady(ObservationLabels, Duration, Duration),
     /// A scheduling gate was removed from a pod.
     GateRemoved {
         /// Name of the gate.
@@ -254,7 +254,7 @@ pub enum Observation {
     /// The workload was evicted while it held quota.
     Evicted {
         /// Queue and priority class.
-        labels: Labels,
+        labels: ObservationLabels,
         /// Reason of the Evicted condition.
         reason: String,
         /// What was behind it, or empty.
@@ -265,7 +265,7 @@ pub enum Observation {
         ready: Option<Duration>,
     },
     /// An evicted workload gave its quota back.
-    Released {
+    QuotaReleased {
         /// ClusterQueue that it had quota of.
         cluster_queue: String,
         /// Reason of the Evicted condition.
@@ -288,12 +288,12 @@ pub enum Observation {
     /// The workload was evicted to make room for one of this ClusterQueue.
     Preempted {
         /// Queue of the one that it made room for.
-        preempting: String,
+        preempting_cluster_queue: String,
         /// Reason of the Preempted condition.
         reason: &'static str,
     },
     /// The workload has finished; the duration is the sum of its times admitted, for one that finished while admitted.
-    Finished(Labels, Option<Duration>),
+    Finished(ObservationLabels, Option<Duration>),
     /// A Workload was made for a job, so long after the job.
     WorkloadCreated {
         /// Kind of the job.
@@ -302,7 +302,7 @@ pub enum Observation {
         latency: Duration,
     },
     /// A cycle was run: its time is measured by the shell; the flag says whether something was admitted.
-    Attempt {
+    AdmissionAttempt {
         /// Whether something was admitted.
         admitted: bool,
     },
@@ -310,7 +310,7 @@ pub enum Observation {
 
 /// Labels shared by the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Labels {
+pub struct ObservationLabels {
     /// ClusterQueue.
     pub cluster_queue: String,
     /// The cohorts above it, the nearest first.
@@ -318,7 +318,7 @@ pub struct Labels {
     /// LocalQueue.
     pub local_queue: String,
     /// Whether metrics tell of the LocalQueue.
-    pub local_queue_shown: bool,
+    pub local_queue_exported: bool,
     /// Namespace of the LocalQueue.
     pub namespace: String,
     /// Name of the priority class, or empty.

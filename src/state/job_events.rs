@@ -1,6 +1,6 @@
 //! Events on jobs, and the writes that each belongs to where there are several.
 
-use super::State;
+use super::Reconciler;
 use super::interface::{Effect, Event, Kind, Verb};
 use super::records::WorkloadRecord;
 use super::workload_step::delete_options;
@@ -8,28 +8,28 @@ use crate::api::v1beta2::CheckState;
 use crate::jobs::JobView;
 use crate::lifecycle::reservation;
 
-impl State {
+impl Reconciler {
     /// Warns of a job, once for each note.
-    pub(super) fn tell_once(&mut self, index: usize, view: &JobView, reason: &str, note: &str) {
+    pub(super) fn report_job_warning(&mut self, index: usize, view: &JobView, reason: &str, note: &str) {
         let id = (Kind::Job(index), view.key.clone());
-        if self.told.insert(id, note.to_owned()).as_deref() != Some(note) {
+        if self.reported_warnings.insert(id, note.to_owned()).as_deref() != Some(note) {
             self.effects.push(job_event(index, view, true, reason, note));
         }
     }
 
     /// Tells what pending checks say of themselves while the job waits for them, each time that it changes.
-    pub(super) fn tell_checks(&mut self, index: usize, view: &JobView, record: &WorkloadRecord) {
+    pub(super) fn report_check_messages(&mut self, index: usize, view: &JobView, record: &WorkloadRecord) {
         let pending =
             record.status.admission_checks.iter().filter(|check| check.state == CheckState::Pending);
         let said = pending.filter(|check| !check.message.is_empty());
         let notes: Vec<String> = said.map(|check| format!("{}: {}", check.name, check.message)).collect();
         let key = &record.meta.key;
         if notes.is_empty() || !reservation::holds_quota(&record.status) {
-            self.told_checks.remove(key);
+            self.reported_check_messages.remove(key);
             return;
         }
         let note = notes.join("; ");
-        if self.told_checks.insert(key.clone(), note.clone()).as_ref() != Some(&note) {
+        if self.reported_check_messages.insert(key.clone(), note.clone()).as_ref() != Some(&note) {
             self.effects.push(job_event(index, view, false, "UpdatedAdmissionCheck", &note));
         }
     }
@@ -39,7 +39,7 @@ impl State {
         let key = &record.meta.key;
         let note = format!("Deleted not matching Workload: {key}");
         let tell = vec![job_event(index, view, false, "DeletedWorkload", &note)];
-        self.send_plain(Kind::Workload, key, Verb::Delete, None, delete_options(&record.meta), tell);
+        self.send_write(Kind::Workload, key, Verb::Delete, None, delete_options(&record.meta), tell);
     }
 }
 

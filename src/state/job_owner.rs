@@ -3,22 +3,22 @@
 //! Invariant: owner references are judged again here, not by the webhook alone, as a Job may be created while no webhook
 //! answers. A reference that does not hold leaves the Job to be queued by itself.
 
-use super::State;
+use super::Reconciler;
 use super::interface::Kind;
 use super::job_events::job_event;
-use super::job_step::runs;
+use super::job_step::may_run;
 use crate::api::ObjectKey;
-use crate::jobs::{Ancestor, JobPatch, JobView, KINDS, Link, Management, Owner, queued_ancestor};
+use crate::jobs::{Ancestor, JobPatch, JobView, KINDS, Management, OwnerLookup, OwnerRef, queued_ancestor};
 use serde_json::json;
 use std::sync::Arc;
 
-impl State {
+impl Reconciler {
     /// What is queued above the job.
-    pub(super) fn ancestor(&self, index: usize, view: &JobView) -> Option<Ancestor> {
-        if Self::runs_elsewhere(view) {
+    pub(super) fn find_ancestor(&self, index: usize, view: &JobView) -> Option<Ancestor> {
+        if Self::is_managed_by_other_controller(view) {
             return None;
         }
-        let look = |owner: &Owner, management: Management| {
+        let look = |owner: &OwnerRef, management: Management| {
             let key =
                 ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(owner.name.as_str()) };
             if management == Management::External {
@@ -28,10 +28,12 @@ impl State {
                 let gvk = kind.gvk();
                 (gvk.group, gvk.kind) == (owner.group(), owner.kind.as_str())
             });
-            index.and_then(|index| self.jobs.get(&(index, key))).map_or(Link::End, |job| Link::Found {
-                uid: job.uid.to_string(),
-                queued: self.manages(job),
-                controller: job.controller.clone(),
+            index.and_then(|index| self.jobs.get(&(index, key))).map_or(OwnerLookup::Unmanaged, |job| {
+                OwnerLookup::Found {
+                    uid: job.uid.to_string(),
+                    queued: self.manages_job(job),
+                    controller: job.controller.clone(),
+                }
             })
         };
         let gvk = Kind::Job(index).resource();
@@ -42,7 +44,7 @@ impl State {
     }
 
     /// An object that another controller queues is known by the Workload that it owns in its own namespace.
-    fn external_link(&self, key: &ObjectKey, owner: &Owner) -> Link {
+    fn external_link(&self, key: &ObjectKey, owner: &OwnerRef) -> OwnerLookup {
         let owns = |workload: &ObjectKey| {
             workload.namespace == key.namespace
                 && self.workloads.get(workload).and_then(|record| record.owner.as_ref()).is_some_and(|of| {
@@ -51,21 +53,27 @@ impl State {
         };
         let workloads = self.workloads_by_owner.get(owner.uid.as_str());
         if workloads.is_some_and(|keys| keys.iter().any(owns)) {
-            Link::Found { uid: owner.uid.clone(), queued: true, controller: None }
+            OwnerLookup::Found { uid: owner.uid.clone(), queued: true, controller: None }
         } else {
-            Link::End
+            OwnerLookup::Unmanaged
         }
     }
 
     /// A child runs while the Workload of its ancestor is admitted.
-    pub(super) fn hold_child(&mut self, index: usize, view: &JobView, ancestor: &Owner) {
+    pub(super) fn suspend_child_unless_admitted(
+        &mut self,
+        index: usize,
+        view: &JobView,
+        ancestor: &OwnerRef,
+    ) {
         let uid = ancestor.uid.as_str();
         let job = self.job_by_uid.get(uid).and_then(|id| Some((id.0, self.jobs.get(id)?)));
         let workload = match job {
             Some((kind, job)) => self.workload_of(kind, job),
             None => self.workloads_by_owner.get(uid).and_then(|keys| keys.first().cloned()),
         };
-        let admitted = workload.and_then(|key| self.workloads.get(&key)).is_some_and(|record| runs(record));
+        let admitted =
+            workload.and_then(|key| self.workloads.get(&key)).is_some_and(|record| may_run(record));
         if !admitted && !view.suspended {
             let patch = JobPatch { status: false, body: json!({"spec": {"suspend": true}}) };
             let tell = vec![job_event(index, view, false, "Suspended", "Kueue managed child job suspended")];

@@ -1,6 +1,6 @@
 //! What a job is given when it starts, and whether that is still what it asks for.
 
-use super::State;
+use super::Reconciler;
 use super::records::{PodSetRecord, WorkloadRecord};
 use crate::api::names;
 use crate::api::reason::ConditionType;
@@ -10,9 +10,9 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Longest name that fits a label value as a DNS label.
-const LABEL_LIMIT: usize = 63;
+const MAX_LABEL_LENGTH: usize = 63;
 
-impl State {
+impl Reconciler {
     /// Patches that start a job with what its Workload was granted.
     pub(super) fn start_patches(
         &self,
@@ -25,14 +25,17 @@ impl State {
         let Some(kind) = KINDS.get(*index) else {
             return Ok(Vec::new());
         };
-        match self.granted_infos(record)? {
+        match self.granted_pod_set_infos(record)? {
             Some(infos) => kind.run_patch(view, &infos),
             None => Ok(Vec::new()),
         }
     }
 
     /// What admission adds to each pod set; none without one, or while a flavor of it is gone.
-    pub(super) fn granted_infos(&self, record: &WorkloadRecord) -> Result<Option<Vec<PodSetInfo>>, JobError> {
+    pub(super) fn granted_pod_set_infos(
+        &self,
+        record: &WorkloadRecord,
+    ) -> Result<Option<Vec<PodSetInfo>>, JobError> {
         let Some(admission) = &record.status.admission else {
             return Ok(None);
         };
@@ -41,18 +44,18 @@ impl State {
             let mut template = TemplateInfo::default();
             template.labels.insert(names::POD_SET_LABEL.to_owned(), assignment.name.clone());
             let queue_labels = self.settings.gates.queue_labels_on_pods;
-            if queue_labels && is_label(&admission.cluster_queue) {
+            if queue_labels && is_dns_label(&admission.cluster_queue) {
                 template
                     .labels
                     .insert(names::CLUSTER_QUEUE_LABEL.to_owned(), admission.cluster_queue.clone());
             }
-            if let Some(queue) = record.queue_name.as_deref().filter(|q| queue_labels && is_label(q)) {
+            if let Some(queue) = record.queue_name.as_deref().filter(|q| queue_labels && is_dns_label(q)) {
                 template.labels.insert(names::LOCAL_QUEUE_LABEL.to_owned(), queue.to_owned());
             }
             template
                 .annotations
                 .insert(names::WORKLOAD_ANNOTATION.to_owned(), record.meta.key.name.to_string());
-            self.add_topology(&mut template, record, assignment);
+            self.add_topology_gate(&mut template, record, assignment);
             let mut flavors: Vec<&String> = assignment.flavors.values().collect();
             flavors.sort();
             flavors.dedup();
@@ -78,7 +81,7 @@ impl State {
                     })?;
                 }
             }
-            let count = assignment.count.or_else(|| count_of(record, &assignment.name)).unwrap_or(0);
+            let count = assignment.count.or_else(|| granted_count(record, &assignment.name)).unwrap_or(0);
             let name = Arc::from(assignment.name.as_str());
             infos.push(PodSetInfo { name, count, template: Arc::new(template) });
         }
@@ -87,7 +90,7 @@ impl State {
 }
 
 /// Adds to a raw pod template what admission adds to its pods.
-pub(super) fn pod_set_template(template: &mut Value, info: &TemplateInfo) {
+pub(super) fn apply_template_info(template: &mut Value, info: &TemplateInfo) {
     let Ok(own) = TemplateInfo::read(Some(&*template)) else { return };
     let mut wanted = own.clone();
     if wanted.merge(info).is_ok()
@@ -98,7 +101,7 @@ pub(super) fn pod_set_template(template: &mut Value, info: &TemplateInfo) {
 }
 
 /// Whether what was granted is what the job asks for: a job whose size was changed while it runs starts over.
-pub(super) fn grants(record: &WorkloadRecord, view: &JobView) -> bool {
+pub(super) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool {
     if view.suspended {
         return true;
     }
@@ -115,33 +118,33 @@ pub(super) fn grants(record: &WorkloadRecord, view: &JobView) -> bool {
 
 /// Whether the Workload asks for what the job asks for, by what Kueue compares: a Workload that it made is kept. Names, labels,
 /// annotations, node selectors, affinity and topology do not count, since a start adds to most of them.
-pub(super) fn asks_alike(record: &WorkloadRecord, view: &JobView) -> bool {
+pub(super) fn is_equivalent_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
     let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
-    pairs(record, view).is_some_and(|mut pairs| {
+    zip_pod_sets(record, view).is_some_and(|mut pairs| {
         pairs.all(|(have, original, want)| {
             have.count == want.count
                 && have.min_count == want.min_count
-                && have.shape.same_containers(&want.shape)
+                && have.template_fingerprint.same_containers(&want.fingerprint)
                 && (admitted || original.template.tolerations == want.template.tolerations)
         })
     })
 }
 
 /// Whether it asks for just the same, so that whatever is decided on it holds for the job.
-pub(super) fn asks_the_same(record: &WorkloadRecord, view: &JobView) -> bool {
-    pairs(record, view).is_some_and(|mut pairs| {
+pub(super) fn is_identical_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
+    zip_pod_sets(record, view).is_some_and(|mut pairs| {
         pairs.all(|(have, original, want)| {
             have.name == want.name
                 && have.count == want.count
                 && have.min_count == want.min_count
-                && have.shape == want.shape
+                && have.template_fingerprint == want.fingerprint
                 && original.template == want.template
         })
     })
 }
 
 /// The pod sets of a Workload, as they were before a start, beside its job's; none if one has more of them.
-fn pairs<'a>(
+fn zip_pod_sets<'a>(
     record: &'a WorkloadRecord,
     view: &'a JobView,
 ) -> Option<impl Iterator<Item = (&'a PodSetRecord, &'a PodSetInfo, &'a PodSetView)>> {
@@ -150,10 +153,10 @@ fn pairs<'a>(
     (have.len() == want.len()).then(|| three.map(|((have, original), want)| (have, original, want)))
 }
 
-fn count_of(record: &WorkloadRecord, name: &str) -> Option<i32> {
+fn granted_count(record: &WorkloadRecord, name: &str) -> Option<i32> {
     record.pod_sets().iter().find(|p| *p.name == *name).map(|p| p.count)
 }
 
-fn is_label(name: &str) -> bool {
-    !name.is_empty() && name.len() <= LABEL_LIMIT && !name.contains('.')
+fn is_dns_label(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAX_LABEL_LENGTH && !name.contains('.')
 }

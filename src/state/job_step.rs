@@ -5,10 +5,10 @@
 
 use super::interface::{Effect, Kind, Observation, Verb};
 use super::job_events::job_event;
-use super::job_start::{asks_alike, asks_the_same, grants};
+use super::job_start::{grants_match_job, is_equivalent_to_job, is_identical_to_job};
 use super::records::WorkloadRecord;
-use super::writes::Request;
-use super::{Item, State};
+use super::writes::WriteRequest;
+use super::{ReconcileKey, Reconciler};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::jobs::{
@@ -25,7 +25,7 @@ use std::time::Duration;
 const ELASTIC_NOTE: &str =
     "Elastic Jobs are not part of this version: a change of parallelism stops the Job and queues it again";
 
-impl State {
+impl Reconciler {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
     pub(super) fn step_job(&mut self, index: usize, key: &ObjectKey, now: Timestamp) {
         let (Some(view), Some(kind)) = (self.jobs.get(&(index, key.clone())), KINDS.get(index)) else {
@@ -36,8 +36,8 @@ impl State {
         }
         let view = view.clone();
         if let Some(workload) = self.workload_of(index, &view) {
-            if !self.expire(index, &view, &workload, now) {
-                self.step_job_with(index, *kind, &view, &workload, now);
+            if !self.delete_expired_job(index, &view, &workload, now) {
+                self.step_job_with_workload(index, *kind, &view, &workload, now);
             }
             return;
         }
@@ -45,12 +45,12 @@ impl State {
             // Over before anything was made for it.
             return;
         }
-        match self.ancestor(index, &view) {
-            Some(Ancestor::Queued(ancestor)) => self.hold_child(index, &view, &ancestor),
+        match self.find_ancestor(index, &view) {
+            Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(index, &view, &ancestor),
             // Its owner's framework would look after it. One that names a queue itself is queued all the same.
-            Some(Ancestor::NotBuilt(_)) if view.queue_name.is_none() => {}
-            _ if self.manages(&view) => self.step_job_without(index, *kind, &view, now),
-            _ => self.tell_passed_by(index, &view),
+            Some(Ancestor::Unsupported(_)) if view.queue_name.is_none() => {}
+            _ if self.manages_job(&view) => self.step_job_without_workload(index, *kind, &view, now),
+            _ => self.report_not_queued(index, &view),
         }
     }
 
@@ -67,7 +67,13 @@ impl State {
     }
 
     /// Deletes the job of a Workload that the manager has deactivated, when it was kept long enough. Whether it did.
-    fn expire(&mut self, index: usize, view: &JobView, workload: &ObjectKey, now: Timestamp) -> bool {
+    fn delete_expired_job(
+        &mut self,
+        index: usize,
+        view: &JobView,
+        workload: &ObjectKey,
+        now: Timestamp,
+    ) -> bool {
         let since = self.workloads.get(workload).filter(|record| !record.active);
         let since = since.and_then(|record| eviction::deactivated_by_manager(&record.status));
         let (Some(since), Some(keep)) = (since, self.settings.lifecycle.retain_deactivated) else {
@@ -75,7 +81,7 @@ impl State {
         };
         let end = backoff::after(since, keep);
         if now < end {
-            self.timers.wake(Item::Job(index, view.key.clone()), end);
+            self.timers.wake(ReconcileKey::Job(index, view.key.clone()), end);
             return false;
         }
         let body = json!({
@@ -84,12 +90,18 @@ impl State {
         });
         let note = format!("Deleted: Workload {workload} was deactivated and has been kept long enough");
         let tell = vec![job_event(index, view, false, "Deleted", &note)];
-        self.send_plain(Kind::Job(index), &view.key, Verb::Delete, None, body, tell);
+        self.send_write(Kind::Job(index), &view.key, Verb::Delete, None, body, tell);
         true
     }
 
     /// A job that has no Workload yet: it must rest, then one is made.
-    fn step_job_without(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, now: Timestamp) {
+    fn step_job_without_workload(
+        &mut self,
+        index: usize,
+        kind: &dyn JobKind,
+        view: &JobView,
+        now: Timestamp,
+    ) {
         if let Some(patch) = kind.stop_patches(view, &[]).first() {
             let stopped = (!view.suspended).then(|| {
                 job_event(index, view, false, "Stopped", "Missing Workload; unable to restore pod templates")
@@ -102,25 +114,29 @@ impl State {
         }
         if let Some(name) = view.prebuilt_workload.clone() {
             let key = ObjectKey { namespace: view.key.namespace.clone(), name };
-            self.adopt(index, view, &key, now);
+            self.adopt_prebuilt_workload(index, view, &key, now);
             return;
         }
         let key = own_workload_key(index, view);
         if self.workloads.contains_key(&key) {
             let note = format!("Workload {key} exists and belongs to another object");
-            self.tell_once(index, view, "WorkloadNameConflict", &note);
+            self.report_job_warning(index, view, "WorkloadNameConflict", &note);
             return;
         }
-        if !self.writes.may_write(Kind::Workload, &key, now) {
+        if !self.in_flight_writes.may_write(Kind::Workload, &key, now) {
             // What is written is gone already: its end would give nobody a step.
-            self.writes.at_end(Kind::Workload, &key, Item::Job(index, view.key.clone()));
-            if let Some(until) = self.writes.waits_until(Kind::Workload, &key) {
-                self.timers.wake(Item::Job(index, view.key.clone()), until);
+            self.in_flight_writes.requeue_at_end(
+                Kind::Workload,
+                &key,
+                ReconcileKey::Job(index, view.key.clone()),
+            );
+            if let Some(until) = self.in_flight_writes.backoff_until(Kind::Workload, &key) {
+                self.timers.wake(ReconcileKey::Job(index, view.key.clone()), until);
             }
             return;
         }
-        let Some(job) = self.raw(index, view) else { return };
-        match self.compose(kind, &job, view, &key) {
+        let Some(job) = self.raw_job(index, view) else { return };
+        match self.compose_workload(kind, &job, view, &key) {
             Ok(body) => {
                 let note = format!("Created Workload: {key}");
                 let latency = backoff::elapsed(view.created, now);
@@ -134,27 +150,34 @@ impl State {
                         latency: Duration::try_from(latency).unwrap_or_default(),
                     }),
                 ];
-                self.send(Request {
-                    tell: tell.into_iter().chain(elastic).collect(),
-                    on_behalf_of: Some(Item::Job(index, view.key.clone())),
-                    ..Request::new(Kind::Workload, key, Verb::Create, body)
+                self.start_write(WriteRequest {
+                    effects: tell.into_iter().chain(elastic).collect(),
+                    on_behalf_of: Some(ReconcileKey::Job(index, view.key.clone())),
+                    ..WriteRequest::new(Kind::Workload, key, Verb::Create, body)
                 });
             }
-            Err(Refusal::Class(MissingClass::WorkloadClass(name))) => {
+            Err(ComposeError::Class(MissingClass::WorkloadClass(name))) => {
                 let note = format!("WorkloadPriorityClass {name} not found");
-                self.tell_once(index, view, "WorkloadPriorityClassNotFound", &note);
+                self.report_job_warning(index, view, "WorkloadPriorityClassNotFound", &note);
             }
-            Err(Refusal::Class(MissingClass::PodClass(name))) => {
-                self.tell_once(index, view, "ErrWorkloadCompose", &format!("PriorityClass {name} not found"));
+            Err(ComposeError::Class(MissingClass::PodClass(name))) => {
+                self.report_job_warning(
+                    index,
+                    view,
+                    "ErrWorkloadCompose",
+                    &format!("PriorityClass {name} not found"),
+                );
             }
-            Err(Refusal::Job(error)) => self.tell_once(index, view, "ErrWorkloadCompose", &error.to_string()),
+            Err(ComposeError::Job(error)) => {
+                self.report_job_warning(index, view, "ErrWorkloadCompose", &error.to_string());
+            }
         }
     }
 
     /// The raw job, if it came with this delta; else it is fetched and this step comes again with it.
-    fn raw(&mut self, index: usize, view: &JobView) -> Option<Value> {
+    fn raw_job(&mut self, index: usize, view: &JobView) -> Option<Value> {
         let id = (Kind::Job(index), view.key.clone());
-        let raw = self.raw.get(&id).cloned();
+        let raw = self.raw_objects.get(&id).cloned();
         if raw.is_none() {
             let (kind, key) = id;
             self.effects.push(Effect::Refetch { kind, key });
@@ -162,32 +185,37 @@ impl State {
         raw
     }
 
-    fn compose(
+    fn compose_workload(
         &self,
         kind: &dyn JobKind,
         job: &Value,
         view: &JobView,
         key: &ObjectKey,
-    ) -> Result<Value, Refusal> {
-        let pod_sets = kind.pod_sets(job).map_err(Refusal::Job)?;
-        let priority = Priority::resolve(view, &pod_sets, self).map_err(Refusal::Class)?;
+    ) -> Result<Value, ComposeError> {
+        let pod_sets = kind.pod_sets(job).map_err(ComposeError::Job)?;
+        let priority = Priority::resolve(view, &pod_sets, self).map_err(ComposeError::Class)?;
         let request = WorkloadRequest {
             name: &key.name,
             queue_name: view.queue_name.as_deref(),
             label_keys_to_copy: &self.settings.label_keys_to_copy,
             priority: &priority,
         };
-        workload_body(kind, job, view, &request).map_err(Refusal::Job)
+        workload_body(kind, job, view, &request).map_err(ComposeError::Job)
     }
 
     /// A Workload that the job names becomes its own, unless it has an owner.
-    fn adopt(&mut self, index: usize, view: &JobView, key: &ObjectKey, now: Timestamp) {
+    fn adopt_prebuilt_workload(&mut self, index: usize, view: &JobView, key: &ObjectKey, now: Timestamp) {
         let Some(record) = self.workloads.get(key) else {
-            self.tell_once(index, view, "PrebuiltWorkloadNotFound", &format!("Workload {key} doesn't exist"));
+            self.report_job_warning(
+                index,
+                view,
+                "PrebuiltWorkloadNotFound",
+                &format!("Workload {key} doesn't exist"),
+            );
             return;
         };
         if record.owner.is_some() {
-            self.tell_once(
+            self.report_job_warning(
                 index,
                 view,
                 "WorkloadNameConflict",
@@ -195,7 +223,7 @@ impl State {
             );
             return;
         }
-        if record.meta.deleting || !self.writes.may_write(Kind::Workload, key, now) {
+        if record.meta.deleting || !self.in_flight_writes.may_write(Kind::Workload, key, now) {
             return;
         }
         let resource = Kind::Job(index).resource();
@@ -211,14 +239,14 @@ impl State {
             "resourceVersion": record.meta.resource_version, "ownerReferences": [owner], "finalizers": finalizers,
             "labels": {names::JOB_UID_LABEL: view.uid},
         }});
-        self.send(Request {
-            on_behalf_of: Some(Item::Job(index, view.key.clone())),
-            ..Request::new(Kind::Workload, key.clone(), Verb::Merge, body)
+        self.start_write(WriteRequest {
+            on_behalf_of: Some(ReconcileKey::Job(index, view.key.clone())),
+            ..WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body)
         });
     }
 
     /// A job with its Workload.
-    fn step_job_with(
+    fn step_job_with_workload(
         &mut self,
         index: usize,
         kind: &dyn JobKind,
@@ -234,25 +262,25 @@ impl State {
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         let reserved = reservation::holds_quota(&record.status);
-        if runs(&record) && grants(&record, view) {
+        if may_run(&record) && grants_match_job(&record, view) {
             if view.suspended {
-                self.start(index, view, &record);
+                self.start_job(index, view, &record);
             } else {
-                self.sync_priority(view, &record, now);
+                self.sync_priority_of_running_job(view, &record, now);
             }
             return;
         }
-        if !view.suspended || (reserved && !runs_later(&record)) {
-            self.stop(index, kind, view, &record);
+        if !view.suspended || (reserved && !awaits_admission(&record)) {
+            self.stop_job(index, kind, view, &record);
             return;
         }
         if !finished && !record.meta.deleting {
-            self.tell_checks(index, view, &record);
+            self.report_check_messages(index, view, &record);
             self.sync_workload(index, kind, view, &record, now);
         }
     }
 
-    fn start(&mut self, index: usize, view: &JobView, record: &WorkloadRecord) {
+    fn start_job(&mut self, index: usize, view: &JobView, record: &WorkloadRecord) {
         // A start that contradicts the template finishes the Workload; its life cycle says so.
         let Ok(patches) = self.start_patches(record, view) else {
             return;
@@ -264,9 +292,9 @@ impl State {
         self.patch_job(index, view, patch, tell);
     }
 
-    fn stop(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, record: &WorkloadRecord) {
+    fn stop_job(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, record: &WorkloadRecord) {
         let Some(patch) = kind.stop_patches(view, record.originals()).into_iter().next() else {
-            if !runs(record) {
+            if !may_run(record) {
                 return;
             }
             // Admitted, stopped, and not what was asked for: the Workload is made again.
@@ -292,14 +320,15 @@ impl State {
         now: Timestamp,
     ) {
         let key = &record.meta.key;
-        if !self.writes.may_write(Kind::Workload, key, now) {
+        if !self.in_flight_writes.may_write(Kind::Workload, key, now) {
             return;
         }
         let reserved = conditions::is_true(&record.status, ConditionType::QuotaReserved);
         let mut spec = Map::new();
         let mut tell = Vec::new();
         let decided = reserved || self.assumed.contains_key(key);
-        let in_line = if decided { asks_alike(record, view) } else { asks_the_same(record, view) };
+        let in_line =
+            if decided { is_equivalent_to_job(record, view) } else { is_identical_to_job(record, view) };
         if view.prebuilt_workload.is_none() && !in_line {
             if decided {
                 if reserved {
@@ -307,19 +336,21 @@ impl State {
                 }
                 return;
             }
-            let Some(job) = self.raw(index, view) else { return };
+            let Some(job) = self.raw_job(index, view) else { return };
             match kind.pod_sets(&job) {
                 Ok(pod_sets) => {
                     spec.insert("podSets".to_owned(), Value::Array(pod_sets));
                     let note = format!("Updated not matching Workload for suspended job: {key}");
                     tell.push(job_event(index, view, false, "UpdatedWorkload", &note));
                 }
-                Err(error) => return self.tell_once(index, view, "ErrWorkloadCompose", &error.to_string()),
+                Err(error) => {
+                    return self.report_job_warning(index, view, "ErrWorkloadCompose", &error.to_string());
+                }
             }
         }
-        self.sync_fields(view, record, reserved, &mut spec);
+        self.sync_spec_fields(view, record, reserved, &mut spec);
         let mut body = json!({"metadata": {"resourceVersion": record.meta.resource_version}});
-        let gates_changed = record.gated_by != view.gated_by && record.gated;
+        let gates_changed = record.admission_gated_by != view.gated_by && record.has_admission_gates;
         if spec.is_empty() && !gates_changed {
             return;
         }
@@ -332,11 +363,11 @@ impl State {
         if let Some(body) = body.as_object_mut() {
             body.insert("spec".to_owned(), Value::Object(spec));
         }
-        self.send_plain(Kind::Workload, key, Verb::Merge, None, body, tell);
+        self.send_write(Kind::Workload, key, Verb::Merge, None, body, tell);
     }
 
     /// Queue, priority class and execution time follow the job's labels where the Workload's state allows it.
-    fn sync_fields(
+    fn sync_spec_fields(
         &self,
         view: &JobView,
         record: &WorkloadRecord,
@@ -346,7 +377,7 @@ impl State {
         if !reserved && record.queue_name.as_deref() != view.queue_name.as_deref() {
             spec.insert("queueName".to_owned(), json!(view.queue_name));
         }
-        self.class_update(view, record, reserved, spec);
+        self.sync_priority_class(view, record, reserved, spec);
         let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
         if !admitted && record.max_execution_seconds != view.max_exec_seconds {
             spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(view.max_exec_seconds));
@@ -354,18 +385,18 @@ impl State {
     }
 
     /// The priority class follows the label while the job runs as well: whether it may be preempted depends on it.
-    fn sync_priority(&mut self, view: &JobView, record: &WorkloadRecord, now: Timestamp) {
+    fn sync_priority_of_running_job(&mut self, view: &JobView, record: &WorkloadRecord, now: Timestamp) {
         let mut spec = Map::new();
-        self.class_update(view, record, true, &mut spec);
+        self.sync_priority_class(view, record, true, &mut spec);
         let key = &record.meta.key;
-        if !spec.is_empty() && self.writes.may_write(Kind::Workload, key, now) {
+        if !spec.is_empty() && self.in_flight_writes.may_write(Kind::Workload, key, now) {
             let body = json!({"metadata": {"resourceVersion": record.meta.resource_version}, "spec": spec});
-            self.send_plain(Kind::Workload, key, Verb::Merge, None, body, Vec::new());
+            self.send_write(Kind::Workload, key, Verb::Merge, None, body, Vec::new());
         }
     }
 
     /// Another priority class, if the label names one that exists. One with quota may not get its first.
-    fn class_update(
+    fn sync_priority_class(
         &self,
         view: &JobView,
         record: &WorkloadRecord,
@@ -395,11 +426,11 @@ impl State {
             }
         }
         let subresource = patch.status.then_some("status");
-        self.send_plain(Kind::Job(index), &view.key, Verb::Merge, subresource, body, tell);
+        self.send_write(Kind::Job(index), &view.key, Verb::Merge, subresource, body, tell);
     }
 
     /// A Job that should have got the default queue, but was made while no webhook answered, runs on; its owner is told.
-    fn tell_passed_by(&mut self, index: usize, view: &JobView) {
+    fn report_not_queued(&mut self, index: usize, view: &JobView) {
         let key = ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(names::DEFAULT_NAME) };
         let Some(queue) = self.local_queues.get(&key) else { return };
         let ours = view.queue_name.is_none() && view.controller.is_none() && view.managed_by.is_none();
@@ -409,7 +440,7 @@ impl State {
             && self.manages_namespace(&key.namespace)
         {
             let note = "It was created while no webhook answered, so LocalQueue default does not hold it";
-            self.tell_once(index, view, "NotQueued", note);
+            self.report_job_warning(index, view, "NotQueued", note);
         }
     }
 }
@@ -420,12 +451,12 @@ fn own_workload_key(index: usize, view: &JobView) -> ObjectKey {
 }
 
 /// Why no Workload can be made for a job.
-enum Refusal {
+enum ComposeError {
     Job(JobError),
     Class(MissingClass),
 }
 
-impl PriorityLookup for State {
+impl PriorityLookup for Reconciler {
     fn workload_class(&self, name: &str) -> Option<i32> {
         self.workload_priority_classes.get(name).copied()
     }
@@ -441,7 +472,7 @@ impl PriorityLookup for State {
 }
 
 /// Whether the job may run now.
-pub(super) fn runs(record: &WorkloadRecord) -> bool {
+pub(super) fn may_run(record: &WorkloadRecord) -> bool {
     conditions::is_true(&record.status, ConditionType::Admitted)
         && !conditions::is_true(&record.status, ConditionType::Evicted)
         && !conditions::is_true(&record.status, ConditionType::Finished)
@@ -449,7 +480,7 @@ pub(super) fn runs(record: &WorkloadRecord) -> bool {
 }
 
 /// Whether the reservation stands and only the admission is missing.
-fn runs_later(record: &WorkloadRecord) -> bool {
+fn awaits_admission(record: &WorkloadRecord) -> bool {
     reservation::holds_quota(&record.status)
         && !conditions::is_true(&record.status, ConditionType::Evicted)
         && !conditions::is_true(&record.status, ConditionType::Admitted)

@@ -50,36 +50,37 @@ mod workload_step;
 mod writes;
 
 pub use interface::{
-    Delta, Effect, Event, Kind, Labels, Observation, Resource, Verb, Write, WriteOutcome, WriteResult,
+    ApiResourceInfo, Delta, Effect, Event, Kind, Observation, ObservationLabels, Verb, Write, WriteOutcome,
+    WriteResult,
 };
-pub use settings::{Gates, Settings};
+pub use settings::{CoreGates, CoreSettings};
 pub use snapshot::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot};
-pub use tallies::Unadmitted;
+pub use tallies::UnadmittedKey;
 pub use workload_object::WorkloadObject;
 
 use crate::api::{ByKey, ObjectKey};
 use crate::jobs::JobView;
 use crate::resources::limit_range::LimitRangeSummary;
 use crate::scheduler::{self, Engine};
-use assumed::Assumed;
+use assumed::AssumedAdmission;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::LimitRange;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use records::{
-    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Unreadable, WorkerRecord,
-    WorkloadRecord,
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, MultiKueueClusterRecord,
+    UnreadableObject, WorkloadRecord,
 };
 use serde_json::Value;
-use snapshot::Published;
+use snapshot::SnapshotBuilder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use templates::Templates;
+use templates::InternedTemplates;
 use timers::Timers;
-use writes::Writes;
+use writes::InFlightWrites;
 
 /// Something that may need a step.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Item {
+pub(crate) enum ReconcileKey {
     /// A ClusterQueue: finalizer and status.
     ClusterQueue(Arc<str>),
     /// A Cohort: status.
@@ -91,7 +92,7 @@ pub(crate) enum Item {
     /// An AdmissionCheck: finalizer.
     Check(Arc<str>),
     /// A MultiKueueCluster: status.
-    Worker(Arc<str>),
+    MultiKueueCluster(Arc<str>),
     /// A Topology: finalizer.
     Topology(Arc<str>),
     /// A job, by kind.
@@ -103,30 +104,30 @@ pub(crate) enum Item {
 }
 
 /// The core.
-pub struct State {
-    settings: Settings,
+pub struct Reconciler {
+    settings: CoreSettings,
     leading: bool,
     /// Kinds that are followed.
     kinds: Vec<Kind>,
     /// Kinds whose first list is complete.
-    listed: BTreeSet<Kind>,
+    listed_kinds: BTreeSet<Kind>,
     /// Whether the first lists of all kinds are complete.
     synced: bool,
     /// Keys seen since a list was started.
-    relisting: BTreeMap<Kind, BTreeSet<ObjectKey>>,
+    relisted_keys: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
     limit_ranges: BTreeMap<ObjectKey, LimitRange>,
     /// The LimitRanges of each namespace as one.
-    limits: BTreeMap<Arc<str>, LimitRangeSummary>,
+    limit_range_summaries: BTreeMap<Arc<str>, LimitRangeSummary>,
     /// Overhead of pods by RuntimeClass.
     runtime_classes: BTreeMap<Arc<str>, BTreeMap<String, Quantity>>,
     priority_classes: BTreeMap<Arc<str>, (i32, bool)>,
     workload_priority_classes: BTreeMap<Arc<str>, i32>,
     topologies: BTreeMap<Arc<str>, records::Meta>,
     flavors: BTreeMap<Arc<str>, FlavorRecord>,
-    checks: BTreeMap<Arc<str>, CheckRecord>,
+    admission_checks: BTreeMap<Arc<str>, CheckRecord>,
     /// MultiKueueClusters.
-    workers: BTreeMap<Arc<str>, WorkerRecord>,
+    multikueue_clusters: BTreeMap<Arc<str>, MultiKueueClusterRecord>,
     provisioning: provisioning::Provisioning,
     nodes: nodes::Nodes,
     pods: pods::Pods,
@@ -143,64 +144,64 @@ pub struct State {
     workloads_by_queue: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// LocalQueues by ClusterQueue.
     queues_by_cluster_queue: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
-    templates: Templates,
+    interned: InternedTemplates,
     engine: Engine,
     /// ClusterQueues as the scheduler has them.
-    configured: BTreeMap<Arc<str>, scheduler::ClusterQueue>,
-    tallies: tallies::Tallies,
-    assumed: BTreeMap<ObjectKey, Assumed>,
+    configured_cluster_queues: BTreeMap<Arc<str>, scheduler::ClusterQueue>,
+    queue_counts: tallies::QueueCountIndex,
+    assumed: BTreeMap<ObjectKey, AssumedAdmission>,
     /// Second passes that are due or under way.
-    passes: passes::Passes,
+    second_passes: passes::SecondPassQueue,
     #[cfg(feature = "moments")]
-    captured: unguarded::Captured,
+    stale_objects: unguarded::StaleObjects,
     /// Jobs and Workloads with checks of the deltas at hand: Workloads and pod templates are made from the objects themselves.
-    raw: BTreeMap<(Kind, ObjectKey), Value>,
-    dirty: BTreeSet<Item>,
-    timers: Timers<Item>,
-    writes: Writes,
+    raw_objects: BTreeMap<(Kind, ObjectKey), Value>,
+    dirty: BTreeSet<ReconcileKey>,
+    timers: Timers<ReconcileKey>,
+    in_flight_writes: InFlightWrites,
     /// Those admitted whose pods are not ready, where admissions wait for them.
-    unready: BTreeSet<ObjectKey>,
+    not_ready_workloads: BTreeSet<ObjectKey>,
     /// Workloads whose next write waits for room.
-    turns: turns::Turns,
-    allowance: allowance::Allowance,
+    workload_write_queue: turns::WorkloadWriteQueue,
+    status_rate_limiter: allowance::StatusRateLimiter,
     /// When Workloads may be told again what they were not told yet.
-    news_due: Option<Timestamp>,
+    next_message_update: Option<Timestamp>,
     /// When cycles go on that were left for what came meanwhile.
-    cycles_due: Option<Timestamp>,
-    queue_clock: queue_status::Clock,
-    published: Published,
+    resume_cycles_at: Option<Timestamp>,
+    status_schedule: queue_status::StatusSchedule,
+    snapshot_builder: SnapshotBuilder,
     effects: Vec<Effect>,
     tombstones: tombstones::Tombstones,
     /// What was already told of objects that stay as they are, so that it is told once.
-    told: BTreeMap<(Kind, ObjectKey), String>,
+    reported_warnings: BTreeMap<(Kind, ObjectKey), String>,
     /// What was already told of the checks of Workloads.
-    told_checks: BTreeMap<ObjectKey, String>,
+    reported_check_messages: BTreeMap<ObjectKey, String>,
     /// What keeps objects from being read.
-    unreadable: BTreeMap<(Kind, ObjectKey), Unreadable>,
+    unreadable: BTreeMap<(Kind, ObjectKey), UnreadableObject>,
 }
 
-impl State {
+impl Reconciler {
     /// An empty state.
-    pub fn new(settings: Settings) -> Self {
-        let told_per_second = settings.told_per_second;
+    pub fn new(settings: CoreSettings) -> Self {
+        let told_per_second = settings.status_writes_per_second;
         Self {
             engine: Engine::new(settings.engine.clone()),
             kinds: settings.kinds(),
             settings,
             leading: false,
-            listed: BTreeSet::new(),
+            listed_kinds: BTreeSet::new(),
             synced: false,
-            relisting: BTreeMap::new(),
+            relisted_keys: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             limit_ranges: BTreeMap::new(),
-            limits: BTreeMap::new(),
+            limit_range_summaries: BTreeMap::new(),
             runtime_classes: BTreeMap::new(),
             priority_classes: BTreeMap::new(),
             workload_priority_classes: BTreeMap::new(),
             topologies: BTreeMap::new(),
             flavors: BTreeMap::new(),
-            checks: BTreeMap::new(),
-            workers: BTreeMap::new(),
+            admission_checks: BTreeMap::new(),
+            multikueue_clusters: BTreeMap::new(),
             provisioning: provisioning::Provisioning::default(),
             nodes: nodes::Nodes::default(),
             pods: pods::Pods::default(),
@@ -213,28 +214,28 @@ impl State {
             workloads_by_owner: BTreeMap::new(),
             workloads_by_queue: BTreeMap::new(),
             queues_by_cluster_queue: BTreeMap::new(),
-            templates: Templates::default(),
-            configured: BTreeMap::new(),
-            tallies: tallies::Tallies::default(),
+            interned: InternedTemplates::default(),
+            configured_cluster_queues: BTreeMap::new(),
+            queue_counts: tallies::QueueCountIndex::default(),
             assumed: BTreeMap::new(),
-            passes: passes::Passes::default(),
+            second_passes: passes::SecondPassQueue::default(),
             #[cfg(feature = "moments")]
-            captured: unguarded::Captured::default(),
-            raw: BTreeMap::new(),
+            stale_objects: unguarded::StaleObjects::default(),
+            raw_objects: BTreeMap::new(),
             dirty: BTreeSet::new(),
             timers: Timers::default(),
-            writes: Writes::default(),
-            unready: BTreeSet::new(),
-            turns: turns::Turns::default(),
-            allowance: allowance::Allowance::new(told_per_second),
-            news_due: None,
-            cycles_due: None,
-            queue_clock: queue_status::Clock::default(),
-            published: Published::default(),
+            in_flight_writes: InFlightWrites::default(),
+            not_ready_workloads: BTreeSet::new(),
+            workload_write_queue: turns::WorkloadWriteQueue::default(),
+            status_rate_limiter: allowance::StatusRateLimiter::new(told_per_second),
+            next_message_update: None,
+            resume_cycles_at: None,
+            status_schedule: queue_status::StatusSchedule::default(),
+            snapshot_builder: SnapshotBuilder::default(),
             effects: Vec::new(),
             tombstones: tombstones::Tombstones::default(),
-            told: BTreeMap::new(),
-            told_checks: BTreeMap::new(),
+            reported_warnings: BTreeMap::new(),
+            reported_check_messages: BTreeMap::new(),
             unreadable: BTreeMap::new(),
         }
     }
@@ -247,24 +248,24 @@ impl State {
     /// The same with several deltas that are decided on together.
     pub fn apply_all(&mut self, deltas: impl IntoIterator<Item = Delta>, now: Timestamp) -> Vec<Effect> {
         for delta in deltas {
-            self.take_in(delta, now);
+            self.handle_delta(delta, now);
         }
-        self.settle(now);
-        self.raw.clear();
+        self.reconcile(now);
+        self.raw_objects.clear();
         std::mem::take(&mut self.effects)
     }
 
-    fn take_in(&mut self, delta: Delta, now: Timestamp) {
+    fn handle_delta(&mut self, delta: Delta, now: Timestamp) {
         match delta {
             Delta::Applied { kind, object } => self.ingest(kind, object, None),
             Delta::Workload(object) => self.ingest_workload(&object),
-            Delta::Deleted { kind, key, uid } => self.bury(kind, &key, Some(&uid)),
+            Delta::Deleted { kind, key, uid } => self.record_deletion(kind, &key, Some(&uid)),
             Delta::Restarted { kind } => {
-                self.relisting.insert(kind, BTreeSet::new());
+                self.relisted_keys.insert(kind, BTreeSet::new());
             }
             Delta::Synced { kind } => self.finish_list(kind),
-            Delta::Written(result) => self.take_result(result, now),
-            Delta::Leading(leading) => self.lead(leading),
+            Delta::Written(result) => self.handle_write_result(result, now),
+            Delta::Leading(leading) => self.set_leading(leading),
             Delta::Tick => {}
         }
     }
@@ -274,12 +275,18 @@ impl State {
         if !self.leading {
             return None;
         }
-        let expiry = self.engine.next_expiry();
-        self.timers.next().into_iter().chain(expiry).chain(self.news_due).chain(self.cycles_due).min()
+        let expiry = self.engine.next_reservation_expiry();
+        self.timers
+            .next()
+            .into_iter()
+            .chain(expiry)
+            .chain(self.next_message_update)
+            .chain(self.resume_cycles_at)
+            .min()
     }
 
     /// Whether the first lists of all kinds are complete.
-    pub fn synced(&self) -> bool {
+    pub fn is_synced(&self) -> bool {
         self.synced
     }
 
@@ -289,37 +296,37 @@ impl State {
     }
 
     /// Whether this replica may write.
-    pub fn leading(&self) -> bool {
+    pub fn is_leading(&self) -> bool {
         self.leading
     }
 
     /// Starts or stops acting. A new leader looks at everything once; a deposed one forgets what it had assumed.
-    fn lead(&mut self, leading: bool) {
+    fn set_leading(&mut self, leading: bool) {
         self.leading = leading;
-        self.writes.clear();
-        self.turns.clear();
+        self.in_flight_writes.clear();
+        self.workload_write_queue.clear();
         for key in std::mem::take(&mut self.assumed).into_keys() {
             self.engine.release(&key);
-            self.dirty.insert(Item::Workload(key));
+            self.dirty.insert(ReconcileKey::Workload(key));
         }
-        self.dirty.extend(self.passes.clear().into_iter().map(Item::Workload));
+        self.dirty.extend(self.second_passes.clear().into_iter().map(ReconcileKey::Workload));
         if leading {
-            self.tell_all_unreadable();
-            self.dirty.extend(self.everything());
+            self.report_all_unreadable();
+            self.dirty.extend(self.all_keys());
         }
     }
 
-    fn everything(&self) -> Vec<Item> {
-        let cluster_queues = self.cluster_queues.keys().cloned().map(Item::ClusterQueue);
-        let cohorts = self.cohorts.keys().cloned().map(Item::Cohort);
-        let local_queues = self.local_queues.keys().cloned().map(Item::LocalQueue);
-        let flavors = self.flavors.keys().cloned().map(Item::Flavor);
-        let checks = self.checks.keys().cloned().map(Item::Check);
-        let workers = self.workers.keys().cloned().map(Item::Worker);
-        let topologies = self.topologies.keys().cloned().map(Item::Topology);
-        let jobs = self.jobs.keys().cloned().map(|(kind, key)| Item::Job(kind, key));
-        let workloads = self.workloads.keys().cloned().map(Item::Workload);
-        let pods = self.pods.workloads().cloned().map(Item::Pods);
+    fn all_keys(&self) -> Vec<ReconcileKey> {
+        let cluster_queues = self.cluster_queues.keys().cloned().map(ReconcileKey::ClusterQueue);
+        let cohorts = self.cohorts.keys().cloned().map(ReconcileKey::Cohort);
+        let local_queues = self.local_queues.keys().cloned().map(ReconcileKey::LocalQueue);
+        let flavors = self.flavors.keys().cloned().map(ReconcileKey::Flavor);
+        let checks = self.admission_checks.keys().cloned().map(ReconcileKey::Check);
+        let workers = self.multikueue_clusters.keys().cloned().map(ReconcileKey::MultiKueueCluster);
+        let topologies = self.topologies.keys().cloned().map(ReconcileKey::Topology);
+        let jobs = self.jobs.keys().cloned().map(|(kind, key)| ReconcileKey::Job(kind, key));
+        let workloads = self.workloads.keys().cloned().map(ReconcileKey::Workload);
+        let pods = self.pods.workloads().cloned().map(ReconcileKey::Pods);
         cluster_queues
             .chain(cohorts)
             .chain(local_queues)
@@ -335,15 +342,15 @@ impl State {
 
     /// Objects that a complete list did not hold are gone.
     fn finish_list(&mut self, kind: Kind) {
-        if let Some(seen) = self.relisting.remove(&kind) {
+        if let Some(seen) = self.relisted_keys.remove(&kind) {
             for key in self.keys(kind) {
                 if !seen.contains(&key) {
-                    self.bury(kind, &key, None);
+                    self.record_deletion(kind, &key, None);
                 }
             }
         }
-        self.listed.insert(kind);
-        self.synced = self.kinds.iter().all(|kind| self.listed.contains(kind));
+        self.listed_kinds.insert(kind);
+        self.synced = self.kinds.iter().all(|kind| self.listed_kinds.contains(kind));
     }
 
     /// Keys of the objects of a kind.
@@ -356,8 +363,8 @@ impl State {
             Kind::PriorityClass => names(self.priority_classes.keys().cloned().collect()),
             Kind::ResourceFlavor => names(self.flavors.keys().cloned().collect()),
             Kind::Topology => names(self.topologies.keys().cloned().collect()),
-            Kind::AdmissionCheck => names(self.checks.keys().cloned().collect()),
-            Kind::MultiKueueCluster => names(self.workers.keys().cloned().collect()),
+            Kind::AdmissionCheck => names(self.admission_checks.keys().cloned().collect()),
+            Kind::MultiKueueCluster => names(self.multikueue_clusters.keys().cloned().collect()),
             Kind::WorkloadPriorityClass => names(self.workload_priority_classes.keys().cloned().collect()),
             Kind::Cohort => names(self.cohorts.keys().cloned().collect()),
             Kind::ClusterQueue => names(self.cluster_queues.keys().cloned().collect()),

@@ -7,24 +7,24 @@ use crate::api::ObjectKey;
 
 /// How far a pass has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum Failpoint {
     /// It waits for its time.
     Armed,
     /// Its time has come.
     Due,
     /// Its object was read for the scheduler.
-    Taken,
+    ObjectRead,
     /// The scheduler has found places, which are not written.
     Decided,
 }
 
-impl Moment {
+impl Failpoint {
     /// Its name, as tests say it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Armed => "armed",
             Self::Due => "due",
-            Self::Taken => "taken",
+            Self::ObjectRead => "taken",
             Self::Decided => "decided",
         }
     }
@@ -32,7 +32,7 @@ impl Moment {
 
 /// What keeps a pass from one that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
+pub enum SecondPassGuard {
     /// The object is asked when the time of the pass has come.
     Dequeue,
     /// It is asked again before the write.
@@ -40,30 +40,30 @@ pub enum Guard {
     /// The write carries the version that it was decided on.
     Version,
     /// The end of a workload overtakes a write that is under way.
-    Overtaking,
+    SupersedeWrite,
 }
 
-impl Guard {
+impl SecondPassGuard {
     /// Its name, as tests say it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Dequeue => "dequeue",
             Self::Recheck => "recheck",
             Self::Version => "version",
-            Self::Overtaking => "overtaking",
+            Self::SupersedeWrite => "overtaking",
         }
     }
 }
 
 /// What tests ask for.
 #[cfg(feature = "moments")]
-pub trait Script: Send + Sync + std::fmt::Debug {
+pub trait FailpointScript: Send + Sync + std::fmt::Debug {
     /// Whether the pass of a Workload halts at a moment.
-    fn halts(&self, workload: &ObjectKey, moment: Moment) -> bool;
+    fn halts(&self, workload: &ObjectKey, moment: Failpoint) -> bool;
     /// Whether the guards of a Workload are taken away.
     fn is_unguarded(&self, workload: &ObjectKey) -> bool;
     /// Whether one guard of a Workload is taken away.
-    fn lacks(&self, workload: &ObjectKey, guard: Guard) -> bool;
+    fn is_guard_disabled(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool;
 }
 
 /// Where passes halt: nowhere.
@@ -74,12 +74,12 @@ pub struct Moments(());
 /// Where passes halt: as a script says.
 #[cfg(feature = "moments")]
 #[derive(Clone, Debug, Default)]
-pub struct Moments(pub Option<std::sync::Arc<dyn Script>>);
+pub struct Moments(pub Option<std::sync::Arc<dyn FailpointScript>>);
 
 #[cfg(not(feature = "moments"))]
 #[expect(clippy::unused_self, reason = "a test build looks")]
 impl Moments {
-    pub(super) const fn halts(self, _: &ObjectKey, _: Moment) -> bool {
+    pub(super) const fn halts(self, _: &ObjectKey, _: Failpoint) -> bool {
         false
     }
 
@@ -87,14 +87,14 @@ impl Moments {
         false
     }
 
-    pub(super) const fn lacks(self, _: &ObjectKey, _: Guard) -> bool {
+    pub(super) const fn lacks(self, _: &ObjectKey, _: SecondPassGuard) -> bool {
         false
     }
 }
 
 #[cfg(feature = "moments")]
 impl Moments {
-    pub(super) fn halts(&self, workload: &ObjectKey, moment: Moment) -> bool {
+    pub(super) fn halts(&self, workload: &ObjectKey, moment: Failpoint) -> bool {
         self.0.as_ref().is_some_and(|script| script.halts(workload, moment))
     }
 
@@ -102,7 +102,7 @@ impl Moments {
         self.0.as_ref().is_some_and(|script| script.is_unguarded(workload))
     }
 
-    pub(super) fn lacks(&self, workload: &ObjectKey, guard: Guard) -> bool {
-        self.0.as_ref().is_some_and(|script| script.lacks(workload, guard))
+    pub(super) fn lacks(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool {
+        self.0.as_ref().is_some_and(|script| script.is_guard_disabled(workload, guard))
     }
 }

@@ -1,7 +1,7 @@
 //! What decisions make of Workloads: the one place for the writes that follow, and for whoever looks ahead without writing.
 
 use super::records::WorkloadRecord;
-use super::{State, second_pass};
+use super::{Reconciler, second_pass};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// What stands for a UID that is not known.
-const UNKNOWN: &str = "UNKNOWN";
+const UNKNOWN_UID: &str = "UNKNOWN";
 
-impl State {
+impl Reconciler {
     /// The scheduler, for a replica that looks ahead instead of acting.
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
@@ -31,29 +31,31 @@ impl State {
     }
 
     /// Workloads that count as pending without a place in the queue.
-    pub(crate) fn waiting(&self, now: Timestamp) -> impl Iterator<Item = (&str, &ObjectKey)> {
+    pub(crate) fn waiting_workloads(&self, now: Timestamp) -> impl Iterator<Item = (&str, &ObjectKey)> {
         self.workloads.iter().filter_map(move |(key, record)| {
-            let facts = self.facts(key, record, now);
-            let place = workload::plan(&self.subject(record), &facts, &self.settings.lifecycle, now).place;
-            let waits = place == workload::Place::Waiting && self.engine.workload(key).is_none();
+            let facts = self.workload_facts(key, record, now);
+            let place = workload::plan(&self.workload_input(record), &facts, &self.settings.lifecycle, now)
+                .membership;
+            let waits = place == workload::QueueMembership::Waiting && self.engine.workload(key).is_none();
             self.cluster_queue_name(record).filter(|_| waits).map(|queue| (queue, key))
         })
     }
 
     /// Queues those whose requests are not valid, so that their turn comes and says so.
-    pub(crate) fn queue_obstructed(&mut self) {
-        let obstructed = self.workloads.iter().filter(|(_, record)| record.effective.misconfigured.is_some());
+    pub(crate) fn enqueue_invalid(&mut self) {
+        let obstructed =
+            self.workloads.iter().filter(|(_, record)| record.effective_requests.misconfiguration.is_some());
         let keys: Vec<ObjectKey> = obstructed.map(|(key, _)| key.clone()).collect();
-        for workload in keys.iter().filter_map(|key| self.queued(key)).collect::<Vec<_>>() {
+        for workload in keys.iter().filter_map(|key| self.to_pending_workload(key)).collect::<Vec<_>>() {
             self.engine.enqueue(workload);
         }
     }
 
     /// Has all judged again that are due for it.
-    pub(crate) fn take_second_passes(&mut self) {
+    pub(crate) fn enqueue_second_passes(&mut self) {
         let keys: Vec<ObjectKey> = self.workloads.keys().cloned().collect();
-        for again in keys.iter().filter_map(|key| self.second_pass_of(key)).collect::<Vec<_>>() {
-            self.engine.second_pass(again);
+        for again in keys.iter().filter_map(|key| self.due_second_pass(key)).collect::<Vec<_>>() {
+            self.engine.request_second_pass(again);
         }
     }
 
@@ -63,46 +65,50 @@ impl State {
     }
 
     /// The statuses that a decision leads to, first that of the workload that was judged.
-    pub(crate) fn outlook(&self, decision: &Decision, now: Timestamp) -> Vec<(ObjectKey, WorkloadStatus)> {
+    pub(crate) fn statuses_after(
+        &self,
+        decision: &Decision,
+        now: Timestamp,
+    ) -> Vec<(ObjectKey, WorkloadStatus)> {
         let Some(record) = self.workloads.get(&decision.key) else {
             return Vec::new();
         };
         let mut all = Vec::new();
         let own = match &decision.outcome {
             Outcome::Admitted(assignment) => {
-                all.extend(self.replaced(record, now));
-                cycle_alone(self.admitted(record, assignment, now), record)
+                all.extend(self.replaced_slice_status(record, now));
+                status_before_check_sync(self.admitted_status(record, assignment, now), record)
             }
-            Outcome::Pending(verdict) | Outcome::Skipped(verdict) | Outcome::Gated(verdict) => {
-                pending(record, verdict, now)
+            Outcome::Pending(verdict) | Outcome::Skipped(verdict) | Outcome::PreemptionGated(verdict) => {
+                pending_status(record, verdict, now)
             }
             Outcome::Preempting(verdict, victims) => {
-                all.extend(victims.iter().filter_map(|victim| self.preempted(record, victim, now)));
+                all.extend(victims.iter().filter_map(|victim| self.preempted_status(record, victim, now)));
                 if reservation::holds_quota(&record.status) {
                     return all;
                 }
-                pending(record, verdict, now)
+                pending_status(record, verdict, now)
             }
-            Outcome::Placed(assignment) => placed(record, assignment, now),
-            Outcome::Unplaced(_) => return all,
-            Outcome::NodesFailed(message) => nodes_failed(record, message, now),
+            Outcome::TopologyAssigned(assignment) => second_pass_status(record, assignment, now),
+            Outcome::TopologyPending(_) => return all,
+            Outcome::ReplacementFailed(message) => node_failure_status(record, message, now),
         };
         all.insert(0, (decision.key.clone(), own));
         all
     }
 
     /// The status with a reservation, and with the admission if nothing else is waited for.
-    pub(super) fn admitted(
+    pub(super) fn admitted_status(
         &self,
         record: &WorkloadRecord,
         assignment: &Assignment,
         now: Timestamp,
     ) -> WorkloadStatus {
         let queue = self.cluster_queues.get(&assignment.cluster_queue);
-        let admission = admission_of(assignment);
+        let admission = to_admission(assignment);
         let names = queue.map(|q| checks::applicable(&q.object.spec, Some(&admission))).unwrap_or_default();
-        let facts = self.facts(&record.meta.key, record, now);
-        let mut status = workload::resumed(&self.subject(record), &facts, now);
+        let facts = self.workload_facts(&record.meta.key, record, now);
+        let mut status = workload::status_for_admission(&self.workload_input(record), &facts, now);
         let generation = record.meta.generation;
         reservation::reserve(&mut status, admission, generation, now);
         checks::add(&mut status, &names, now);
@@ -114,21 +120,28 @@ impl State {
     }
 
     /// The slice that an admitted one takes over from is over.
-    fn replaced(&self, record: &WorkloadRecord, now: Timestamp) -> Option<(ObjectKey, WorkloadStatus)> {
-        let old = self.workloads.get(self.replaces(record)?)?;
+    fn replaced_slice_status(
+        &self,
+        record: &WorkloadRecord,
+        now: Timestamp,
+    ) -> Option<(ObjectKey, WorkloadStatus)> {
+        let old = self.workloads.get(self.replaced_slice(record)?)?;
         let mut status = (*old.status).clone();
-        let statement = conditions::Statement {
+        let statement = conditions::ConditionUpdate {
             kind: ConditionType::Finished,
             holds: true,
             reason: eviction::SLICE_REPLACED,
-            message: &eviction::replaced_by(&record.meta.uid, record.job_uid.as_deref().unwrap_or_default()),
+            message: &eviction::slice_replaced_message(
+                &record.meta.uid,
+                record.job_uid.as_deref().unwrap_or_default(),
+            ),
         };
         conditions::set(&mut status, &statement, old.meta.generation, now);
         Some((old.meta.key.clone(), status))
     }
 
     /// The status of one that must go for another.
-    fn preempted(
+    fn preempted_status(
         &self,
         preemptor: &WorkloadRecord,
         victim: &Victim,
@@ -144,10 +157,10 @@ impl State {
 
 /// The words for a preemption, in the conditions of the victim.
 pub(super) fn preemption_message(preemptor: &WorkloadRecord, victim: &Victim) -> String {
-    let uid = if preemptor.meta.uid.is_empty() { UNKNOWN } else { &preemptor.meta.uid };
+    let uid = if preemptor.meta.uid.is_empty() { UNKNOWN_UID } else { &preemptor.meta.uid };
     format!(
         "Preempted to accommodate a workload (UID: {uid}, JobUID: {}) due to {}; preemptor path: {}; preemptee path: {}",
-        preemptor.job_uid.as_deref().unwrap_or(UNKNOWN),
+        preemptor.job_uid.as_deref().unwrap_or(UNKNOWN_UID),
         victim.reason.text(),
         victim.preemptor_path,
         victim.preemptee_path,
@@ -156,7 +169,7 @@ pub(super) fn preemption_message(preemptor: &WorkloadRecord, victim: &Victim) ->
 
 /// What the cycle itself makes of a status: where checks are not listed yet, the step that follows lists them and says
 /// that they are not ready.
-fn cycle_alone(mut status: WorkloadStatus, record: &WorkloadRecord) -> WorkloadStatus {
+fn status_before_check_sync(mut status: WorkloadStatus, record: &WorkloadRecord) -> WorkloadStatus {
     let listed = |name: &str| record.status.admission_checks.iter().any(|check| check.name == name);
     if !status.admission_checks.iter().all(|check| listed(&check.name)) {
         let kind = ConditionType::Admitted.as_str();
@@ -167,9 +180,14 @@ fn cycle_alone(mut status: WorkloadStatus, record: &WorkloadRecord) -> WorkloadS
 }
 
 /// The status of one that holds its reservation and was given places for its pods.
-pub(super) fn placed(record: &WorkloadRecord, assignment: &Assignment, now: Timestamp) -> WorkloadStatus {
+pub(super) fn second_pass_status(
+    record: &WorkloadRecord,
+    assignment: &Assignment,
+    now: Timestamp,
+) -> WorkloadStatus {
     let mut status = (*record.status).clone();
-    status.admission = status.admission.as_ref().map(|known| second_pass::rewritten(known, assignment));
+    status.admission =
+        status.admission.as_ref().map(|known| second_pass::with_new_topologies(known, assignment));
     status.unhealthy_nodes.clear();
     reservation::sync_admitted(&mut status, record.meta.generation, now);
     reservation::confirm(&mut status, record.meta.generation, now);
@@ -177,33 +195,33 @@ pub(super) fn placed(record: &WorkloadRecord, assignment: &Assignment, now: Time
 }
 
 /// The status of one that must go because nodes have failed.
-pub(super) fn nodes_failed(record: &WorkloadRecord, message: &str, now: Timestamp) -> WorkloadStatus {
+pub(super) fn node_failure_status(record: &WorkloadRecord, message: &str, now: Timestamp) -> WorkloadStatus {
     let mut status = (*record.status).clone();
-    let cause = eviction::Cause::plain(eviction::NODE_FAILURES, message);
+    let cause = eviction::EvictionCause::new(eviction::NODE_FAILURES, message);
     eviction::evict(&mut status, &cause, record.meta.generation, now);
     status
 }
 
 /// The status of one that waits on.
-fn pending(record: &WorkloadRecord, verdict: &Verdict, now: Timestamp) -> WorkloadStatus {
+fn pending_status(record: &WorkloadRecord, verdict: &Verdict, now: Timestamp) -> WorkloadStatus {
     let mut status = (*record.status).clone();
-    reservation::wait(&mut status, verdict.reason, &verdict.to_string(), record.meta.generation, now);
+    reservation::set_pending(&mut status, verdict.reason, &verdict.to_string(), record.meta.generation, now);
     status
 }
 
 /// What a decision grants, as the object states it.
-pub(super) fn admission_of(assignment: &Assignment) -> Admission {
+pub(super) fn to_admission(assignment: &Assignment) -> Admission {
     let pod_set_assignments = assignment
         .pod_sets
         .iter()
-        .map(|set| (set, super::topology::written(&set.topology)))
+        .map(|set| (set, super::topology::to_topology_status(&set.topology)))
         .map(|(set, (topology_assignment, delayed_topology_request))| PodSetAssignment {
             name: set.name.to_string(),
             flavors: set.flavors.iter().map(|(r, f)| (r.to_string(), f.to_string())).collect(),
             resource_usage: set
                 .usage
                 .iter()
-                .map(|(r, a)| (r.to_string(), Quantity(resources::quantity_text(r, *a))))
+                .map(|(r, a)| (r.to_string(), Quantity(resources::format_quantity(r, *a))))
                 .collect(),
             count: Some(set.count),
             topology_assignment,

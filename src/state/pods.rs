@@ -4,7 +4,7 @@
 //! or by itself; so one that was bound by hand, that lost its workload, or that still ends on a node which its workload has
 //! left counts for what it is (I21). Of pods of others nothing is kept here but who they are.
 
-use super::{Item, State};
+use super::{ReconcileKey, Reconciler};
 use crate::api::{ObjectKey, names};
 use crate::jobs::kind_of;
 use crate::resources::{Requests, pod_requests};
@@ -21,39 +21,39 @@ pub(super) struct PodRecord {
     /// The node that it is bound to.
     pub(super) node: Option<Arc<str>>,
     /// What makes it one of a workload's, if it says so.
-    pub(super) member: Option<Box<Member>>,
+    pub(super) workload_pod: Option<Box<WorkloadPod>>,
 }
 
 /// A pod that names its workload.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Member {
+pub(super) struct WorkloadPod {
     pub(super) workload: ObjectKey,
     pub(super) pod_set: Arc<str>,
     /// UID of its controller.
     pub(super) controller: Option<Arc<str>>,
-    pub(super) ending: bool,
+    pub(super) terminating: bool,
     /// Gates that hold it back.
     pub(super) gates: Vec<String>,
     pub(super) node_selector: Vec<(String, String)>,
     /// Labels whose values are numbers: one of them may be its index.
-    pub(super) numbers: Vec<(String, i64)>,
+    pub(super) numeric_labels: Vec<(String, i64)>,
     /// What its index begins with; none if that cannot be read.
-    pub(super) offset: Option<i64>,
+    pub(super) index_offset: Option<i64>,
     requests: Requests,
 }
 
-impl Member {
+impl WorkloadPod {
     pub(super) fn is_gated(&self) -> bool {
         self.gates.iter().any(|gate| gate == names::TOPOLOGY_GATE)
     }
 
     /// The number in a label.
-    pub(super) fn number(&self, label: &str) -> Option<i64> {
-        self.numbers.iter().find(|(key, _)| key == label).map(|(_, number)| *number)
+    pub(super) fn numeric_label(&self, label: &str) -> Option<i64> {
+        self.numeric_labels.iter().find(|(key, _)| key == label).map(|(_, number)| *number)
     }
 
     /// What its node must have for a label.
-    pub(super) fn selects(&self, label: &str) -> Option<&str> {
+    pub(super) fn selected_value(&self, label: &str) -> Option<&str> {
         self.node_selector.iter().find(|(key, _)| key == label).map(|(_, value)| value.as_str())
     }
 }
@@ -76,22 +76,25 @@ impl Pods {
     }
 
     /// UID and version of a pod.
-    pub(super) fn known(&self, key: &ObjectKey) -> Option<(&str, &str)> {
+    pub(super) fn known_version(&self, key: &ObjectKey) -> Option<(&str, &str)> {
         self.by_key.get(key).map(|pod| (&*pod.uid, pod.resource_version.as_str()))
     }
 
     /// Pods that name a workload.
-    pub(super) fn of(&self, workload: &ObjectKey) -> impl Iterator<Item = (&ObjectKey, &PodRecord, &Member)> {
+    pub(super) fn of_workload(
+        &self,
+        workload: &ObjectKey,
+    ) -> impl Iterator<Item = (&ObjectKey, &PodRecord, &WorkloadPod)> {
         let keys = self.by_workload.get(workload).into_iter().flatten();
         keys.filter_map(|key| {
             let pod = self.by_key.get(key)?;
-            Some((key, pod, pod.member.as_deref()?))
+            Some((key, pod, pod.workload_pod.as_deref()?))
         })
     }
 }
 
-impl State {
-    pub(super) fn take_pod(&mut self, key: &ObjectKey, pod: Pod) {
+impl Reconciler {
+    pub(super) fn ingest_pod(&mut self, key: &ObjectKey, pod: Pod) {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
         if matches!(phase, "Succeeded" | "Failed") {
             return self.remove_pod(key);
@@ -102,10 +105,10 @@ impl State {
         let record = PodRecord {
             uid: Arc::from(pod.metadata.uid.as_deref().unwrap_or_default()),
             resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
-            node: node.map(|node| self.nodes.shared_name(node)),
-            member: self.member_of(&pod.metadata).map(|member| {
+            node: node.map(|node| self.nodes.interned_name(node)),
+            workload_pod: self.to_workload_pod(&pod.metadata).map(|member| {
                 let gates = spec.scheduling_gates.unwrap_or_default();
-                Box::new(Member {
+                Box::new(WorkloadPod {
                     gates: gates.into_iter().map(|gate| gate.name).collect(),
                     node_selector: spec.node_selector.unwrap_or_default().into_iter().collect(),
                     requests: requests.clone(),
@@ -115,25 +118,25 @@ impl State {
         };
         let before = self.pods.by_key.get_mut(key);
         let same = |old: &&mut PodRecord| {
-            old.uid == record.uid && old.node == record.node && old.member == record.member
+            old.uid == record.uid && old.node == record.node && old.workload_pod == record.workload_pod
         };
         if let Some(known) = before.filter(same) {
             known.resource_version = record.resource_version;
             // What an own pod asks for is part of what was compared; what others ask for may change under way.
-            if known.member.is_none() {
+            if known.workload_pod.is_none() {
                 let takes = known.node.clone().map(|node| (node, requests));
                 self.engine.set_pod(key, takes);
             }
             return;
         }
         self.forget_pod(key);
-        let takes = self.pays_itself(&record).map(|node| (node, requests));
+        let takes = self.non_tas_node(&record).map(|node| (node, requests));
         self.engine.set_pod(key, takes);
-        if let Some(member) = &record.member {
+        if let Some(member) = &record.workload_pod {
             self.pods.by_workload.entry(member.workload.clone()).or_default().insert(key.clone());
         }
         self.pods.by_key.insert(key.clone(), record);
-        self.pod_changed(key);
+        self.mark_workload_of_pod(key);
     }
 
     pub(super) fn remove_pod(&mut self, key: &ObjectKey) {
@@ -142,23 +145,23 @@ impl State {
     }
 
     fn forget_pod(&mut self, key: &ObjectKey) {
-        self.pod_changed(key);
-        if let Some(member) = self.pods.by_key.remove(key).and_then(|pod| pod.member) {
-            super::ingest::take_from(&mut self.pods.by_workload, &member.workload, key);
+        self.mark_workload_of_pod(key);
+        if let Some(member) = self.pods.by_key.remove(key).and_then(|pod| pod.workload_pod) {
+            super::ingest::remove_from_index(&mut self.pods.by_workload, &member.workload, key);
         }
     }
 
     /// The workload of a pod looks again, if it was given places.
-    fn pod_changed(&mut self, key: &ObjectKey) {
-        let member = self.pods.by_key.get(key).and_then(|pod| pod.member.as_deref());
-        if let Some(member) = member.filter(|member| self.nodes.footing(&member.workload).is_some()) {
-            self.dirty.insert(Item::Workload(member.workload.clone()));
-            self.dirty.insert(Item::Pods(member.workload.clone()));
+    fn mark_workload_of_pod(&mut self, key: &ObjectKey) {
+        let member = self.pods.by_key.get(key).and_then(|pod| pod.workload_pod.as_deref());
+        if let Some(member) = member.filter(|member| self.nodes.assigned_hosts(&member.workload).is_some()) {
+            self.dirty.insert(ReconcileKey::Workload(member.workload.clone()));
+            self.dirty.insert(ReconcileKey::Pods(member.workload.clone()));
         }
     }
 
     /// What a pod's metadata says of its workload; gates, selector and requests are not known from there.
-    fn member_of(&self, meta: &ObjectMeta) -> Option<Member> {
+    fn to_workload_pod(&self, meta: &ObjectMeta) -> Option<WorkloadPod> {
         let empty = BTreeMap::new();
         let (labels, annotations) =
             (meta.labels.as_ref().unwrap_or(&empty), meta.annotations.as_ref().unwrap_or(&empty));
@@ -168,24 +171,24 @@ impl State {
         let owners = meta.owner_references.as_deref().unwrap_or_default();
         let controller = owners.iter().find(|owner| owner.controller == Some(true));
         let offset = annotations.get(names::POD_INDEX_OFFSET_ANNOTATION);
-        Some(Member {
+        Some(WorkloadPod {
             workload: known.unwrap_or(workload),
             pod_set: Arc::from(labels.get(names::POD_SET_LABEL).map_or("", String::as_str)),
             controller: controller.map(|owner| Arc::from(owner.uid.as_str())),
-            ending: meta.deletion_timestamp.is_some(),
+            terminating: meta.deletion_timestamp.is_some(),
             gates: Vec::new(),
             node_selector: Vec::new(),
-            numbers: labels
+            numeric_labels: labels
                 .iter()
                 .filter_map(|(key, value)| Some((key.clone(), value.parse().ok()?)))
                 .collect(),
-            offset: offset.map_or(Some(0), |text| text.parse().ok()),
+            index_offset: offset.map_or(Some(0), |text| text.parse().ok()),
             requests: Requests::default(),
         })
     }
 
     /// Whether a pod is one of the workload's that it names: a job's pods are those that it controls.
-    pub(super) fn belongs(&self, member: &Member) -> bool {
+    pub(super) fn belongs_to_workload(&self, member: &WorkloadPod) -> bool {
         let Some(record) = self.workloads.get(&member.workload) else {
             return false;
         };
@@ -198,24 +201,26 @@ impl State {
     }
 
     /// The node whose room the pod takes by itself; none when its workload pays, or it is on no node.
-    fn pays_itself(&self, pod: &PodRecord) -> Option<Arc<str>> {
+    fn non_tas_node(&self, pod: &PodRecord) -> Option<Arc<str>> {
         let node = pod.node.as_ref()?;
-        let paid = pod.member.as_ref().is_some_and(|member| {
-            let footing = self.nodes.footing(&member.workload).filter(|_| self.belongs(member));
+        let paid = pod.workload_pod.as_ref().is_some_and(|member| {
+            let footing =
+                self.nodes.assigned_hosts(&member.workload).filter(|_| self.belongs_to_workload(member));
             footing.is_some_and(|footing| {
-                footing.wide.contains(&member.pod_set) || footing.hosts.contains(&self.nodes.host_of(node))
+                footing.pod_sets_above_host_level.contains(&member.pod_set)
+                    || footing.hosts.contains(&self.nodes.host_of(node))
             })
         });
         (!paid).then(|| Arc::clone(node))
     }
 
     /// A workload stands elsewhere than before: who pays for its pods is settled anew.
-    pub(super) fn charge_pods_of(&mut self, workload: &ObjectKey) {
+    pub(super) fn sync_non_tas_pods(&mut self, workload: &ObjectKey) {
         let settled: Vec<_> = self
             .pods
-            .of(workload)
+            .of_workload(workload)
             .map(|(key, pod, member)| {
-                let takes = self.pays_itself(pod).map(|node| (node, member.requests.clone()));
+                let takes = self.non_tas_node(pod).map(|node| (node, member.requests.clone()));
                 (key.clone(), takes)
             })
             .collect();
@@ -225,10 +230,10 @@ impl State {
     }
 
     /// Whether a pod of a workload on a host neither ends nor has ended.
-    pub(super) fn has_pod_going_on(&self, workload: &ObjectKey, host: &str) -> bool {
-        self.pods.of(workload).any(|(_, pod, member)| {
+    pub(super) fn has_running_pod(&self, workload: &ObjectKey, host: &str) -> bool {
+        self.pods.of_workload(workload).any(|(_, pod, member)| {
             let here = pod.node.as_ref().is_some_and(|node| *self.nodes.host_of(node) == *host);
-            here && !member.ending && self.belongs(member)
+            here && !member.terminating && self.belongs_to_workload(member)
         })
     }
 }

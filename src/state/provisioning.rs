@@ -5,19 +5,19 @@
 //! by the request; every delete carries the version that it was decided on.
 
 use super::interface::{Effect, Kind, Verb};
-use super::job_start::pod_set_template;
+use super::job_start::apply_template_info;
 use super::records::{Meta, OwnerRecord, WorkloadRecord};
-use super::telling::event;
+use super::telling::workload_event;
 use super::workload_step::delete_options;
-use super::writes::Request;
-use super::{Item, State};
+use super::writes::WriteRequest;
+use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::api::names;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{
     AdmissionCheckState, CheckState, PodSetMergePolicy, ProvisioningRequestConfigSpec,
 };
-use crate::lifecycle::provisioning::{self, Answer, Need};
+use crate::lifecycle::provisioning::{self, ProvisioningOutcome, ProvisioningPodSet};
 use crate::lifecycle::{conditions, reservation};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -80,11 +80,11 @@ pub(super) struct Provisioning {
     /// Requests by the UID of the Workload that owns them.
     by_workload: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// Owners of pod templates.
-    templates: BTreeMap<ObjectKey, Arc<str>>,
+    template_owners: BTreeMap<ObjectKey, Arc<str>>,
 }
 
 /// A check of this controller on a Workload, with what its current attempt asks for.
-struct Asked<'a> {
+struct ProvisioningAttempt<'a> {
     state: &'a AdmissionCheckState,
     config: Option<&'a ProvisioningRequestConfigSpec>,
     name: String,
@@ -93,7 +93,7 @@ struct Asked<'a> {
 
 impl Provisioning {
     /// UID and version that are known of a request.
-    pub(super) fn known(&self, key: &ObjectKey) -> Option<(&str, &str)> {
+    pub(super) fn known_version(&self, key: &ObjectKey) -> Option<(&str, &str)> {
         let meta = &self.requests.get(key)?.meta;
         Some((&meta.uid, &meta.resource_version))
     }
@@ -102,94 +102,99 @@ impl Provisioning {
     pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::ProvisioningRequest => self.requests.keys().cloned().collect(),
-            Kind::PodTemplate => self.templates.keys().cloned().collect(),
+            Kind::PodTemplate => self.template_owners.keys().cloned().collect(),
             _ => self.configs.keys().map(|name| ObjectKey::cluster(name)).collect(),
         }
     }
 }
 
-impl State {
-    pub(super) fn take_provisioning_config(&mut self, name: &Arc<str>, spec: ProvisioningRequestConfigSpec) {
+impl Reconciler {
+    pub(super) fn ingest_provisioning_config(
+        &mut self,
+        name: &Arc<str>,
+        spec: ProvisioningRequestConfigSpec,
+    ) {
         if self.provisioning.configs.insert(Arc::clone(name), spec.clone()) != Some(spec) {
-            self.provisioning_config_changed();
+            self.mark_provisioning_users();
         }
     }
 
     pub(super) fn remove_provisioning_config(&mut self, name: &str) {
         if self.provisioning.configs.remove(name).is_some() {
-            self.provisioning_config_changed();
+            self.mark_provisioning_users();
         }
     }
 
-    fn provisioning_config_changed(&mut self) {
-        self.dirty.extend(self.checks.keys().cloned().map(Item::Check));
+    fn mark_provisioning_users(&mut self) {
+        self.dirty.extend(self.admission_checks.keys().cloned().map(ReconcileKey::Check));
         let holding = self.workloads.iter().filter(|(_, record)| reservation::holds_quota(&record.status));
-        self.dirty.extend(holding.map(|(key, _)| Item::Workload(key.clone())).collect::<Vec<_>>());
+        self.dirty.extend(holding.map(|(key, _)| ReconcileKey::Workload(key.clone())).collect::<Vec<_>>());
     }
 
-    pub(super) fn take_provisioning_request(
+    pub(super) fn ingest_provisioning_request(
         &mut self,
         key: &ObjectKey,
         object: &Value,
     ) -> Result<(), String> {
         let read = RequestObject::deserialize(object).map_err(|error| error.to_string())?;
-        let owner = OwnerRecord::of(&read.metadata).filter(|owner| *owner.kind == *"Workload");
+        let owner = OwnerRecord::from_object_meta(&read.metadata).filter(|owner| *owner.kind == *"Workload");
         let owner = owner.map(|owner| (owner.uid, ObjectKey::new(&key.namespace, &owner.name)));
         self.remove_provisioning_request(key);
         if let Some((uid, _)) = &owner {
             self.provisioning.by_workload.entry(uid.clone()).or_default().insert(key.clone());
         }
-        let meta = Meta::of(&read.metadata);
+        let meta = Meta::from_object_meta(&read.metadata);
         let record = RequestRecord { meta, owner, spec: read.spec, status: read.status };
         self.provisioning.requests.insert(key.clone(), record);
-        self.owner_of_request_changed(key);
+        self.mark_owner_of_request(key);
         Ok(())
     }
 
     pub(super) fn remove_provisioning_request(&mut self, key: &ObjectKey) {
-        self.owner_of_request_changed(key);
+        self.mark_owner_of_request(key);
         let record = self.provisioning.requests.remove(key);
         if let Some((uid, _)) = record.and_then(|record| record.owner) {
-            super::ingest::take_from(&mut self.provisioning.by_workload, &uid, key);
+            super::ingest::remove_from_index(&mut self.provisioning.by_workload, &uid, key);
         }
     }
 
-    fn owner_of_request_changed(&mut self, key: &ObjectKey) {
+    fn mark_owner_of_request(&mut self, key: &ObjectKey) {
         let owner = self.provisioning.requests.get(key).and_then(|record| record.owner.clone());
         if let Some((_, workload)) = owner {
-            self.dirty.insert(Item::Workload(workload));
+            self.dirty.insert(ReconcileKey::Workload(workload));
         }
     }
 
-    pub(super) fn take_pod_template(&mut self, key: &ObjectKey, metadata: &ObjectMeta) {
-        let owner = OwnerRecord::of(metadata).filter(|owner| *owner.kind == *"ProvisioningRequest");
+    pub(super) fn ingest_pod_template(&mut self, key: &ObjectKey, metadata: &ObjectMeta) {
+        let owner =
+            OwnerRecord::from_object_meta(metadata).filter(|owner| *owner.kind == *"ProvisioningRequest");
         match owner {
-            Some(owner) => drop(self.provisioning.templates.insert(key.clone(), owner.uid)),
+            Some(owner) => drop(self.provisioning.template_owners.insert(key.clone(), owner.uid)),
             None => self.remove_pod_template(key),
         }
     }
 
     pub(super) fn remove_pod_template(&mut self, key: &ObjectKey) {
-        self.provisioning.templates.remove(key);
+        self.provisioning.template_owners.remove(key);
     }
 
     /// Whether a check is of this controller.
-    fn is_provisioning(&self, check: &str) -> bool {
-        self.checks
+    fn is_provisioning_check(&self, check: &str) -> bool {
+        self.admission_checks
             .get(check)
             .is_some_and(|check| check.object.spec.controller_name == provisioning::CONTROLLER)
     }
 
     /// The configuration that a check of this controller refers to, if it exists.
     fn provisioning_config(&self, check: &str) -> Option<&ProvisioningRequestConfigSpec> {
-        let spec = &self.checks.get(check)?.object.spec;
+        let spec = &self.admission_checks.get(check)?.object.spec;
         let parameters =
             spec.parameters.as_ref().filter(|reference| reference.kind == "ProvisioningRequestConfig");
         self.provisioning.configs.get(parameters?.name.as_str())
     }
 
     /// Whether a check of this controller is active, with reason and message.
-    pub(super) fn provisioning_check(&self, name: &str) -> (bool, &'static str, String) {
+    pub(super) fn provisioning_check_activity(&self, name: &str) -> (bool, &'static str, String) {
         let (active, reason, message) = if self.provisioning_config(name).is_some() {
             (true, "Active", "The admission check is active")
         } else {
@@ -200,7 +205,7 @@ impl State {
     }
 
     /// Checks of this controller on a Workload that holds quota and is not on its way out.
-    fn asked<'a>(&'a self, record: &'a WorkloadRecord) -> Vec<Asked<'a>> {
+    fn provisioning_attempts<'a>(&'a self, record: &'a WorkloadRecord) -> Vec<ProvisioningAttempt<'a>> {
         let holds = reservation::holds_quota(&record.status)
             && !conditions::is_true(&record.status, ConditionType::Evicted);
         if !holds || record.status.admission_checks.is_empty() {
@@ -209,57 +214,66 @@ impl State {
         let ask = |state: &'a AdmissionCheckState| {
             let config = self.provisioning_config(&state.name);
             let policy = config.and_then(|config| config.pod_set_merge_policy);
-            let needs = needs(record, policy);
-            let entries = config.map(|config| provisioning::entries(config, &needs)).unwrap_or_default();
+            let needs = provisioning_pod_sets(record, policy);
+            let entries =
+                config.map(|config| provisioning::request_pod_sets(config, &needs)).unwrap_or_default();
             let attempt = provisioning::attempt(state);
             let name = provisioning::request_name(&record.meta.key.name, &state.name, attempt);
-            Asked { state, config, name, entries }
+            ProvisioningAttempt { state, config, name, entries }
         };
         let checks = record.status.admission_checks.iter();
-        checks.filter(|state| self.is_provisioning(&state.name)).map(ask).collect()
+        checks.filter(|state| self.is_provisioning_check(&state.name)).map(ask).collect()
     }
 
     /// States of the checks of this controller that are not what they should be by the answers so far.
-    pub(super) fn provisioned(&self, record: &WorkloadRecord, now: Timestamp) -> Vec<AdmissionCheckState> {
+    pub(super) fn provisioning_check_states(
+        &self,
+        record: &WorkloadRecord,
+        now: Timestamp,
+    ) -> Vec<AdmissionCheckState> {
         let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
-        let judge = |asked: Asked<'_>| {
-            let request = self.request_of(record, &asked);
-            let seen = request.map(|request| provisioning::Request {
+        let judge = |asked: ProvisioningAttempt<'_>| {
+            let request = self.current_provisioning_request(record, &asked);
+            let seen = request.map(|request| provisioning::ProvisioningRequestView {
                 name: &asked.name,
                 class: &request.spec.provisioning_class_name,
-                answer: request.answer(admitted),
+                outcome: request.outcome(admitted),
                 details: &request.status.provisioning_class_details,
             });
-            let Asked { state, config, entries, .. } = &asked;
-            provisioning::judge(state, *config, entries, seen.as_ref(), record.active, now)
+            let ProvisioningAttempt { state, config, entries, .. } = &asked;
+            provisioning::next_check_state(state, *config, entries, seen.as_ref(), record.active, now)
         };
-        self.asked(record).into_iter().filter_map(judge).collect()
+        self.provisioning_attempts(record).into_iter().filter_map(judge).collect()
     }
 
     /// The request of the current attempt, as long as it asks for what is needed.
-    fn request_of(&self, record: &WorkloadRecord, asked: &Asked<'_>) -> Option<&RequestRecord> {
+    fn current_provisioning_request(
+        &self,
+        record: &WorkloadRecord,
+        asked: &ProvisioningAttempt<'_>,
+    ) -> Option<&RequestRecord> {
         let key =
             ObjectKey { namespace: record.meta.key.namespace.clone(), name: Arc::from(asked.name.as_str()) };
         let request = self.provisioning.requests.get(&key)?;
         let ours = request.owner.as_ref().is_some_and(|(uid, _)| *uid == record.meta.uid);
-        let fits = asked.state.state == CheckState::Ready || request.asks_for(record, asked);
+        let fits = asked.state.state == CheckState::Ready || request.matches_attempt(record, asked);
         Some(request).filter(|_| ours && fits)
     }
 
     /// Sends the next write around the requests of a Workload: what is not needed goes, what is needed is made.
     pub(super) fn step_provisioning(&mut self, key: &ObjectKey, now: Timestamp) {
         let Some(record) = self.workloads.get(key).cloned() else { return };
-        let asked = self.asked(&record);
+        let asked = self.provisioning_attempts(&record);
         let owned = self.provisioning.by_workload.get(&record.meta.uid);
         if asked.is_empty() && owned.is_none() {
             return;
         }
         let evicted = conditions::is_true(&record.status, ConditionType::Evicted);
-        let kept = evicted && !self.settings.gates.clean_requests_on_eviction;
+        let kept = evicted && !self.settings.gates.cleanup_provisioning_requests_on_eviction;
         let wanted: BTreeSet<ObjectKey> = asked
             .iter()
             .filter(|asked| !asked.entries.is_empty())
-            .filter_map(|asked| Some(self.request_of(&record, asked)?.meta.key.clone()))
+            .filter_map(|asked| Some(self.current_provisioning_request(&record, asked)?.meta.key.clone()))
             .collect();
         let stale: Vec<Meta> = owned
             .into_iter()
@@ -276,15 +290,15 @@ impl State {
         let mut lacking = false;
         for asked in asked.iter().filter(|asked| asked.state.state == CheckState::Pending) {
             let Some(config) = asked.config.filter(|_| !asked.entries.is_empty()) else { continue };
-            match self.request_of(&record, asked) {
-                None => writes.push(request_write(&record, asked, config)),
+            match self.current_provisioning_request(&record, asked) {
+                None => writes.push(create_request_write(&record, asked, config)),
                 Some(request) => {
-                    let templates = asked.entries.iter().map(|(set, _)| (set, request.template(set)));
+                    let templates = asked.entries.iter().map(|(set, _)| (set, request.template_key(set)));
                     let missing: Vec<(String, ObjectKey)> = templates
-                        .filter(|(_, template)| !self.provisioning.templates.contains_key(template))
+                        .filter(|(_, template)| !self.provisioning.template_owners.contains_key(template))
                         .map(|(set, template)| (set.clone(), template))
                         .collect();
-                    lacking |= !missing.is_empty() && !self.raw.contains_key(&raw);
+                    lacking |= !missing.is_empty() && !self.raw_objects.contains_key(&raw);
                     for (set, template) in missing {
                         let body = self.template_body(&record, request, &set, &template);
                         writes.extend(body.map(|body| (Kind::PodTemplate, template, Verb::Create, body)));
@@ -296,11 +310,11 @@ impl State {
             self.effects.push(Effect::Refetch { kind: Kind::Workload, key: key.clone() });
         }
         for (kind, target, verb, body) in writes {
-            self.send_for_workload(key, kind, target, verb, body, now);
+            self.send_on_behalf_of_workload(key, kind, target, verb, body, now);
         }
     }
 
-    fn send_for_workload(
+    fn send_on_behalf_of_workload(
         &mut self,
         workload: &ObjectKey,
         kind: Kind,
@@ -309,19 +323,21 @@ impl State {
         body: Value,
         now: Timestamp,
     ) {
-        let item = Item::Workload(workload.clone());
-        if self.writes.may_write(kind, &key, now) {
+        let item = ReconcileKey::Workload(workload.clone());
+        if self.in_flight_writes.may_write(kind, &key, now) {
             let creates = (kind, verb) == (Kind::ProvisioningRequest, Verb::Create);
             let told = self.workloads.get(workload).filter(|_| creates).map(|record| {
                 let note = format!("Created ProvisioningRequest: \"{}\"", key.name);
-                event(record, false, "ProvisioningRequestCreated", note)
+                workload_event(record, false, "ProvisioningRequestCreated", note)
             });
-            self.send(Request {
+            self.start_write(WriteRequest {
                 on_behalf_of: Some(item),
-                tell: told.into_iter().collect(),
-                ..Request::new(kind, key, verb, body)
+                effects: told.into_iter().collect(),
+                ..WriteRequest::new(kind, key, verb, body)
             });
-        } else if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
+        } else if let Some(until) =
+            self.in_flight_writes.backoff_until(kind, &key).filter(|until| *until > now)
+        {
             self.timers.wake(item, until);
         }
     }
@@ -334,37 +350,37 @@ impl State {
         pod_set: &str,
         key: &ObjectKey,
     ) -> Option<Value> {
-        let raw = self.raw.get(&(Kind::Workload, record.meta.key.clone()))?;
+        let raw = self.raw_objects.get(&(Kind::Workload, record.meta.key.clone()))?;
         let sets = raw.pointer("/spec/podSets").and_then(Value::as_array)?;
         let set = sets.iter().find(|set| set.get("name").and_then(Value::as_str) == Some(pod_set))?;
         let mut template = set.get("template").cloned()?;
-        let infos = self.granted_infos(record).ok()??;
+        let infos = self.granted_pod_set_infos(record).ok()??;
         let info = infos.iter().find(|info| *info.name == *pod_set)?;
-        pod_set_template(&mut template, &info.template);
+        apply_template_info(&mut template, &info.template);
         Some(json!({
             "apiVersion": "v1",
             "kind": "PodTemplate",
-            "metadata": owned_by(Kind::ProvisioningRequest, &request.meta, key),
+            "metadata": owned_metadata(Kind::ProvisioningRequest, &request.meta, key),
             "template": template,
         }))
     }
 }
 
 impl RequestRecord {
-    fn answer(&self, admitted: bool) -> Answer {
+    fn outcome(&self, admitted: bool) -> ProvisioningOutcome {
         let conditions = &self.status.conditions;
         let said: Vec<_> =
             conditions.iter().map(|c| (c.type_.as_str(), c.status == "True", c.message.as_str())).collect();
-        Answer::of(&said, admitted)
+        ProvisioningOutcome::from_conditions(&said, admitted)
     }
 
-    fn template(&self, pod_set: &str) -> ObjectKey {
+    fn template_key(&self, pod_set: &str) -> ObjectKey {
         let name = provisioning::template_name(&self.meta.key.name, pod_set);
         ObjectKey { namespace: self.meta.key.namespace.clone(), name: Arc::from(name) }
     }
 
     /// Whether the request is the one that would be made now.
-    fn asks_for(&self, record: &WorkloadRecord, asked: &Asked<'_>) -> bool {
+    fn matches_attempt(&self, record: &WorkloadRecord, asked: &ProvisioningAttempt<'_>) -> bool {
         let Some(config) = asked.config else { return false };
         let entry = |(set, count): &(String, i32)| RequestPodSet {
             pod_template_ref: TemplateReference { name: provisioning::template_name(&asked.name, set) },
@@ -373,13 +389,16 @@ impl RequestRecord {
         let entries: Vec<RequestPodSet> = asked.entries.iter().map(entry).collect();
         !self.meta.deleting
             && self.spec.provisioning_class_name == config.provisioning_class_name
-            && self.spec.parameters == provisioning::parameters(config, &record.parameters)
+            && self.spec.parameters == provisioning::parameters(config, &record.provisioning_parameters)
             && self.spec.pod_sets == entries
     }
 }
 
 /// What the pod sets of a Workload ask for with the counts that were granted.
-fn needs(record: &WorkloadRecord, policy: Option<PodSetMergePolicy>) -> Vec<Need> {
+fn provisioning_pod_sets(
+    record: &WorkloadRecord,
+    policy: Option<PodSetMergePolicy>,
+) -> Vec<ProvisioningPodSet> {
     let granted = |name: &str| {
         let admission = record.status.admission.as_ref()?;
         admission.pod_set_assignments.iter().find(|set| set.name == name)?.count
@@ -388,13 +407,13 @@ fn needs(record: &WorkloadRecord, policy: Option<PodSetMergePolicy>) -> Vec<Need
         let containers = set.spec.containers.iter().chain(set.spec.init_containers.iter().flatten());
         let asked = containers.filter_map(|c| c.resources.as_ref()?.requests.as_ref());
         let resources: BTreeSet<&String> = asked.flat_map(BTreeMap::keys).collect();
-        Need {
+        ProvisioningPodSet {
             name: set.name.to_string(),
             count: granted(&set.name).unwrap_or(set.count),
             resources: resources.into_iter().cloned().collect(),
-            likeness: match policy {
+            merge_key: match policy {
                 None => String::new(),
-                Some(PodSetMergePolicy::IdenticalPodTemplates) => format!("{:?}", set.shape),
+                Some(PodSetMergePolicy::IdenticalPodTemplates) => format!("{:?}", set.template_fingerprint),
                 Some(PodSetMergePolicy::IdenticalWorkloadSchedulingRequirements) => {
                     provisioning::digest(&serde_json::to_vec(&*set.spec).unwrap_or_default())
                 }
@@ -405,7 +424,7 @@ fn needs(record: &WorkloadRecord, policy: Option<PodSetMergePolicy>) -> Vec<Need
 }
 
 /// Metadata of an object that is made for another and goes with it.
-fn owned_by(kind: Kind, owner: &Meta, key: &ObjectKey) -> Value {
+fn owned_metadata(kind: Kind, owner: &Meta, key: &ObjectKey) -> Value {
     let resource = kind.resource();
     json!({
         "name": key.name,
@@ -422,9 +441,9 @@ fn owned_by(kind: Kind, owner: &Meta, key: &ObjectKey) -> Value {
 }
 
 /// The write that makes the request of an attempt.
-fn request_write(
+fn create_request_write(
     record: &WorkloadRecord,
-    asked: &Asked<'_>,
+    asked: &ProvisioningAttempt<'_>,
     config: &ProvisioningRequestConfigSpec,
 ) -> (Kind, ObjectKey, Verb, Value) {
     let key =
@@ -433,10 +452,10 @@ fn request_write(
     let body = json!({
         "apiVersion": Kind::ProvisioningRequest.resource().api_version(),
         "kind": "ProvisioningRequest",
-        "metadata": owned_by(Kind::Workload, &record.meta, &key),
+        "metadata": owned_metadata(Kind::Workload, &record.meta, &key),
         "spec": {
             "provisioningClassName": config.provisioning_class_name,
-            "parameters": provisioning::parameters(config, &record.parameters),
+            "parameters": provisioning::parameters(config, &record.provisioning_parameters),
             "podSets": asked.entries.iter().map(entry).collect::<Vec<_>>(),
         },
     });

@@ -2,9 +2,9 @@
 //! allowance is spent; whether they admit, at once. A status that says what the object says already is not written.
 
 use super::interface::{Kind, Verb};
-use super::tallies::Tally;
-use super::writes::{Purpose, Request};
-use super::{Item, State};
+use super::tallies::QueueCounts;
+use super::writes::{WritePurpose, WriteRequest};
+use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{FlavorUsage, ResourceUsage, StopPolicy};
 use crate::lifecycle::{backoff, conditions};
@@ -20,97 +20,106 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How many intervals long the pause of a queue that keeps changing is at most, however much else is told.
-const LONGEST_PAUSE: i32 = 4;
+const MAX_BACKOFF_FACTOR: i32 = 4;
 
 /// Queues whose status may be out of date, and when each was last written.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Clock {
-    dirty: BTreeSet<Item>,
-    written: BTreeMap<Item, Written>,
+pub(super) struct StatusSchedule {
+    dirty: BTreeSet<ReconcileKey>,
+    last_writes: BTreeMap<ReconcileKey, LastWrite>,
 }
 
 /// The last write of a queue's status.
 #[derive(Clone, Copy, Debug)]
-struct Written {
+struct LastWrite {
     at: Timestamp,
     /// How long the next one is put off.
-    pause: SignedDuration,
+    backoff: SignedDuration,
 }
 
-impl Clock {
-    pub(super) fn touch(&mut self, item: Item) {
+impl StatusSchedule {
+    pub(super) fn mark_dirty(&mut self, item: ReconcileKey) {
         self.dirty.insert(item);
     }
 
     /// Until when the next write is put off.
-    fn due(&self, item: &Item) -> Option<Timestamp> {
-        self.written.get(item).map(|written| backoff::after(written.at, written.pause))
+    fn next_write_at(&self, item: &ReconcileKey) -> Option<Timestamp> {
+        self.last_writes.get(item).map(|written| backoff::after(written.at, written.backoff))
     }
 
     /// Notes a write.
-    fn note(&mut self, item: Item, interval: SignedDuration, now: Timestamp) {
-        self.written.insert(item, Written { at: now, pause: interval });
+    fn record_write(&mut self, item: ReconcileKey, interval: SignedDuration, now: Timestamp) {
+        self.last_writes.insert(item, LastWrite { at: now, backoff: interval });
     }
 
     /// Doubles the pause since the last write, up to the longest. Returns its end, if that is still to come.
-    fn put_off(&mut self, item: &Item, interval: SignedDuration, now: Timestamp) -> Option<Timestamp> {
-        let written = self.written.get_mut(item)?;
-        let longest = interval.saturating_mul(LONGEST_PAUSE);
-        written.pause = written.pause.saturating_mul(2).min(longest);
-        Some(backoff::after(written.at, written.pause)).filter(|due| *due > now)
+    fn extend_backoff(
+        &mut self,
+        item: &ReconcileKey,
+        interval: SignedDuration,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let written = self.last_writes.get_mut(item)?;
+        let longest = interval.saturating_mul(MAX_BACKOFF_FACTOR);
+        written.backoff = written.backoff.saturating_mul(2).min(longest);
+        Some(backoff::after(written.at, written.backoff)).filter(|due| *due > now)
     }
 }
 
 /// How many workloads a queue has.
 #[derive(Clone, Copy, Debug)]
-struct Counts {
+struct StatusCounts {
     pending: i32,
     reserving: i32,
     admitted: i32,
 }
 
-impl Counts {
-    fn new(pending: PendingCounts, tally: &Tally) -> Self {
+impl StatusCounts {
+    fn new(pending: PendingCounts, tally: &QueueCounts) -> Self {
         let pending = pending.active.saturating_add(pending.inadmissible).saturating_add(tally.waiting);
-        Self { pending: int(pending), reserving: int(tally.reserving), admitted: int(tally.admitted) }
+        Self {
+            pending: to_i32(pending),
+            reserving: to_i32(tally.reserving),
+            admitted: to_i32(tally.admitted),
+        }
     }
 }
 
-impl State {
+impl Reconciler {
     /// Notes that the queues of a Workload may have changed.
-    pub(super) fn touch_queues_of(&mut self, key: &ObjectKey) {
+    pub(super) fn mark_queues_of(&mut self, key: &ObjectKey) {
         let Some(record) = self.workloads.get(key) else {
             return;
         };
         let cluster = self.cluster_queue_name(record).map(Arc::from);
         if let Some(queue) = record.local_queue() {
-            self.queue_clock.touch(Item::LocalQueue(queue));
+            self.status_schedule.mark_dirty(ReconcileKey::LocalQueue(queue));
         }
         if let Some(name) = cluster {
             let deleting =
                 self.cluster_queues.get(&name).is_some_and(|q: &super::ClusterQueueRecord| q.meta.deleting);
             if deleting {
-                self.timers.wake(Item::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
+                self.timers.wake(ReconcileKey::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
             }
-            self.touch_cohorts_above(&name);
-            self.queue_clock.touch(Item::ClusterQueue(name));
+            self.mark_ancestor_cohorts(&name);
+            self.status_schedule.mark_dirty(ReconcileKey::ClusterQueue(name));
         }
     }
 
     /// Writes the statuses that are due.
     pub(super) fn flush_queue_status(&mut self, now: Timestamp) {
-        let dirty = std::mem::take(&mut self.queue_clock.dirty);
+        let dirty = std::mem::take(&mut self.status_schedule.dirty);
         let Some(interval) = self.settings.queue_status_interval else { return };
         for item in dirty {
             let (kind, key) = match &item {
-                Item::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
-                Item::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
-                Item::Cohort(name) => (Kind::Cohort, ObjectKey::cluster(name)),
+                ReconcileKey::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
+                ReconcileKey::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
+                ReconcileKey::Cohort(name) => (Kind::Cohort, ObjectKey::cluster(name)),
                 _ => continue,
             };
             // The timer touches it again: what waits for its time is not looked at with every change of anything.
-            let due = self.queue_clock.due(&item).filter(|due| *due > now);
-            let turning = self.is_turning(kind, &key);
+            let due = self.status_schedule.next_write_at(&item).filter(|due| *due > now);
+            let turning = self.activity_changed(kind, &key);
             if let Some(due) = due.filter(|_| !turning) {
                 self.timers.wake(item, due);
                 continue;
@@ -122,43 +131,45 @@ impl State {
             };
             let Some((version, status)) = wanted else { continue };
             if !turning
-                && self.allowance.room(now) == 0
-                && let Some(due) = self.queue_clock.put_off(&item, interval, now)
+                && self.status_rate_limiter.available(now) == 0
+                && let Some(due) = self.status_schedule.extend_backoff(&item, interval, now)
             {
                 self.timers.wake(item, due);
                 continue;
             }
-            if !self.writes.may_write(kind, &key, now) {
+            if !self.in_flight_writes.may_write(kind, &key, now) {
                 // The end of the write under way, or of the wait, brings it back.
-                if let Some(until) = self.writes.waits_until(kind, &key).filter(|until| *until > now) {
+                if let Some(until) =
+                    self.in_flight_writes.backoff_until(kind, &key).filter(|until| *until > now)
+                {
                     self.timers.wake(item, until);
                 }
                 continue;
             }
-            self.queue_clock.note(item, interval, now);
-            self.allowance.spend(now);
+            self.status_schedule.record_write(item, interval, now);
+            self.status_rate_limiter.consume(now);
             let body = json!({"metadata": {"resourceVersion": version}, "status": status});
-            self.send(Request {
+            self.start_write(WriteRequest {
                 subresource: Some("status"),
-                purpose: Purpose::QueueStatus,
-                ..Request::new(kind, key, Verb::Merge, body)
+                purpose: WritePurpose::QueueStatus,
+                ..WriteRequest::new(kind, key, Verb::Merge, body)
             });
         }
     }
 
-    fn cluster_queue_counts(&self, name: &str) -> Counts {
-        Counts::new(self.engine.pending(name), self.tallies.cluster_queue(name))
+    fn cluster_queue_counts(&self, name: &str) -> StatusCounts {
+        StatusCounts::new(self.engine.pending(name), self.queue_counts.cluster_queue(name))
     }
 
-    fn local_queue_counts(&self, key: &ObjectKey) -> Counts {
+    fn local_queue_counts(&self, key: &ObjectKey) -> StatusCounts {
         let target =
             self.local_queues.get(key).and_then(|record| record.object.spec.cluster_queue.as_deref());
         let pending = self.engine.local_pending(target.unwrap_or_default(), key);
-        Counts::new(pending, self.tallies.local_queue(key))
+        StatusCounts::new(pending, self.queue_counts.local_queue(key))
     }
 
     /// Whether the queue becomes active or inactive.
-    fn is_turning(&self, kind: Kind, key: &ObjectKey) -> bool {
+    fn activity_changed(&self, kind: Kind, key: &ObjectKey) -> bool {
         let (conditions, active) = match kind {
             Kind::ClusterQueue => {
                 let Some(record) = self.cluster_queues.get(&key.name) else { return false };
@@ -166,7 +177,7 @@ impl State {
             }
             Kind::LocalQueue => {
                 let Some(record) = self.local_queues.get(key) else { return false };
-                (&record.object.status.conditions, self.local_queue_state(record).0)
+                (&record.object.status.conditions, self.local_queue_activity(record).0)
             }
             _ => return false,
         };
@@ -174,7 +185,7 @@ impl State {
     }
 
     /// Whether a LocalQueue admits, and the words for it.
-    fn local_queue_state(&self, record: &super::LocalQueueRecord) -> (bool, &'static str, &'static str) {
+    fn local_queue_activity(&self, record: &super::LocalQueueRecord) -> (bool, &'static str, &'static str) {
         let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
         if record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None {
             (false, "Stopped", "LocalQueue is stopped")
@@ -192,22 +203,22 @@ impl State {
         let record = self.cluster_queues.get(name)?;
         let old = &record.object.status;
         let counts = self.cluster_queue_counts(name);
-        let tally = self.tallies.cluster_queue(name);
+        let tally = self.queue_counts.cluster_queue(name);
         let usage = self.engine.usage(&NodeRef::ClusterQueue(name.clone()));
         let reserved: BTreeMap<FlavorResource, Amount> =
             usage.iter().map(|(fr, u)| (fr.clone(), u.usage)).collect();
         let nominal: BTreeMap<FlavorResource, Amount> =
-            usage.iter().map(|(fr, u)| (fr.clone(), u.subtree)).collect();
+            usage.iter().map(|(fr, u)| (fr.clone(), u.subtree_quota)).collect();
         let cohort = record.object.spec.cohort_name.is_some();
         let borrowed = |fr: &FlavorResource, used: Amount| {
             let own = nominal.get(fr).copied().unwrap_or(Amount::ZERO);
             Some(if cohort { used.minus(own).max(Amount::ZERO) } else { Amount::ZERO })
         };
-        let cells: Vec<FlavorResource> = cells_of(&record.object.spec.resource_groups);
+        let cells: Vec<FlavorResource> = flavor_resources_of(&record.object.spec.resource_groups);
         let mut new = old.clone();
         new.flavors_reservation = usage_list(&cells, &reserved, borrowed);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, borrowed);
-        new.fair_sharing = self.share_status(&NodeRef::ClusterQueue(name.clone()));
+        new.fair_sharing = self.weighted_share_status(&NodeRef::ClusterQueue(name.clone()));
         new.pending_workloads = counts.pending;
         new.reserving_workloads = counts.reserving;
         new.admitted_workloads = counts.admitted;
@@ -216,12 +227,12 @@ impl State {
             active.as_ref().map_or((true, "Ready", "Can admit new workloads"), |i| {
                 (false, i.reason.as_ref(), i.message.as_ref())
             });
-        set_active(&mut new.conditions, holds, reason, message, record.meta.generation, now);
+        set_active_condition(&mut new.conditions, holds, reason, message, record.meta.generation, now);
         if new == *old {
             return None;
         }
         let dropped = new.fair_sharing.is_none() && old.fair_sharing.is_some();
-        Some((record.meta.resource_version.clone(), patch_of(&new, dropped)?))
+        Some((record.meta.resource_version.clone(), to_merge_patch(&new, dropped)?))
     }
 
     fn local_queue_status(&self, key: &ObjectKey, now: Timestamp) -> Option<(String, Value)> {
@@ -229,10 +240,10 @@ impl State {
         let old = &record.object.status;
         let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
         let queue = self.cluster_queues.get(target);
-        let tally = self.tallies.local_queue(key);
+        let tally = self.queue_counts.local_queue(key);
         let mut new = old.clone();
-        let (holds, reason, message) = self.local_queue_state(record);
-        let cells = queue.map(|q| cells_of(&q.object.spec.resource_groups)).unwrap_or_default();
+        let (holds, reason, message) = self.local_queue_activity(record);
+        let cells = queue.map(|q| flavor_resources_of(&q.object.spec.resource_groups)).unwrap_or_default();
         let reserved = self.engine.local_usage(&key.namespace, &key.name);
         new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, |_, _| None);
@@ -241,17 +252,17 @@ impl State {
         new.pending_workloads = counts.pending;
         new.reserving_workloads = counts.reserving;
         new.admitted_workloads = counts.admitted;
-        set_active(&mut new.conditions, holds, reason, message, record.meta.generation, now);
+        set_active_condition(&mut new.conditions, holds, reason, message, record.meta.generation, now);
         if new == *old {
             return None;
         }
         let dropped = new.fair_sharing.is_none() && old.fair_sharing.is_some();
-        Some((record.meta.resource_version.clone(), patch_of(&new, dropped)?))
+        Some((record.meta.resource_version.clone(), to_merge_patch(&new, dropped)?))
     }
 }
 
 /// The status as a merge patch; a share that does not hold any more is taken off by name.
-pub(super) fn patch_of(status: &impl Serialize, share_dropped: bool) -> Option<Value> {
+pub(super) fn to_merge_patch(status: &impl Serialize, share_dropped: bool) -> Option<Value> {
     let mut patch = serde_json::to_value(status).ok()?;
     if share_dropped {
         patch.as_object_mut()?.insert("fairSharing".to_owned(), Value::Null);
@@ -259,7 +270,7 @@ pub(super) fn patch_of(status: &impl Serialize, share_dropped: bool) -> Option<V
     Some(patch)
 }
 
-fn cells_of(groups: &[crate::api::v1beta2::ResourceGroup]) -> Vec<FlavorResource> {
+fn flavor_resources_of(groups: &[crate::api::v1beta2::ResourceGroup]) -> Vec<FlavorResource> {
     let of_flavor = |f: &crate::api::v1beta2::FlavorQuotas| {
         let flavor: Arc<str> = Arc::from(f.name.as_str());
         let cell = |r: &crate::api::v1beta2::ResourceQuota| FlavorResource {
@@ -280,7 +291,7 @@ fn usage_list(
     let mut list: Vec<FlavorUsage> = Vec::new();
     for cell in cells {
         let amount = used.get(cell).copied().unwrap_or(Amount::ZERO);
-        let text = |a: Amount| Quantity(resources::quantity_text(&cell.resource, a));
+        let text = |a: Amount| Quantity(resources::format_quantity(&cell.resource, a));
         let usage = ResourceUsage {
             name: cell.resource.to_string(),
             total: Some(text(amount)),
@@ -295,7 +306,7 @@ fn usage_list(
 }
 
 /// Sets the condition `Active`.
-pub(super) fn set_active(
+pub(super) fn set_active_condition(
     list: &mut Vec<Condition>,
     holds: bool,
     reason: &str,
@@ -315,14 +326,17 @@ pub(super) fn set_active(
     match list.iter_mut().find(|c| c.type_ == "Active") {
         Some(c) if c.status == status && c.reason == reason && c.message == message => {}
         Some(c) => {
-            let time =
-                if c.status == status { c.last_transition_time.clone() } else { conditions::stored(now) };
+            let time = if c.status == status {
+                c.last_transition_time.clone()
+            } else {
+                conditions::to_api_time(now)
+            };
             *c = fresh(time);
         }
-        None => list.push(fresh(conditions::stored(now))),
+        None => list.push(fresh(conditions::to_api_time(now))),
     }
 }
 
-fn int(n: usize) -> i32 {
+fn to_i32(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }

@@ -1,10 +1,10 @@
 //! ClusterQueues and what they refer to: whether they can admit, and finalizers of what is in use.
 
-use super::State;
-use super::decode::groups_of;
+use super::Reconciler;
+use super::decode::to_resource_groups;
 use super::interface::{Kind, Verb};
 use super::records::{ClusterQueueRecord, Meta};
-use super::workload_step::without_finalizer;
+use super::workload_step::remove_finalizer_patch;
 use crate::api::v1beta2::{AdmissionMode, ClusterQueuePreemption, FairSharing, ReclaimPolicy, StopPolicy};
 use crate::api::{ObjectKey, names};
 use crate::scheduler::{ClusterQueue, Inactive};
@@ -13,27 +13,27 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-impl State {
+impl Reconciler {
     /// Hands a ClusterQueue to the scheduler as it is now. Returns whether anything changed for it.
     pub(super) fn configure_cluster_queue(&mut self, name: &Arc<str>) -> bool {
         let Some(record) = self.cluster_queues.get(name) else {
-            return self.configured.remove(name).is_some();
+            return self.configured_cluster_queues.remove(name).is_some();
         };
         let spec = &record.object.spec;
-        let (provisioned_flavors, placed_elsewhere) = self.delays(spec);
+        let (provisioned_flavors, placed_elsewhere) = self.delayed_topology(spec);
         let queue = ClusterQueue {
             cohort: spec.cohort_name.as_deref().map(Arc::from),
             strategy: spec.queueing_strategy,
-            groups: groups_of(&spec.resource_groups),
+            groups: to_resource_groups(&spec.resource_groups),
             namespace_selector: spec.namespace_selector.clone(),
             fungibility: spec.flavor_fungibility.clone().unwrap_or_default(),
             preemption: spec.preemption.clone().unwrap_or_else(|| ClusterQueuePreemption {
                 reclaim_within_cohort: Some(ReclaimPolicy::Never),
                 ..ClusterQueuePreemption::default()
             }),
-            inactive: self.obstacle_of(record),
+            inactive: self.inactive_reason(record),
             weight: spec.fair_sharing.as_ref().and_then(FairSharing::number),
-            usage_based: spec
+            orders_by_past_usage: spec
                 .admission_scope
                 .as_ref()
                 .is_some_and(|scope| scope.admission_mode == AdmissionMode::UsageBasedAdmissionFairSharing),
@@ -44,18 +44,18 @@ impl State {
                 .and_then(|constraints| constraints.last_acceptable_flavor_name.as_deref())
                 .map(Arc::from),
             provisioned_flavors,
-            placed_elsewhere,
+            topology_by_worker_cluster: placed_elsewhere,
         };
-        if self.configured.get(name) == Some(&queue) {
+        if self.configured_cluster_queues.get(name) == Some(&queue) {
             return false;
         }
         self.engine.set_cluster_queue(name, Some(queue.clone()));
-        self.configured.insert(name.clone(), queue);
+        self.configured_cluster_queues.insert(name.clone(), queue);
         true
     }
 
     /// Why a ClusterQueue cannot admit: the first reason gives the word, the message names all.
-    fn obstacle_of(&self, record: &ClusterQueueRecord) -> Option<Inactive> {
+    fn inactive_reason(&self, record: &ClusterQueueRecord) -> Option<Inactive> {
         if record.meta.deleting {
             return Some(inactive("Terminating", "Can't admit new workloads; clusterQueue is terminating"));
         }
@@ -78,7 +78,8 @@ impl State {
             .iter()
             .flat_map(|s| s.admission_checks.iter().map(|c| c.name.as_str()))
             .collect();
-        let absent: Vec<&str> = checks.iter().copied().filter(|c| !self.checks.contains_key(*c)).collect();
+        let absent: Vec<&str> =
+            checks.iter().copied().filter(|c| !self.admission_checks.contains_key(*c)).collect();
         if !absent.is_empty() {
             found.push((
                 "AdmissionCheckNotFound",
@@ -109,7 +110,7 @@ impl State {
         let Some(record) = self.cluster_queues.get(name) else {
             return;
         };
-        let held = self.engine.reserving(name) > 0;
+        let held = self.engine.reserving_workloads(name) > 0;
         let body = finalizer_patch(&record.meta, held);
         self.send_finalizer(Kind::ClusterQueue, name, body);
     }
@@ -126,7 +127,7 @@ impl State {
     }
 
     pub(super) fn step_check(&mut self, name: &Arc<str>, now: Timestamp) {
-        let Some(record) = self.checks.get(name) else {
+        let Some(record) = self.admission_checks.get(name) else {
             return;
         };
         let used = self.cluster_queues.values().any(|q| {
@@ -138,7 +139,7 @@ impl State {
             && let Some(status) = self.own_check_status(name, now)
         {
             let key = ObjectKey::cluster(name);
-            self.send_plain(Kind::AdmissionCheck, &key, Verb::Merge, Some("status"), status, Vec::new());
+            self.send_write(Kind::AdmissionCheck, &key, Verb::Merge, Some("status"), status, Vec::new());
             return;
         }
         self.send_finalizer(Kind::AdmissionCheck, name, body);
@@ -156,7 +157,7 @@ impl State {
     fn send_finalizer(&mut self, kind: Kind, name: &Arc<str>, body: Option<Value>) {
         if let Some(body) = body {
             let key = crate::api::ObjectKey::cluster(name);
-            self.send_plain(kind, &key, Verb::Merge, None, body, Vec::new());
+            self.send_write(kind, &key, Verb::Merge, None, body, Vec::new());
         }
     }
 }
@@ -173,7 +174,7 @@ fn finalizer_patch(meta: &Meta, used: bool) -> Option<Value> {
             finalizers.push(names::RESOURCE_IN_USE_FINALIZER.to_owned());
             Some(json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}}))
         }
-        (true, true) if !used => Some(without_finalizer(meta)),
+        (true, true) if !used => Some(remove_finalizer_patch(meta)),
         _ => None,
     }
 }

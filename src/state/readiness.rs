@@ -1,15 +1,15 @@
 //! Who is admitted and has pods that are not ready: admissions may wait for them.
 
-use super::State;
-use super::outlook::admission_of;
+use super::Reconciler;
+use super::outlook::to_admission;
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::lifecycle::{checks, conditions, reservation};
 
-impl State {
+impl Reconciler {
     /// Takes note of whether the pods of a Workload are waited for.
-    pub(super) fn observe_readiness(&mut self, key: &ObjectKey) {
-        if !self.settings.engine.one_at_a_time {
+    pub(super) fn update_pods_ready_gate(&mut self, key: &ObjectKey) {
+        if !self.settings.engine.block_admission {
             return;
         }
         let awaited = self.workloads.get(key).is_some_and(|record| {
@@ -19,24 +19,24 @@ impl State {
                 && !holds(ConditionType::PodsReady)
         });
         if awaited {
-            self.unready.insert(key.clone());
+            self.not_ready_workloads.insert(key.clone());
         } else {
-            self.unready.remove(key);
+            self.not_ready_workloads.remove(key);
         }
     }
 
     /// Says to the scheduler whether admissions wait for pods.
-    pub(super) fn hold_admissions(&mut self) {
-        if self.settings.engine.one_at_a_time {
-            let awaited = !self.unready.is_empty() || self.admits_at_once();
-            self.engine.hold_admissions(awaited);
+    pub(super) fn update_admission_block(&mut self) {
+        if self.settings.engine.block_admission {
+            let awaited = !self.not_ready_workloads.is_empty() || self.has_assumed_admission();
+            self.engine.block_admission(awaited);
         }
     }
 
     /// Whether somebody is to be admitted by a write that has not landed, and not only given quota.
-    fn admits_at_once(&self) -> bool {
+    fn has_assumed_admission(&self) -> bool {
         self.assumed.values().any(|assumed| {
-            let admission = admission_of(&assumed.assignment);
+            let admission = to_admission(&assumed.assignment);
             let queue = self.cluster_queues.get(&assumed.assignment.cluster_queue);
             !checks::awaits_topology(&admission)
                 && queue.is_none_or(|q| checks::applicable(&q.object.spec, Some(&admission)).is_empty())

@@ -2,15 +2,15 @@
 
 use super::interface::{Event, Kind};
 use super::shared::Digest;
-use super::templates::Templates;
-use super::workload_object::{Part, WorkloadObject};
+use super::templates::InternedTemplates;
+use super::workload_object::{RawFieldRef, WorkloadObject};
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{
     AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetRequest, PodSetTopologyRequest,
     PreemptionGate, PriorityClassRef, ResourceFlavor, WorkloadStatus,
 };
 use crate::api::{ObjectKey, names};
-use crate::jobs::{PodSetInfo, Shape};
+use crate::jobs::{PodSetInfo, TemplateFingerprint};
 use crate::lifecycle::conditions;
 use crate::lifecycle::provisioning::PARAMETER_PREFIX;
 use crate::scheduler::{self, Variant};
@@ -35,7 +35,7 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    pub(super) fn of(meta: &ObjectMeta) -> Self {
+    pub(super) fn from_object_meta(meta: &ObjectMeta) -> Self {
         Self {
             key: ObjectKey::new(
                 meta.namespace.as_deref().unwrap_or_default(),
@@ -57,12 +57,12 @@ impl Meta {
 
 /// An object that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unreadable {
+pub(super) struct UnreadableObject {
     pub(super) uid: String,
     pub(super) problem: String,
 }
 
-impl Unreadable {
+impl UnreadableObject {
     pub(super) fn event(&self, kind: Kind, key: ObjectKey) -> Event {
         Event {
             kind,
@@ -91,7 +91,7 @@ impl OwnerRecord {
     }
 
     /// The controller among the owners; of a Workload the first owner when none is marked so.
-    pub(super) fn of(meta: &ObjectMeta) -> Option<Self> {
+    pub(super) fn from_object_meta(meta: &ObjectMeta) -> Option<Self> {
         let owners = meta.owner_references.as_deref().unwrap_or_default();
         let owner = owners.iter().find(|o| o.controller == Some(true)).or_else(|| owners.first())?;
         Some(Self {
@@ -110,7 +110,7 @@ pub(super) struct PodSetRecord {
     pub(super) count: i32,
     pub(super) min_count: Option<i32>,
     pub(super) spec: Arc<PodSpec>,
-    pub(super) shape: Shape,
+    pub(super) template_fingerprint: TemplateFingerprint,
     pub(super) topology: Option<Box<PodSetTopologyRequest>>,
 }
 
@@ -130,8 +130,8 @@ pub(super) struct WorkloadRecord {
     pub(super) meta: Meta,
     pub(super) owner: Option<Arc<OwnerRecord>>,
     pub(super) job_uid: Option<Arc<str>>,
-    pub(super) gated: bool,
-    pub(super) gated_by: Option<String>,
+    pub(super) has_admission_gates: bool,
+    pub(super) admission_gated_by: Option<String>,
     pub(super) queue_name: Option<Arc<str>>,
     pub(super) priority: i32,
     pub(super) priority_class: Option<Arc<PriorityClassRef>>,
@@ -143,27 +143,27 @@ pub(super) struct WorkloadRecord {
     /// What it is one of several alternatives of.
     pub(super) variant: Option<Arc<Variant>>,
     /// Annotations that are handed on to ProvisioningRequests.
-    pub(super) parameters: BTreeMap<String, String>,
+    pub(super) provisioning_parameters: BTreeMap<String, String>,
     /// The slice that it takes over from.
     pub(super) replaces: Option<Box<ObjectKey>>,
     pub(super) status: Arc<WorkloadStatus>,
     /// Requests after LimitRanges, overhead and transformations, and why they are not valid.
-    pub(super) effective: Arc<Effective>,
+    pub(super) effective_requests: Arc<EffectiveRequests>,
 }
 
 /// Requests as the scheduler sees them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Effective {
+pub(super) struct EffectiveRequests {
     pub(super) pod_sets: Option<Arc<[scheduler::PodSet]>>,
     /// Their totals, as the status shows them.
-    pub(super) shown: Arc<[PodSetRequest]>,
-    pub(super) misconfigured: Option<String>,
+    pub(super) status_requests: Arc<[PodSetRequest]>,
+    pub(super) misconfiguration: Option<String>,
 }
 
 /// The spec of a Workload but for its pods.
 #[derive(Default, Deserialize)]
 #[serde(rename = "WorkloadSpec", rename_all = "camelCase", default)]
-struct Rest {
+struct SpecWithoutPodSets {
     queue_name: Option<String>,
     priority_class_ref: Option<PriorityClassRef>,
     priority: Option<i32>,
@@ -177,29 +177,30 @@ impl WorkloadRecord {
     ///
     /// # Errors
     /// Names what cannot be read.
-    pub(super) fn decode(object: &WorkloadObject, templates: &mut Templates) -> Result<Self, String> {
-        let spec: Rest = object.spec().map(Part::read).transpose()?.unwrap_or_default();
-        let pods = templates.pods(object.spec().map(Part::pod_sets).transpose()?.flatten())?;
+    pub(super) fn decode(object: &WorkloadObject, templates: &mut InternedTemplates) -> Result<Self, String> {
+        let spec: SpecWithoutPodSets =
+            object.spec().map(RawFieldRef::decode).transpose()?.unwrap_or_default();
+        let pods = templates.intern_pods(object.spec().map(RawFieldRef::pod_sets).transpose()?.flatten())?;
         let record = Self {
-            meta: Meta::of(&object.metadata),
+            meta: Meta::from_object_meta(&object.metadata),
             owner: None,
             job_uid: None,
-            gated: false,
-            gated_by: None,
-            queue_name: spec.queue_name.map(|name| templates.word(&name)),
+            has_admission_gates: false,
+            admission_gated_by: None,
+            queue_name: spec.queue_name.map(|name| templates.intern_name(&name)),
             priority: spec.priority.unwrap_or(0),
-            priority_class: spec.priority_class_ref.map(|class| templates.class(class)),
+            priority_class: spec.priority_class_ref.map(|class| templates.intern_priority_class(class)),
             active: spec.active.unwrap_or(true),
             max_execution_seconds: spec.maximum_execution_time_seconds,
             pods,
             preemption_gates: spec.preemption_gates.into_iter().map(|gate| gate.name).collect(),
             variant: None,
-            parameters: BTreeMap::new(),
+            provisioning_parameters: BTreeMap::new(),
             replaces: None,
-            status: templates.status(object.status())?,
-            effective: Arc::default(),
+            status: templates.intern_status(object.status())?,
+            effective_requests: Arc::default(),
         };
-        Ok(record.annotated(&object.metadata, templates))
+        Ok(record.with_annotations(&object.metadata, templates))
     }
 
     /// A later version of the same Workload whose spec has not changed: only metadata and status are read again, and the
@@ -208,45 +209,46 @@ impl WorkloadRecord {
     ///
     /// # Errors
     /// Names what cannot be read.
-    pub(super) fn newer(
+    pub(super) fn decode_newer(
         &self,
         object: &WorkloadObject,
         written: Option<Arc<WorkloadStatus>>,
-        templates: &mut Templates,
+        templates: &mut InternedTemplates,
     ) -> Result<Option<Self>, String> {
-        let meta = Meta::of(&object.metadata);
+        let meta = Meta::from_object_meta(&object.metadata);
         if meta.uid != self.meta.uid || meta.generation != self.meta.generation || meta.generation == 0 {
             return Ok(None);
         }
         let status = match written.filter(|_| object.status().is_none()) {
             Some(status) => status,
-            None => templates.status(object.status())?,
+            None => templates.intern_status(object.status())?,
         };
         let finished = |status: &WorkloadStatus| conditions::is_true(status, ConditionType::Finished);
         if finished(&self.status) && !finished(&status) {
             return Ok(None);
         }
         let meta = Meta { uid: Arc::clone(&self.meta.uid), ..meta };
-        Ok(Some(Self { meta, status, ..self.clone() }.annotated(&object.metadata, templates)))
+        Ok(Some(Self { meta, status, ..self.clone() }.with_annotations(&object.metadata, templates)))
     }
 
     /// The same with everything that its metadata says beside its identity.
-    fn annotated(mut self, metadata: &ObjectMeta, templates: &mut Templates) -> Self {
+    fn with_annotations(mut self, metadata: &ObjectMeta, templates: &mut InternedTemplates) -> Self {
         let nothing = BTreeMap::new();
         let annotations = metadata.annotations.as_ref().unwrap_or(&nothing);
         let labels = metadata.labels.as_ref().unwrap_or(&nothing);
         let gated_by = annotations.get(names::ADMISSION_GATED_BY_ANNOTATION).filter(|v| !v.is_empty());
-        self.meta.finalizers = templates.finalizers(self.meta.finalizers);
-        self.owner = OwnerRecord::of(metadata).map(|owner| templates.owner(owner, self.owner.take()));
+        self.meta.finalizers = templates.intern_finalizers(self.meta.finalizers);
+        self.owner = OwnerRecord::from_object_meta(metadata)
+            .map(|owner| templates.intern_owner(owner, self.owner.take()));
         self.job_uid = labels.get(names::JOB_UID_LABEL).map(|uid| {
             let owner = self.owner.as_ref().filter(|owner| *owner.uid == **uid);
             owner.map_or_else(|| Arc::from(uid.as_str()), |owner| Arc::clone(&owner.uid))
         });
-        self.gated = gated_by.is_some();
-        self.gated_by = gated_by.cloned();
+        self.has_admission_gates = gated_by.is_some();
+        self.admission_gated_by = gated_by.cloned();
         self.variant = variant_of(metadata);
-        self.parameters = parameters_of(annotations);
-        self.replaces = replaced_by(metadata);
+        self.provisioning_parameters = provisioning_parameters_of(annotations);
+        self.replaces = replaced_slice_of(metadata);
         self
     }
 
@@ -261,7 +263,7 @@ impl WorkloadRecord {
     }
 
     /// Whether a gate keeps it from preempting; one that nobody has opened is closed.
-    pub(super) fn is_gated(&self) -> bool {
+    pub(super) fn is_preemption_gated(&self) -> bool {
         let open = |gate: &String| {
             let states = &self.status.preemption_gates;
             states.iter().any(|state| state.name == *gate && state.position == GatePosition::Open)
@@ -270,7 +272,7 @@ impl WorkloadRecord {
     }
 
     /// What it is found by: the UID of its owner, and its LocalQueue until it has finished.
-    pub(super) fn found_by(&self) -> (Option<&Arc<str>>, Option<ObjectKey>) {
+    pub(super) fn index_keys(&self) -> (Option<&Arc<str>>, Option<ObjectKey>) {
         let finished = conditions::is_true(&self.status, ConditionType::Finished);
         (self.owner.as_ref().map(|owner| &owner.uid), self.local_queue().filter(|_| !finished))
     }
@@ -282,7 +284,7 @@ impl WorkloadRecord {
 }
 
 /// Annotations that are handed on to ProvisioningRequests.
-fn parameters_of(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn provisioning_parameters_of(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let ours = |name: &&String| name.starts_with(PARAMETER_PREFIX);
     annotations
         .iter()
@@ -294,7 +296,7 @@ fn parameters_of(annotations: &BTreeMap<String, String>) -> BTreeMap<String, Str
 /// What the annotations say that the Workload is a variant of.
 fn variant_of(meta: &ObjectMeta) -> Option<Arc<Variant>> {
     let flavors = meta.annotations.as_ref()?.get(names::ALLOWED_FLAVORS_ANNOTATION)?;
-    let owner = OwnerRecord::of(meta).filter(|owner| *owner.kind == *"Workload")?;
+    let owner = OwnerRecord::from_object_meta(meta).filter(|owner| *owner.kind == *"Workload")?;
     Some(Arc::new(Variant {
         parent: owner.name,
         flavors: flavors.split(',').map(str::trim).filter(|f| !f.is_empty()).map(Arc::from).collect(),
@@ -302,7 +304,7 @@ fn variant_of(meta: &ObjectMeta) -> Option<Arc<Variant>> {
 }
 
 /// The slice that the annotations say it takes over from.
-fn replaced_by(meta: &ObjectMeta) -> Option<Box<ObjectKey>> {
+fn replaced_slice_of(meta: &ObjectMeta) -> Option<Box<ObjectKey>> {
     let text = meta.annotations.as_ref()?.get(names::SLICE_REPLACEMENT_FOR_ANNOTATION)?;
     let (namespace, name) = text.split_once('/')?;
     Some(Box::new(ObjectKey::new(namespace, name)))
@@ -338,7 +340,7 @@ pub(super) struct FlavorRecord {
 
 /// A MultiKueueCluster.
 #[derive(Clone, Debug)]
-pub(super) struct WorkerRecord {
+pub(super) struct MultiKueueClusterRecord {
     pub(super) meta: Meta,
     pub(super) conditions: Vec<Condition>,
 }

@@ -1,25 +1,25 @@
 //! Taking objects out: what was known of each goes, and what may need a step because of it is marked.
 
-use super::State;
-use super::ingest::take_from;
+use super::Reconciler;
+use super::ingest::remove_from_index;
 use super::interface::Kind;
 use crate::api::ObjectKey;
 use std::sync::Arc;
 
-impl State {
+impl Reconciler {
     /// An object is gone for good. With a UID, only the object with that UID.
-    pub(super) fn bury(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
-        let known = self.known(kind, key).map(|(uid, _)| uid.to_owned());
+    pub(super) fn record_deletion(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
+        let known = self.known_version(kind, key).map(|(uid, _)| uid.to_owned());
         let gone = uid.filter(|uid| !uid.is_empty()).map(str::to_owned).or(known);
-        self.tombstones.bury(&gone.unwrap_or_default());
-        self.told.remove(&(kind, key.clone()));
+        self.tombstones.insert(&gone.unwrap_or_default());
+        self.reported_warnings.remove(&(kind, key.clone()));
         self.unreadable.remove(&(kind, key.clone()));
         self.remove(kind, key, uid);
     }
 
     /// Forgets an object. With a UID, only the object with that UID.
     pub(super) fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
-        let other = |uid: &str| self.known(kind, key).is_some_and(|(known, _)| known != uid);
+        let other = |uid: &str| self.known_version(kind, key).is_some_and(|(known, _)| known != uid);
         if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {
             return;
         }
@@ -29,16 +29,16 @@ impl State {
             Kind::Namespace => {
                 self.namespaces.remove(name);
                 self.engine.set_namespace(name, None);
-                self.published.config_changed();
+                self.snapshot_builder.mark_references_stale();
             }
             Kind::LimitRange => {
                 if self.limit_ranges.remove(key).is_some() {
-                    self.limits_changed(&key.namespace);
+                    self.update_limit_range_summary(&key.namespace);
                 }
             }
             Kind::RuntimeClass => {
                 if self.runtime_classes.remove(name).is_some() {
-                    self.requests_changed(None);
+                    self.recompute_requests(None);
                 }
             }
             Kind::PriorityClass => {
@@ -46,30 +46,30 @@ impl State {
             }
             Kind::WorkloadPriorityClass => {
                 self.workload_priority_classes.remove(name);
-                self.published.config_changed();
+                self.snapshot_builder.mark_references_stale();
             }
             Kind::ResourceFlavor => {
                 if self.flavors.remove(name).is_some() {
                     self.engine.set_flavor(name, None);
-                    self.all_cluster_queues_changed();
+                    self.reconfigure_cluster_queues();
                 }
             }
             Kind::Topology => {
                 self.topologies.remove(name);
                 self.engine.set_topology(name, None);
-                self.all_cluster_queues_changed();
+                self.reconfigure_cluster_queues();
             }
             Kind::AdmissionCheck => {
-                self.checks.remove(name);
-                self.all_cluster_queues_changed();
+                self.admission_checks.remove(name);
+                self.reconfigure_cluster_queues();
             }
             Kind::MultiKueueCluster => {
-                self.workers.remove(name);
+                self.multikueue_clusters.remove(name);
             }
             Kind::Cohort => {
                 if self.cohorts.remove(name).is_some() {
                     self.engine.set_cohort(name, None);
-                    self.all_cluster_queues_changed();
+                    self.reconfigure_cluster_queues();
                 }
             }
             Kind::ClusterQueue => self.remove_cluster_queue(name),
@@ -84,51 +84,51 @@ impl State {
         }
         // One that was to be made and does not exist goes on waiting for its next try.
         if !never_made {
-            self.writes.succeed(kind, key);
+            self.in_flight_writes.clear_failures(kind, key);
         }
     }
 
     fn remove_cluster_queue(&mut self, name: &Arc<str>) {
         if self.cluster_queues.remove(name).is_some() {
             self.engine.set_cluster_queue(name, None);
-            self.cluster_queue_changed(name);
-            self.references_changed();
-            self.published.config_changed();
+            self.mark_cluster_queue_and_workloads(name);
+            self.mark_deleting_references();
+            self.snapshot_builder.mark_references_stale();
         }
     }
 
     fn remove_local_queue(&mut self, key: &ObjectKey) {
         if let Some(record) = self.local_queues.remove(key) {
             let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
-            take_from(&mut self.queues_by_cluster_queue, &target, key);
+            remove_from_index(&mut self.queues_by_cluster_queue, &target, key);
             self.engine.set_local_queue(key, None);
-            self.local_queue_changed(key);
-            self.published.config_changed();
+            self.mark_local_queue_and_workloads(key);
+            self.snapshot_builder.mark_references_stale();
         }
     }
 
     fn remove_workload(&mut self, key: &ObjectKey) {
-        self.told_checks.remove(key);
-        self.touch_queues_of(key);
+        self.reported_check_messages.remove(key);
+        self.mark_queues_of(key);
         self.unindex_workload(key);
         let record = self.workloads.swap_remove(key);
         if let Some(record) = &record {
-            self.passes.forget(key, &record.meta.uid);
+            self.second_passes.forget(key, &record.meta.uid);
         }
         self.assumed.remove(key);
         self.engine.release(key);
-        self.engine.forget(key);
-        self.footing_changed(key);
+        self.engine.remove_pending(key);
+        self.sync_assigned_hosts(key);
         let owner = record.and_then(|record| record.owner.clone());
-        self.external_owner_changed(&key.namespace, owner.as_deref());
-        self.workload_changed(key, owner.as_ref().map(|owner| &owner.uid));
+        self.sync_external_owner(&key.namespace, owner.as_deref());
+        self.mark_workload_and_dependents(key, owner.as_ref().map(|owner| &owner.uid));
     }
 
     fn remove_job(&mut self, kind: usize, key: &ObjectKey) {
         if let Some(view) = self.jobs.remove(&(kind, key.clone())) {
             self.job_by_uid.remove(&view.uid);
-            self.published.forget_job(kind, key);
-            self.owner_changed(&view.uid);
+            self.snapshot_builder.remove_job(kind, key);
+            self.mark_owner_and_workloads(&view.uid);
         }
     }
 }

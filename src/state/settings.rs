@@ -2,7 +2,7 @@
 
 use super::Kind;
 use super::moments::Moments;
-use crate::jobs::{KINDS, Managed};
+use crate::jobs::{KINDS, ManagedKinds};
 use crate::lifecycle::{node_failure, workload};
 use crate::resources::transform::Transform;
 use crate::scheduler::EngineSettings;
@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 
 /// Settings of the core.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CoreSettings {
     /// Timeouts and retention of Workloads.
-    pub lifecycle: workload::Settings,
+    pub lifecycle: workload::LifecycleSettings,
     /// Jobs without a queue name are held as well, in the managed namespaces.
     pub manage_jobs_without_queue_name: bool,
     /// Namespaces whose jobs are managed.
@@ -32,27 +32,27 @@ pub struct Settings {
     /// Kinds, as (group, kind), whose objects another controller queues for us.
     pub external_kinds: BTreeSet<(String, String)>,
     /// LocalQueues that metrics tell of, by their labels; all when absent.
-    pub shown_local_queues: Option<LabelSelector>,
+    pub local_queue_metrics_selector: Option<LabelSelector>,
     /// Features that can be turned off.
-    pub gates: Gates,
+    pub gates: CoreGates,
     /// Writes a second that tell and decide nothing: status of queues, and why Workloads wait. No limit when absent.
-    pub told_per_second: Option<u32>,
+    pub status_writes_per_second: Option<u32>,
     /// Status writes of Workloads that are under way at a time; others wait for their turn. No limit when absent.
-    pub status_writes_at_once: Option<usize>,
+    pub max_in_flight_status_writes: Option<usize>,
     /// Least time between two status writes of one queue. None are written when absent.
     pub queue_status_interval: Option<SignedDuration>,
     /// Least time between two pictures of the queues for metrics and other readers.
-    pub picture_interval: SignedDuration,
+    pub snapshot_interval: SignedDuration,
     /// Least time between two comparisons of the ledger with all objects.
-    pub audit_interval: SignedDuration,
+    pub drift_check_interval: SignedDuration,
     /// Where second passes halt, in test builds.
-    pub moments: Moments,
+    pub failpoints: Moments,
 }
 
-impl Default for Settings {
+impl Default for CoreSettings {
     fn default() -> Self {
         Self {
-            lifecycle: workload::Settings::default(),
+            lifecycle: workload::LifecycleSettings::default(),
             manage_jobs_without_queue_name: false,
             managed_namespaces: LabelSelector::default(),
             label_keys_to_copy: Vec::new(),
@@ -61,23 +61,23 @@ impl Default for Settings {
             engine: EngineSettings::default(),
             frameworks: KINDS.iter().map(|kind| kind.framework().to_owned()).collect(),
             external_kinds: BTreeSet::new(),
-            shown_local_queues: None,
-            gates: Gates::default(),
-            told_per_second: Some(30),
-            status_writes_at_once: None,
+            local_queue_metrics_selector: None,
+            gates: CoreGates::default(),
+            status_writes_per_second: Some(30),
+            max_in_flight_status_writes: None,
             queue_status_interval: Some(SignedDuration::from_secs(1)),
-            picture_interval: SignedDuration::from_millis(250),
-            audit_interval: SignedDuration::from_secs(60),
-            moments: Moments::default(),
+            snapshot_interval: SignedDuration::from_millis(250),
+            drift_check_interval: SignedDuration::from_secs(60),
+            failpoints: Moments::default(),
         }
     }
 }
 
-impl Settings {
+impl CoreSettings {
     /// The kinds that the core follows with these settings.
     pub fn kinds(&self) -> Vec<Kind> {
         let followed = |kind: &Kind| match kind {
-            Kind::Job(index) => KINDS.get(*index).is_some_and(|kind| self.serves(kind.framework())),
+            Kind::Job(index) => KINDS.get(*index).is_some_and(|kind| self.serves_framework(kind.framework())),
             // Followed whether a flavor has a topology or not: one that comes later must find all that stands on its nodes,
             // and what a pod is kept as is small.
             Kind::Node | Kind::Pod => self.engine.gates.topology,
@@ -87,13 +87,13 @@ impl Settings {
     }
 
     /// Whether jobs of a framework are looked after.
-    pub(super) fn serves(&self, framework: &str) -> bool {
+    pub(super) fn serves_framework(&self, framework: &str) -> bool {
         self.frameworks.contains(framework)
     }
 
     /// Which kinds are queued.
-    pub(super) const fn managed(&self) -> Managed<'_> {
-        Managed { frameworks: &self.frameworks, external: &self.external_kinds }
+    pub(super) const fn managed(&self) -> ManagedKinds<'_> {
+        ManagedKinds { frameworks: &self.frameworks, external: &self.external_kinds }
     }
 
     /// Whether another controller queues objects of a kind for us.
@@ -104,15 +104,15 @@ impl Settings {
 
 /// Features that can be turned off, by Kueue's gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gates {
+pub struct CoreGates {
     /// `AdmissionGatedBy`: an annotation holds jobs and Workloads back.
     pub admission_gated_by: bool,
     /// `AssignQueueLabelsForPods`: pods carry the names of their queues.
     pub queue_labels_on_pods: bool,
     /// `FinishOrphanedWorkloads`: a Workload that lost its owner is finished.
-    pub finish_orphans: bool,
+    pub finish_orphaned_workloads: bool,
     /// `CleanupProvisioningRequestsOnEviction`: ProvisioningRequests of an evicted Workload go at once.
-    pub clean_requests_on_eviction: bool,
+    pub cleanup_provisioning_requests_on_eviction: bool,
     /// `ReclaimablePods`: pods that will not run again give their quota back.
     pub reclaimable_pods: bool,
     /// `WorkloadIdentifierAnnotations`: an annotation may name the prebuilt Workload, not a label alone.
@@ -120,20 +120,20 @@ pub struct Gates {
     /// `ElasticJobsViaWorkloadSlices`: an annotation asks for a job to be resized while it runs.
     pub elastic_jobs: bool,
     /// `TASFailedNodeReplacement`, and when a node counts as failed.
-    pub node_failures: Option<node_failure::Rules>,
+    pub node_failures: Option<node_failure::NodeFailureGates>,
 }
 
-impl Default for Gates {
+impl Default for CoreGates {
     fn default() -> Self {
         Self {
             admission_gated_by: true,
             queue_labels_on_pods: true,
-            finish_orphans: true,
-            clean_requests_on_eviction: true,
+            finish_orphaned_workloads: true,
+            cleanup_provisioning_requests_on_eviction: true,
             reclaimable_pods: true,
             identifier_annotations: true,
             elastic_jobs: true,
-            node_failures: Some(node_failure::Rules::default()),
+            node_failures: Some(node_failure::NodeFailureGates::default()),
         }
     }
 }

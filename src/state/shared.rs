@@ -11,75 +11,75 @@ use std::sync::{Arc, Weak};
 pub(super) type Digest = [u8; 16];
 
 /// Fewest values after which the forgotten ones are looked for.
-const FEW: usize = 64;
+const MIN_SWEEP_THRESHOLD: usize = 64;
 
 /// Values by their content, or by what they follow from; those that nobody uses any more are forgotten in time.
 #[derive(Debug)]
-pub(super) struct Shared<T: ?Sized, K = Digest> {
-    known: BTreeMap<K, Weak<T>>,
+pub(super) struct WeakInterner<T: ?Sized, K = Digest> {
+    values: BTreeMap<K, Weak<T>>,
     /// So many are kept before the next look for those that nobody uses.
-    enough: usize,
+    sweep_threshold: usize,
 }
 
-impl<T: ?Sized, K> Default for Shared<T, K> {
+impl<T: ?Sized, K> Default for WeakInterner<T, K> {
     fn default() -> Self {
-        Self { known: BTreeMap::new(), enough: FEW }
+        Self { values: BTreeMap::new(), sweep_threshold: MIN_SWEEP_THRESHOLD }
     }
 }
 
-impl<T: ?Sized, K: Ord> Shared<T, K> {
+impl<T: ?Sized, K: Ord> WeakInterner<T, K> {
     /// The value that is kept under this key.
     pub(super) fn find(&self, key: &K) -> Option<Arc<T>> {
-        self.known.get(key).and_then(Weak::upgrade)
+        self.values.get(key).and_then(Weak::upgrade)
     }
 
     /// Keeps a value under a key for as long as somebody else does.
-    pub(super) fn keep(&mut self, key: K, value: &Arc<T>) {
-        self.known.insert(key, Arc::downgrade(value));
-        if self.known.len() >= self.enough {
-            self.known.retain(|_, value| value.strong_count() > 0);
+    pub(super) fn insert(&mut self, key: K, value: &Arc<T>) {
+        self.values.insert(key, Arc::downgrade(value));
+        if self.values.len() >= self.sweep_threshold {
+            self.values.retain(|_, value| value.strong_count() > 0);
             // What nobody uses still takes its room until then.
-            self.enough = (self.known.len() + self.known.len() / 2).max(FEW);
+            self.sweep_threshold = (self.values.len() + self.values.len() / 2).max(MIN_SWEEP_THRESHOLD);
         }
     }
 
     /// What was kept so far is not to be found any more.
     pub(super) fn clear(&mut self) {
-        self.known.clear();
+        self.values.clear();
     }
 }
 
-impl<T: Debug + ?Sized> Shared<T> {
+impl<T: Debug + ?Sized> WeakInterner<T> {
     /// The value that is kept for this one. Debug output names every field, in a fixed order.
     pub(super) fn intern(&mut self, value: Arc<T>) -> Arc<T> {
-        let digest = short(&Sha256::digest(format!("{value:?}")).into());
+        let digest = truncate_hash(&Sha256::digest(format!("{value:?}")).into());
         if let Some(known) = self.find(&digest) {
             return known;
         }
-        self.keep(digest, &value);
+        self.insert(digest, &value);
         value
     }
 }
 
 /// Texts that come again and again: names of namespaces, queues and kinds.
 #[derive(Debug, Default)]
-pub(super) struct Words {
-    known: BTreeSet<Arc<str>>,
-    enough: usize,
+pub(super) struct StringInterner {
+    values: BTreeSet<Arc<str>>,
+    sweep_threshold: usize,
 }
 
-impl Words {
+impl StringInterner {
     /// The text as it is kept.
-    pub(super) fn find(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.known.get(text) {
+    pub(super) fn intern(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.values.get(text) {
             return Arc::clone(known);
         }
-        if self.known.len() >= self.enough {
-            self.known.retain(|word| Arc::strong_count(word) > 1);
-            self.enough = self.known.len().saturating_mul(2).max(FEW);
+        if self.values.len() >= self.sweep_threshold {
+            self.values.retain(|word| Arc::strong_count(word) > 1);
+            self.sweep_threshold = self.values.len().saturating_mul(2).max(MIN_SWEEP_THRESHOLD);
         }
         let word: Arc<str> = Arc::from(text);
-        self.known.insert(Arc::clone(&word));
+        self.values.insert(Arc::clone(&word));
         word
     }
 }
@@ -87,47 +87,47 @@ impl Words {
 /// The digest of a part of an object. The same in another order is another content, and only not shared.
 pub(super) fn digest(value: &Value) -> Digest {
     let mut hash = Sha256::new();
-    add(&mut hash, value);
-    short(&hash.finalize().into())
+    hash_value(&mut hash, value);
+    truncate_hash(&hash.finalize().into())
 }
 
 /// The digest of a part of an object that is a text still.
 pub(super) fn digest_of_text(part: &str) -> Digest {
     let mut hash = Sha256::new();
-    text(&mut hash, 7, part);
-    short(&hash.finalize().into())
+    hash_text(&mut hash, 7, part);
+    truncate_hash(&hash.finalize().into())
 }
 
-fn short(whole: &[u8; 32]) -> Digest {
+fn truncate_hash(whole: &[u8; 32]) -> Digest {
     whole.first_chunk().copied().unwrap_or_default()
 }
 
 /// Adds a value so that no two values are the same bytes.
-fn add(hash: &mut Sha256, value: &Value) {
+fn hash_value(hash: &mut Sha256, value: &Value) {
     match value {
         Value::Null => hash.update([0]),
         Value::Bool(truth) => hash.update([1, u8::from(*truth)]),
-        Value::Number(number) => text(hash, 2, &number.to_string()),
-        Value::String(string) => text(hash, 3, string),
+        Value::Number(number) => hash_text(hash, 2, &number.to_string()),
+        Value::String(string) => hash_text(hash, 3, string),
         Value::Array(items) => {
             hash.update([4]);
             hash.update(items.len().to_le_bytes());
             for item in items {
-                add(hash, item);
+                hash_value(hash, item);
             }
         }
         Value::Object(fields) => {
             hash.update([5]);
             hash.update(fields.len().to_le_bytes());
             for (name, field) in fields {
-                text(hash, 6, name);
-                add(hash, field);
+                hash_text(hash, 6, name);
+                hash_value(hash, field);
             }
         }
     }
 }
 
-fn text(hash: &mut Sha256, kind: u8, text: &str) {
+fn hash_text(hash: &mut Sha256, kind: u8, text: &str) {
     hash.update([kind]);
     hash.update(text.len().to_le_bytes());
     hash.update(text);
@@ -139,8 +139,8 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn equal_values_are_one_and_unused_ones_go() {
-        let mut shared: Shared<[String]> = Shared::default();
+    fn equal_values_are_shared_and_unused_dropped() {
+        let mut shared: WeakInterner<[String]> = WeakInterner::default();
         let make = |text: &str| Arc::from([text.to_owned()]);
         let first = shared.intern(make("a"));
         assert!(Arc::ptr_eq(&first, &shared.intern(make("a"))));
@@ -148,24 +148,24 @@ mod tests {
         for n in 0..1000 {
             shared.intern(make(&n.to_string()));
         }
-        assert!(shared.known.len() < 70, "{}", shared.known.len());
+        assert!(shared.values.len() < 70, "{}", shared.values.len());
         assert!(Arc::ptr_eq(&first, &shared.intern(make("a"))));
     }
 
     #[test]
-    fn words_are_one_and_unused_ones_go() {
-        let mut words = Words::default();
-        let first = words.find("a");
-        assert!(Arc::ptr_eq(&first, &words.find("a")));
+    fn equal_strings_are_shared_and_unused_dropped() {
+        let mut words = StringInterner::default();
+        let first = words.intern("a");
+        assert!(Arc::ptr_eq(&first, &words.intern("a")));
         for n in 0..1000 {
-            words.find(&n.to_string());
+            words.intern(&n.to_string());
         }
-        assert!(words.known.len() < 70, "{}", words.known.len());
-        assert!(Arc::ptr_eq(&first, &words.find("a")));
+        assert!(words.values.len() < 70, "{}", words.values.len());
+        assert!(Arc::ptr_eq(&first, &words.intern("a")));
     }
 
     #[test]
-    fn digests_tell_contents_apart() {
+    fn digests_distinguish_contents() {
         let different = [
             json!(null),
             json!([]),

@@ -4,8 +4,8 @@
 //! is a persistent map, so that publishing it costs nothing.
 
 use super::records::OwnerRecord;
-use super::tallies::{Tally, Unadmitted};
-use super::{Kind, State};
+use super::tallies::{QueueCounts, UnadmittedKey};
+use super::{Kind, Reconciler};
 use crate::api::ObjectKey;
 use crate::api::names;
 use crate::jobs::JobView;
@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Least time between two pictures for each queue in them, once there are hundreds.
-const RENEWAL_EACH: SignedDuration = SignedDuration::from_millis(1);
+const MIN_INTERVAL_PER_QUEUE: SignedDuration = SignedDuration::from_millis(1);
 /// Stands for the queue of an object whose queue is known to its own controller alone.
-const QUEUED: &str = "external";
+const EXTERNAL_QUEUE: &str = "external";
 
 /// An immutable picture of the core.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +62,7 @@ pub struct OwnerEntry {
     /// Its LocalQueue.
     pub queue_name: Option<Arc<str>>,
     /// Its own controller.
-    pub controller: Option<crate::jobs::Owner>,
+    pub controller: Option<crate::jobs::OwnerRef>,
 }
 
 /// Queues and cohorts with what they hold.
@@ -88,7 +88,7 @@ pub struct ClusterQueueView {
     /// Workloads that wait.
     pub pending: PendingCounts,
     /// Different scheduling hashes of workloads in the queue.
-    pub hashes: PendingCounts,
+    pub pending_hashes: PendingCounts,
     /// Preemptors that the last cycle that skipped any has skipped, because others needed the same.
     pub preemption_skips: Option<usize>,
     /// Workloads that hold a reservation.
@@ -96,7 +96,7 @@ pub struct ClusterQueueView {
     /// Workloads that are admitted.
     pub admitted: usize,
     /// Limits and usage.
-    pub cells: BTreeMap<FlavorResource, NodeUsage>,
+    pub usage_by_flavor_resource: BTreeMap<FlavorResource, NodeUsage>,
     /// Usage by admitted workloads.
     pub admitted_usage: BTreeMap<FlavorResource, Amount>,
     /// Workloads that have finished and still exist.
@@ -104,9 +104,9 @@ pub struct ClusterQueueView {
     /// What workloads that wait ask for, by resource.
     pub pending_requests: BTreeMap<Arc<str>, Amount>,
     /// Workloads that are not admitted, by why.
-    pub unadmitted: BTreeMap<Unadmitted, usize>,
+    pub unadmitted: BTreeMap<UnadmittedKey, usize>,
     /// Weighted share, while fair sharing is on.
-    pub share: Option<i64>,
+    pub weighted_share: Option<i64>,
 }
 
 /// A LocalQueue with what it holds.
@@ -127,11 +127,11 @@ pub struct LocalQueueView {
     /// Usage by admitted workloads.
     pub admitted_usage: BTreeMap<FlavorResource, Amount>,
     /// Whether metrics tell of it.
-    pub shown: bool,
+    pub exported: bool,
     /// Workloads that have finished and still exist.
     pub finished: usize,
     /// Workloads that are not admitted, by why.
-    pub unadmitted: BTreeMap<Unadmitted, usize>,
+    pub unadmitted: BTreeMap<UnadmittedKey, usize>,
     /// What it has used by weight, while admission fair sharing is on.
     pub past_usage: Option<f64>,
 }
@@ -142,26 +142,26 @@ pub struct CohortView {
     /// The cohort above it.
     pub parent: Option<Arc<str>>,
     /// Limits and usage.
-    pub cells: BTreeMap<FlavorResource, NodeUsage>,
+    pub usage_by_flavor_resource: BTreeMap<FlavorResource, NodeUsage>,
     /// Weighted share, while fair sharing is on.
-    pub share: Option<i64>,
+    pub weighted_share: Option<i64>,
 }
 
 /// The parts of the last snapshot, and which of them are out of date.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Published {
+pub(super) struct SnapshotBuilder {
     current: Snapshot,
     references_stale: bool,
-    renewed: Option<Timestamp>,
-    audited: Option<Timestamp>,
+    queues_updated_at: Option<Timestamp>,
+    drift_checked_at: Option<Timestamp>,
 }
 
-impl Published {
-    pub(super) fn config_changed(&mut self) {
+impl SnapshotBuilder {
+    pub(super) fn mark_references_stale(&mut self) {
         self.references_stale = true;
     }
 
-    pub(super) fn job(&mut self, kind: usize, view: &JobView) {
+    pub(super) fn set_job(&mut self, kind: usize, view: &JobView) {
         let entry = OwnerEntry {
             uid: view.uid.clone(),
             queue_name: view.queue_name.clone(),
@@ -174,72 +174,76 @@ impl Published {
     }
 
     /// An object that another controller queues for us has a Workload, or has none any more.
-    pub(super) fn external_owner(&mut self, namespace: &Arc<str>, owner: &OwnerRecord, queued: bool) {
+    pub(super) fn set_external_owner(&mut self, namespace: &Arc<str>, owner: &OwnerRecord, queued: bool) {
         let key = ObjectKey { namespace: namespace.clone(), name: owner.name.clone() };
         let id = (owner.group().to_owned(), owner.kind.to_string(), key);
         if queued {
             let uid = owner.uid.clone();
-            let entry = OwnerEntry { uid, queue_name: Some(Arc::from(QUEUED)), controller: None };
+            let entry = OwnerEntry { uid, queue_name: Some(Arc::from(EXTERNAL_QUEUE)), controller: None };
             self.current.external_owners.insert_mut(id, Arc::new(entry));
         } else if self.current.external_owners.get(&id).is_some_and(|known| known.uid == owner.uid) {
             self.current.external_owners.remove_mut(&id);
         }
     }
 
-    pub(super) fn forget_job(&mut self, kind: usize, key: &ObjectKey) {
+    pub(super) fn remove_job(&mut self, kind: usize, key: &ObjectKey) {
         self.current.owners.remove_mut(&(kind, key.clone()));
     }
 }
 
-impl State {
+impl Reconciler {
     /// The picture as of the last `apply`.
     pub fn snapshot(&self) -> Snapshot {
-        self.published.current.clone()
+        self.snapshot_builder.current.clone()
     }
 
     /// Brings the picture up to date.
-    pub(super) fn publish(&mut self, now: Timestamp) {
-        let synced = self.synced();
-        self.published.current.leading = self.leading;
-        self.published.current.synced = synced;
-        let mut for_reviews = self.kinds.iter().filter(|kind| kind.serves_reviews());
-        self.published.current.reviews_synced = for_reviews.all(|kind| self.listed.contains(kind));
-        if std::mem::take(&mut self.published.references_stale) {
-            self.published.current.references = Arc::new(self.references());
+    pub(super) fn update_snapshot(&mut self, now: Timestamp) {
+        let synced = self.is_synced();
+        self.snapshot_builder.current.leading = self.leading;
+        self.snapshot_builder.current.synced = synced;
+        let mut for_reviews = self.kinds.iter().filter(|kind| kind.is_used_by_webhooks());
+        self.snapshot_builder.current.reviews_synced =
+            for_reviews.all(|kind| self.listed_kinds.contains(kind));
+        if std::mem::take(&mut self.snapshot_builder.references_stale) {
+            self.snapshot_builder.current.references = Arc::new(self.build_references());
         }
         // Many queues are renewed less often: the work for each second stays the same.
         let number = self.cluster_queues.len().saturating_add(self.local_queues.len());
         let pause = self
             .settings
-            .picture_interval
-            .max(RENEWAL_EACH.saturating_mul(i32::try_from(number).unwrap_or(i32::MAX)));
-        let due = self.published.renewed.is_none_or(|t| now.duration_since(t) >= pause);
+            .snapshot_interval
+            .max(MIN_INTERVAL_PER_QUEUE.saturating_mul(i32::try_from(number).unwrap_or(i32::MAX)));
+        let due = self.snapshot_builder.queues_updated_at.is_none_or(|t| now.duration_since(t) >= pause);
         if synced && due {
-            self.published.renewed = Some(now);
-            self.published.current.queues = Arc::new(self.queue_view());
+            self.snapshot_builder.queues_updated_at = Some(now);
+            self.snapshot_builder.current.queues = Arc::new(self.queue_view());
         }
         if synced
-            && self.published.audited.is_none_or(|t| now.duration_since(t) >= self.settings.audit_interval)
+            && self
+                .snapshot_builder
+                .drift_checked_at
+                .is_none_or(|t| now.duration_since(t) >= self.settings.drift_check_interval)
         {
-            self.published.audited = Some(now);
-            self.published.current.ledger_drift = self.ledger_drift();
+            self.snapshot_builder.drift_checked_at = Some(now);
+            self.snapshot_builder.current.ledger_drift = self.ledger_drift();
         }
     }
 
     /// Quotas of ClusterQueues whose use in the ledger is not the sum of what the objects say and of what is assumed.
     /// Before all lists are complete nothing is charged, and nothing has drifted.
     pub fn ledger_drift(&self) -> usize {
-        if !self.synced() {
+        if !self.is_synced() {
             return 0;
         }
         let mut sums: BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> = BTreeMap::new();
         for (key, record) in &self.workloads {
             let assumed = || self.engine.charge_of(key).filter(|_| self.assumed.contains_key(key)).cloned();
-            let Some(charge) = self.charge(record).or_else(assumed) else { continue };
+            let Some(charge) = self.charge_from_admission(record).or_else(assumed) else { continue };
             let sum = sums.entry(charge.cluster_queue).or_default();
             for (cell, amount) in charge.usage {
                 let slot = sum.entry(cell).or_default();
-                *slot = slot.saturating_add(amount.wide());
+                *slot = slot.saturating_add(amount.to_i128());
             }
         }
         let mut drift = 0_usize;
@@ -247,19 +251,20 @@ impl State {
             let mut told = sums.remove(name).unwrap_or_default();
             for (cell, usage) in self.engine.usage(&NodeRef::ClusterQueue(name.clone())) {
                 let objects = told.remove(&cell).unwrap_or_default();
-                drift = drift.saturating_add(usize::from(Amount::from_wide(objects) != usage.usage));
+                drift =
+                    drift.saturating_add(usize::from(Amount::saturating_from_i128(objects) != usage.usage));
             }
             drift = drift.saturating_add(told.values().filter(|left| **left != 0).count());
         }
         drift
     }
 
-    fn references(&self) -> References {
+    fn build_references(&self) -> References {
         let remote = |target: &str| {
             self.cluster_queues.get(target).is_some_and(|q| {
                 let rules = q.object.spec.admission_checks_strategy.iter().flat_map(|s| &s.admission_checks);
                 rules
-                    .filter_map(|rule| self.checks.get(rule.name.as_str()))
+                    .filter_map(|rule| self.admission_checks.get(rule.name.as_str()))
                     .any(|check| check.object.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
             })
         };
@@ -283,22 +288,22 @@ impl State {
                 .cluster_queues
                 .iter()
                 .map(|(name, record)| {
-                    let tally = self.tallies.cluster_queue(name);
+                    let tally = self.queue_counts.cluster_queue(name);
                     let view = ClusterQueueView {
                         parent: record.object.spec.cohort_name.as_deref().map(Arc::from),
                         active: self.engine.inactive_reason(name).is_none(),
                         terminating: record.meta.deleting,
-                        pending: waiting(self.engine.pending(name), tally),
-                        hashes: self.engine.pending_hashes(name),
+                        pending: with_waiting(self.engine.pending(name), tally),
+                        pending_hashes: self.engine.pending_hashes(name),
                         preemption_skips: self.engine.preemption_skips(name),
                         reserving: tally.reserving,
                         admitted: tally.admitted,
-                        cells: self.engine.usage(&NodeRef::ClusterQueue(name.clone())),
+                        usage_by_flavor_resource: self.engine.usage(&NodeRef::ClusterQueue(name.clone())),
                         admitted_usage: tally.admitted_usage.clone(),
                         finished: tally.finished,
                         pending_requests: tally.pending_requests(),
                         unadmitted: tally.unadmitted.clone(),
-                        share: self.share(&NodeRef::ClusterQueue(name.clone())),
+                        weighted_share: self.weighted_share(&NodeRef::ClusterQueue(name.clone())),
                     };
                     (name.clone(), view)
                 })
@@ -306,14 +311,14 @@ impl State {
             local_queues: self
                 .local_queues
                 .iter()
-                .map(|(key, r)| (key.clone(), self.local_view(key, r)))
+                .map(|(key, r)| (key.clone(), self.local_queue_view(key, r)))
                 .collect(),
             cohorts: self.cohort_views(),
         }
     }
 
-    fn local_view(&self, key: &ObjectKey, record: &super::LocalQueueRecord) -> LocalQueueView {
-        let tally = self.tallies.local_queue(key);
+    fn local_queue_view(&self, key: &ObjectKey, record: &super::LocalQueueRecord) -> LocalQueueView {
+        let tally = self.queue_counts.local_queue(key);
         let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
         let stopped =
             record.object.spec.stop_policy.unwrap_or_default() != crate::api::v1beta2::StopPolicy::None;
@@ -321,9 +326,9 @@ impl State {
             active: !stopped
                 && self.cluster_queues.contains_key(&target)
                 && self.engine.inactive_reason(&target).is_none(),
-            pending: waiting(self.engine.local_pending(&target, key), tally),
+            pending: with_waiting(self.engine.local_pending(&target, key), tally),
             cluster_queue: target,
-            shown: self.is_shown(record),
+            exported: self.is_local_queue_exported(record),
             finished: tally.finished,
             unadmitted: tally.unadmitted.clone(),
             reserving: tally.reserving,
@@ -342,14 +347,21 @@ impl State {
                 NodeRef::ClusterQueue(_) => None,
             });
             let cells = self.engine.usage(node);
-            Some((name.clone(), CohortView { parent, cells, share: self.share(node) }))
+            Some((
+                name.clone(),
+                CohortView {
+                    parent,
+                    usage_by_flavor_resource: cells,
+                    weighted_share: self.weighted_share(node),
+                },
+            ))
         };
         self.engine.nodes().filter_map(view).collect()
     }
 }
 
 /// Those that wait for something else than their turn count with those that are parked.
-fn waiting(pending: PendingCounts, tally: &Tally) -> PendingCounts {
+fn with_waiting(pending: PendingCounts, tally: &QueueCounts) -> PendingCounts {
     PendingCounts { inadmissible: pending.inadmissible.saturating_add(tally.waiting), ..pending }
 }
 
@@ -358,7 +370,7 @@ impl Snapshot {
     pub fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<&OwnerEntry> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let key = ObjectKey::new(namespace, name);
-        let entry = match Kind::find(group, kind) {
+        let entry = match Kind::from_group_kind(group, kind) {
             Some(Kind::Job(index)) => self.owners.get(&(index, key)),
             _ => self.external_owners.get(&(group.to_owned(), kind.to_owned(), key)),
         };

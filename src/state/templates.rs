@@ -1,11 +1,11 @@
 //! What follows from pod templates and from words that come again and again: kept once, however many objects share it.
 
-use super::records::{Effective, OwnerRecord, PodSetRecord, PodSets};
-use super::shared::{Digest, Shared, Words};
-use super::workload_object::Part;
+use super::records::{EffectiveRequests, OwnerRecord, PodSetRecord, PodSets};
+use super::shared::{Digest, StringInterner, WeakInterner};
+use super::workload_object::RawFieldRef;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSet, PodSetRequest, PriorityClassRef, WorkloadStatus};
-use crate::jobs::{PodSetInfo, PodSetView, TemplateInfo, pod_set_infos, pod_set_shape};
+use crate::jobs::{PodSetInfo, PodSetView, TemplateInfo, pod_set_fingerprint, pod_set_infos};
 use crate::scheduler;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde_json::Value;
@@ -13,40 +13,40 @@ use std::sync::Arc;
 
 /// Parts of Workloads and jobs, each kept once.
 #[derive(Debug, Default)]
-pub(super) struct Templates {
+pub(super) struct InternedTemplates {
     /// Pods of Workloads, by what the objects say of them.
-    pods: Shared<PodSets>,
+    pods: WeakInterner<PodSets>,
     /// Statuses of Workloads, by what the objects say.
-    statuses: Shared<WorkloadStatus>,
+    statuses: WeakInterner<WorkloadStatus>,
     /// What is kept of them when the Workload has finished.
-    ended: Shared<WorkloadStatus>,
+    finished_statuses: WeakInterner<WorkloadStatus>,
     /// Pod specs without what no decision needs.
-    specs: Shared<PodSpec>,
+    specs: WeakInterner<PodSpec>,
     /// What a start adds to and a stop restores.
-    infos: Shared<TemplateInfo>,
+    infos: WeakInterner<TemplateInfo>,
     /// Requests of pods in a namespace.
-    requests: Shared<Effective, (Arc<str>, Digest)>,
+    requests: WeakInterner<EffectiveRequests, (Arc<str>, Digest)>,
     /// Requests as the scheduler sees them.
-    pod_sets: Shared<[scheduler::PodSet]>,
+    pod_sets: WeakInterner<[scheduler::PodSet]>,
     /// The same as the status shows them.
-    shown: Shared<[PodSetRequest]>,
-    classes: Shared<PriorityClassRef>,
-    words: Words,
+    status_requests: WeakInterner<[PodSetRequest]>,
+    classes: WeakInterner<PriorityClassRef>,
+    names: StringInterner,
     /// The finalizers that were read last: mostly those of the next as well.
     finalizers: Arc<[String]>,
 }
 
-impl Templates {
+impl InternedTemplates {
     /// A name that many objects give.
-    pub(super) fn word(&mut self, text: &str) -> Arc<str> {
-        self.words.find(text)
+    pub(super) fn intern_name(&mut self, text: &str) -> Arc<str> {
+        self.names.intern(text)
     }
 
-    pub(super) fn class(&mut self, class: PriorityClassRef) -> Arc<PriorityClassRef> {
+    pub(super) fn intern_priority_class(&mut self, class: PriorityClassRef) -> Arc<PriorityClassRef> {
         self.classes.intern(Arc::new(class))
     }
 
-    pub(super) fn finalizers(&mut self, finalizers: Arc<[String]>) -> Arc<[String]> {
+    pub(super) fn intern_finalizers(&mut self, finalizers: Arc<[String]>) -> Arc<[String]> {
         if self.finalizers != finalizers {
             self.finalizers = finalizers;
         }
@@ -54,9 +54,13 @@ impl Templates {
     }
 
     /// An owner, or the one that was known if it is the same.
-    pub(super) fn owner(&mut self, owner: OwnerRecord, known: Option<Arc<OwnerRecord>>) -> Arc<OwnerRecord> {
+    pub(super) fn intern_owner(
+        &mut self,
+        owner: OwnerRecord,
+        known: Option<Arc<OwnerRecord>>,
+    ) -> Arc<OwnerRecord> {
         known.filter(|known| **known == owner).unwrap_or_else(|| {
-            let (api_version, kind) = (self.word(&owner.api_version), self.word(&owner.kind));
+            let (api_version, kind) = (self.intern_name(&owner.api_version), self.intern_name(&owner.kind));
             Arc::new(OwnerRecord { api_version, kind, ..owner })
         })
     }
@@ -65,68 +69,71 @@ impl Templates {
     ///
     /// # Errors
     /// Names what cannot be read.
-    pub(super) fn status(&mut self, part: Option<Part<'_>>) -> Result<Arc<WorkloadStatus>, String> {
-        let digest = part.map(Part::digest).unwrap_or_default();
+    pub(super) fn intern_status(
+        &mut self,
+        part: Option<RawFieldRef<'_>>,
+    ) -> Result<Arc<WorkloadStatus>, String> {
+        let digest = part.map(RawFieldRef::digest).unwrap_or_default();
         if let Some(known) = self.statuses.find(&digest) {
             return Ok(known);
         }
-        let mut status: WorkloadStatus = part.map(Part::read).transpose()?.unwrap_or_default();
-        status.resource_requests = self.shown.intern(status.resource_requests);
+        let mut status: WorkloadStatus = part.map(RawFieldRef::decode).transpose()?.unwrap_or_default();
+        status.resource_requests = self.status_requests.intern(status.resource_requests);
         let status = Arc::new(status);
-        self.statuses.keep(digest, &status);
+        self.statuses.insert(digest, &status);
         Ok(status)
     }
 
     /// The status of a Workload that has finished, without what takes room: of its conditions that one is kept, and nothing of
     /// what it was granted. No status is written to it any more.
-    pub(super) fn ended(&mut self, status: Arc<WorkloadStatus>) -> Arc<WorkloadStatus> {
+    pub(super) fn intern_finished_status(&mut self, status: Arc<WorkloadStatus>) -> Arc<WorkloadStatus> {
         let mut slim = Arc::unwrap_or_clone(status);
         slim.conditions.retain(|condition| condition.type_ == ConditionType::Finished.as_str());
         slim.conditions.shrink_to_fit();
         slim.admission = None;
         slim.resource_requests = Arc::default();
-        self.ended.intern(Arc::new(slim))
+        self.finished_statuses.intern(Arc::new(slim))
     }
 
     /// The pods of a Workload.
     ///
     /// # Errors
     /// Names what cannot be read.
-    pub(super) fn pods(&mut self, part: Option<Part<'_>>) -> Result<Arc<PodSets>, String> {
+    pub(super) fn intern_pods(&mut self, part: Option<RawFieldRef<'_>>) -> Result<Arc<PodSets>, String> {
         let Some(part) = part else { return Ok(Arc::default()) };
         let digest = part.digest();
         if let Some(known) = self.pods.find(&digest) {
             return Ok(known);
         }
-        let read: Vec<PodSet> = part.read()?;
-        let raw = part.value()?;
+        let read: Vec<PodSet> = part.decode()?;
+        let raw = part.to_value()?;
         let raw = raw.as_array().map_or(&[][..], Vec::as_slice);
-        let sets = read.into_iter().zip(raw).map(|(set, raw)| self.pod_set(set, raw)).collect();
-        let originals = self.share_infos(pod_set_infos(raw).map_err(|e| e.to_string())?);
+        let sets = read.into_iter().zip(raw).map(|(set, raw)| self.intern_pod_set(set, raw)).collect();
+        let originals = self.intern_pod_set_infos(pod_set_infos(raw).map_err(|e| e.to_string())?);
         let pods = Arc::new(PodSets { digest, sets, originals: originals.into_boxed_slice() });
-        self.pods.keep(digest, &pods);
+        self.pods.insert(digest, &pods);
         Ok(pods)
     }
 
-    fn pod_set(&mut self, set: PodSet, raw: &Value) -> PodSetRecord {
+    fn intern_pod_set(&mut self, set: PodSet, raw: &Value) -> PodSetRecord {
         PodSetRecord {
             name: Arc::from(set.name),
             count: set.count,
             min_count: set.min_count,
-            spec: self.specs.intern(Arc::new(slim(set.template.spec.unwrap_or_default()))),
-            shape: pod_set_shape(raw),
+            spec: self.specs.intern(Arc::new(strip_pod_spec(set.template.spec.unwrap_or_default()))),
+            template_fingerprint: pod_set_fingerprint(raw),
             topology: set.topology_request.map(Box::new),
         }
     }
 
     /// The same pod sets of a job, sharing their templates.
-    pub(super) fn share_views(&mut self, sets: &mut [PodSetView]) {
+    pub(super) fn intern_pod_set_views(&mut self, sets: &mut [PodSetView]) {
         for set in sets {
             set.template = self.infos.intern(set.template.clone());
         }
     }
 
-    fn share_infos(&mut self, mut infos: Vec<PodSetInfo>) -> Vec<PodSetInfo> {
+    fn intern_pod_set_infos(&mut self, mut infos: Vec<PodSetInfo>) -> Vec<PodSetInfo> {
         for info in &mut infos {
             info.template = self.infos.intern(info.template.clone());
         }
@@ -134,32 +141,36 @@ impl Templates {
     }
 
     /// What was found before for these pods in a namespace.
-    pub(super) fn requests(&self, namespace: &Arc<str>, pods: &PodSets) -> Option<Arc<Effective>> {
+    pub(super) fn find_requests(
+        &self,
+        namespace: &Arc<str>,
+        pods: &PodSets,
+    ) -> Option<Arc<EffectiveRequests>> {
         self.requests.find(&(Arc::clone(namespace), pods.digest))
     }
 
     /// Keeps what was found for these pods in a namespace.
-    pub(super) fn keep_requests(
+    pub(super) fn insert_requests(
         &mut self,
         namespace: &Arc<str>,
         pods: &PodSets,
-        mut effective: Effective,
-    ) -> Arc<Effective> {
+        mut effective: EffectiveRequests,
+    ) -> Arc<EffectiveRequests> {
         effective.pod_sets = effective.pod_sets.map(|sets| self.pod_sets.intern(sets));
-        effective.shown = self.shown.intern(effective.shown);
+        effective.status_requests = self.status_requests.intern(effective.status_requests);
         let effective = Arc::new(effective);
-        self.requests.keep((Arc::clone(namespace), pods.digest), &effective);
+        self.requests.insert((Arc::clone(namespace), pods.digest), &effective);
         effective
     }
 
     /// Something that requests follow from, beside the pods, has changed.
-    pub(super) fn forget_requests(&mut self) {
+    pub(super) fn clear_requests(&mut self) {
         self.requests.clear();
     }
 }
 
 /// Keeps what requests, flavors and limits depend on.
-fn slim(spec: PodSpec) -> PodSpec {
+fn strip_pod_spec(spec: PodSpec) -> PodSpec {
     let containers = |list: Vec<Container>| {
         list.into_iter()
             .map(|c| Container {

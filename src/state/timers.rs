@@ -37,7 +37,7 @@ impl<T: Clone + Ord> Timers<T> {
     }
 
     /// Items whose time has come; they are not due any more.
-    pub(super) fn take(&mut self, now: Timestamp) -> Vec<T> {
+    pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<T> {
         let mut taken = Vec::new();
         while self.queue.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, item)) = self.queue.pop_first() else { break };
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_time_of_an_item_counts() {
+    fn earliest_time_per_item_wins() {
         let at = |s| Timestamp::from_second(s).unwrap();
         let mut timers = Timers::default();
         timers.wake("a", at(5));
@@ -66,7 +66,7 @@ mod tests {
         timers.wake("a", at(9));
         timers.wake("b", at(4));
         assert_eq!(timers.next(), Some(at(3)));
-        assert_eq!(timers.take(at(4)), ["a", "b"]);
+        assert_eq!(timers.take_due(at(4)), ["a", "b"]);
         assert_eq!(timers.next(), None);
     }
 }

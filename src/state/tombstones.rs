@@ -3,29 +3,29 @@
 use std::collections::{BTreeSet, VecDeque};
 
 /// How many are remembered: far more than can be under way.
-const KEPT: usize = 4096;
+const MAX_TOMBSTONES: usize = 4096;
 
 /// The last objects that went.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tombstones {
     order: VecDeque<String>,
-    gone: BTreeSet<String>,
+    uids: BTreeSet<String>,
 }
 
 impl Tombstones {
-    pub(super) fn bury(&mut self, uid: &str) {
-        if uid.is_empty() || !self.gone.insert(uid.to_owned()) {
+    pub(super) fn insert(&mut self, uid: &str) {
+        if uid.is_empty() || !self.uids.insert(uid.to_owned()) {
             return;
         }
         self.order.push_back(uid.to_owned());
-        if self.order.len() > KEPT
+        if self.order.len() > MAX_TOMBSTONES
             && let Some(oldest) = self.order.pop_front()
         {
-            self.gone.remove(&oldest);
+            self.uids.remove(&oldest);
         }
     }
 
-    pub(super) fn holds(&self, uid: &str) -> bool {
-        self.gone.contains(uid)
+    pub(super) fn contains(&self, uid: &str) -> bool {
+        self.uids.contains(uid)
     }
 }

@@ -1,31 +1,32 @@
 //! Places of pods on nodes, between objects and the scheduler.
 
-use super::State;
+use super::Reconciler;
 use super::records::WorkloadRecord;
 use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
 use crate::api::v1beta2::{
     Admission, ClusterQueueSpec, DelayedTopologyRequestState, PodSetAssignment, TopologyAssignment,
 };
-use crate::scheduler::Topology;
+use crate::scheduler::PodSetPlacement;
 use crate::topology::{Occupancy, decode, encode};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-impl State {
+impl Reconciler {
     /// What an admission takes of nodes; an assignment that cannot be read takes nothing.
     pub(super) fn occupancies(&self, record: &WorkloadRecord, admission: &Admission) -> Vec<Occupancy> {
         let mut all = Vec::new();
         for set in &admission.pod_set_assignments {
             let placement = set.topology_assignment.as_ref().and_then(decode);
-            let sets = record.effective.pod_sets.as_deref().unwrap_or_default();
-            let pods = sets.iter().find(|known| *known.name == *set.name).map(|known| &known.pods);
+            let sets = record.effective_requests.pod_sets.as_deref().unwrap_or_default();
+            let pods =
+                sets.iter().find(|known| *known.name == *set.name).map(|known| &known.pod_requirements);
             let (Some(placement), Some(pods)) = (placement, pods) else {
                 continue;
             };
             all.extend(self.topology_flavors(set).into_iter().map(|flavor| Occupancy {
                 flavor: Arc::from(flavor),
                 placement: placement.clone(),
-                each: pods.requests.clone(),
+                requests_per_pod: pods.requests.clone(),
             }));
         }
         all
@@ -41,11 +42,12 @@ impl State {
 
     /// Flavors of a ClusterQueue whose nodes are made after the reservation, and whether another cluster assigns the
     /// topology.
-    pub(super) fn delays(&self, spec: &ClusterQueueSpec) -> (BTreeSet<Arc<str>>, bool) {
+    pub(super) fn delayed_topology(&self, spec: &ClusterQueueSpec) -> (BTreeSet<Arc<str>>, bool) {
         let mut flavors = BTreeSet::new();
         let mut elsewhere = false;
         for rule in spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks) {
-            let controller = self.checks.get(&*rule.name).map(|check| &*check.object.spec.controller_name);
+            let controller =
+                self.admission_checks.get(&*rule.name).map(|check| &*check.object.spec.controller_name);
             elsewhere |= controller == Some(MULTIKUEUE_CONTROLLER);
             if controller != Some(PROVISIONING_REQUEST_CONTROLLER) {
                 continue;
@@ -63,23 +65,23 @@ impl State {
 }
 
 /// The topology that an assignment carries.
-pub(super) fn granted_topology(set: &PodSetAssignment) -> Topology {
+pub(super) fn granted_topology(set: &PodSetAssignment) -> PodSetPlacement {
     match set.topology_assignment.as_ref().and_then(decode) {
-        Some(placement) => Topology::Placed(placement),
+        Some(placement) => PodSetPlacement::Assigned(placement),
         None if set.delayed_topology_request == Some(DelayedTopologyRequestState::Pending) => {
-            Topology::Delayed
+            PodSetPlacement::Delayed
         }
-        None => Topology::Free,
+        None => PodSetPlacement::Unconstrained,
     }
 }
 
 /// The topology of a pod set as its assignment carries it.
-pub(super) fn written(
-    topology: &Topology,
+pub(super) fn to_topology_status(
+    topology: &PodSetPlacement,
 ) -> (Option<TopologyAssignment>, Option<DelayedTopologyRequestState>) {
     match topology {
-        Topology::Free => (None, None),
-        Topology::Delayed => (None, Some(DelayedTopologyRequestState::Pending)),
-        Topology::Placed(placement) => (Some(encode(placement)), None),
+        PodSetPlacement::Unconstrained => (None, None),
+        PodSetPlacement::Delayed => (None, Some(DelayedTopologyRequestState::Pending)),
+        PodSetPlacement::Assigned(placement) => (Some(encode(placement)), None),
     }
 }

@@ -5,7 +5,7 @@
 //! will be; then what is left to do of those that have ended; last those in the queue, who can only be told why they wait.
 //! Of one sort the more important Workload comes first, then whoever asked first.
 
-use super::State;
+use super::Reconciler;
 use super::interface::Kind;
 use super::records::WorkloadRecord;
 use crate::api::ObjectKey;
@@ -17,94 +17,99 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write is for, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sort {
+enum WritePriority {
     /// It admits, evicts, or lets go of quota for somebody else.
-    Moves,
+    AdmitOrEvict,
     /// Its job has ended, and its quota is to be given back.
-    Ends,
+    ReleaseQuota,
     /// It has ended.
-    Ended,
+    Cleanup,
     /// It can only be told why it waits.
-    Waits,
+    ExplainPending,
 }
 
 /// A place in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    sort: Sort,
-    priority: Reverse<i64>,
-    number: u64,
+struct QueuePosition {
+    write_priority: WritePriority,
+    workload_priority: Reverse<i64>,
+    sequence: u64,
 }
 
 /// The line.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Turns {
-    next: u64,
-    line: BTreeMap<Rank, ObjectKey>,
-    places: BTreeMap<ObjectKey, Rank>,
+pub(super) struct WorkloadWriteQueue {
+    next_sequence: u64,
+    queue: BTreeMap<QueuePosition, ObjectKey>,
+    positions: BTreeMap<ObjectKey, QueuePosition>,
     /// Those of them of whom the scheduler has decided that they are admitted or evicted.
     decided: BTreeSet<ObjectKey>,
 }
 
-impl Turns {
+impl WorkloadWriteQueue {
     /// Lines a Workload up. One that stands there already keeps its time, wherever it belongs by now.
-    fn push(&mut self, key: &ObjectKey, sort: Sort, priority: i64, decided: bool) {
+    fn push(&mut self, key: &ObjectKey, sort: WritePriority, priority: i64, decided: bool) {
         if decided {
             self.decided.insert(key.clone());
         } else {
             self.decided.remove(key);
         }
-        let known = self.places.get(key).copied();
-        let number = known.map_or(self.next, |rank| rank.number);
-        let rank = Rank { sort, priority: Reverse(priority), number };
+        let known = self.positions.get(key).copied();
+        let number = known.map_or(self.next_sequence, |rank| rank.sequence);
+        let rank =
+            QueuePosition { write_priority: sort, workload_priority: Reverse(priority), sequence: number };
         if known == Some(rank) {
             return;
         }
         match known {
-            Some(old) => drop(self.line.remove(&old)),
-            None => self.next = self.next.saturating_add(1),
+            Some(old) => drop(self.queue.remove(&old)),
+            None => self.next_sequence = self.next_sequence.saturating_add(1),
         }
-        self.places.insert(key.clone(), rank);
-        self.line.insert(rank, key.clone());
+        self.positions.insert(key.clone(), rank);
+        self.queue.insert(rank, key.clone());
     }
 
     /// The first in the line.
     fn pop(&mut self) -> Option<ObjectKey> {
-        let (_, key) = self.line.pop_first()?;
-        self.places.remove(&key);
+        let (_, key) = self.queue.pop_first()?;
+        self.positions.remove(&key);
         self.decided.remove(&key);
         Some(key)
     }
 
     /// The first of those who can only be told why they wait.
-    fn waiting(&self) -> Option<&ObjectKey> {
-        let first = Rank { sort: Sort::Waits, priority: Reverse(i64::MAX), number: 0 };
-        self.line.range(first..).next().map(|(_, key)| key)
+    fn first_explanation(&self) -> Option<&ObjectKey> {
+        let first = QueuePosition {
+            write_priority: WritePriority::ExplainPending,
+            workload_priority: Reverse(i64::MAX),
+            sequence: 0,
+        };
+        self.queue.range(first..).next().map(|(_, key)| key)
     }
 
     fn remove(&mut self, key: &ObjectKey) {
-        if let Some(rank) = self.places.remove(key) {
-            self.line.remove(&rank);
+        if let Some(rank) = self.positions.remove(key) {
+            self.queue.remove(&rank);
             self.decided.remove(key);
         }
     }
 
     /// Whether somebody stands in line who can only be told why it waits.
-    pub(super) fn has_waiting(&self) -> bool {
-        self.waiting().is_some()
+    pub(super) fn has_explanation(&self) -> bool {
+        self.first_explanation().is_some()
     }
 
     /// Nobody stands in line any more.
     pub(super) fn clear(&mut self) {
-        self.line.clear();
-        self.places.clear();
+        self.queue.clear();
+        self.positions.clear();
         self.decided.clear();
     }
 }
 
-impl State {
+impl Reconciler {
     /// Lines a Workload up for its next write.
-    pub(super) fn line_up(&mut self, key: &ObjectKey) {
+    pub(super) fn enqueue_write(&mut self, key: &ObjectKey) {
         let own = || self.workloads.get(key).map_or(0, |record| i64::from(record.priority));
         let preemption = self.engine.preemption_of(key);
         let decided = preemption.is_some() || self.assumed.contains_key(key);
@@ -113,52 +118,54 @@ impl State {
             let record = self.workloads.get(&found.preemptor)?;
             Some(i64::from(record.priority))
         });
-        self.turns.push(key, self.sort(key), preemptor.unwrap_or_else(own), decided);
+        self.workload_write_queue.push(key, self.write_priority(key), preemptor.unwrap_or_else(own), decided);
     }
 
-    fn sort(&self, key: &ObjectKey) -> Sort {
+    fn write_priority(&self, key: &ObjectKey) -> WritePriority {
         if self.assumed.contains_key(key) {
-            return Sort::Moves;
+            return WritePriority::AdmitOrEvict;
         }
         if self.engine.workload(key).is_some() {
-            return Sort::Waits;
+            return WritePriority::ExplainPending;
         }
         match self.workloads.get(key) {
-            Some(record) if conditions::is_true(&record.status, ConditionType::Finished) => Sort::Ended,
-            Some(record) if self.job_is_over(record) => Sort::Ends,
-            _ => Sort::Moves,
+            Some(record) if conditions::is_true(&record.status, ConditionType::Finished) => {
+                WritePriority::Cleanup
+            }
+            Some(record) if self.is_job_finished(record) => WritePriority::ReleaseQuota,
+            _ => WritePriority::AdmitOrEvict,
         }
     }
 
-    fn job_is_over(&self, record: &WorkloadRecord) -> bool {
+    fn is_job_finished(&self, record: &WorkloadRecord) -> bool {
         let id = record.owner.as_ref().and_then(|owner| self.job_by_uid.get(&owner.uid));
         id.and_then(|id| self.jobs.get(id)).is_some_and(|job| job.status.finished.is_some())
     }
 
     /// How many more decisions there will soon be room to write: none while more than half of what may be under way at a time
     /// stands in line decided, and else as many as fill the line up to that.
-    pub(super) fn decisions_wanted(&self) -> usize {
-        let Some(limit) = self.settings.status_writes_at_once else { return usize::MAX };
-        let line = self.turns.decided.len();
+    pub(super) fn decision_budget(&self) -> usize {
+        let Some(limit) = self.settings.max_in_flight_status_writes else { return usize::MAX };
+        let line = self.workload_write_queue.decided.len();
         if line > limit / 2 { 0 } else { limit.saturating_sub(line) }
     }
 
     /// Takes the next steps of Workloads as long as there is room for their writes. One explanation may be under way
     /// besides: however much there is to write, those who wait are told why in the end.
-    pub(super) fn take_turns(&mut self, now: Timestamp) {
-        while self.writes.room(self.settings.status_writes_at_once) > 0 {
-            let Some(key) = self.turns.pop() else { return };
-            self.take_turn(&key, now);
+    pub(super) fn dequeue_writes(&mut self, now: Timestamp) {
+        while self.in_flight_writes.available_slots(self.settings.max_in_flight_status_writes) > 0 {
+            let Some(key) = self.workload_write_queue.pop() else { return };
+            self.step_dequeued(&key, now);
         }
-        while self.writes.explanations() == 0 {
-            let Some(key) = self.turns.waiting().cloned() else { return };
-            self.turns.remove(&key);
-            self.take_turn(&key, now);
+        while self.in_flight_writes.explanation_count() == 0 {
+            let Some(key) = self.workload_write_queue.first_explanation().cloned() else { return };
+            self.workload_write_queue.remove(&key);
+            self.step_dequeued(&key, now);
         }
     }
 
-    fn take_turn(&mut self, key: &ObjectKey, now: Timestamp) {
-        if self.writes.may_write(Kind::Workload, key, now) {
+    fn step_dequeued(&mut self, key: &ObjectKey, now: Timestamp) {
+        if self.in_flight_writes.may_write(Kind::Workload, key, now) {
             self.step_workload(key, now);
         }
     }
@@ -169,26 +176,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_admits_comes_first_those_who_wait_last_and_nobody_loses_time_by_asking_again() {
-        let mut turns = Turns::default();
+    fn write_priority_order_and_stable_position() {
+        let mut turns = WorkloadWriteQueue::default();
         let key = |name: &str| ObjectKey::new("ns", name);
         for (name, sort, priority) in [
-            ("told", Sort::Waits, 9),
-            ("ended", Sort::Ended, 9),
-            ("ends", Sort::Ends, 9),
-            ("a", Sort::Moves, 0),
-            ("b", Sort::Moves, 0),
-            ("high", Sort::Moves, 5),
+            ("told", WritePriority::ExplainPending, 9),
+            ("ended", WritePriority::Cleanup, 9),
+            ("ends", WritePriority::ReleaseQuota, 9),
+            ("a", WritePriority::AdmitOrEvict, 0),
+            ("b", WritePriority::AdmitOrEvict, 0),
+            ("high", WritePriority::AdmitOrEvict, 5),
         ] {
             turns.push(&key(name), sort, priority, false);
         }
-        turns.push(&key("a"), Sort::Moves, 0, true);
-        turns.push(&key("told"), Sort::Moves, 0, false);
-        turns.push(&key("last"), Sort::Waits, 9, true);
-        assert_eq!(turns.waiting(), Some(&key("last")));
+        turns.push(&key("a"), WritePriority::AdmitOrEvict, 0, true);
+        turns.push(&key("told"), WritePriority::AdmitOrEvict, 0, false);
+        turns.push(&key("last"), WritePriority::ExplainPending, 9, true);
+        assert_eq!(turns.first_explanation(), Some(&key("last")));
         turns.remove(&key("last"));
         let order: Vec<_> = std::iter::from_fn(|| turns.pop()).map(|key| key.name.to_string()).collect();
         assert_eq!(order, ["high", "told", "a", "b", "ends", "ended"]);
-        assert!(turns.places.is_empty() && turns.decided.is_empty());
+        assert!(turns.positions.is_empty() && turns.decided.is_empty());
     }
 }

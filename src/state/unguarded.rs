@@ -3,13 +3,13 @@
 //! those Workloads alone that a test names.
 
 use super::interface::{Effect, Kind, Write};
-use super::moments::Moment;
-use super::outlook::placed;
-use super::passes::PAUSE;
+use super::moments::Failpoint;
+use super::outlook::second_pass_status;
+use super::passes::FAILPOINT_POLL_INTERVAL;
 use super::records::WorkloadRecord;
 use super::second_pass;
-use super::workload_step::{identity_of, keep_ours};
-use super::{Item, State, Verb};
+use super::workload_step::{apply_identity, retain_owned_conditions};
+use super::{ReconcileKey, Reconciler, Verb};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::CheckState;
 use crate::lifecycle::backoff;
@@ -27,43 +27,44 @@ enum Stage {
     /// It is due at this time.
     Armed(Timestamp),
     /// The scheduler has it.
-    Judged,
+    Submitted,
     /// Places were found.
-    Found(Assignment),
+    Assigned(Assignment),
     /// They were written.
-    Over,
+    Written,
 }
 
 /// Objects as they were captured.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Captured(BTreeMap<ObjectKey, (Arc<WorkloadRecord>, Stage)>);
+pub(super) struct StaleObjects(BTreeMap<ObjectKey, (Arc<WorkloadRecord>, Stage)>);
 
-impl State {
+impl Reconciler {
     /// Moves the pass of a Workload without guards on.
-    pub(super) fn pass_unguarded(&mut self, key: &ObjectKey, now: Timestamp) {
-        if !self.settings.moments.is_unguarded(key) {
+    pub(super) fn step_unguarded_pass(&mut self, key: &ObjectKey, now: Timestamp) {
+        if !self.settings.failpoints.is_unguarded(key) {
             return;
         }
-        self.capture(key, now);
-        let Some((captured, stage)) = self.captured.0.get(key).cloned() else { return };
-        let halts = |moments: &[Moment]| moments.iter().any(|m| self.settings.moments.halts(key, *m));
+        self.capture_stale_object(key, now);
+        let Some((captured, stage)) = self.stale_objects.0.get(key).cloned() else { return };
+        let halts = |moments: &[Failpoint]| moments.iter().any(|m| self.settings.failpoints.halts(key, *m));
         match stage {
-            Stage::Unarmed | Stage::Over => return,
-            Stage::Armed(at) if at <= now && !halts(&[Moment::Armed, Moment::Due]) => {
-                self.as_captured(key, &captured, |state| {
-                    let charge = state.workloads.get(key).and_then(|record| state.charge(record));
-                    if let (Some(charge), Some(again)) = (charge, state.as_again(key)) {
+            Stage::Unarmed | Stage::Written => return,
+            Stage::Armed(at) if at <= now && !halts(&[Failpoint::Armed, Failpoint::Due]) => {
+                self.with_stale_object(key, &captured, |state| {
+                    let charge =
+                        state.workloads.get(key).and_then(|record| state.charge_from_admission(record));
+                    if let (Some(charge), Some(again)) = (charge, state.to_second_pass_request(key)) {
                         state.engine.release(key);
                         state.engine.charge(key, charge);
-                        state.engine.second_pass(again);
+                        state.engine.request_second_pass(again);
                     }
                 });
-                self.set_stage(key, Stage::Judged);
+                self.set_stage(key, Stage::Submitted);
             }
-            Stage::Found(assignment) if !halts(&[Moment::Taken, Moment::Decided]) => {
-                let mut status = placed(&captured, &assignment, now);
-                keep_ours(&mut status);
-                let mut body = identity_of(&captured);
+            Stage::Assigned(assignment) if !halts(&[Failpoint::ObjectRead, Failpoint::Decided]) => {
+                let mut status = second_pass_status(&captured, &assignment, now);
+                retain_owned_conditions(&mut status);
+                let mut body = apply_identity(&captured);
                 if let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut) {
                     meta.shift_remove("resourceVersion");
                 }
@@ -75,56 +76,63 @@ impl State {
                     subresource: Some("status"),
                     body,
                     status: Some(Arc::new(status)),
-                    foretold: false,
+                    response_metadata_only: false,
                     background: false,
-                    overtakes: true,
+                    bypasses_in_flight: true,
                 }));
-                self.set_stage(key, Stage::Over);
+                self.set_stage(key, Stage::Written);
                 return;
             }
-            Stage::Armed(_) | Stage::Found(_) | Stage::Judged => {}
+            Stage::Armed(_) | Stage::Assigned(_) | Stage::Submitted => {}
         }
-        self.timers.wake(Item::Workload(key.clone()), backoff::after(now, PAUSE));
+        self.timers.wake(ReconcileKey::Workload(key.clone()), backoff::after(now, FAILPOINT_POLL_INTERVAL));
     }
 
     /// Takes places that were found for one without guards; whether it is one.
-    pub(super) fn take_unguarded(&mut self, key: &ObjectKey, assignment: &Assignment) -> bool {
-        let unguarded = self.captured.0.contains_key(key);
+    pub(super) fn record_unguarded_result(&mut self, key: &ObjectKey, assignment: &Assignment) -> bool {
+        let unguarded = self.stale_objects.0.contains_key(key);
         if unguarded {
-            self.set_stage(key, Stage::Found(assignment.clone()));
+            self.set_stage(key, Stage::Assigned(assignment.clone()));
         }
         unguarded
     }
 
     /// Captures the object while it may have a pass; once it may not, only what asks for one is looked at.
-    fn capture(&mut self, key: &ObjectKey, now: Timestamp) {
-        let known = self.captured.0.get(key);
+    fn capture_stale_object(&mut self, key: &ObjectKey, now: Timestamp) {
+        let known = self.stale_objects.0.get(key);
         if known.is_some_and(|(_, stage)| !matches!(stage, Stage::Unarmed)) {
             return;
         }
         let Some(record) = self.workloads.get(key) else { return };
         let captured = match known {
-            _ if second_pass::may_be_taken(record) && !self.is_draining(record) => Arc::clone(record),
-            Some((before, _)) => Arc::new(with_cause(before, record)),
+            _ if second_pass::is_second_pass_eligible(record) && !self.is_draining(record) => {
+                Arc::clone(record)
+            }
+            Some((before, _)) => Arc::new(with_current_trigger(before, record)),
             None => return,
         };
-        let armed = second_pass::wants(&captured);
+        let armed = second_pass::needs_second_pass(&captured);
         let stage = if armed {
             Stage::Armed(backoff::after(now, SignedDuration::from_secs(1)))
         } else {
             Stage::Unarmed
         };
-        self.captured.0.insert(key.clone(), (captured, stage));
+        self.stale_objects.0.insert(key.clone(), (captured, stage));
     }
 
     fn set_stage(&mut self, key: &ObjectKey, stage: Stage) {
-        if let Some((_, known)) = self.captured.0.get_mut(key) {
+        if let Some((_, known)) = self.stale_objects.0.get_mut(key) {
             *known = stage;
         }
     }
 
     /// Does something as if the object were still what it was.
-    fn as_captured(&mut self, key: &ObjectKey, captured: &Arc<WorkloadRecord>, act: impl FnOnce(&mut Self)) {
+    fn with_stale_object(
+        &mut self,
+        key: &ObjectKey,
+        captured: &Arc<WorkloadRecord>,
+        act: impl FnOnce(&mut Self),
+    ) {
         let now = self.workloads.insert(key.clone(), Arc::clone(captured));
         act(self);
         match now {
@@ -135,7 +143,7 @@ impl State {
 }
 
 /// What an object was, with what asks for a pass now.
-fn with_cause(before: &WorkloadRecord, now: &WorkloadRecord) -> WorkloadRecord {
+fn with_current_trigger(before: &WorkloadRecord, now: &WorkloadRecord) -> WorkloadRecord {
     let mut record = before.clone();
     let status = Arc::make_mut(&mut record.status);
     status.unhealthy_nodes.clone_from(&now.status.unhealthy_nodes);

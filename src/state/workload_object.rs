@@ -14,20 +14,20 @@ use serde_json::value::RawValue;
 #[derive(Clone, Debug)]
 pub struct WorkloadObject {
     pub(super) metadata: Box<ObjectMeta>,
-    spec: Option<Unread>,
-    status: Option<Unread>,
+    spec: Option<RawField>,
+    status: Option<RawField>,
 }
 
 /// Spec or status: of a text, or of an object that was taken apart.
 #[derive(Clone, Debug)]
-enum Unread {
+enum RawField {
     Text(Box<RawValue>),
     Value(Value),
 }
 
 /// The same as it is read, or a part of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part<'a> {
+pub(super) enum RawFieldRef<'a> {
     Text(&'a RawValue),
     Value(&'a Value),
 }
@@ -35,38 +35,42 @@ pub(super) enum Part<'a> {
 impl WorkloadObject {
     /// A Workload of which spec and status are texts.
     pub fn new(metadata: ObjectMeta, spec: Option<Box<RawValue>>, status: Option<Box<RawValue>>) -> Self {
-        Self { metadata: Box::new(metadata), spec: spec.map(Unread::Text), status: status.map(Unread::Text) }
+        Self {
+            metadata: Box::new(metadata),
+            spec: spec.map(RawField::Text),
+            status: status.map(RawField::Text),
+        }
     }
 
     /// A whole object taken apart.
     ///
     /// # Errors
     /// Says what of its metadata cannot be read.
-    pub(super) fn of(mut object: Value) -> Result<Self, String> {
+    pub(super) fn from_value(mut object: Value) -> Result<Self, String> {
         let mut take = |part: &str| object.get_mut(part).map(Value::take);
         let metadata =
             take("metadata").map(ObjectMeta::deserialize).transpose().map_err(|e| e.to_string())?;
         Ok(Self {
             metadata: Box::new(metadata.unwrap_or_default()),
-            spec: take("spec").map(Unread::Value),
-            status: take("status").map(Unread::Value),
+            spec: take("spec").map(RawField::Value),
+            status: take("status").map(RawField::Value),
         })
     }
 
-    pub(super) fn spec(&self) -> Option<Part<'_>> {
-        self.spec.as_ref().map(Unread::part)
+    pub(super) fn spec(&self) -> Option<RawFieldRef<'_>> {
+        self.spec.as_ref().map(RawField::borrowed)
     }
 
-    pub(super) fn status(&self) -> Option<Part<'_>> {
-        self.status.as_ref().map(Unread::part)
+    pub(super) fn status(&self) -> Option<RawFieldRef<'_>> {
+        self.status.as_ref().map(RawField::borrowed)
     }
 }
 
-impl Unread {
-    fn part(&self) -> Part<'_> {
+impl RawField {
+    fn borrowed(&self) -> RawFieldRef<'_> {
         match self {
-            Self::Text(text) => Part::Text(text),
-            Self::Value(value) => Part::Value(value),
+            Self::Text(text) => RawFieldRef::Text(text),
+            Self::Value(value) => RawFieldRef::Value(value),
         }
     }
 }
@@ -78,17 +82,17 @@ struct PodSetsOf<'a> {
     pod_sets: Option<&'a RawValue>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> RawFieldRef<'a> {
     /// Of a spec: its pod sets.
     ///
     /// # Errors
     /// When the spec is no object.
     pub(super) fn pod_sets(self) -> Result<Option<Self>, String> {
         match self {
-            Self::Value(value) => Ok(value.get("podSets").map(Part::Value)),
+            Self::Value(value) => Ok(value.get("podSets").map(RawFieldRef::Value)),
             Self::Text(text) => {
                 let spec: PodSetsOf<'a> = serde_json::from_str(text.get()).map_err(|e| e.to_string())?;
-                Ok(spec.pod_sets.map(Part::Text))
+                Ok(spec.pod_sets.map(RawFieldRef::Text))
             }
         }
     }
@@ -105,10 +109,10 @@ impl<'a> Part<'a> {
     ///
     /// # Errors
     /// Says what cannot be read, without a place in a text that nobody sees.
-    pub(super) fn read<T: DeserializeOwned>(self) -> Result<T, String> {
+    pub(super) fn decode<T: DeserializeOwned>(self) -> Result<T, String> {
         match self {
             Self::Text(text) => {
-                serde_json::from_str(text.get()).or_else(|_| Part::Value(&self.value()?).read())
+                serde_json::from_str(text.get()).or_else(|_| RawFieldRef::Value(&self.to_value()?).decode())
             }
             Self::Value(value) => T::deserialize(value).map_err(|e| e.to_string()),
         }
@@ -118,7 +122,7 @@ impl<'a> Part<'a> {
     ///
     /// # Errors
     /// When it is deeper than anything that is read.
-    pub(super) fn value(self) -> Result<Value, String> {
+    pub(super) fn to_value(self) -> Result<Value, String> {
         match self {
             Self::Text(text) => serde_json::from_str(text.get()).map_err(|e| e.to_string()),
             Self::Value(value) => Ok(value.clone()),

@@ -1,6 +1,6 @@
 //! Placements as objects carry them: runs of domains, with what their values have in common said once.
 
-use super::pods::{Path, Placement};
+use super::pod_requirements::{DomainPath, Placement};
 use crate::api::v1beta2::{
     TopologyAssignment, TopologyAssignmentIndividualValues, TopologyAssignmentPodCounts,
     TopologyAssignmentSlice, TopologyAssignmentValues,
@@ -8,20 +8,23 @@ use crate::api::v1beta2::{
 use std::sync::Arc;
 
 /// Most domains in one run.
-const RUN: usize = 1000;
+const MAX_DOMAINS_PER_SLICE: usize = 1000;
 
 /// The compressed form.
 pub fn encode(placement: &Placement) -> TopologyAssignment {
     TopologyAssignment {
         levels: placement.levels.iter().map(ToString::to_string).collect(),
-        slices: runs(&placement.domains).into_iter().map(|run| slice(run, placement.levels.len())).collect(),
+        slices: split_into_slices(&placement.domains)
+            .into_iter()
+            .map(|run| encode_slice(run, placement.levels.len()))
+            .collect(),
     }
 }
 
 /// Runs of domains whose last values have the letters of their prefix in common.
-fn runs(domains: &[(Path, i32)]) -> Vec<&[(Path, i32)]> {
-    let stem = |(values, _): &(Path, i32)| values.last().map(|value| stem(value).to_owned());
-    domains.chunk_by(|a, b| stem(a) == stem(b)).flat_map(|run| run.chunks(RUN)).collect()
+fn split_into_slices(domains: &[(DomainPath, i32)]) -> Vec<&[(DomainPath, i32)]> {
+    let stem = |(values, _): &(DomainPath, i32)| values.last().map(|value| stem(value).to_owned());
+    domains.chunk_by(|a, b| stem(a) == stem(b)).flat_map(|run| run.chunks(MAX_DOMAINS_PER_SLICE)).collect()
 }
 
 /// A name without the number at its end.
@@ -29,11 +32,11 @@ fn stem(value: &str) -> &str {
     value.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
-fn slice(run: &[(Path, i32)], depth: usize) -> TopologyAssignmentSlice {
+fn encode_slice(run: &[(DomainPath, i32)], depth: usize) -> TopologyAssignmentSlice {
     let level = |level: usize| {
         let values: Vec<&str> =
             run.iter().map(|(values, _)| values.get(level).map_or("", |value| value)).collect();
-        compress(&values)
+        encode_values(&values)
     };
     let counts: Vec<i32> = run.iter().map(|(_, pods)| *pods).collect();
     let same = counts.first().filter(|first| counts.iter().all(|count| count == *first)).copied();
@@ -47,14 +50,14 @@ fn slice(run: &[(Path, i32)], depth: usize) -> TopologyAssignmentSlice {
     }
 }
 
-fn compress(values: &[&str]) -> TopologyAssignmentValues {
+fn encode_values(values: &[&str]) -> TopologyAssignmentValues {
     let Some(first) = values.first() else {
         return TopologyAssignmentValues::default();
     };
     if values.iter().all(|value| value == first) {
         return TopologyAssignmentValues { universal: Some((*first).to_owned()), individual: None };
     }
-    let prefix = values.iter().fold(*first, |prefix, value| common(prefix, value));
+    let prefix = values.iter().fold(*first, |prefix, value| common_prefix(prefix, value));
     let rests: Vec<&str> = values.iter().map(|value| value.strip_prefix(prefix).unwrap_or(value)).collect();
     let suffix = rests.iter().skip(1).fold(rests.first().copied().unwrap_or_default(), |suffix, rest| {
         let same = suffix.chars().rev().zip(rest.chars().rev()).take_while(|(a, b)| a == b);
@@ -71,14 +74,14 @@ fn compress(values: &[&str]) -> TopologyAssignmentValues {
     TopologyAssignmentValues { universal: None, individual: Some(individual) }
 }
 
-fn common<'a>(a: &'a str, b: &str) -> &'a str {
+fn common_prefix<'a>(a: &'a str, b: &str) -> &'a str {
     let length: usize = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum();
     a.get(..length).unwrap_or_default()
 }
 
 /// What the compressed form says, however it was made; none if it contradicts itself.
 pub fn decode(assignment: &TopologyAssignment) -> Option<Placement> {
-    let levels: Path = assignment.levels.iter().map(|level| Arc::from(level.as_str())).collect();
+    let levels: DomainPath = assignment.levels.iter().map(|level| Arc::from(level.as_str())).collect();
     let mut domains = Vec::new();
     for slice in &assignment.slices {
         // Several domains differ somewhere; a number without values behind it must not make any.
@@ -86,7 +89,7 @@ pub fn decode(assignment: &TopologyAssignment) -> Option<Placement> {
             return None;
         }
         for at in 0..usize::try_from(slice.domain_count).ok()? {
-            let values = slice.values_per_level.iter().map(|values| value(values, at));
+            let values = slice.values_per_level.iter().map(|values| value_at(values, at));
             let values = values.collect::<Option<Vec<Arc<str>>>>()?;
             if values.len() != levels.len() {
                 return None;
@@ -99,7 +102,7 @@ pub fn decode(assignment: &TopologyAssignment) -> Option<Placement> {
     Some(Placement { levels, domains })
 }
 
-fn value(values: &TopologyAssignmentValues, at: usize) -> Option<Arc<str>> {
+fn value_at(values: &TopologyAssignmentValues, at: usize) -> Option<Arc<str>> {
     match (&values.individual, &values.universal) {
         (Some(individual), _) => {
             let root = individual.roots.get(at)?;
@@ -116,7 +119,7 @@ mod tests {
     use super::*;
 
     fn placement(domains: &[(&[&str], i32)]) -> Placement {
-        let path = |values: &[&str]| values.iter().map(|value| Arc::from(*value)).collect::<Path>();
+        let path = |values: &[&str]| values.iter().map(|value| Arc::from(*value)).collect::<DomainPath>();
         Placement {
             levels: path(&["rack", "kubernetes.io/hostname"]),
             domains: domains.iter().map(|(values, pods)| (path(values), *pods)).collect(),
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoding_round_trips() {
         let cases: &[&[(&[&str], i32)]] = &[
             &[],
             &[(&["r1", "a-1.x"], 2)],
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn common_parts_are_said_once() {
+    fn common_parts_are_encoded_once() {
         let encoded = encode(&placement(&[(&["r1", "node-1"], 1), (&["r1", "node-2"], 1)]));
         let slice = &encoded.slices[0];
         assert_eq!((encoded.slices.len(), slice.domain_count), (1, 2));
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_that_contradicts_itself_is_none() {
+    fn contradictory_encoding_is_rejected() {
         let known = encode(&placement(&[(&["r1", "n1"], 1), (&["r2", "n2"], 2)]));
         let one = encode(&placement(&[(&["r1", "n1"], 1)]));
         for (encoded, count) in [(&known, 3), (&known, i32::MAX), (&known, -1), (&one, 2), (&one, i32::MAX)] {

@@ -8,43 +8,43 @@
 //! less than nothing of one resource, which keeps out pods that need it and no others; nothing panics (I23).
 
 mod balance;
-mod choose;
-mod cluster;
+mod count_cache;
 mod counts;
+mod domain_selection;
 mod encoding;
 mod filter;
+mod leaf_capacity;
+mod node_replacement;
 mod place;
-mod pods;
-mod reason;
-mod replace;
-mod spots;
-mod tally;
-mod terms;
+mod placement_error;
+mod placement_params;
+mod pod_requirements;
+mod resource_vector;
+mod tas_cache;
 mod tree;
-mod vector;
 
-pub use cluster::{Cluster, NodeSpec};
 pub use encoding::{decode, encode};
-pub use filter::{Labels, is_hard, requirement_holds, tolerates};
-pub use place::{Part, Refused};
-pub use pods::{HOSTNAME, Occupancy, Path, Placement, Pods};
-pub use reason::Refusal;
-pub use spots::{Footprint, View};
+pub use filter::{LabelMap, prevents_scheduling, requirement_holds, tolerates};
+pub use leaf_capacity::{CapacityView, Footprint};
+pub use place::{PodSetPlacementError, TasPodSetRequest};
+pub use placement_error::PlacementError;
+pub use pod_requirements::{DomainPath, HOSTNAME_LABEL, Occupancy, Placement, PodRequirements};
+pub use tas_cache::{NodeSpec, TasCache};
 pub use tree::FlavorSpec;
 
 /// Feature gates of Kueue that change placements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct TasGates {
     /// `TASProfileMixed`: pods without constraints go where the least is free.
     pub mixed_profile: bool,
     /// `TASBalancedPlacement`
-    pub balanced: bool,
+    pub balanced_placement: bool,
     /// `TASRespectNodeAffinityPreferred`
-    pub affinity: bool,
+    pub respect_preferred_affinity: bool,
 }
 
-impl Default for Rules {
+impl Default for TasGates {
     fn default() -> Self {
-        Self { mixed_profile: true, balanced: false, affinity: false }
+        Self { mixed_profile: true, balanced_placement: false, respect_preferred_affinity: false }
     }
 }

@@ -1,75 +1,84 @@
 //! Placing pod sets: one after the other, each beside those before it; nothing is decided and nothing stays.
 
-use super::choose::Share;
-use super::cluster::Cluster;
-use super::counts::{Ask, needs};
-use super::pods::{HOSTNAME, Occupancy, Path, Placement, Pods};
-use super::spots::{Footprint, Spot, SpotId, View};
-use super::tally::{Subject, Tally};
-use super::terms::Terms;
-use super::tree::{Shape, Tree};
-use super::{Refusal, Rules};
+use super::count_cache::{CachedCounts, CountKey};
+use super::counts::{CountRequest, resource_needs};
+use super::domain_selection::DomainAssignment;
+use super::leaf_capacity::{CapacityId, CapacityView, Footprint, LeafCapacity};
+use super::placement_params::PlacementParams;
+use super::pod_requirements::{DomainPath, HOSTNAME_LABEL, Occupancy, Placement, PodRequirements};
+use super::tas_cache::TasCache;
+use super::tree::{DomainLayout, TopologyTree};
+use super::{PlacementError, TasGates};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A pod set to be placed.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct TasPodSetRequest {
     /// Name of the flavor that it has.
     pub flavor: Arc<str>,
     /// Its pods.
-    pub pods: Arc<Pods>,
+    pub pods: Arc<PodRequirements>,
     /// How many.
     pub count: i32,
     /// Pod sets of one group are placed together.
     pub group: Option<Arc<str>>,
     /// Where its pods stand, if only those on failed nodes are to be placed.
-    pub keeps: Option<(Placement, Vec<String>)>,
+    pub replacement: Option<(Placement, Vec<String>)>,
 }
 
-impl Part {
+impl TasPodSetRequest {
     /// What it takes in a placement.
     pub fn occupancy(&self, placement: Placement) -> Occupancy {
-        Occupancy { flavor: Arc::clone(&self.flavor), placement, each: self.pods.requests.clone() }
+        Occupancy {
+            flavor: Arc::clone(&self.flavor),
+            placement,
+            requests_per_pod: self.pods.requests.clone(),
+        }
     }
 }
 
 /// Pods that are placed in one go.
-pub(super) struct Party<'a> {
-    pub(super) workers: &'a Part,
-    pub(super) leader: Option<&'a Part>,
+pub(super) struct PlacementRequest<'a> {
+    pub(super) workers: &'a TasPodSetRequest,
+    pub(super) leader: Option<&'a TasPodSetRequest>,
     pub(super) count: i64,
     /// Level and leaf of the domain that may be used.
-    pub(super) within: Option<Range<usize>>,
+    pub(super) allowed_leaves: Option<Range<usize>>,
     /// Hosts that may not.
-    pub(super) barred: &'a [String],
+    pub(super) excluded_hosts: &'a [String],
     /// What the request comes to, where it is not what it says.
-    pub(super) terms: Option<Terms>,
+    pub(super) params: Option<PlacementParams>,
 }
 
-impl<'a> Party<'a> {
+impl<'a> PlacementRequest<'a> {
     /// All pods of a part, beside a leader, anywhere.
-    fn of(workers: &'a Part, leader: Option<&'a Part>) -> Self {
+    fn new(workers: &'a TasPodSetRequest, leader: Option<&'a TasPodSetRequest>) -> Self {
         let count = i64::from(workers.count);
-        Self { workers, leader, count, within: None, barred: &[], terms: None }
+        Self { workers, leader, count, allowed_leaves: None, excluded_hosts: &[], params: None }
     }
 }
 
 /// Where workers and leader go, as domains in order of their values.
-pub(super) struct Found {
+pub(super) struct PlacementResult {
     pub(super) workers: Placement,
     pub(super) leader: Option<Placement>,
 }
 
 /// Which part was refused, and why.
-pub type Refused = (usize, Refusal);
+pub type PodSetPlacementError = (usize, PlacementError);
 
-impl Cluster {
+impl TasCache {
     /// Where all parts could go, by part. Each sees what those before it would take.
     ///
     /// # Errors
     /// The first part that cannot be placed, and why.
-    pub fn place_all(&mut self, parts: &[Part], view: View, rules: Rules) -> Result<Vec<Placement>, Refused> {
+    pub fn place_all(
+        &mut self,
+        parts: &[TasPodSetRequest],
+        view: CapacityView,
+        rules: TasGates,
+    ) -> Result<Vec<Placement>, PodSetPlacementError> {
         let mut placed: Vec<Option<Placement>> = vec![None; parts.len()];
         let mut trail = Vec::new();
         let mut outcome = Ok(());
@@ -77,21 +86,23 @@ impl Cluster {
             if placed.get(at).is_none_or(Option::is_some) {
                 continue;
             }
-            if let Err(refusal) = self.place_from(parts, at, view, rules, &mut placed, &mut trail) {
+            if let Err(refusal) = self.place_group(parts, at, view, rules, &mut placed, &mut trail) {
                 outcome = Err((at, refusal));
                 break;
             }
         }
         for footprint in trail.iter().rev() {
-            self.spots.try_out(footprint, -1);
+            self.leaf_capacities.simulate_usage(footprint, -1);
         }
         outcome.map(|()| placed.into_iter().flatten().collect())
     }
 
     /// Whether all parts could go somewhere.
-    pub fn can_place(&mut self, parts: &[Part], view: View, rules: Rules) -> bool {
+    pub fn can_place(&mut self, parts: &[TasPodSetRequest], view: CapacityView, rules: TasGates) -> bool {
         match parts {
-            [part] if part.keeps.is_none() => self.shares(&Party::of(part, None), view, rules).is_ok(),
+            [part] if part.replacement.is_none() => {
+                self.assign_leaves(&PlacementRequest::new(part, None), view, rules).is_ok()
+            }
             _ => self.place_all(parts, view, rules).is_ok(),
         }
     }
@@ -100,35 +111,39 @@ impl Cluster {
     ///
     /// # Errors
     /// The first part that cannot be placed in the plan, and why.
-    pub fn place_soonest(&mut self, parts: &[Part], rules: Rules) -> Result<Vec<Placement>, Refused> {
-        let found = self.place_all(parts, View::Both, rules);
-        if found.is_err() && self.is_freed(parts) {
-            self.place_all(parts, View::Planned, rules)
+    pub fn place_now_or_projected(
+        &mut self,
+        parts: &[TasPodSetRequest],
+        rules: TasGates,
+    ) -> Result<Vec<Placement>, PodSetPlacementError> {
+        let found = self.place_all(parts, CapacityView::AvailableNow, rules);
+        if found.is_err() && self.has_pending_release(parts) {
+            self.place_all(parts, CapacityView::Projected, rules)
         } else {
             found
         }
     }
 
     /// Whether more is free in the plan than in fact anywhere on the nodes of these flavors.
-    fn is_freed(&mut self, parts: &[Part]) -> bool {
-        let Self { trees, spots, .. } = self;
+    fn has_pending_release(&mut self, parts: &[TasPodSetRequest]) -> bool {
+        let Self { trees, leaf_capacities: spots, .. } = self;
         let mut flavors: Vec<&Arc<str>> = parts.iter().map(|part| &part.flavor).collect();
         flavors.dedup();
-        let shapes = flavors.into_iter().filter_map(|flavor| Some(trees.get_mut(flavor)?.shape()));
-        let freed = |id: &SpotId| spots.get(*id).is_some_and(Spot::is_freed);
-        shapes.into_iter().any(|shape| shape.spots.iter().any(freed))
+        let shapes = flavors.into_iter().filter_map(|flavor| Some(trees.get_mut(flavor)?.layout()));
+        let freed = |id: &CapacityId| spots.get(*id).is_some_and(LeafCapacity::has_pending_release);
+        shapes.into_iter().any(|shape| shape.capacity_ids.iter().any(freed))
     }
 
     /// Places a part, and those of its group with it.
-    fn place_from(
+    fn place_group(
         &mut self,
-        parts: &[Part],
+        parts: &[TasPodSetRequest],
         at: usize,
-        view: View,
-        rules: Rules,
+        view: CapacityView,
+        rules: TasGates,
         placed: &mut [Option<Placement>],
         trail: &mut Vec<Footprint>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PlacementError> {
         let Some(part) = parts.get(at) else {
             return Ok(());
         };
@@ -143,28 +158,32 @@ impl Cluster {
                 let count = |at: usize| parts.get(at).map_or(0, |part| part.count);
                 if count(first) < count(second) { (second, Some(first)) } else { (first, Some(second)) }
             }
-            _ => return Err(Refusal::Group(members.len())),
+            _ => return Err(PlacementError::InvalidGroupSize(members.len())),
         };
         let Some(part) = parts.get(workers) else {
             return Ok(());
         };
-        let found = if part.keeps.is_some() {
-            self.replace(part, leader.and_then(|at| parts.get(at)), view, rules)?
+        let found = if part.replacement.is_some() {
+            self.replace_failed_node(part, leader.and_then(|at| parts.get(at)), view, rules)?
         } else {
-            self.place(&Party::of(part, leader.and_then(|at| parts.get(at))), view, rules)?
+            self.place_request(
+                &PlacementRequest::new(part, leader.and_then(|at| parts.get(at))),
+                view,
+                rules,
+            )?
         };
         let mut taken = Vec::new();
         for (at, placement) in [(Some(workers), Some(found.workers)), (leader, found.leader)] {
             let Some(at) = at else { continue };
             let (Some(part), Some(place)) = (parts.get(at), placed.get_mut(at)) else { continue };
-            taken.extend(placement.as_ref().map(|placement| part.occupancy(part.newly(placement))));
+            taken.extend(placement.as_ref().map(|placement| part.occupancy(part.added_domains(placement))));
             *place = placement;
         }
         // Nobody comes after the last.
         if placed.iter().any(Option::is_none) {
             for occupancy in taken {
                 let footprint = self.footprint(&[occupancy]);
-                self.spots.try_out(&footprint, 1);
+                self.leaf_capacities.simulate_usage(&footprint, 1);
                 trail.push(footprint);
             }
         }
@@ -172,94 +191,112 @@ impl Cluster {
     }
 
     /// Where a party could go.
-    pub(super) fn place(&mut self, party: &Party, view: View, rules: Rules) -> Result<Found, Refusal> {
-        let (shape, shares) = self.shares(party, view, rules)?;
-        let tree = self.trees.get(&party.workers.flavor).ok_or(Refusal::NoTopology)?;
-        Ok(found(tree, &shape, shares, party.leader.is_some()))
+    pub(super) fn place_request(
+        &mut self,
+        party: &PlacementRequest,
+        view: CapacityView,
+        rules: TasGates,
+    ) -> Result<PlacementResult, PlacementError> {
+        let (shape, shares) = self.assign_leaves(party, view, rules)?;
+        let tree = self.trees.get(&party.workers.flavor).ok_or(PlacementError::NoTopology)?;
+        Ok(to_placement_result(tree, &shape, shares, party.leader.is_some()))
     }
 
     /// What each of the narrowest domains of a shape would take of a party.
-    fn shares(
+    fn assign_leaves(
         &mut self,
-        party: &Party,
-        view: View,
-        rules: Rules,
-    ) -> Result<(Arc<Shape>, Vec<Share>), Refusal> {
+        party: &PlacementRequest,
+        view: CapacityView,
+        rules: TasGates,
+    ) -> Result<(Arc<DomainLayout>, Vec<DomainAssignment>), PlacementError> {
         let part = party.workers;
         let Some(tree) = self.trees.get_mut(&part.flavor) else {
-            return Err(Refusal::NoTopology);
+            return Err(PlacementError::NoTopology);
         };
-        let terms = match &party.terms {
+        let terms = match &party.params {
             Some(terms) => terms.clone(),
-            None => Terms::of(&part.pods, tree, rules)?,
+            None => PlacementParams::resolve(&part.pods, tree, rules)?,
         };
-        let shape = tree.shape();
+        let shape = tree.layout();
         // What is asked of a part of the domains alone is hardly asked twice.
-        let kept = party.within.is_none() && party.barred.is_empty();
+        let kept = party.allowed_leaves.is_none() && party.excluded_hosts.is_empty();
         let leader = party.leader.map(|leader| Arc::clone(&leader.pods));
-        let subject = Subject { pods: Arc::clone(&part.pods), leader, terms, view, scores: rules.affinity };
-        let known = if kept { self.tallies.take(&subject, &shape) } else { None };
+        let subject = CountKey {
+            pods: Arc::clone(&part.pods),
+            leader,
+            params: terms,
+            view,
+            respect_preferred_affinity: rules.respect_preferred_affinity,
+        };
+        let known = if kept { self.count_cache.take(&subject, &shape) } else { None };
         let mut tally = known.unwrap_or_else(|| {
-            let pod = self.names.pod(&part.pods.requests);
-            let leader = party.leader.map(|leader| self.names.pod(&leader.pods.requests));
-            Tally::new(subject, &shape, needs(&pod, leader.as_ref()))
+            let pod = self.resource_names.pod_requests(&part.pods.requests);
+            let leader = party.leader.map(|leader| self.resource_names.pod_requests(&leader.pods.requests));
+            CachedCounts::new(subject, &shape, resource_needs(&pod, leader.as_ref()))
         });
-        let tree = self.trees.get(&part.flavor).ok_or(Refusal::NoTopology)?;
+        let tree = self.trees.get(&part.flavor).ok_or(PlacementError::NoTopology)?;
         let needs = Arc::clone(&tally.needs);
-        let ask = Ask {
+        let ask = CountRequest {
             pods: &part.pods,
-            beside: &tree.flavor.tolerations,
+            extra_tolerations: &tree.flavor.tolerations,
             needs,
             has_leader: party.leader.is_some(),
             view,
-            scores: rules.affinity,
-            within: party.within.clone(),
-            barred: party.barred,
+            respect_preferred_affinity: rules.respect_preferred_affinity,
+            allowed_leaves: party.allowed_leaves.clone(),
+            excluded_hosts: party.excluded_hosts,
         };
-        self.count(&mut tally, tree, &shape, &ask);
-        let shares = tally.choose(&shape, party.count, rules);
+        self.update_fits(&mut tally, tree, &shape, &ask);
+        let shares = tally.select_domains(&shape, party.count, rules);
         if kept {
-            self.tallies.put(tally);
+            self.count_cache.insert(tally);
         }
         Ok((shape, shares?))
     }
 }
 
-impl Part {
+impl TasPodSetRequest {
     /// Of a placement what its pods do not take already.
-    pub fn newly(&self, placement: &Placement) -> Placement {
-        let Some((kept, _)) = &self.keeps else {
+    pub fn added_domains(&self, placement: &Placement) -> Placement {
+        let Some((kept, _)) = &self.replacement else {
             return placement.clone();
         };
-        let before = |values: &Path| {
+        let before = |values: &DomainPath| {
             let same = kept.domains.iter().filter(|(known, _)| known.last() == values.last());
             same.fold(0_i32, |sum, (_, pods)| sum.saturating_add(*pods))
         };
-        let more = |(values, pods): &(Path, i32)| (Arc::clone(values), pods.saturating_sub(before(values)));
+        let more =
+            |(values, pods): &(DomainPath, i32)| (Arc::clone(values), pods.saturating_sub(before(values)));
         let domains = placement.domains.iter().map(more).filter(|(_, pods)| *pods > 0).collect();
         Placement { levels: Arc::clone(&placement.levels), domains }
     }
 }
 
 /// Shares of the narrowest domains as placements.
-fn found(tree: &Tree, shape: &Shape, mut shares: Vec<Share>, has_leader: bool) -> Found {
+fn to_placement_result(
+    tree: &TopologyTree,
+    shape: &DomainLayout,
+    mut shares: Vec<DomainAssignment>,
+    has_leader: bool,
+) -> PlacementResult {
     shares.sort_unstable_by_key(|share| share.domain);
-    let levels = levels_of(tree);
+    let levels = placement_levels(tree);
     let skip = tree.levels.len() - levels.len();
     let values = |leaf: usize| shape.paths.get(leaf).and_then(|path| path.get(skip..)).map(Arc::from);
-    let domains = |pods: &dyn Fn(&Share) -> i64| {
+    let domains = |pods: &dyn Fn(&DomainAssignment) -> i64| {
         let taken = shares.iter().filter(|share| pods(share) > 0);
-        let domain =
-            |share: &Share| Some((values(share.domain)?, i32::try_from(pods(share)).unwrap_or(i32::MAX)));
+        let domain = |share: &DomainAssignment| {
+            Some((values(share.domain)?, i32::try_from(pods(share)).unwrap_or(i32::MAX)))
+        };
         Placement { levels: Arc::clone(&levels), domains: taken.filter_map(domain).collect() }
     };
-    Found {
+    PlacementResult {
         workers: domains(&|share| share.units),
-        leader: has_leader.then(|| domains(&|share| i64::from(share.leader))),
+        leader: has_leader.then(|| domains(&|share| i64::from(share.has_leader))),
     }
 }
 
 /// Labels of the levels that placements name: a host says all by itself.
-fn levels_of(tree: &Tree) -> Path {
-    if tree.is_by_host() { Arc::from([Arc::from(HOSTNAME)]) } else { Arc::clone(&tree.levels) }
+fn placement_levels(tree: &TopologyTree) -> DomainPath {
+    if tree.is_by_host() { Arc::from([Arc::from(HOSTNAME_LABEL)]) } else { Arc::clone(&tree.levels) }
 }

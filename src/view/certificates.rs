@@ -6,15 +6,15 @@ use jiff::{SignedDuration, Timestamp};
 use prometheus_client::registry::Registry;
 
 use super::counters::text;
-use super::page::gauge;
+use super::page::register_gauge;
 
 /// Facts about the certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct CertificateStatus {
     /// End of validity of the served certificate.
     pub serving_until: Option<Timestamp>,
     /// End of the authority that signed it.
-    pub authority_until: Option<Timestamp>,
+    pub ca_until: Option<Timestamp>,
     /// Whether all webhooks accept it.
     pub verified: bool,
     /// Whether the Secret holds a newer certificate that the webhooks do not accept yet.
@@ -22,7 +22,7 @@ pub struct Shown {
 }
 
 /// Renders Prometheus' text. Unknown values are left out.
-pub fn render(shown: &Shown, clock_ahead: Option<SignedDuration>) -> Result<String, fmt::Error> {
+pub fn render(shown: &CertificateStatus, clock_ahead: Option<SignedDuration>) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("sluice");
     for (name, help, until) in [
         (
@@ -33,11 +33,11 @@ pub fn render(shown: &Shown, clock_ahead: Option<SignedDuration>) -> Result<Stri
         (
             "authority_certificate_expiry",
             "When the authority that signed the served certificate expires, as Unix time",
-            shown.authority_until,
+            shown.ca_until,
         ),
     ] {
         if let Some(until) = until {
-            gauge(&mut registry, &format!("{name}_timestamp_seconds"), help, until.as_second());
+            register_gauge(&mut registry, &format!("{name}_timestamp_seconds"), help, until.as_second());
         }
     }
     for (name, help, holds) in [
@@ -52,11 +52,11 @@ pub fn render(shown: &Shown, clock_ahead: Option<SignedDuration>) -> Result<Stri
             shown.held_back,
         ),
     ] {
-        gauge(&mut registry, name, help, i64::from(holds));
+        register_gauge(&mut registry, name, help, i64::from(holds));
     }
     if let Some(ahead) = clock_ahead {
         let help = "How far this machine's clock is ahead of the API server's";
-        gauge(&mut registry, "clock_skew_seconds", help, ahead.as_secs_f64());
+        register_gauge(&mut registry, "clock_skew_seconds", help, ahead.as_secs_f64());
     }
     text(&registry)
 }
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_is_shown() {
+    fn known_certificate_values_are_exported() {
         let at = |second| Some(Timestamp::from_second(second).unwrap());
-        let shown = Shown {
+        let shown = CertificateStatus {
             serving_until: at(1_800_000_000),
-            authority_until: at(1_900_000_000),
+            ca_until: at(1_900_000_000),
             verified: true,
             held_back: false,
         };
@@ -89,8 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_left_out() {
-        let text = render(&Shown::default(), None).unwrap();
+    fn unknown_certificate_values_are_omitted() {
+        let text = render(&CertificateStatus::default(), None).unwrap();
         assert!(!text.contains("expiry") && !text.contains("skew"), "{text}");
         assert!(text.contains("sluice_serving_certificate_verified 0"), "{text}");
     }

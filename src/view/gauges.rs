@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::metrics::{
-    ClusterQueueGauges, CohortGauges, Gauges, LocalQueueGauges, Pending, QueueStatus, ResourceGauges,
+    ClusterQueueGauges, CohortGauges, Gauges, LocalQueueGauges, PendingGauges, QueueStatus, ResourceGauges,
     UnadmittedGauge,
 };
 use crate::quota::FlavorResource;
-use crate::resources::{Amount, float};
+use crate::resources::{Amount, to_f64};
 use crate::scheduler::PendingCounts;
-use crate::state::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot, Unadmitted};
+use crate::state::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot, UnadmittedKey};
 
 /// The numbers of all queues and cohorts.
 pub fn gauges(snapshot: &Snapshot) -> Gauges {
     let view = &*snapshot.queues;
-    let sums = cohort_sums(view);
+    let sums = cohort_totals(view);
     let local = |(key, queue): (&crate::api::ObjectKey, &LocalQueueView)| LocalQueueGauges {
         namespace: key.namespace.to_string(),
         name: key.name.to_string(),
@@ -38,30 +38,30 @@ pub fn gauges(snapshot: &Snapshot) -> Gauges {
             .iter()
             .map(|(name, queue)| cluster_queue(view, name, queue))
             .collect(),
-        local_queues: view.local_queues.iter().filter(|(_, queue)| queue.shown).map(local).collect(),
+        local_queues: view.local_queues.iter().filter(|(_, queue)| queue.exported).map(local).collect(),
         ledger_drift: count(snapshot.ledger_drift),
         cohorts: view
             .cohorts
             .iter()
-            .map(|(name, c)| cohort(view, name, c, sums.get(name).unwrap_or(&Sum::default())))
+            .map(|(name, c)| cohort(view, name, c, sums.get(name).unwrap_or(&SubtreeTotals::default())))
             .collect(),
     }
 }
 
 /// What the queues below a cohort have together.
 #[derive(Clone, Debug, Default)]
-struct Sum {
+struct SubtreeTotals {
     admitted: u64,
     reserved: BTreeMap<FlavorResource, Amount>,
 }
 
-fn cohort_sums(view: &QueueView) -> BTreeMap<Arc<str>, Sum> {
-    let mut sums: BTreeMap<Arc<str>, Sum> = BTreeMap::new();
+fn cohort_totals(view: &QueueView) -> BTreeMap<Arc<str>, SubtreeTotals> {
+    let mut sums: BTreeMap<Arc<str>, SubtreeTotals> = BTreeMap::new();
     for queue in view.cluster_queues.values() {
         for above in ancestors(view, queue.parent.as_ref()) {
             let sum = sums.entry(Arc::clone(above)).or_default();
             sum.admitted = sum.admitted.saturating_add(count(queue.admitted));
-            for (pair, cell) in &queue.cells {
+            for (pair, cell) in &queue.usage_by_flavor_resource {
                 let slot = sum.reserved.entry(pair.clone()).or_default();
                 *slot = slot.plus(cell.usage);
             }
@@ -81,60 +81,61 @@ fn ancestors<'a>(view: &'a QueueView, from: Option<&'a Arc<str>>) -> Vec<&'a Arc
 }
 
 /// The root above; empty where there is none.
-fn root(view: &QueueView, from: Option<&Arc<str>>) -> String {
+fn root_cohort(view: &QueueView, from: Option<&Arc<str>>) -> String {
     ancestors(view, from).last().map(ToString::to_string).unwrap_or_default()
 }
 
 fn cluster_queue(view: &QueueView, name: &str, queue: &ClusterQueueView) -> ClusterQueueGauges {
     let resource = |(pair, cell): (&FlavorResource, &crate::quota::NodeUsage)| {
-        let limit =
-            |limit: Option<Amount>| limit.map_or(f64::INFINITY, |amount| units(&pair.resource, amount));
+        let limit = |limit: Option<Amount>| {
+            limit.map_or(f64::INFINITY, |amount| in_base_units(&pair.resource, amount))
+        };
         ResourceGauges {
             flavor: pair.flavor.to_string(),
             resource: pair.resource.to_string(),
-            quota: units(&pair.resource, cell.limits.nominal),
-            borrowing_limit: limit(cell.limits.borrowing),
-            lending_limit: limit(cell.limits.lending),
-            reserved: units(&pair.resource, cell.usage),
-            used: units(&pair.resource, queue.admitted_usage.get(pair).copied().unwrap_or_default()),
+            quota: in_base_units(&pair.resource, cell.limits.nominal),
+            borrowing_limit: limit(cell.limits.borrowing_limit),
+            lending_limit: limit(cell.limits.lending_limit),
+            reserved: in_base_units(&pair.resource, cell.usage),
+            used: in_base_units(&pair.resource, queue.admitted_usage.get(pair).copied().unwrap_or_default()),
         }
     };
     ClusterQueueGauges {
         name: name.to_owned(),
         cohort: queue.parent.as_deref().unwrap_or_default().to_owned(),
-        root_cohort: root(view, queue.parent.as_ref()),
+        root_cohort: root_cohort(view, queue.parent.as_ref()),
         status: match (queue.terminating, queue.active) {
             (true, _) => QueueStatus::Terminated,
             (false, true) => QueueStatus::Active,
             (false, false) => QueueStatus::Pending,
         },
         pending: pending(queue.pending, queue.active),
-        hashes: pending(queue.hashes, queue.active),
+        pending_hashes: pending(queue.pending_hashes, queue.active),
         preemption_skips: queue.preemption_skips.map(count),
         reserving: count(queue.reserving),
         admitted: count(queue.admitted),
         finished: count(queue.finished),
         unadmitted: unadmitted(&queue.unadmitted),
-        asked: queue
+        pending_requests: queue
             .pending_requests
             .iter()
-            .map(|(resource, amount)| (resource.to_string(), units(resource, *amount)))
+            .map(|(resource, amount)| (resource.to_string(), in_base_units(resource, *amount)))
             .collect(),
-        resources: queue.cells.iter().map(resource).collect(),
-        share: queue.share.map(share),
+        resources: queue.usage_by_flavor_resource.iter().map(resource).collect(),
+        share: queue.weighted_share.map(share_value),
     }
 }
 
 /// A share as a number: one without limit is none.
-fn share(weighted: i64) -> f64 {
-    if weighted == Amount::UNLIMITED.get() { f64::NAN } else { float(weighted.into()) }
+fn share_value(weighted: i64) -> f64 {
+    if weighted == Amount::UNLIMITED.get() { f64::NAN } else { to_f64(weighted.into()) }
 }
 
 fn local_resources(queue: &LocalQueueView) -> Vec<ResourceGauges> {
     let pairs: BTreeSet<&FlavorResource> =
         queue.reserved_usage.keys().chain(queue.admitted_usage.keys()).collect();
     let of = |usage: &BTreeMap<FlavorResource, Amount>, pair: &FlavorResource| {
-        units(&pair.resource, usage.get(pair).copied().unwrap_or_default())
+        in_base_units(&pair.resource, usage.get(pair).copied().unwrap_or_default())
     };
     let resource = |pair: &FlavorResource| ResourceGauges {
         flavor: pair.flavor.to_string(),
@@ -146,40 +147,44 @@ fn local_resources(queue: &LocalQueueView) -> Vec<ResourceGauges> {
     pairs.into_iter().map(resource).collect()
 }
 
-fn cohort(view: &QueueView, name: &Arc<str>, cohort: &CohortView, sum: &Sum) -> CohortGauges {
-    let pairs: BTreeSet<&FlavorResource> = cohort.cells.keys().chain(sum.reserved.keys()).collect();
+fn cohort(view: &QueueView, name: &Arc<str>, cohort: &CohortView, sum: &SubtreeTotals) -> CohortGauges {
+    let pairs: BTreeSet<&FlavorResource> =
+        cohort.usage_by_flavor_resource.keys().chain(sum.reserved.keys()).collect();
     let resource = |pair: &FlavorResource| ResourceGauges {
         flavor: pair.flavor.to_string(),
         resource: pair.resource.to_string(),
-        quota: units(&pair.resource, cohort.cells.get(pair).map(|cell| cell.subtree).unwrap_or_default()),
-        reserved: units(&pair.resource, sum.reserved.get(pair).copied().unwrap_or_default()),
+        quota: in_base_units(
+            &pair.resource,
+            cohort.usage_by_flavor_resource.get(pair).map(|cell| cell.subtree_quota).unwrap_or_default(),
+        ),
+        reserved: in_base_units(&pair.resource, sum.reserved.get(pair).copied().unwrap_or_default()),
         ..ResourceGauges::default()
     };
     CohortGauges {
         name: name.to_string(),
         parent: cohort.parent.as_deref().unwrap_or_default().to_owned(),
-        root: root(view, Some(name)),
+        root: root_cohort(view, Some(name)),
         admitted: sum.admitted,
         resources: pairs.into_iter().map(resource).collect(),
-        share: cohort.share.map(share),
+        share: cohort.weighted_share.map(share_value),
     }
 }
 
-fn unadmitted(by_reason: &BTreeMap<Unadmitted, usize>) -> Vec<UnadmittedGauge> {
-    let gauge = |(why, number): (&Unadmitted, &usize)| UnadmittedGauge {
+fn unadmitted(by_reason: &BTreeMap<UnadmittedKey, usize>) -> Vec<UnadmittedGauge> {
+    let gauge = |(why, number): (&UnadmittedKey, &usize)| UnadmittedGauge {
         reason: why.reason,
         underlying_cause: why.underlying_cause,
-        number: count(*number),
+        count: count(*number),
     };
     by_reason.iter().map(gauge).collect()
 }
 
 /// In a queue that admits nothing, nothing is active.
-fn pending(counts: PendingCounts, open: bool) -> Pending {
+fn pending(counts: PendingCounts, open: bool) -> PendingGauges {
     if open {
-        Pending { active: count(counts.active), inadmissible: count(counts.inadmissible) }
+        PendingGauges { active: count(counts.active), inadmissible: count(counts.inadmissible) }
     } else {
-        Pending { active: 0, inadmissible: count(counts.total()) }
+        PendingGauges { active: 0, inadmissible: count(counts.total()) }
     }
 }
 
@@ -188,7 +193,7 @@ fn count(number: usize) -> u64 {
 }
 
 /// An amount in the resource's own unit: cores, bytes, pieces.
-fn units(resource: &str, amount: Amount) -> f64 {
+fn in_base_units(resource: &str, amount: Amount) -> f64 {
     if amount == Amount::UNLIMITED {
         return f64::INFINITY;
     }
@@ -203,16 +208,19 @@ fn units(resource: &str, amount: Amount) -> f64 {
 mod tests {
     use super::*;
     use crate::api::ObjectKey;
-    use crate::quota::{Limits, NodeUsage};
+    use crate::quota::{NodeUsage, QuotaLimits};
 
     fn pair() -> FlavorResource {
         FlavorResource::new("f", "cpu")
     }
 
     fn cell(nominal: i64, borrowing: Option<i64>, usage: i64) -> BTreeMap<FlavorResource, NodeUsage> {
-        let limits =
-            Limits { nominal: Amount::new(nominal), borrowing: borrowing.map(Amount::new), lending: None };
-        let usage = NodeUsage { limits, subtree: Amount::new(nominal), usage: Amount::new(usage) };
+        let limits = QuotaLimits {
+            nominal: Amount::new(nominal),
+            borrowing_limit: borrowing.map(Amount::new),
+            lending_limit: None,
+        };
+        let usage = NodeUsage { limits, subtree_quota: Amount::new(nominal), usage: Amount::new(usage) };
         BTreeMap::from([(pair(), usage)])
     }
 
@@ -223,7 +231,7 @@ mod tests {
             pending: PendingCounts { active: 1, inadmissible: 2 },
             reserving: admitted + 1,
             admitted,
-            cells: cell(4000, Some(500), usage),
+            usage_by_flavor_resource: cell(4000, Some(500), usage),
             admitted_usage: BTreeMap::from([(pair(), Amount::new(usage / 2))]),
             ..ClusterQueueView::default()
         }
@@ -235,15 +243,15 @@ mod tests {
                 Arc::from(*name),
                 CohortView {
                     parent: parent.map(Arc::from),
-                    cells: cell(9000, None, 0),
-                    share: Some(i64::MAX),
+                    usage_by_flavor_resource: cell(9000, None, 0),
+                    weighted_share: Some(i64::MAX),
                 },
             )
         };
         let local = LocalQueueView {
             cluster_queue: Arc::from("a"),
             active: true,
-            shown: true,
+            exported: true,
             reserving: 3,
             reserved_usage: BTreeMap::from([(pair(), Amount::new(1500))]),
             ..LocalQueueView::default()
@@ -257,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_and_the_cohorts_above_them() {
+    fn gauges_cover_queues_and_ancestor_cohorts() {
         let found = gauges(&snapshot(
             &[("org", None), ("team", Some("org"))],
             &[("a", queue("team", 3000, 2)), ("b", queue("org", 1000, 5))],
@@ -267,7 +275,10 @@ mod tests {
             (a.cohort.as_str(), a.root_cohort.as_str(), a.status),
             ("team", "org", QueueStatus::Active)
         );
-        assert_eq!((a.pending, a.reserving, a.admitted), (Pending { active: 1, inadmissible: 2 }, 3, 2));
+        assert_eq!(
+            (a.pending, a.reserving, a.admitted),
+            (PendingGauges { active: 1, inadmissible: 2 }, 3, 2)
+        );
         let r = &a.resources[0];
         let numbers = [r.quota, r.borrowing_limit, r.lending_limit, r.reserved, r.used];
         assert_eq!(numbers, [4.0, 0.5, f64::INFINITY, 3.0, 1.5]);
@@ -286,13 +297,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_of_cohorts_ends() {
+    fn cohort_cycle_terminates() {
         let found = gauges(&snapshot(&[("x", Some("y")), ("y", Some("x"))], &[("a", queue("x", 1000, 1))]));
         assert_eq!(found.cohorts.iter().map(|c| c.admitted).collect::<Vec<_>>(), [1, 1]);
     }
 
     #[test]
-    fn status_of_a_queue() {
+    fn queue_status_cases() {
         let table = [
             (false, true, QueueStatus::Active),
             (false, false, QueueStatus::Pending),
@@ -305,12 +316,12 @@ mod tests {
     }
 
     #[test]
-    fn no_family_is_on_the_page_twice() {
+    fn metric_families_are_unique() {
         use crate::view::counters::Counters;
-        use crate::view::metrics::{Families, Role};
+        use crate::view::metrics::{MetricFamilies, Role};
         use crate::view::render;
         let found = gauges(&snapshot(&[("org", None)], &[("a", queue("org", 1000, 1))]));
-        let families = Families {
+        let families = MetricFamilies {
             cluster_queue_resources: true,
             local_queues: true,
             cohorts: true,
@@ -325,17 +336,17 @@ mod tests {
     }
 
     #[test]
-    fn local_queues_that_are_not_selected_are_left_out() {
+    fn unselected_local_queues_are_omitted() {
         let mut hidden = snapshot(&[], &[]);
         let mut queues = (*hidden.queues).clone();
-        queues.local_queues.values_mut().for_each(|queue| queue.shown = false);
+        queues.local_queues.values_mut().for_each(|queue| queue.exported = false);
         assert_eq!(gauges(&hidden).local_queues.len(), 1);
         hidden.queues = Arc::new(queues);
         assert_eq!(gauges(&hidden).local_queues, Vec::new());
     }
 
     #[test]
-    fn units_of_resources() {
+    fn units_cases() {
         let table = [
             ("cpu", 1500, 1.5),
             ("cpu", -250, -0.25),
@@ -344,7 +355,7 @@ mod tests {
             ("memory", i64::MAX, f64::INFINITY),
         ];
         for (resource, amount, want) in table {
-            assert_eq!(units(resource, Amount::new(amount)), want, "{resource} {amount}");
+            assert_eq!(in_base_units(resource, Amount::new(amount)), want, "{resource} {amount}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What gauges show, and which families there are. Plain numbers: `gauges` fills them in, `page` writes them down.
 
 /// Labels of a sample, by name.
-pub(super) type Labels = Vec<(&'static str, String)>;
+pub(super) type MetricLabels = Vec<(&'static str, String)>;
 
 /// What this replica is to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Role {
 
 /// Pending workloads, by whether the scheduler will look at them again without a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingGauges {
     /// Waiting for their turn.
     pub active: u64,
     /// Parked until something changes.
@@ -54,7 +54,7 @@ pub struct UnadmittedGauge {
     /// Reason of `QuotaReserved=False`, or empty.
     pub underlying_cause: &'static str,
     /// How many.
-    pub number: u64,
+    pub count: u64,
 }
 
 /// Quota and use of one resource in one flavor, in the resource's own unit (cores, bytes). No limit is infinity.
@@ -88,9 +88,9 @@ pub struct ClusterQueueGauges {
     /// Its status.
     pub status: QueueStatus,
     /// Waiting workloads.
-    pub pending: Pending,
+    pub pending: PendingGauges,
     /// Different scheduling hashes of waiting workloads.
-    pub hashes: Pending,
+    pub pending_hashes: PendingGauges,
     /// Preemptors that the last cycle that skipped any has skipped.
     pub preemption_skips: Option<u64>,
     /// Workloads that hold quota.
@@ -102,7 +102,7 @@ pub struct ClusterQueueGauges {
     /// Workloads that are not admitted, by why.
     pub unadmitted: Vec<UnadmittedGauge>,
     /// What waiting workloads ask for, by resource.
-    pub asked: Vec<(String, f64)>,
+    pub pending_requests: Vec<(String, f64)>,
     /// Quota and use.
     pub resources: Vec<ResourceGauges>,
     /// Weighted share, while fair sharing is on; not a number for one without weight that borrows.
@@ -121,7 +121,7 @@ pub struct LocalQueueGauges {
     /// Whether it is active.
     pub active: bool,
     /// Waiting workloads.
-    pub pending: Pending,
+    pub pending: PendingGauges,
     /// Workloads that hold quota.
     pub reserving: u64,
     /// Workloads that are admitted.
@@ -168,7 +168,7 @@ pub struct Gauges {
 
 /// Which optional families are shown.
 #[derive(Clone, Copy, Debug)]
-pub struct Families {
+pub struct MetricFamilies {
     /// Quota and use of ClusterQueues.
     pub cluster_queue_resources: bool,
     /// Everything about LocalQueues.

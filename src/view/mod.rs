@@ -10,4 +10,4 @@ mod standing;
 pub use counters::text;
 pub use gauges::gauges;
 pub use page::render;
-pub use standing::Standing;
+pub use standing::ConfigurationGaps;

@@ -9,15 +9,15 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use super::metrics::{
-    ClusterQueueGauges, CohortGauges, Families, Gauges, Labels, LocalQueueGauges, Pending, QueueStatus,
-    ResourceGauges, Role, UnadmittedGauge,
+    ClusterQueueGauges, CohortGauges, Gauges, LocalQueueGauges, MetricFamilies, MetricLabels, PendingGauges,
+    QueueStatus, ResourceGauges, Role, UnadmittedGauge,
 };
 
-type GaugeFamily = Family<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>;
+type GaugeFamily = Family<MetricLabels, Gauge<f64, std::sync::atomic::AtomicU64>>;
 
 /// All gauges as Prometheus' text.
-pub fn render(gauges: &Gauges, families: Families, role: Role) -> Result<String, fmt::Error> {
-    let mut page = Page { registry: Registry::with_prefix("kueue"), role };
+pub fn render(gauges: &Gauges, families: MetricFamilies, role: Role) -> Result<String, fmt::Error> {
+    let mut page = Exposition { registry: Registry::with_prefix("kueue"), role };
     cluster_queues(&mut page, &gauges.cluster_queues);
     if families.cohorts {
         cohorts(&mut page, &gauges.cluster_queues, &gauges.cohorts);
@@ -28,8 +28,8 @@ pub fn render(gauges: &Gauges, families: Families, role: Role) -> Result<String,
     if families.local_queues {
         local_queues(&mut page, &gauges.local_queues);
     }
-    let mut own = Page { registry: Registry::with_prefix("sluice"), role };
-    let drift = number(gauges.ledger_drift);
+    let mut own = Exposition { registry: Registry::with_prefix("sluice"), role };
+    let drift = to_f64(gauges.ledger_drift);
     own.family(
         "ledger_drift",
         "Quotas whose use is not what the objects say; 0 is right",
@@ -42,7 +42,7 @@ pub fn render(gauges: &Gauges, families: Families, role: Role) -> Result<String,
 }
 
 /// Registers a gauge without labels.
-pub(super) fn gauge<N>(registry: &mut Registry, name: &str, help: &str, value: N)
+pub(super) fn register_gauge<N>(registry: &mut Registry, name: &str, help: &str, value: N)
 where
     N: EncodeGaugeValue + std::fmt::Debug + Send + Sync + 'static,
     ConstGauge<N>: prometheus_client::encoding::EncodeMetric,
@@ -50,13 +50,13 @@ where
     registry.register(name, help, ConstGauge::new(value));
 }
 
-struct Page {
+struct Exposition {
     registry: Registry,
     role: Role,
 }
 
-impl Page {
-    fn family(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels, f64)>) {
+impl Exposition {
+    fn family(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (MetricLabels, f64)>) {
         let family = GaugeFamily::default();
         for (mut labels, value) in samples {
             labels.push(("replica_role", self.role.as_str().to_owned()));
@@ -67,30 +67,30 @@ impl Page {
 }
 
 /// Counts stay far below what an f64 holds exactly.
-fn number(count: u64) -> f64 {
+fn to_f64(count: u64) -> f64 {
     u32::try_from(count).map_or(f64::from(u32::MAX), f64::from)
 }
 
-fn pending(labels: &Labels, pending: Pending) -> [(Labels, f64); 2] {
+fn pending(labels: &MetricLabels, pending: PendingGauges) -> [(MetricLabels, f64); 2] {
     let with = |status: &str| {
         let mut labels = labels.clone();
         labels.push(("status", status.to_owned()));
         labels
     };
-    [(with("active"), number(pending.active)), (with("inadmissible"), number(pending.inadmissible))]
+    [(with("active"), to_f64(pending.active)), (with("inadmissible"), to_f64(pending.inadmissible))]
 }
 
-fn unadmitted(labels: &Labels, gauges: &[UnadmittedGauge]) -> Vec<(Labels, f64)> {
+fn unadmitted(labels: &MetricLabels, gauges: &[UnadmittedGauge]) -> Vec<(MetricLabels, f64)> {
     let sample = |gauge: &UnadmittedGauge| {
         let mut labels = labels.clone();
         labels.push(("reason", gauge.reason.to_owned()));
         labels.push(("underlying_cause", gauge.underlying_cause.to_owned()));
-        (labels, number(gauge.number))
+        (labels, to_f64(gauge.count))
     };
     gauges.iter().map(sample).collect()
 }
 
-fn cluster_queues(page: &mut Page, queues: &[ClusterQueueGauges]) {
+fn cluster_queues(page: &mut Exposition, queues: &[ClusterQueueGauges]) {
     let name = |queue: &ClusterQueueGauges| vec![("cluster_queue", queue.name.clone())];
     page.family(
         "pending_workloads",
@@ -100,22 +100,22 @@ fn cluster_queues(page: &mut Page, queues: &[ClusterQueueGauges]) {
     page.family(
         "pending_scheduling_hashes",
         "Different scheduling hashes of workloads that wait for quota",
-        queues.iter().flat_map(|queue| pending(&name(queue), queue.hashes)),
+        queues.iter().flat_map(|queue| pending(&name(queue), queue.pending_hashes)),
     );
     page.family(
         "admission_cycle_preemption_skips",
         "Workloads with preemption targets that a cycle skipped, because others needed the same quota",
-        queues.iter().filter_map(|queue| Some((name(queue), number(queue.preemption_skips?)))),
+        queues.iter().filter_map(|queue| Some((name(queue), to_f64(queue.preemption_skips?)))),
     );
     page.family(
         "reserving_active_workloads",
         "Workloads that hold quota",
-        queues.iter().map(|queue| (name(queue), number(queue.reserving))),
+        queues.iter().map(|queue| (name(queue), to_f64(queue.reserving))),
     );
     page.family(
         "admitted_active_workloads",
         "Workloads that are admitted and not finished",
-        queues.iter().map(|queue| (name(queue), number(queue.admitted))),
+        queues.iter().map(|queue| (name(queue), to_f64(queue.admitted))),
     );
     let statuses = [
         ("pending", QueueStatus::Pending),
@@ -136,7 +136,7 @@ fn cluster_queues(page: &mut Page, queues: &[ClusterQueueGauges]) {
     page.family(
         "finished_workloads",
         "Workloads that have finished and still exist",
-        queues.iter().map(|queue| (name(queue), number(queue.finished))),
+        queues.iter().map(|queue| (name(queue), to_f64(queue.finished))),
     );
     page.family(
         "unadmitted_workloads",
@@ -147,7 +147,7 @@ fn cluster_queues(page: &mut Page, queues: &[ClusterQueueGauges]) {
         "cluster_queue_resource_pending",
         "What waiting workloads ask for",
         queues.iter().flat_map(|queue| {
-            queue.asked.iter().map(|(resource, amount)| {
+            queue.pending_requests.iter().map(|(resource, amount)| {
                 let mut labels = name(queue);
                 labels.push(("resource", resource.clone()));
                 (labels, *amount)
@@ -156,7 +156,7 @@ fn cluster_queues(page: &mut Page, queues: &[ClusterQueueGauges]) {
     );
 }
 
-fn cohorts(page: &mut Page, queues: &[ClusterQueueGauges], cohorts: &[CohortGauges]) {
+fn cohorts(page: &mut Exposition, queues: &[ClusterQueueGauges], cohorts: &[CohortGauges]) {
     page.family(
         "cluster_queue_info",
         "The queue's place in the tree",
@@ -190,12 +190,12 @@ fn cohorts(page: &mut Page, queues: &[ClusterQueueGauges], cohorts: &[CohortGaug
     page.family(
         "cohort_subtree_admitted_active_workloads",
         "Admitted workloads in all queues below",
-        cohorts.iter().map(|cohort| (name(cohort), number(cohort.admitted))),
+        cohorts.iter().map(|cohort| (name(cohort), to_f64(cohort.admitted))),
     );
     let each = |value: fn(&ResourceGauges) -> f64| {
         cohorts.iter().flat_map(move |cohort| {
             let labels = vec![("cohort", cohort.name.clone())];
-            cohort.resources.iter().map(move |resource| (of(&labels, resource), value(resource)))
+            cohort.resources.iter().map(move |resource| (flavor_labels(&labels, resource), value(resource)))
         })
     };
     page.family("cohort_subtree_quota", "Quota of the whole subtree", each(|resource| resource.quota));
@@ -206,18 +206,18 @@ fn cohorts(page: &mut Page, queues: &[ClusterQueueGauges], cohorts: &[CohortGaug
     );
 }
 
-fn of(labels: &Labels, resource: &ResourceGauges) -> Labels {
+fn flavor_labels(labels: &MetricLabels, resource: &ResourceGauges) -> MetricLabels {
     let mut labels = labels.clone();
     labels.push(("flavor", resource.flavor.clone()));
     labels.push(("resource", resource.resource.clone()));
     labels
 }
 
-fn cluster_queue_resources(page: &mut Page, queues: &[ClusterQueueGauges]) {
+fn cluster_queue_resources(page: &mut Exposition, queues: &[ClusterQueueGauges]) {
     let each = |value: fn(&ResourceGauges) -> f64| {
         queues.iter().flat_map(move |queue| {
             let labels = vec![("cohort", queue.cohort.clone()), ("cluster_queue", queue.name.clone())];
-            queue.resources.iter().map(move |resource| (of(&labels, resource), value(resource)))
+            queue.resources.iter().map(move |resource| (flavor_labels(&labels, resource), value(resource)))
         })
     };
     if queues.iter().any(|queue| queue.share.is_some()) {
@@ -245,7 +245,7 @@ fn cluster_queue_resources(page: &mut Page, queues: &[ClusterQueueGauges]) {
     );
 }
 
-fn local_queues(page: &mut Page, queues: &[LocalQueueGauges]) {
+fn local_queues(page: &mut Exposition, queues: &[LocalQueueGauges]) {
     let name =
         |queue: &LocalQueueGauges| vec![("name", queue.name.clone()), ("namespace", queue.namespace.clone())];
     page.family(
@@ -256,12 +256,12 @@ fn local_queues(page: &mut Page, queues: &[LocalQueueGauges]) {
     page.family(
         "local_queue_reserving_active_workloads",
         "Workloads that hold quota",
-        queues.iter().map(|queue| (name(queue), number(queue.reserving))),
+        queues.iter().map(|queue| (name(queue), to_f64(queue.reserving))),
     );
     page.family(
         "local_queue_admitted_active_workloads",
         "Workloads that are admitted and not finished",
-        queues.iter().map(|queue| (name(queue), number(queue.admitted))),
+        queues.iter().map(|queue| (name(queue), to_f64(queue.admitted))),
     );
     if queues.iter().any(|queue| queue.past_usage.is_some()) {
         let labels = |queue: &LocalQueueGauges| {
@@ -290,7 +290,7 @@ fn local_queues(page: &mut Page, queues: &[LocalQueueGauges]) {
     page.family(
         "local_queue_finished_workloads",
         "Workloads that have finished and still exist",
-        queues.iter().map(|queue| (name(queue), number(queue.finished))),
+        queues.iter().map(|queue| (name(queue), to_f64(queue.finished))),
     );
     page.family(
         "local_queue_unadmitted_workloads",
@@ -304,7 +304,7 @@ fn local_queues(page: &mut Page, queues: &[LocalQueueGauges]) {
     let each = |value: fn(&ResourceGauges) -> f64| {
         queues.iter().flat_map(move |queue| {
             let labels = vec![("name", queue.name.clone()), ("namespace", queue.namespace.clone())];
-            queue.resources.iter().map(move |resource| (of(&labels, resource), value(resource)))
+            queue.resources.iter().map(move |resource| (flavor_labels(&labels, resource), value(resource)))
         })
     };
     page.family("local_queue_resource_reservation", "Reserved quota", each(|resource| resource.reserved));
@@ -320,22 +320,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_labels() {
+    fn rendered_gauges_match_kueue_lines() {
         let gauges = Gauges {
             cluster_queues: vec![ClusterQueueGauges {
                 name: "cq".into(),
                 cohort: "team".into(),
                 root_cohort: "org".into(),
                 status: QueueStatus::Active,
-                pending: Pending { active: 2, inadmissible: 1 },
+                pending: PendingGauges { active: 2, inadmissible: 1 },
                 reserving: 4,
                 finished: 5,
                 unadmitted: vec![UnadmittedGauge {
                     reason: "NoReservation",
                     underlying_cause: "WaitingForQuota",
-                    number: 3,
+                    count: 3,
                 }],
-                asked: vec![("cpu".into(), 2.5)],
+                pending_requests: vec![("cpu".into(), 2.5)],
                 resources: vec![ResourceGauges {
                     flavor: "f".into(),
                     resource: "cpu".into(),
@@ -354,13 +354,13 @@ mod tests {
                 unadmitted: vec![UnadmittedGauge {
                     reason: "UnsatisfiedAdmissionChecks",
                     underlying_cause: "",
-                    number: 1,
+                    count: 1,
                 }],
                 ..LocalQueueGauges::default()
             }],
             ..Gauges::default()
         };
-        let families = Families {
+        let families = MetricFamilies {
             cluster_queue_resources: true,
             local_queues: true,
             cohorts: true,

@@ -8,33 +8,33 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::counters::text;
-use super::metrics::Labels;
-use super::page::gauge;
+use super::metrics::MetricLabels;
+use super::page::register_gauge;
 
 /// What holds while the process runs.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct ConfigurationGaps {
     frameworks: Vec<String>,
-    unguarded: AtomicBool,
+    jobs_unguarded: AtomicBool,
 }
 
-impl Standing {
+impl ConfigurationGaps {
     /// With these frameworks configured and not managed.
     pub fn new<'a>(frameworks: impl IntoIterator<Item = &'a str>) -> Self {
         let frameworks = frameworks.into_iter().map(str::to_owned).collect();
-        Self { frameworks, unguarded: AtomicBool::new(false) }
+        Self { frameworks, jobs_unguarded: AtomicBool::new(false) }
     }
 
     /// Whether Jobs without a queue are to be managed while no webhook holds them back when the manager is away. Answers
     /// whether that is news.
-    pub fn unguarded(&self, unguarded: bool) -> bool {
-        self.unguarded.swap(unguarded, Ordering::AcqRel) != unguarded
+    pub fn set_jobs_unguarded(&self, unguarded: bool) -> bool {
+        self.jobs_unguarded.swap(unguarded, Ordering::AcqRel) != unguarded
     }
 
     /// As Prometheus' text.
     pub fn render(&self) -> Result<String, fmt::Error> {
         let mut registry = Registry::with_prefix("sluice");
-        let frameworks = Family::<Labels, Gauge>::default();
+        let frameworks = Family::<MetricLabels, Gauge>::default();
         for name in &self.frameworks {
             frameworks.get_or_create(&vec![("framework", name.clone())]).set(1);
         }
@@ -43,11 +43,11 @@ impl Standing {
             "Frameworks that are configured and not managed by this version: their objects take no quota",
             frameworks,
         );
-        gauge(
+        register_gauge(
             &mut registry,
             "jobs_without_queue_unguarded",
             "Whether Jobs without a queue, which are to be managed, start while no manager answers",
-            i64::from(self.unguarded.load(Ordering::Acquire)),
+            i64::from(self.jobs_unguarded.load(Ordering::Acquire)),
         );
         text(&registry)
     }
@@ -55,12 +55,12 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
-    use super::Standing;
+    use super::ConfigurationGaps;
 
     #[test]
-    fn what_is_not_done_is_shown() {
-        let standing = Standing::new(["pod", "ray.io/rayjob"]);
-        let lines = |standing: &Standing| {
+    fn unmanaged_frameworks_are_exported() {
+        let standing = ConfigurationGaps::new(["pod", "ray.io/rayjob"]);
+        let lines = |standing: &ConfigurationGaps| {
             let text = standing.render().unwrap();
             text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
         };
@@ -72,9 +72,9 @@ mod tests {
         let mut found = lines(&standing);
         found.sort_by_key(|line| want.iter().position(|wanted| wanted == line));
         assert_eq!(found, want);
-        assert!(standing.unguarded(true) && !standing.unguarded(true));
+        assert!(standing.set_jobs_unguarded(true) && !standing.set_jobs_unguarded(true));
         want[2] = "sluice_jobs_without_queue_unguarded 1";
         assert!(lines(&standing).contains(&want[2].to_owned()));
-        assert_eq!(lines(&Standing::default()), ["sluice_jobs_without_queue_unguarded 0"]);
+        assert_eq!(lines(&ConfigurationGaps::default()), ["sluice_jobs_without_queue_unguarded 0"]);
     }
 }

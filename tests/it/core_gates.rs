@@ -1,19 +1,19 @@
 //! What an object asks for by features that are off or missing: it is as if it did not ask, or it is told.
 
-use crate::core_settings::{Core, condition, holding, workload};
+use crate::core_settings::{Core, condition, reserving_workload, workload};
 use serde_json::{Value, json};
 use sluice::scheduler::{EngineGates, EngineSettings};
-use sluice::state::{Effect, Kind, Settings};
+use sluice::state::{CoreSettings, Effect, Kind};
 
 /// A Workload without a job.
-fn bare(mut workload: Value) -> Value {
+fn without_owner(mut workload: Value) -> Value {
     workload["metadata"]["labels"] = json!({});
     workload["metadata"]["ownerReferences"] = json!([]);
     workload
 }
 
 /// Conditions that are True in what is written of an object, whatever the write is for.
-fn told(effects: &[Effect], kind: Kind, name: &str) -> Vec<Value> {
+fn written_conditions(effects: &[Effect], kind: Kind, name: &str) -> Vec<Value> {
     let body = |effect: &Effect| match effect {
         Effect::Write(write) if write.kind == kind && *write.key.name == *name => {
             serde_json::to_value(write.payload()).ok()
@@ -25,17 +25,17 @@ fn told(effects: &[Effect], kind: Kind, name: &str) -> Vec<Value> {
 }
 
 /// Holds quota and has started: nothing is to be written of it.
-fn running(owner: &str) -> Value {
+fn running_workload(owner: &str) -> Value {
     let conditions = ["QuotaReserved", "Admitted"].map(|kind| condition(kind, "True", "x"));
-    bare(holding(owner, &conditions))
+    without_owner(reserving_workload(owner, &conditions))
 }
 
-fn holds(conditions: &[Value], kind: &str) -> bool {
+fn condition_is_true(conditions: &[Value], kind: &str) -> bool {
     conditions.iter().any(|condition| condition["type"] == kind && condition["status"] == "True")
 }
 
 /// A queue with so many CPUs, and more in its spec. With its finalizer no write stands before its status.
-fn queue_of(name: &str, cpu: &str, more: &Value) -> Value {
+fn cluster_queue_object(name: &str, cpu: &str, more: &Value) -> Value {
     let metadata = json!({"name": name, "finalizers": ["kueue.x-k8s.io/resource-in-use"]});
     let mut queue = json!({"metadata": metadata, "spec": {"namespaceSelector": {}, "resourceGroups": [
         {"coveredResources": ["cpu"], "flavors": [
@@ -48,61 +48,73 @@ fn queue_of(name: &str, cpu: &str, more: &Value) -> Value {
 
 /// As an earlier manager left it: the check is active, one Workload waits for it with quota, another without.
 #[test]
-fn nobody_keeps_quota_for_a_check_of_multikueue() {
-    let mut core = Core::new(Settings::default());
+fn multikueue_check_is_inactive_and_releases_quota() {
+    let mut core = Core::new(CoreSettings::default());
     let check = json!({"metadata": {"name": "mk", "finalizers": ["kueue.x-k8s.io/resource-in-use"]},
         "spec": {"controllerName": "kueue.x-k8s.io/multikueue",
             "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "workers"}},
         "status": {"conditions": [condition("Active", "True", "Active")]}});
-    let active = told(&core.put(Kind::AdmissionCheck, check), Kind::AdmissionCheck, "mk").remove(0);
+    let active =
+        written_conditions(&core.put(Kind::AdmissionCheck, check), Kind::AdmissionCheck, "mk").remove(0);
     assert_eq!((&active["status"], &active["reason"]), (&json!("False"), &json!("NotSupported")));
     let message = active["message"].as_str().unwrap();
     assert!(message.contains("MultiKueueConfig workers") && message.contains("quotaManagement"), "{message}");
     let checks = json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]}});
-    core.put(Kind::ClusterQueue, queue_of("cq", "2", &checks));
-    let mut effects = core.put(Kind::ClusterQueue, queue_of("other", "2", &checks));
-    effects.extend(core.pass(2));
-    let active = told(&effects, Kind::ClusterQueue, "other").pop().expect("the queue says how it stands");
+    core.put(Kind::ClusterQueue, cluster_queue_object("cq", "2", &checks));
+    let mut effects = core.put(Kind::ClusterQueue, cluster_queue_object("other", "2", &checks));
+    effects.extend(core.advance_seconds(2));
+    let active = written_conditions(&effects, Kind::ClusterQueue, "other")
+        .pop()
+        .expect("the queue says how it stands");
     assert_eq!((&active["status"], &active["reason"]), (&json!("False"), &json!("AdmissionCheckInactive")));
     let message = active["message"].as_str().unwrap();
     assert!(message.contains("(mk: jobs are not sent to other clusters"), "{message}");
-    let mut waiting = bare(holding("held", &[condition("QuotaReserved", "True", "x")]));
+    let mut waiting = without_owner(reserving_workload("held", &[condition("QuotaReserved", "True", "x")]));
     waiting["status"]["admissionChecks"] = json!([{"name": "mk", "state": "Pending", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-    let conditions = told(&core.put(Kind::Workload, waiting), Kind::Workload, "w-held");
+    let conditions = written_conditions(&core.put(Kind::Workload, waiting), Kind::Workload, "w-held");
     let evicted = conditions.iter().find(|c| c["type"] == "Evicted").expect("it gives its quota back");
     assert_eq!((&evicted["status"], &evicted["reason"]), (&json!("True"), &json!("AdmissionCheck")));
-    let conditions = told(&core.put(Kind::Workload, bare(workload("next", &[]))), Kind::Workload, "w-next");
-    assert!(!holds(&conditions, "QuotaReserved"), "{conditions:?}");
+    let conditions = written_conditions(
+        &core.put(Kind::Workload, without_owner(workload("next", &[]))),
+        Kind::Workload,
+        "w-next",
+    );
+    assert!(!condition_is_true(&conditions, "QuotaReserved"), "{conditions:?}");
 }
 
 /// Whatever an earlier manager said of it: it is told once that no job goes there, and a deleted one is left alone.
 #[test]
-fn a_cluster_that_no_job_is_sent_to_says_so() {
+fn multikueue_cluster_reports_not_supported() {
     for conditions in [vec![], vec![condition("Active", "True", "Active")]] {
-        let mut core = Core::new(Settings::default());
+        let mut core = Core::new(CoreSettings::default());
         let mut cluster = json!({"metadata": {"name": "east"}, "spec": {"clusterSource": {"kubeConfig":
             {"location": "east", "locationType": "Secret"}}}, "status": {"conditions": conditions}});
-        let said = told(&core.put(Kind::MultiKueueCluster, cluster.clone()), Kind::MultiKueueCluster, "east");
+        let said = written_conditions(
+            &core.put(Kind::MultiKueueCluster, cluster.clone()),
+            Kind::MultiKueueCluster,
+            "east",
+        );
         assert_eq!((&said[0]["status"], &said[0]["reason"]), (&json!("False"), &json!("NotSupported")));
         cluster["status"]["conditions"] = json!(said);
         cluster["metadata"]["name"] = json!("west");
         assert!(
-            told(&core.put(Kind::MultiKueueCluster, cluster), Kind::MultiKueueCluster, "west").is_empty()
+            written_conditions(&core.put(Kind::MultiKueueCluster, cluster), Kind::MultiKueueCluster, "west")
+                .is_empty()
         );
     }
 }
 
 fn with_gates(gates: EngineGates) -> Core {
-    Core::new(Settings {
+    Core::new(CoreSettings {
         engine: EngineSettings { gates, ..EngineSettings::default() },
-        ..Settings::default()
+        ..CoreSettings::default()
     })
 }
 
 /// Gates on preemption belong to two features; with neither they are as if they were not there.
 #[test]
-fn a_gate_on_preemption_counts_while_its_feature_is_on() {
+fn preemption_gates_apply_when_feature_is_on() {
     let on = EngineGates::default;
     let table = [
         (on(), false),
@@ -112,41 +124,44 @@ fn a_gate_on_preemption_counts_while_its_feature_is_on() {
     for (gates, heeded) in table {
         let mut core = with_gates(gates);
         let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
-        core.put(Kind::ClusterQueue, queue_of("cq", "1", &preemption));
-        core.put(Kind::Workload, running("low"));
-        let mut high = bare(workload("high", &[]));
+        core.put(Kind::ClusterQueue, cluster_queue_object("cq", "1", &preemption));
+        core.put(Kind::Workload, running_workload("low"));
+        let mut high = without_owner(workload("high", &[]));
         high["spec"]["priority"] = json!(1);
         high["spec"]["preemptionGates"] = json!([{"name": "kueue.x-k8s.io/multikueue"}]);
         let effects = core.put(Kind::Workload, high);
-        let low = holds(&told(&effects, Kind::Workload, "w-low"), "Preempted");
-        let high = holds(&told(&effects, Kind::Workload, "w-high"), "BlockedOnPreemptionGates");
+        let low = condition_is_true(&written_conditions(&effects, Kind::Workload, "w-low"), "Preempted");
+        let high = condition_is_true(
+            &written_conditions(&effects, Kind::Workload, "w-high"),
+            "BlockedOnPreemptionGates",
+        );
         assert_eq!((low, high), (!heeded, heeded), "{gates:?}");
     }
 }
 
 /// The annotation of a variant is an annotation like any other while there are no variants.
 #[test]
-fn allowed_flavors_count_while_there_are_variants() {
+fn allowed_flavors_apply_when_concurrent_admission_is_on() {
     for concurrent_admission in [false, true] {
         let mut core = with_gates(EngineGates { concurrent_admission, ..EngineGates::default() });
-        let mut variant = bare(workload("j", &[]));
+        let mut variant = without_owner(workload("j", &[]));
         variant["metadata"]["annotations"] =
             json!({"kueue.x-k8s.io/workload-allowed-resource-flavors": "another"});
         variant["metadata"]["ownerReferences"] = json!([{"apiVersion": "kueue.x-k8s.io/v1beta2",
             "kind": "Workload", "name": "parent", "uid": "workloads-parent", "controller": true}]);
-        let conditions = told(&core.put(Kind::Workload, variant), Kind::Workload, "w-j");
-        assert_eq!(holds(&conditions, "QuotaReserved"), !concurrent_admission, "{conditions:?}");
+        let conditions = written_conditions(&core.put(Kind::Workload, variant), Kind::Workload, "w-j");
+        assert_eq!(condition_is_true(&conditions, "QuotaReserved"), !concurrent_admission, "{conditions:?}");
     }
 }
 
 /// Without the feature a Workload that names another as its former slice waits for room of its own.
 #[test]
-fn a_slice_needs_its_own_room_while_the_feature_is_off() {
+fn slice_needs_full_quota_when_feature_is_off() {
     let mut core = with_gates(EngineGates { elastic_slices: false, ..EngineGates::default() });
-    core.put(Kind::ClusterQueue, queue_of("cq", "1", &json!({})));
-    core.put(Kind::Workload, running("old"));
-    let mut new = bare(workload("new", &[]));
+    core.put(Kind::ClusterQueue, cluster_queue_object("cq", "1", &json!({})));
+    core.put(Kind::Workload, running_workload("old"));
+    let mut new = without_owner(workload("new", &[]));
     new["metadata"]["annotations"] = json!({"kueue.x-k8s.io/workload-slice-replacement-for": "ns/w-old"});
-    let conditions = told(&core.put(Kind::Workload, new), Kind::Workload, "w-new");
-    assert!(!holds(&conditions, "QuotaReserved"), "{conditions:?}");
+    let conditions = written_conditions(&core.put(Kind::Workload, new), Kind::Workload, "w-new");
+    assert!(!condition_is_true(&conditions, "QuotaReserved"), "{conditions:?}");
 }

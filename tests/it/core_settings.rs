@@ -3,7 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{Delta, Effect, Gates, Kind, Observation, Settings, State, Unadmitted, Verb, Write};
+use sluice::state::{
+    CoreGates, CoreSettings, Delta, Effect, Kind, Observation, Reconciler, UnadmittedKey, Verb, Write,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const JOB: Kind = Kind::Job(0);
@@ -11,15 +13,15 @@ const START: i64 = 1_800_000_000;
 
 /// A leading core with one queue of 2 CPUs.
 pub(crate) struct Core {
-    pub(crate) state: State,
+    pub(crate) state: Reconciler,
     version: u64,
     pub(crate) now: Timestamp,
 }
 
 impl Core {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: CoreSettings) -> Self {
         let now = Timestamp::from_second(START).unwrap();
-        let mut core = Self { state: State::new(settings), version: 0, now };
+        let mut core = Self { state: Reconciler::new(settings), version: 0, now };
         for kind in core.state.kinds().to_vec() {
             core.feed(Delta::Restarted { kind });
             core.feed(Delta::Synced { kind });
@@ -53,17 +55,17 @@ impl Core {
     }
 
     pub(crate) fn put(&mut self, kind: Kind, object: Value) -> Vec<Effect> {
-        let delta = self.applied(kind, object);
+        let delta = self.applied_delta(kind, object);
         self.feed(delta)
     }
 
     /// The change that the object is there, as the server would have it.
-    pub(crate) fn applied(&mut self, kind: Kind, object: Value) -> Delta {
-        Delta::Applied { kind, object: self.stamped(kind, object) }
+    pub(crate) fn applied_delta(&mut self, kind: Kind, object: Value) -> Delta {
+        Delta::Applied { kind, object: self.with_server_metadata(kind, object) }
     }
 
     /// The object with what the server adds, as its newest version.
-    pub(crate) fn stamped(&mut self, kind: Kind, mut object: Value) -> Value {
+    pub(crate) fn with_server_metadata(&mut self, kind: Kind, mut object: Value) -> Value {
         self.version += 1;
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         object["metadata"]["uid"] = json!(format!("{}-{name}", kind.resource().plural));
@@ -74,7 +76,7 @@ impl Core {
         object
     }
 
-    pub(crate) fn pass(&mut self, seconds: i64) -> Vec<Effect> {
+    pub(crate) fn advance_seconds(&mut self, seconds: i64) -> Vec<Effect> {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
         self.feed(Delta::Tick)
     }
@@ -122,14 +124,14 @@ pub(crate) fn workload(owner: &str, conditions: &[Value]) -> Value {
 }
 
 /// The same, holding its CPU.
-pub(crate) fn holding(owner: &str, conditions: &[Value]) -> Value {
+pub(crate) fn reserving_workload(owner: &str, conditions: &[Value]) -> Value {
     let mut workload = workload(owner, conditions);
     workload["status"]["admission"] = json!({"clusterQueue": "cq", "podSetAssignments": [
         {"name": "main", "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}, "count": 1}]});
     workload
 }
 
-fn deactivated(reason: &str) -> Value {
+fn deactivated_workload(reason: &str) -> Value {
     let conditions =
         [condition("Evicted", "True", reason), condition("QuotaReserved", "False", "Deactivated")];
     let mut workload = workload("j", &conditions);
@@ -138,19 +140,19 @@ fn deactivated(reason: &str) -> Value {
 }
 
 #[test]
-fn the_job_of_a_workload_that_the_manager_deactivated_goes_in_time() {
+fn job_of_deactivated_workload_is_deleted_after_retention() {
     let settings = || {
-        let mut settings = Settings::default();
+        let mut settings = CoreSettings::default();
         settings.lifecycle.retain_deactivated = Some(SignedDuration::from_secs(10));
         settings
     };
     for (reason, goes) in [("DeactivatedDueToRequeuingLimitExceeded", true), ("Deactivated", false)] {
         let mut core = Core::new(settings());
-        core.put(Kind::Workload, deactivated(reason));
+        core.put(Kind::Workload, deactivated_workload(reason));
         let early = core.put(JOB, job("j"));
         let due = core.state.next_due();
         assert_eq!(writes(&early, JOB), [], "{reason}");
-        let late = writes(&core.pass(9), JOB);
+        let late = writes(&core.advance_seconds(9), JOB);
         assert_eq!(late.len(), usize::from(goes), "{reason}: {late:?}");
         if goes {
             assert_eq!(due, Timestamp::from_second(START + 8).ok());
@@ -159,16 +161,16 @@ fn the_job_of_a_workload_that_the_manager_deactivated_goes_in_time() {
             assert_eq!(late[0].body["propagationPolicy"], "Background");
         }
     }
-    let mut core = Core::new(Settings::default());
-    core.put(Kind::Workload, deactivated("DeactivatedDueToRequeuingLimitExceeded"));
+    let mut core = Core::new(CoreSettings::default());
+    core.put(Kind::Workload, deactivated_workload("DeactivatedDueToRequeuingLimitExceeded"));
     core.put(JOB, job("j"));
-    assert_eq!(writes(&core.pass(1_000_000), JOB), [], "kept for ever");
+    assert_eq!(writes(&core.advance_seconds(1_000_000), JOB), [], "kept for ever");
 }
 
 #[test]
-fn jobs_of_a_framework_that_is_off_are_left_alone() {
-    let mut core = Core::new(Settings { frameworks: BTreeSet::new(), ..Settings::default() });
-    assert!(core.state.synced() && !core.state.kinds().contains(&JOB));
+fn jobs_of_disabled_framework_are_ignored() {
+    let mut core = Core::new(CoreSettings { frameworks: BTreeSet::new(), ..CoreSettings::default() });
+    assert!(core.state.is_synced() && !core.state.kinds().contains(&JOB));
     // Its Workload is another controller's: it is queued, and never taken for one whose job is gone.
     let effects = core.put(Kind::Workload, workload("j", &[]));
     let written = writes(&effects, Kind::Workload);
@@ -177,11 +179,12 @@ fn jobs_of_a_framework_that_is_off_are_left_alone() {
 }
 
 #[test]
-fn a_child_of_an_external_owner_has_no_workload_of_its_own() {
+fn child_of_external_owner_gets_no_workload() {
     let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
-    for (settings, held) in
-        [(Settings { external_kinds: external, ..Settings::default() }, true), (Settings::default(), false)]
-    {
+    for (settings, held) in [
+        (CoreSettings { external_kinds: external, ..CoreSettings::default() }, true),
+        (CoreSettings::default(), false),
+    ] {
         let mut core = Core::new(settings);
         let owner = json!({"apiVersion": "example.com/v1", "kind": "Foo", "name": "foo", "uid": "jobs-foo",
             "controller": true});
@@ -208,12 +211,12 @@ fn a_child_of_an_external_owner_has_no_workload_of_its_own() {
 
 /// A Job was created while no webhook answered: its owner reference is judged again.
 #[test]
-fn an_owner_reference_gives_no_free_passage() {
+fn owner_reference_does_not_bypass_queue() {
     let configured = BTreeSet::from(["batch/job", "jobset.x-k8s.io/jobset"].map(str::to_owned));
-    let settings = || Settings { manage_jobs_without_queue_name: true, ..Settings::default() };
-    let with_sets = || Settings { frameworks: configured.clone(), ..settings() };
+    let settings = || CoreSettings { manage_jobs_without_queue_name: true, ..CoreSettings::default() };
+    let with_sets = || CoreSettings { frameworks: configured.clone(), ..settings() };
     let table = [
-        ("batch/v1", "Job", "lq", Settings::default(), true),
+        ("batch/v1", "Job", "lq", CoreSettings::default(), true),
         ("batch/v1", "Job", "", settings(), true),
         ("jobset.x-k8s.io/v1alpha2", "JobSet", "", settings(), true),
         ("jobset.x-k8s.io/v1alpha2", "JobSet", "", with_sets(), false),
@@ -241,18 +244,18 @@ fn an_owner_reference_gives_no_free_passage() {
 
 #[test]
 fn gates_turn_features_off() {
-    let off = Gates {
-        clean_requests_on_eviction: false,
+    let off = CoreGates {
+        cleanup_provisioning_requests_on_eviction: false,
         admission_gated_by: false,
-        finish_orphans: false,
+        finish_orphaned_workloads: false,
         reclaimable_pods: false,
         identifier_annotations: false,
         elastic_jobs: false,
         queue_labels_on_pods: false,
         node_failures: None,
     };
-    for (gates, on) in [(Gates::default(), true), (off, false)] {
-        let settings = || Settings { gates, ..Settings::default() };
+    for (gates, on) in [(CoreGates::default(), true), (off, false)] {
+        let settings = || CoreSettings { gates, ..CoreSettings::default() };
         // Held back by an annotation.
         let mut core = Core::new(settings());
         let mut gated = workload("j", &[]);
@@ -270,13 +273,18 @@ fn gates_turn_features_off() {
         assert_eq!(reason, if on { "OwnerNotFound" } else { "QuotaReserved" });
         // A pod that will not run again.
         let mut core = Core::new(settings());
-        let mut held =
-            holding("j", &[condition("QuotaReserved", "True", "x"), condition("Admitted", "True", "x")]);
+        let mut held = reserving_workload(
+            "j",
+            &[condition("QuotaReserved", "True", "x"), condition("Admitted", "True", "x")],
+        );
         held["status"]["reclaimablePods"] = json!([{"name": "main", "count": 1}]);
         core.put(Kind::Workload, held);
-        core.pass(1);
-        let usage: i64 =
-            core.state.snapshot().queues.cluster_queues["cq"].cells.values().map(|c| c.usage.get()).sum();
+        core.advance_seconds(1);
+        let usage: i64 = core.state.snapshot().queues.cluster_queues["cq"]
+            .usage_by_flavor_resource
+            .values()
+            .map(|c| c.usage.get())
+            .sum();
         assert_eq!(usage, if on { 0 } else { 1000 });
         // A prebuilt Workload that an annotation names.
         let mut core = Core::new(settings());
@@ -288,8 +296,8 @@ fn gates_turn_features_off() {
 }
 
 #[test]
-fn what_a_queue_has_is_counted_and_taken_back() {
-    let mut core = Core::new(Settings::default());
+fn queue_counts_return_to_zero_after_deletion() {
+    let mut core = Core::new(CoreSettings::default());
     let reserved = || condition("QuotaReserved", "True", "QuotaReserved");
     let over = [reserved(), condition("Admitted", "True", "x"), condition("Finished", "True", "Succeeded")];
     for name in ["big", "runs", "over"] {
@@ -298,28 +306,28 @@ fn what_a_queue_has_is_counted_and_taken_back() {
     let mut big = workload("big", &[condition("QuotaReserved", "False", "ExceedsMaxQuota")]);
     big["spec"]["podSets"][0]["count"] = json!(5);
     core.put(Kind::Workload, big.clone());
-    core.put(Kind::Workload, holding("runs", &[reserved(), condition("Admitted", "False", "x")]));
-    core.put(Kind::Workload, holding("over", &over));
-    core.pass(1);
+    core.put(Kind::Workload, reserving_workload("runs", &[reserved(), condition("Admitted", "False", "x")]));
+    core.put(Kind::Workload, reserving_workload("over", &over));
+    core.advance_seconds(1);
     let view = core.state.snapshot().queues.cluster_queues["cq"].clone();
     assert_eq!((view.finished, view.reserving, view.admitted), (1, 1, 0));
     let asked: Vec<_> = view.pending_requests.iter().map(|(name, sum)| (&**name, sum.get())).collect();
     assert_eq!(asked, [("cpu", 5000)]);
-    let why = |reason, underlying_cause| Unadmitted { reason, underlying_cause };
+    let why = |reason, underlying_cause| UnadmittedKey { reason, underlying_cause };
     let want = BTreeMap::from([
         (why("NoReservation", "ExceedsMaxQuota"), 1),
         (why("UnsatisfiedAdmissionChecks", ""), 1),
     ]);
     assert_eq!(view.unadmitted, want);
     let local = &core.state.snapshot().queues.local_queues[&ObjectKey::new("ns", "lq")].clone();
-    assert_eq!((local.finished, &local.unadmitted, local.shown), (1, &want, true));
+    assert_eq!((local.finished, &local.unadmitted, local.exported), (1, &want, true));
     assert_eq!(core.state.ledger_drift(), 0);
     for name in ["big", "runs", "over"] {
         let uid = format!("workloads-w-{name}");
         let key = ObjectKey::new("ns", &format!("w-{name}"));
         core.feed(Delta::Deleted { kind: Kind::Workload, key, uid });
     }
-    core.pass(1);
+    core.advance_seconds(1);
     let view = core.state.snapshot().queues.cluster_queues["cq"].clone();
     assert_eq!(
         (view.finished, view.reserving, view.pending_requests.len(), view.unadmitted.len()),
@@ -329,10 +337,13 @@ fn what_a_queue_has_is_counted_and_taken_back() {
 }
 
 #[test]
-fn labels_of_counters_name_cohorts_and_whether_the_queue_is_shown() {
+fn observation_labels_name_cohorts_and_queue_visibility() {
     for (team, shown) in [("a", true), ("b", false)] {
         let selector = serde_json::from_value(json!({"matchLabels": {"team": team}})).unwrap();
-        let mut core = Core::new(Settings { shown_local_queues: Some(selector), ..Settings::default() });
+        let mut core = Core::new(CoreSettings {
+            local_queue_metrics_selector: Some(selector),
+            ..CoreSettings::default()
+        });
         core.put(JOB, job("j"));
         let effects = core.put(Kind::Workload, workload("j", &[]));
         let write = writes(&effects, Kind::Workload).remove(0);
@@ -350,15 +361,18 @@ fn labels_of_counters_name_cohorts_and_whether_the_queue_is_shown() {
         });
         let labels = labels.expect("an admission");
         assert_eq!(labels.cohorts, ["team", "org"]);
-        assert_eq!(labels.local_queue_shown, shown);
-        core.pass(1);
-        assert_eq!(core.state.snapshot().queues.local_queues.values().next().map(|q| q.shown), Some(shown));
+        assert_eq!(labels.local_queue_exported, shown);
+        core.advance_seconds(1);
+        assert_eq!(
+            core.state.snapshot().queues.local_queues.values().next().map(|q| q.exported),
+            Some(shown)
+        );
     }
 }
 
 #[test]
-fn what_the_server_refuses_holds_no_quota_until_it_is_tried_again() {
-    let mut core = Core::new(Settings::default());
+fn rejected_write_releases_quota_until_retry() {
+    let mut core = Core::new(CoreSettings::default());
     let mut first = workload("first", &[]);
     first["spec"]["podSets"][0]["count"] = json!(2);
     core.put(JOB, job("first"));
@@ -375,13 +389,13 @@ fn what_the_server_refuses_holds_no_quota_until_it_is_tried_again() {
     // In its time, and with room, the first is tried again.
     let key = ObjectKey::new("ns", "w-second");
     core.feed(Delta::Deleted { kind: Kind::Workload, key, uid: "workloads-w-second".to_owned() });
-    let again: Vec<Write> = (0..3).flat_map(|_| writes(&core.pass(1), Kind::Workload)).collect();
+    let again: Vec<Write> = (0..3).flat_map(|_| writes(&core.advance_seconds(1), Kind::Workload)).collect();
     assert!(again.iter().any(|w| *w.key.name == *"w-first" && w.body["status"]["admission"].is_object()));
 }
 
 /// Plays a minute in which every write of a Workload meets a conflict, told as `answer` says after its number; how often one
 /// was sent, and what is sent then.
-fn conflicts(
+fn run_with_conflicts(
     core: &mut Core,
     first: Vec<Write>,
     answer: impl Fn(&mut Core) -> Vec<Effect>,
@@ -397,17 +411,17 @@ fn conflicts(
             let outcome = sluice::state::WriteOutcome::Conflict;
             let (id, kind, key) = (write.id, write.kind, write.key.clone());
             effects.extend(core.feed(Delta::Written(sluice::state::WriteResult { id, kind, key, outcome })));
-            sent = with_the_job(core, effects);
+            sent = writes_after_refetch(core, effects);
         }
         core.now = core.now.checked_add(SignedDuration::from_millis(100)).unwrap();
         let effects = core.feed(Delta::Tick);
-        sent.extend(with_the_job(core, effects));
+        sent.extend(writes_after_refetch(core, effects));
     }
     (tries, sent)
 }
 
 /// The writes of Workloads, after the Job was told again if it was asked for.
-fn with_the_job(core: &mut Core, mut effects: Vec<Effect>) -> Vec<Write> {
+fn writes_after_refetch(core: &mut Core, mut effects: Vec<Effect>) -> Vec<Write> {
     if effects.iter().any(|effect| matches!(effect, Effect::Refetch { .. })) {
         effects.extend(core.put(JOB, job("first")));
     }
@@ -415,40 +429,40 @@ fn with_the_job(core: &mut Core, mut effects: Vec<Effect>) -> Vec<Write> {
 }
 
 #[test]
-fn writes_that_always_meet_a_conflict_are_tried_ever_less_often() {
+fn conflicting_writes_back_off() {
     // Another writes the same object all the time.
-    let mut core = Core::new(Settings::default());
+    let mut core = Core::new(CoreSettings::default());
     core.put(JOB, job("first"));
     let first = writes(&core.put(Kind::Workload, workload("first", &[])), Kind::Workload);
     let (tries, mut sent) =
-        conflicts(&mut core, first, |core| core.put(Kind::Workload, workload("first", &[])));
+        run_with_conflicts(&mut core, first, |core| core.put(Kind::Workload, workload("first", &[])));
     assert!((5..=30).contains(&tries), "{tries} tries in a minute");
     // Then nobody else writes: it is decided on the newest object.
-    sent.extend((0..6).flat_map(|_| writes(&core.pass(1), Kind::Workload)));
+    sent.extend((0..6).flat_map(|_| writes(&core.advance_seconds(1), Kind::Workload)));
     let last = sent.pop().expect("it is tried again");
     assert!(last.body["status"]["admission"].is_object());
     assert_eq!(last.body["metadata"]["resourceVersion"], json!(core.version.to_string()));
 
     // It cannot be made, and is not there either.
-    let mut core = Core::new(Settings::default());
+    let mut core = Core::new(CoreSettings::default());
     let first = writes(&core.put(JOB, job("first")), Kind::Workload);
     let key = first[0].key.clone();
     let gone = |core: &mut Core| {
         core.feed(Delta::Deleted { kind: Kind::Workload, key: key.clone(), uid: String::new() })
     };
-    let (tries, mut sent) = conflicts(&mut core, first, gone);
+    let (tries, mut sent) = run_with_conflicts(&mut core, first, gone);
     assert!((5..=30).contains(&tries), "{tries} tries in a minute");
     for _ in 0..6 {
-        let effects = core.pass(1);
-        sent.extend(with_the_job(&mut core, effects));
+        let effects = core.advance_seconds(1);
+        sent.extend(writes_after_refetch(&mut core, effects));
     }
     assert!(!sent.is_empty(), "it was given up");
 }
 
 #[test]
-fn cycles_without_end_would_let_events_in() {
+fn scheduling_budget_lets_events_in() {
     const MANY: usize = 1500;
-    let mut core = Core::new(Settings::default());
+    let mut core = Core::new(CoreSettings::default());
     core.feed(Delta::Leading(false));
     let groups = json!([{"coveredResources": ["cpu"], "flavors": [
         {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "2k"}]}]}]);
@@ -470,7 +484,7 @@ fn cycles_without_end_would_let_events_in() {
     let first = admissions(&first);
     assert!(first > 0 && first < MANY, "{first}");
     assert_eq!(core.state.next_due(), Some(core.now));
-    let rest = core.pass(0);
+    let rest = core.advance_seconds(0);
     assert_eq!(first + admissions(&rest), MANY);
     assert_ne!(core.state.next_due(), Some(core.now));
 }

@@ -1,6 +1,6 @@
 //! The definitions under `crds/` are what the types say, and say what Kueue's definitions say.
 
-use crate::shared;
+use crate::reference_data;
 use serde_json::Value;
 use sluice::api::crd;
 use std::collections::BTreeSet;
@@ -38,8 +38,8 @@ fn crds_are_up_to_date() {
 }
 
 #[test]
-fn crds_say_what_kueue_says() {
-    let Some(reference) = shared::path("spec/crds") else {
+fn crds_match_kueue_definitions() {
+    let Some(reference) = reference_data::path("spec/crds") else {
         return;
     };
     let mut unexplained = Vec::new();
@@ -97,12 +97,12 @@ fn compare(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<(String, St
             }
         }
         _ if ours == theirs => {}
-        _ if path.ends_with("/rule") && squeeze(ours) == squeeze(theirs) => {}
+        _ if path.ends_with("/rule") && without_whitespace(ours) == without_whitespace(theirs) => {}
         _ => found.push((path.to_owned(), format!("ours {ours}, Kueue's {theirs}"))),
     }
 }
 
 /// A CEL rule without spaces.
-fn squeeze(rule: &Value) -> String {
+fn without_whitespace(rule: &Value) -> String {
     rule.as_str().unwrap_or_default().chars().filter(|c| !c.is_whitespace()).collect()
 }

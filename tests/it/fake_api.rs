@@ -19,19 +19,19 @@ use tokio::sync::broadcast;
 
 /// Objects by the path of each.
 #[derive(Clone)]
-pub(crate) struct FakeApi(Arc<Inner>);
+pub(crate) struct FakeApi(Arc<FakeApiState>);
 
-struct Inner {
+struct FakeApiState {
     objects: Mutex<(u64, BTreeMap<String, Value>)>,
     changes: broadcast::Sender<(String, Value)>,
     /// What the dates of answers are behind this machine's clock.
-    behind: SignedDuration,
+    clock_behind: SignedDuration,
 }
 
 impl FakeApi {
     pub(crate) fn new(behind: SignedDuration) -> Self {
         let changes = broadcast::channel(64).0;
-        Self(Arc::new(Inner { objects: Mutex::default(), changes, behind }))
+        Self(Arc::new(FakeApiState { objects: Mutex::default(), changes, clock_behind: behind }))
     }
 
     /// Puts an object in place of what is there.
@@ -63,7 +63,7 @@ impl FakeApi {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", socket.local_addr().unwrap());
-        let router = Router::new().fallback(answer).with_state(self.clone());
+        let router = Router::new().fallback(handle).with_state(self.clone());
         tokio::spawn(async move { axum::serve(socket, router).await });
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "fake",
@@ -81,7 +81,7 @@ impl FakeApi {
     }
 
     fn respond(&self, code: u16, body: Body) -> Response {
-        let date = Timestamp::now().saturating_sub(self.0.behind).unwrap();
+        let date = Timestamp::now().saturating_sub(self.0.clock_behind).unwrap();
         let date = date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
         let answer = Response::builder().status(StatusCode::from_u16(code).unwrap()).header("date", date);
         answer.header("content-type", "application/json").body(body).unwrap()
@@ -126,7 +126,7 @@ impl FakeApi {
     }
 }
 
-async fn answer(
+async fn handle(
     State(api): State<FakeApi>,
     method: Method,
     uri: Uri,

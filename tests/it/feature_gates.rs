@@ -1,13 +1,13 @@
 //! The page of feature gates is what the table in the code says, and the table says what Kueue's inventory says.
 
-use crate::shared;
+use crate::reference_data;
 use sluice::api::config;
 use std::fs;
 use std::path::Path;
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "asked for by the person who runs it")]
-fn the_page_is_up_to_date() {
+fn page_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/feature-gates.md");
     let page = config::feature_gates_page();
     if std::env::var("SLUICE_WRITE").is_ok() {
@@ -20,8 +20,8 @@ fn the_page_is_up_to_date() {
 
 /// Names, stages and defaults of the inventory's table: `| Name | Beta | on | ...`.
 #[test]
-fn the_page_says_what_kueue_has() {
-    let Some(inventory) = shared::path("spec/features.md") else {
+fn page_matches_kueue_inventory() {
+    let Some(inventory) = reference_data::path("spec/features.md") else {
         return;
     };
     let text = fs::read_to_string(inventory).unwrap();

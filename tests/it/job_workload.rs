@@ -1,23 +1,23 @@
 //! A job and its Workload while they change: what is kept, what follows, what is made again.
 
-use super::core_settings::{Core, JOB, condition, holding, job, workload, writes};
+use super::core_settings::{Core, JOB, condition, job, reserving_workload, workload, writes};
 use serde_json::{Value, json};
-use sluice::state::{Delta, Effect, Gates, Kind, Settings, Verb, Write, WriteOutcome, WriteResult};
+use sluice::state::{CoreGates, CoreSettings, Delta, Effect, Kind, Verb, Write, WriteOutcome, WriteResult};
 
 /// What a user does to a Job.
 type Change = fn(&mut Value);
 
-fn reserved() -> Value {
+fn reserved_condition() -> Value {
     condition("QuotaReserved", "True", "QuotaReserved")
 }
 
-fn admitted() -> [Value; 2] {
-    [reserved(), condition("Admitted", "True", "Admitted")]
+fn admitted_conditions() -> [Value; 2] {
+    [reserved_condition(), condition("Admitted", "True", "Admitted")]
 }
 
 /// A queue whose admissions wait for a check.
 fn with_check() -> Core {
-    let mut core = Core::new(Settings::default());
+    let mut core = Core::new(CoreSettings::default());
     core.put(
         Kind::AdmissionCheck,
         json!({"metadata": {"name": "check"}, "spec": {"controllerName": "a.io/b"},
@@ -36,13 +36,13 @@ fn with_check() -> Core {
 }
 
 /// What a core does that takes the lead with a Job and its Workload as they are.
-fn led(core: &mut Core, job: Value, workload: Value) -> Vec<Effect> {
+fn take_leadership(core: &mut Core, job: Value, workload: Value) -> Vec<Effect> {
     core.feed(Delta::Leading(false));
-    let objects = [core.applied(JOB, job), core.applied(Kind::Workload, workload)];
+    let objects = [core.applied_delta(JOB, job), core.applied_delta(Kind::Workload, workload)];
     core.feed_all(objects.into_iter().chain([Delta::Leading(true)]))
 }
 
-fn deletes(effects: &[Effect]) -> usize {
+fn count_deletes(effects: &[Effect]) -> usize {
     writes(effects, Kind::Workload).iter().filter(|write| write.verb == Verb::Delete).count()
 }
 
@@ -54,7 +54,7 @@ fn spec_patches(effects: &[Effect]) -> Vec<Write> {
 /// The table of integrations of Kueue: containers, counts and tolerations decide whether a Workload is its job's, and nothing
 /// else, or its reservation, its place and its retries would be lost with it.
 #[test]
-fn a_reserved_workload_goes_only_if_its_job_runs_other_pods() {
+fn reserved_workload_is_deleted_when_pod_spec_changes() {
     let table: [(&str, Change, bool); 8] = [
         ("nothing", |_| {}, false),
         ("labels", |job| job["spec"]["template"]["metadata"]["labels"] = json!({"a": "b"}), false),
@@ -87,46 +87,50 @@ fn a_reserved_workload_goes_only_if_its_job_runs_other_pods() {
     ];
     for (what, change, goes) in table {
         let waits = condition("Admitted", "False", "UnsatisfiedAdmissionChecks");
-        let mut held = holding("j", &[reserved(), waits]);
+        let mut held = reserving_workload("j", &[reserved_condition(), waits]);
         held["status"]["admissionChecks"] = json!([{"name": "check", "state": "Pending", "message": "",
             "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
         let mut changed = job("j");
         change(&mut changed);
-        assert_eq!(deletes(&led(&mut with_check(), changed, held)), usize::from(goes), "{what}");
+        assert_eq!(
+            count_deletes(&take_leadership(&mut with_check(), changed, held)),
+            usize::from(goes),
+            "{what}"
+        );
     }
 }
 
 /// One that waits is brought up to date in place, whatever has changed.
 #[test]
-fn a_waiting_workload_follows_its_job() {
-    let mut core = Core::new(Settings::default());
+fn pending_workload_is_updated_from_job() {
+    let mut core = Core::new(CoreSettings::default());
     let mut big = workload("j", &[condition("QuotaReserved", "False", "ExceedsMaxQuota")]);
     big["spec"]["podSets"][0]["count"] = json!(5);
     let mut changed = job("j");
     changed["spec"]["parallelism"] = json!(5);
     changed["spec"]["completions"] = json!(5);
     changed["spec"]["template"]["metadata"]["labels"] = json!({"a": "b"});
-    let patches = spec_patches(&led(&mut core, changed, big));
+    let patches = spec_patches(&take_leadership(&mut core, changed, big));
     assert_eq!(patches.len(), 1, "{patches:?}");
     let set = &patches[0].body["spec"]["podSets"][0];
     assert_eq!(set["template"]["metadata"]["labels"], json!({"a": "b"}));
 }
 
 #[test]
-fn another_priority_class_of_a_running_job_reaches_its_workload() {
+fn priority_class_change_reaches_running_workload() {
     for (class, follows) in [("high", true), ("absent", false), ("low", false)] {
-        let mut core = Core::new(Settings::default());
+        let mut core = Core::new(CoreSettings::default());
         for (name, value) in [("low", 1), ("high", 9)] {
             core.put(Kind::WorkloadPriorityClass, json!({"metadata": {"name": name}, "value": value}));
         }
-        let mut running = holding("j", &admitted());
+        let mut running = reserving_workload("j", &admitted_conditions());
         running["spec"]["priority"] = json!(1);
         running["spec"]["priorityClassRef"] =
             json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "low"});
         let mut labelled = job("j");
         labelled["spec"]["suspend"] = json!(false);
         labelled["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
-        let patches = spec_patches(&led(&mut core, labelled, running));
+        let patches = spec_patches(&take_leadership(&mut core, labelled, running));
         assert_eq!(patches.len(), usize::from(follows), "{class}: {patches:?}");
         if let Some(patch) = patches.first() {
             assert_eq!(patch.body["spec"]["priority"], 9);
@@ -138,12 +142,12 @@ fn another_priority_class_of_a_running_job_reaches_its_workload() {
 
 /// Devices have no quota yet: pods that claim some wait and say why, however much is free.
 #[test]
-fn pods_that_claim_devices_are_never_admitted_uncharged() {
+fn resource_claims_are_never_admitted() {
     for (claim, text) in [
         (json!({"name": "gpu", "resourceClaimTemplateName": "one-gpu"}), "one-gpu"),
         (json!({"name": "gpu", "resourceClaimName": "mine"}), "does not support use of resource claims"),
     ] {
-        let mut core = Core::new(Settings::default());
+        let mut core = Core::new(CoreSettings::default());
         let mut claiming = workload("j", &[]);
         claiming["spec"]["podSets"][0]["template"]["spec"]["resourceClaims"] = json!([claim]);
         claiming["metadata"]["ownerReferences"] = json!([]);
@@ -165,10 +169,10 @@ fn pods_that_claim_devices_are_never_admitted_uncharged() {
 }
 
 #[test]
-fn an_elastic_job_is_queued_like_any_and_its_user_is_told() {
+fn elastic_job_is_queued_with_warning() {
     for elastic_jobs in [true, false] {
-        let gates = Gates { elastic_jobs, ..Gates::default() };
-        let mut core = Core::new(Settings { gates, ..Settings::default() });
+        let gates = CoreGates { elastic_jobs, ..CoreGates::default() };
+        let mut core = Core::new(CoreSettings { gates, ..CoreSettings::default() });
         let mut elastic = job("j");
         elastic["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
         let made = writes(&core.put(JOB, elastic), Kind::Workload);

@@ -102,7 +102,7 @@ fn imports_point_one_way() {
 }
 
 #[test]
-fn what_decides_is_pure() {
+fn pure_layers_contain_no_side_effects() {
     let mut wrong = Vec::new();
     for (file, text) in all(&["src"]) {
         if layer_of(&file).is_none_or(|layer| layer >= PURE) || file.ends_with("tests.rs") {
@@ -121,7 +121,7 @@ fn what_decides_is_pure() {
 }
 
 #[test]
-fn files_say_what_they_are_for_and_fit_the_mind() {
+fn files_have_module_docs_and_stay_under_limit() {
     let mut wrong = Vec::new();
     for (file, text) in all(&["src", "tests", "e2e/src", "e2e/tests", "benches"]) {
         let lines = text.lines().count();
@@ -136,7 +136,7 @@ fn files_say_what_they_are_for_and_fit_the_mind() {
 }
 
 #[test]
-fn the_library_lists_its_layers_in_order() {
+fn library_lists_layers_in_order() {
     let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let listed: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();

@@ -1,11 +1,11 @@
 //! The shipped manifests: every reference resolves, no right is broader than needed, no webhook can hold the cluster up.
 
 use serde_json::{Value, json};
-use sluice::admission::holds_jobs_without_queue;
+use sluice::admission::fails_closed_for_unqueued_jobs;
 use sluice::api::config::{self, Configuration};
-use sluice::kube::access;
-use sluice::kube::certificates::{CertificateSettings, Mode};
+use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::lease::LeaseSettings;
+use sluice::kube::rbac_check;
 use sluice::lifecycle::{certificates as rotation, lease};
 use sluice::state::Kind;
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn every_file_is_an_object_and_is_used() {
+fn every_manifest_is_valid_and_referenced() {
     let mut referenced = Vec::new();
     for path in files() {
         let folder = path.parent().unwrap();
@@ -94,7 +94,7 @@ fn every_file_is_an_object_and_is_used() {
 }
 
 #[test]
-fn rights_are_named() {
+fn rbac_rules_contain_no_wildcards() {
     let mut seen = 0;
     for kind in ["ClusterRole", "Role"] {
         for (path, role) in objects(kind) {
@@ -129,14 +129,20 @@ fn rights_are_named() {
 }
 
 /// One right: where it holds, group, resource, the one object that it is limited to, verb.
-type Right = (&'static str, String, String, Option<String>, String);
+type Permission = (&'static str, String, String, Option<String>, String);
 
-fn right(scope: &'static str, group: &str, resource: &str, name: Option<&str>, verb: &str) -> Right {
+fn permission(
+    scope: &'static str,
+    group: &str,
+    resource: &str,
+    name: Option<&str>,
+    verb: &str,
+) -> Permission {
     (scope, group.to_owned(), resource.to_owned(), name.map(str::to_owned), verb.to_owned())
 }
 
 /// What the manager's account may do by the shipped roles and bindings.
-fn granted() -> BTreeSet<Right> {
+fn granted_permissions() -> BTreeSet<Permission> {
     let mut rights = BTreeSet::new();
     for (binding, role, scope) in
         [("ClusterRoleBinding", "ClusterRole", "cluster"), ("RoleBinding", "Role", "namespace")]
@@ -156,8 +162,9 @@ fn granted() -> BTreeSet<Right> {
                 for group in texts(&rule["apiGroups"]) {
                     for resource in texts(&rule["resources"]) {
                         for verb in texts(&rule["verbs"]) {
-                            rights
-                                .extend(names.iter().map(|name| right(scope, group, resource, *name, verb)));
+                            rights.extend(
+                                names.iter().map(|name| permission(scope, group, resource, *name, verb)),
+                            );
                         }
                     }
                 }
@@ -168,7 +175,7 @@ fn granted() -> BTreeSet<Right> {
 }
 
 /// What the manager asks for as it is shipped.
-fn needed() -> BTreeSet<Right> {
+fn needed_permissions() -> BTreeSet<Permission> {
     let defaults = Configuration::default();
     let serving = defaults.internal_cert_management.webhook_secret_name;
     let name = |kind: &str| objects(kind)[0].1["metadata"]["name"].as_str().unwrap().to_owned();
@@ -176,20 +183,20 @@ fn needed() -> BTreeSet<Right> {
     let certificates = CertificateSettings {
         folder: None,
         namespace: "kueue-system".to_owned(),
-        authority_secret: format!("{serving}-ca"),
+        ca_secret: format!("{serving}-ca"),
         serving_secret: serving,
         mutating: name("MutatingWebhookConfiguration"),
         validating: name("ValidatingWebhookConfiguration"),
         names: Vec::new(),
-        mode: Mode::SelfManaged,
-        rotation: rotation::Settings {
-            authority_lifetime: day,
+        mode: CertificateMode::SelfManaged,
+        rotation: rotation::RotationSettings {
+            ca_lifetime: day,
             leaf_lifetime: day,
             overlap: day,
             retirement: day,
         },
     };
-    let election = lease::Settings {
+    let election = lease::ElectionSettings {
         identity: "a".to_owned(),
         lease_duration: day,
         renew_deadline: day,
@@ -197,20 +204,21 @@ fn needed() -> BTreeSet<Right> {
     };
     let namespace = "kueue-system".to_owned();
     let lease = LeaseSettings { namespace, name: defaults.leader_election.resource_name, election };
-    let rights = access::needed(&access::Uses {
+    let rights = rbac_check::required_permissions(&rbac_check::PermissionRequirements {
         kinds: &Kind::all(),
         certificates: &certificates,
         lease: Some(&lease),
-        guarded: true,
+        authorizes_metrics: true,
         deletes_jobs: true,
     });
-    let scope = |right: &access::Right| if right.namespace.is_some() { "namespace" } else { "cluster" };
-    rights.iter().map(|r| right(scope(r), &r.group, &r.resource, r.name.as_deref(), r.verb)).collect()
+    let scope =
+        |right: &rbac_check::Permission| if right.namespace.is_some() { "namespace" } else { "cluster" };
+    rights.iter().map(|r| permission(scope(r), &r.group, &r.resource, r.name.as_deref(), r.verb)).collect()
 }
 
 #[test]
-fn the_manager_may_do_what_it_does_and_nothing_else() {
-    let (granted, needed) = (granted(), needed());
+fn manager_role_equals_needed_permissions() {
+    let (granted, needed) = (granted_permissions(), needed_permissions());
     let missing: Vec<_> = needed.difference(&granted).collect();
     let excess: Vec<_> = granted.difference(&needed).collect();
     assert!(missing.is_empty() && excess.is_empty(), "missing: {missing:#?}\nin excess: {excess:#?}");
@@ -218,7 +226,7 @@ fn the_manager_may_do_what_it_does_and_nothing_else() {
 
 /// Everything that a batch admin sets up can be granted: each kind of ours has an editor and a viewer role.
 #[test]
-fn editors_and_viewers_are_aggregated() {
+fn editor_and_viewer_roles_are_aggregated() {
     let roles = objects("ClusterRole");
     let definitions = objects("CustomResourceDefinition");
     let names = |field: &str, object: &Value| object["spec"]["names"][field].as_str().unwrap().to_owned();
@@ -245,7 +253,7 @@ fn editors_and_viewers_are_aggregated() {
 }
 
 #[test]
-fn webhooks_are_bounded() {
+fn webhooks_have_timeouts_and_failure_policies() {
     let mut names = Vec::new();
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let found = objects(kind);
@@ -288,26 +296,26 @@ fn webhooks_are_bounded() {
 
 /// As shipped Jobs without a queue start while no manager answers; with the component they do not.
 #[test]
-fn jobs_without_a_queue_are_held_with_the_component() {
+fn manage_all_jobs_component_holds_unqueued_jobs() {
     let component = documents(&root().join("config/webhooks/manage-all-jobs/kustomization.yaml"));
     let patches = component[0]["patches"].as_array().unwrap();
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let (_, mut object) = objects(kind).remove(0);
-        assert!(!holds_jobs_without_queue(&object), "{kind}");
+        assert!(!fails_closed_for_unqueued_jobs(&object), "{kind}");
         let patch = patches.iter().find(|patch| patch["target"]["kind"] == kind).expect("one adds an entry");
         let operations: Value = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
         let entries = object["webhooks"].as_array_mut().unwrap();
         entries.push(operations[0]["value"].clone());
-        assert!(holds_jobs_without_queue(&object), "{kind}");
+        assert!(fails_closed_for_unqueued_jobs(&object), "{kind}");
         let last = object["webhooks"].as_array_mut().unwrap().last_mut().unwrap();
         last["failurePolicy"] = "Ignore".into();
-        assert!(!holds_jobs_without_queue(&object), "{kind}");
+        assert!(!fails_closed_for_unqueued_jobs(&object), "{kind}");
     }
     // Kueue's own has one entry for all Jobs.
     let path = "/mutate-batch-v1-job";
     let all = json!({"webhooks": [{"name": "mjob.kb.io", "clientConfig": {"service": {"path": path}}}]});
-    assert!(holds_jobs_without_queue(&all));
-    assert!(!holds_jobs_without_queue(&Value::Null));
+    assert!(fails_closed_for_unqueued_jobs(&all));
+    assert!(!fails_closed_for_unqueued_jobs(&Value::Null));
 }
 
 fn check_webhook(webhook: &Value, mutating: bool) {
@@ -333,13 +341,13 @@ fn check_webhook(webhook: &Value, mutating: bool) {
 }
 
 #[test]
-fn the_shipped_configuration_loads_without_warnings() {
+fn shipped_configuration_loads_without_warnings() {
     let text = fs::read_to_string(root().join("config/manager/controller_manager_config.yaml")).unwrap();
     assert_eq!(config::parse(&text).unwrap().warnings, Vec::<String>::new());
 }
 
 #[test]
-fn the_manager_is_started_as_it_is_configured() {
+fn deployment_matches_manager_configuration() {
     let text = fs::read_to_string(root().join("config/manager/controller_manager_config.yaml")).unwrap();
     let configuration = config::parse(&text).unwrap().configuration;
     let deployments = objects("Deployment");
@@ -362,7 +370,7 @@ fn the_manager_is_started_as_it_is_configured() {
 }
 
 #[test]
-fn the_manager_is_hardened_and_doubled() {
+fn manager_is_hardened_and_replicated() {
     let deployments = objects("Deployment");
     let spec = &deployments[0].1["spec"];
     assert_eq!(spec["replicas"], 2);
@@ -376,7 +384,7 @@ fn the_manager_is_hardened_and_doubled() {
 
 /// Probes come from the node, which no policy holds up: a port that is opened for them is open to every pod.
 #[test]
-fn only_webhooks_and_metrics_are_open_to_others() {
+fn network_policy_opens_only_webhooks_and_metrics() {
     let policies = objects("NetworkPolicy");
     let policy = &policies[0].1["spec"];
     let rules = policy["ingress"].as_array().unwrap();

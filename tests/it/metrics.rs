@@ -1,9 +1,9 @@
 //! The families on the metrics page against Kueue's: name, type, labels and bounds, as its documentation lists them.
 
-use sluice::state::{Labels, Observation};
+use sluice::state::{Observation, ObservationLabels};
 use sluice::view::counters::Counters;
 use sluice::view::metrics::{
-    ClusterQueueGauges, CohortGauges, Families, Gauges, LocalQueueGauges, ResourceGauges, Role,
+    ClusterQueueGauges, CohortGauges, Gauges, LocalQueueGauges, MetricFamilies, ResourceGauges, Role,
     UnadmittedGauge,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,11 +78,11 @@ ready_wait_time_seconds | cluster_queue priority_class | histogram 14 10240
 
 /// One of everything that can be observed.
 fn observations() -> Vec<Observation> {
-    let labels = || Labels {
+    let labels = || ObservationLabels {
         cluster_queue: "cq".into(),
         cohorts: vec!["team".into()],
         local_queue: "lq".into(),
-        local_queue_shown: true,
+        local_queue_exported: true,
         namespace: "ns".into(),
         priority_class: "high".into(),
     };
@@ -101,25 +101,25 @@ fn observations() -> Vec<Observation> {
             first: true,
             ready: Some(time),
         },
-        Observation::Released { cluster_queue: queue(), reason: "Preempted".into(), latency: time },
+        Observation::QuotaReleased { cluster_queue: queue(), reason: "Preempted".into(), latency: time },
         Observation::SliceReplaced { cluster_queue: queue() },
         Observation::TargetsRecomputed { cluster_queue: queue(), result: "skipped" },
-        Observation::Preempted { preempting: queue(), reason: "InClusterQueue" },
+        Observation::Preempted { preempting_cluster_queue: queue(), reason: "InClusterQueue" },
         Observation::Finished(labels(), Some(time)),
         Observation::WorkloadCreated { job_kind: "Job", latency: time },
-        Observation::Attempt { admitted: true },
+        Observation::AdmissionAttempt { admitted: true },
     ]
 }
 
 fn gauges() -> Gauges {
     let resources =
         || vec![ResourceGauges { flavor: "f".into(), resource: "cpu".into(), ..Default::default() }];
-    let unadmitted = || vec![UnadmittedGauge { reason: "NoReservation", number: 1, ..Default::default() }];
+    let unadmitted = || vec![UnadmittedGauge { reason: "NoReservation", count: 1, ..Default::default() }];
     Gauges {
         cluster_queues: vec![ClusterQueueGauges {
             name: "cq".into(),
             unadmitted: unadmitted(),
-            asked: vec![("cpu".into(), 1.0)],
+            pending_requests: vec![("cpu".into(), 1.0)],
             resources: resources(),
             preemption_skips: Some(1),
             share: Some(1.0),
@@ -144,21 +144,24 @@ fn gauges() -> Gauges {
 
 /// What a page says of a family.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Shape {
+struct FamilyDescription {
     kind: String,
     labels: BTreeSet<String>,
     bounds: Vec<String>,
 }
 
 /// The families of a page in Prometheus' text format.
-fn families(page: &str) -> BTreeMap<String, Shape> {
-    let mut all: BTreeMap<String, Shape> = BTreeMap::new();
+fn parse_families(page: &str) -> BTreeMap<String, FamilyDescription> {
+    let mut all: BTreeMap<String, FamilyDescription> = BTreeMap::new();
     let mut current = String::new();
     for line in page.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
             name.clone_into(&mut current);
-            let old = all.insert(current.clone(), Shape { kind: kind.to_owned(), ..Shape::default() });
+            let old = all.insert(
+                current.clone(),
+                FamilyDescription { kind: kind.to_owned(), ..FamilyDescription::default() },
+            );
             assert_eq!(old, None, "{name} is there twice");
         } else if let Some((_, labels)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
             let shape = all.get_mut(&current).unwrap();
@@ -177,16 +180,20 @@ fn families(page: &str) -> BTreeMap<String, Shape> {
 }
 
 #[test]
-fn the_families_are_kueues() {
-    let shown =
-        Families { cluster_queue_resources: true, local_queues: true, cohorts: true, creation_latency: true };
+fn metric_families_match_kueue() {
+    let shown = MetricFamilies {
+        cluster_queue_resources: true,
+        local_queues: true,
+        cohorts: true,
+        creation_latency: true,
+    };
     let counters = Counters::new("linux", shown);
     for observation in observations() {
         counters.observe(&observation, Role::Leader);
     }
-    counters.attempt_took(true, Duration::from_secs(1), Role::Leader);
+    counters.observe_attempt_duration(true, Duration::from_secs(1), Role::Leader);
     let page = sluice::view::render(&gauges(), shown, Role::Leader).unwrap() + &counters.render().unwrap();
-    let mut have = families(&page);
+    let mut have = parse_families(&page);
     have.retain(|name, _| name.starts_with("kueue_"));
     for line in KUEUE.lines().filter(|line| !line.is_empty()) {
         let parts: Vec<&str> = line.split(" | ").collect();

@@ -46,6 +46,6 @@ fn walk(node: &Value, path: &str) {
 }
 
 #[test]
-fn without_the_type_there_is_no_schema() {
+fn schema_is_null_when_type_is_missing() {
     assert_eq!(pod_template::from_openapi(&serde_json::json!({})), Value::Null);
 }

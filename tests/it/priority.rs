@@ -37,7 +37,7 @@ fn resolve(label: Option<&str>, class: Option<&str>, default: bool) -> Result<Pr
 }
 
 #[test]
-fn the_label_goes_before_the_pods_class_and_that_before_the_default() {
+fn resolve_cases() {
     let table = [
         (Some("urgent"), Some("batch"), true, 100, "WorkloadPriorityClass urgent"),
         (None, Some("batch"), true, -5, "PriorityClass batch"),
@@ -53,7 +53,7 @@ fn the_label_goes_before_the_pods_class_and_that_before_the_default() {
 }
 
 #[test]
-fn a_class_that_is_missing_is_named() {
+fn missing_class_is_named() {
     let table = [
         (Some("gone"), Some("batch"), MissingClass::WorkloadClass("gone".to_owned())),
         (None, Some("gone"), MissingClass::PodClass("gone".to_owned())),

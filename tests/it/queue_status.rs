@@ -4,31 +4,33 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::simulate::server::Server;
-use sluice::state::{Delta, Effect, Event, Kind, Observation, Settings, State, WriteOutcome, WriteResult};
+use sluice::simulate::fake_api_server::FakeApiServer;
+use sluice::state::{
+    CoreSettings, Delta, Effect, Event, Kind, Observation, Reconciler, WriteOutcome, WriteResult,
+};
 
 const START: i64 = 1_800_000_000;
 
 /// A leading core, its server, when the status of its ClusterQueue was written, and what was told.
 pub(super) struct Cluster {
-    pub(super) state: State,
-    pub(super) server: Server,
+    pub(super) state: Reconciler,
+    pub(super) server: FakeApiServer,
     pub(super) now: Timestamp,
     /// Objects of this kind are refused.
-    pub(super) refused: Option<Kind>,
-    written: Vec<SignedDuration>,
+    pub(super) rejected_kind: Option<Kind>,
+    status_writes: Vec<SignedDuration>,
     pub(super) events: Vec<Event>,
     pub(super) observed: Vec<Observation>,
 }
 
 impl Cluster {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: CoreSettings) -> Self {
         let mut cluster = Self {
-            state: State::new(settings),
-            server: Server::new(true),
+            state: Reconciler::new(settings),
+            server: FakeApiServer::new(true),
             now: Timestamp::from_second(START).unwrap(),
-            refused: None,
-            written: Vec::new(),
+            rejected_kind: None,
+            status_writes: Vec::new(),
             events: Vec::new(),
             observed: Vec::new(),
         };
@@ -37,18 +39,18 @@ impl Cluster {
         let queue =
             json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups}});
         let local = json!({"metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}});
-        cluster.make(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
-        cluster.make(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
-        cluster.make(Kind::ClusterQueue, queue);
-        cluster.make(Kind::LocalQueue, local);
+        cluster.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
+        cluster.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
+        cluster.create(Kind::ClusterQueue, queue);
+        cluster.create(Kind::LocalQueue, local);
         let mut deltas = cluster.server.list();
-        cluster.server.watch.clear();
+        cluster.server.watch_events.clear();
         deltas.push(Delta::Leading(true));
         cluster.feed(deltas);
         cluster
     }
 
-    pub(super) fn make(&mut self, kind: Kind, object: Value) {
+    pub(super) fn create(&mut self, kind: Kind, object: Value) {
         self.server.create(kind, object, self.now).expect("a new name");
     }
 
@@ -76,98 +78,99 @@ impl Cluster {
                 let (id, kind, key) = (write.id, write.kind, write.key.clone());
                 if kind == Kind::ClusterQueue && write.subresource == Some("status") {
                     let start = Timestamp::from_second(START).unwrap();
-                    self.written.push(self.now.duration_since(start));
+                    self.status_writes.push(self.now.duration_since(start));
                 }
-                let outcome = if self.refused == Some(kind) {
+                let outcome = if self.rejected_kind == Some(kind) {
                     WriteOutcome::Rejected { code: 422, message: "no room".to_owned() }
                 } else {
                     self.server.write(write, self.now)
                 };
                 deltas.push(Delta::Written(WriteResult { id, kind, key, outcome }));
             }
-            deltas.extend(self.server.watch.drain(..));
+            deltas.extend(self.server.watch_events.drain(..));
         }
     }
 
     /// Lets time pass, a tenth of a second at a time; returns when the status was written meanwhile.
-    pub(super) fn pass(&mut self, tenths: i32, mut each: impl FnMut(&mut Self, i32)) -> Vec<f64> {
-        self.written.clear();
+    pub(super) fn advance_tenths(&mut self, tenths: i32, mut each: impl FnMut(&mut Self, i32)) -> Vec<f64> {
+        self.status_writes.clear();
         for tenth in 0..tenths {
             each(self, tenth);
-            let deltas = self.server.watch.drain(..).chain([Delta::Tick]).collect();
+            let deltas = self.server.watch_events.drain(..).chain([Delta::Tick]).collect();
             self.feed(deltas);
             self.now = self.now.checked_add(SignedDuration::from_millis(100)).unwrap();
         }
-        self.written.iter().map(SignedDuration::as_secs_f64).collect()
+        self.status_writes.iter().map(SignedDuration::as_secs_f64).collect()
     }
 
-    fn come(&mut self, name: &str) {
+    fn create_workload(&mut self, name: &str) {
         let template = json!({"spec": {"containers": [
             {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}});
         let spec =
             json!({"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": template}]});
-        self.make(Kind::Workload, json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}));
+        self.create(Kind::Workload, json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}));
     }
 
-    fn count(&self, field: &str) -> &Value {
+    fn status_field(&self, field: &str) -> &Value {
         &self.server.get(Kind::ClusterQueue, &ObjectKey::cluster("cq")).unwrap()["status"][field]
     }
 }
 
 #[test]
-fn a_change_is_told_within_a_second() {
-    let mut cluster = Cluster::new(Settings::default());
-    cluster.pass(100, |_, _| {});
-    let first = cluster.pass(1, |cluster, _| cluster.come("first"));
+fn status_change_is_written_within_one_second() {
+    let mut cluster = Cluster::new(CoreSettings::default());
+    cluster.advance_tenths(100, |_, _| {});
+    let first = cluster.advance_tenths(1, |cluster, _| cluster.create_workload("first"));
     assert_eq!(
-        (first.len(), cluster.count("pendingWorkloads")),
+        (first.len(), cluster.status_field("pendingWorkloads")),
         (1, &json!(0)),
         "at once after a quiet time"
     );
 
     // One comes every tenth of a second; two of all fit.
     let mut late = Vec::new();
-    let busy = cluster.pass(600, |cluster, tenth| {
-        let number = |field| cluster.count(field).as_i64().unwrap_or(0);
+    let busy = cluster.advance_tenths(600, |cluster, tenth| {
+        let number = |field| cluster.status_field(field).as_i64().unwrap_or(0);
         let told = number("pendingWorkloads") + number("reservingWorkloads");
         let a_second_ago = i64::from(tenth - 9).max(0);
         if told < a_second_ago {
             late.push((tenth, told));
         }
-        cluster.come(&format!("w{tenth}"));
+        cluster.create_workload(&format!("w{tenth}"));
     });
     assert_eq!(late, [], "what had come a second before was not told");
     let gaps: Vec<f64> = busy.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().all(|gap| (0.9..1.15).contains(gap)), "once a second: {gaps:?}");
 
-    let end = cluster.pass(100, |_, _| {});
+    let end = cluster.advance_tenths(100, |_, _| {});
     assert!(end.len() <= 1, "the last state is told, and not again: {end:?}");
     assert_eq!(
-        (cluster.count("pendingWorkloads"), cluster.count("reservingWorkloads")),
+        (cluster.status_field("pendingWorkloads"), cluster.status_field("reservingWorkloads")),
         (&json!(599), &json!(2))
     );
 }
 
 #[test]
-fn a_queue_waits_while_the_allowance_is_spent() {
+fn status_write_waits_when_rate_limit_is_exhausted() {
     // One write a second is allowed for what tells and decides nothing, and each that waits is one to be told.
-    let mut cluster = Cluster::new(Settings { told_per_second: Some(1), ..Settings::default() });
-    cluster.pass(100, |_, _| {});
-    let busy = cluster.pass(600, |cluster, tenth| cluster.come(&format!("w{tenth}")));
+    let mut cluster =
+        Cluster::new(CoreSettings { status_writes_per_second: Some(1), ..CoreSettings::default() });
+    cluster.advance_tenths(100, |_, _| {});
+    let busy = cluster.advance_tenths(600, |cluster, tenth| cluster.create_workload(&format!("w{tenth}")));
     let gaps: Vec<f64> = busy.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().all(|gap| (0.9..4.15).contains(gap)), "at last after four: {gaps:?}");
     assert!(gaps.iter().filter(|gap| **gap > 3.9).count() > gaps.len() / 2, "mostly after four: {gaps:?}");
 }
 
 #[test]
-fn whether_a_queue_admits_is_told_at_once() {
-    let mut cluster = Cluster::new(Settings::default());
-    cluster.pass(200, |cluster, tenth| cluster.come(&format!("w{tenth}")));
-    let stopped = cluster.pass(1, |cluster, _| {
+fn active_condition_change_is_written_immediately() {
+    let mut cluster = Cluster::new(CoreSettings::default());
+    cluster.advance_tenths(200, |cluster, tenth| cluster.create_workload(&format!("w{tenth}")));
+    let stopped = cluster.advance_tenths(1, |cluster, _| {
         cluster.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("cq"), |queue| {
             queue["spec"]["stopPolicy"] = json!("Hold");
         });
     });
     assert_eq!(stopped.len(), 1, "{stopped:?}");
-    assert_eq!(cluster.count("conditions")[0]["status"], "False");
+    assert_eq!(cluster.status_field("conditions")[0]["status"], "False");
 }

@@ -8,28 +8,28 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::{RequeueState, WorkloadStatus};
 use sluice::kube::client::Caller;
-use sluice::kube::execute::{Executor, ExecutorSettings, Refusals};
+use sluice::kube::executor::{Executor, ExecutorSettings, RefusalLog};
 use sluice::kube::lease::Fence;
-use sluice::kube::queue::Task;
+use sluice::kube::task_queue::Task;
 use sluice::state::{Delta, Kind, Verb, Write, WriteOutcome};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-pub(crate) type Seen = Arc<Mutex<Vec<(Method, String, String, Value)>>>;
+pub(crate) type RecordedRequests = Arc<Mutex<Vec<(Method, String, String, Value)>>>;
 
 /// A client whose server answers by the script.
-pub(crate) fn client(
+pub(crate) fn scripted_client(
     script: impl Fn(&Method, &str) -> (u16, Value) + Clone + Send + Sync + 'static,
-) -> (kube::Client, Seen) {
-    reading_client(move |method, uri, _| script(method, uri))
+) -> (kube::Client, RecordedRequests) {
+    scripted_client_with_body(move |method, uri, _| script(method, uri))
 }
 
 /// The same, by a script that reads what is sent.
-pub(crate) fn reading_client(
+pub(crate) fn scripted_client_with_body(
     script: impl Fn(&Method, &str, &Value) -> (u16, Value) + Clone + Send + Sync + 'static,
-) -> (kube::Client, Seen) {
-    let seen = Seen::default();
+) -> (kube::Client, RecordedRequests) {
+    let seen = RecordedRequests::default();
     let log = Arc::clone(&seen);
     let service = tower::service_fn(move |request: Request<Body>| {
         let (script, log) = (script.clone(), Arc::clone(&log));
@@ -67,34 +67,34 @@ fn write(id: u64, verb: Verb, subresource: Option<&'static str>) -> Write {
         subresource,
         body,
         status: None,
-        foretold: false,
+        response_metadata_only: false,
         background: false,
-        overtakes: false,
+        bypasses_in_flight: false,
     }
 }
 
-async fn execute(
+async fn run_writes(
     script: impl Fn(&Method, &str) -> (u16, Value) + Clone + Send + Sync + 'static,
     writes: Vec<Write>,
     open: bool,
 ) -> (Vec<Delta>, Vec<(Method, String, String, Value)>) {
-    let (client, seen) = client(script);
+    let (client, seen) = scripted_client(script);
     let fence = Fence::default();
     if open {
         fence.open_forever();
     }
     let (deltas, mut received) = mpsc::channel(64);
-    let settings = ExecutorSettings { pause: Duration::from_millis(5), ..ExecutorSettings::default() };
+    let settings = ExecutorSettings { retry_delay: Duration::from_millis(5), ..ExecutorSettings::default() };
     let caller = Caller::new(client, Duration::from_millis(200));
     let crowded = Arc::default();
     let executor = Executor {
         caller,
         settings,
         fence,
-        crowded,
+        under_load: crowded,
         deltas,
         on_call: Arc::new(|_, _| {}),
-        refusals: Refusals::default(),
+        refusal_log: RefusalLog::default(),
     };
     let (tasks, queue) = mpsc::unbounded_channel();
     let running = tokio::spawn(executor.run(queue));
@@ -125,7 +125,7 @@ fn outcome(delta: &Delta) -> &WriteOutcome {
 }
 
 #[tokio::test]
-async fn requests_on_the_wire() {
+async fn execute_write_cases() {
     let verbs = [
         (Verb::Create, None, Method::POST, "?fieldManager=kueue-admission", "application/json"),
         (
@@ -144,7 +144,7 @@ async fn requests_on_the_wire() {
         let status = WorkloadStatus { requeue_state: Some(requeued), ..WorkloadStatus::default() };
         let status = subresource.map(|_| Arc::new(status));
         let write = Write { status: status.clone(), ..write(1, verb, subresource) };
-        let (told, seen) = execute(move |_, _| (200, answer.clone()), vec![write], true).await;
+        let (told, seen) = run_writes(move |_, _| (200, answer.clone()), vec![write], true).await;
         let WriteOutcome::Done(object) = outcome(&told[0]) else { panic!("{told:?}") };
         assert_eq!(*object, json!({"metadata": {"name": "w"}}), "managed fields are taken off");
         let path = format!("/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads{path}");
@@ -157,21 +157,21 @@ async fn requests_on_the_wire() {
 }
 
 #[tokio::test]
-async fn of_an_answer_that_was_foretold_nothing_but_metadata_is_read() {
+async fn metadata_only_response_skips_spec_and_status() {
     let answer = json!({"metadata": {"name": "w", "resourceVersion": "8"}, "spec": {}, "status": {}});
-    let write = Write { foretold: true, ..write(1, Verb::Apply, Some("status")) };
-    let (told, _) = execute(move |_, _| (200, answer.clone()), vec![write], true).await;
+    let write = Write { response_metadata_only: true, ..write(1, Verb::Apply, Some("status")) };
+    let (told, _) = run_writes(move |_, _| (200, answer.clone()), vec![write], true).await;
     let WriteOutcome::Done(object) = outcome(&told[0]) else { panic!("{told:?}") };
     assert_eq!(*object, json!({"metadata": {"name": "w", "resourceVersion": "8"}}));
 }
 
 #[tokio::test]
-async fn a_conflict_feeds_the_newest_object_back_first() {
+async fn conflict_returns_newest_object_first() {
     let script = |method: &Method, _: &str| match *method {
         Method::GET => (200, json!({"metadata": {"name": "w", "resourceVersion": "9"}})),
         _ => (409, failure(409)),
     };
-    let (told, _) = execute(script, vec![write(1, Verb::Merge, None)], true).await;
+    let (told, _) = run_writes(script, vec![write(1, Verb::Merge, None)], true).await;
     assert!(
         matches!(&told[0], Delta::Applied { object, .. } if object["metadata"]["resourceVersion"] == "9")
     );
@@ -179,21 +179,21 @@ async fn a_conflict_feeds_the_newest_object_back_first() {
 }
 
 #[tokio::test]
-async fn a_conflict_with_an_object_that_is_gone() {
+async fn conflict_with_deleted_object_reports_deletion() {
     let script = |method: &Method, _: &str| match *method {
         Method::GET => (404, failure(404)),
         _ => (409, failure(409)),
     };
-    let (told, _) = execute(script, vec![write(1, Verb::Merge, None)], true).await;
+    let (told, _) = run_writes(script, vec![write(1, Verb::Merge, None)], true).await;
     assert!(matches!(&told[0], Delta::Deleted { .. }));
     assert!(matches!(outcome(&told[1]), WriteOutcome::Conflict));
 }
 
 #[tokio::test]
-async fn outcomes_by_status() {
+async fn write_outcome_cases() {
     for (code, expected) in [(404, "not found"), (403, "rejected"), (422, "rejected"), (400, "rejected")] {
         let (told, seen) =
-            execute(move |_, _| (code, failure(code)), vec![write(1, Verb::Apply, None)], true).await;
+            run_writes(move |_, _| (code, failure(code)), vec![write(1, Verb::Apply, None)], true).await;
         let have = match outcome(&told[0]) {
             WriteOutcome::NotFound => "not found",
             WriteOutcome::Rejected { .. } => "rejected",
@@ -207,7 +207,7 @@ async fn outcomes_by_status() {
             Method::GET => (200, json!({"metadata": {"name": "w"}})),
             _ => (code, failure(code)),
         };
-        let (told, seen) = execute(script, vec![write(1, Verb::Apply, None)], true).await;
+        let (told, seen) = run_writes(script, vec![write(1, Verb::Apply, None)], true).await;
         assert!(matches!(&told[0], Delta::Applied { .. }), "{code}");
         assert!(matches!(outcome(&told[1]), WriteOutcome::Unavailable { .. }), "{code}");
         assert_eq!(seen.len(), 2, "{code}: nothing is sent twice");
@@ -215,8 +215,8 @@ async fn outcomes_by_status() {
 }
 
 #[tokio::test]
-async fn nothing_leaves_while_the_fence_is_shut() {
-    let (told, seen) = execute(|_, _| (200, json!({})), vec![write(1, Verb::Apply, None)], false).await;
+async fn closed_fence_blocks_writes() {
+    let (told, seen) = run_writes(|_, _| (200, json!({})), vec![write(1, Verb::Apply, None)], false).await;
     assert!(seen.is_empty());
     assert!(
         matches!(outcome(&told[0]), WriteOutcome::Unavailable { .. }),
@@ -225,9 +225,9 @@ async fn nothing_leaves_while_the_fence_is_shut() {
 }
 
 #[tokio::test]
-async fn writes_of_one_object_keep_their_order() {
+async fn writes_of_one_object_keep_order() {
     let writes = (1..=20).map(|id| write(id, Verb::Merge, None)).collect();
-    let (told, _) = execute(|_, _| (200, json!({})), writes, true).await;
+    let (told, _) = run_writes(|_, _| (200, json!({})), writes, true).await;
     let ids: Vec<u64> =
         told.iter().map(|delta| if let Delta::Written(result) = delta { result.id } else { 0 }).collect();
     assert_eq!(ids, (1..=20).collect::<Vec<_>>());

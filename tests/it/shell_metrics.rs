@@ -1,13 +1,13 @@
 //! The guard of the metrics against a scripted API server: junk tokens shut out no good scraper and cost few reviews.
 #![expect(clippy::disallowed_methods, reason = "clients run and wait")]
 
-use super::shell_executor::reading_client;
+use super::shell_executor::scripted_client_with_body;
 use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use sluice::kube::client::{Caller, Rate};
-use sluice::server::metrics::{Gatekeeper, router};
+use sluice::server::metrics::{MetricsAuthorizer, router};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct Server {
 }
 
 impl Server {
-    fn answer(&self, uri: &str, body: &Value) -> (u16, Value) {
+    fn respond(&self, uri: &str, body: &Value) -> (u16, Value) {
         if uri.contains("subjectaccessreviews") {
             return (201, json!({"status": {"allowed": body["spec"]["user"] == "prometheus"}}));
         }
@@ -35,13 +35,13 @@ impl Server {
     }
 }
 
-fn guarded(server: &Arc<Server>) -> Router {
+fn authorized_router(server: &Arc<Server>) -> Router {
     let server = Arc::clone(server);
-    let (client, _) = reading_client(move |_, uri, body| server.answer(uri, body));
+    let (client, _) = scripted_client_with_body(move |_, uri, body| server.respond(uri, body));
     // The rate of the scheduler's own calls is spent: the guard does not depend on it.
     let spent = Rate { per_second: 0.0, burst: 1.0 };
-    let caller = Caller::new(client, Duration::from_secs(5)).limited(Some(spent));
-    router(Arc::new(|| "up 1\n".to_owned()), Some(Gatekeeper::new(&caller)))
+    let caller = Caller::new(client, Duration::from_secs(5)).with_rate(Some(spent));
+    router(Arc::new(|| "up 1\n".to_owned()), Some(MetricsAuthorizer::new(&caller)))
 }
 
 async fn scrape(router: &Router, token: &str) -> StatusCode {
@@ -50,9 +50,9 @@ async fn scrape(router: &Router, token: &str) -> StatusCode {
 }
 
 #[tokio::test(start_paused = true)]
-async fn junk_tokens_shut_out_nobody_and_cost_few_reviews() {
+async fn junk_tokens_cause_few_reviews_and_no_lockout() {
     let server = Arc::<Server>::default();
-    let router = guarded(&server);
+    let router = authorized_router(&server);
     let began = Instant::now();
     let junk: Vec<_> = (0..8)
         .map(|client| {
@@ -84,9 +84,9 @@ async fn junk_tokens_shut_out_nobody_and_cost_few_reviews() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_junk_again_costs_one_review_in_a_while() {
+async fn repeated_junk_token_costs_one_review() {
     let server = Arc::<Server>::default();
-    let router = guarded(&server);
+    let router = authorized_router(&server);
     for _ in 0..1_000 {
         assert_eq!(scrape(&router, "junk").await, StatusCode::UNAUTHORIZED);
     }

@@ -3,29 +3,29 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::admission::AdmissionSettings;
-use sluice::lifecycle::pods_ready::Limits;
-use sluice::simulate::{Manifests, Options, Simulation, Until};
-use sluice::state::Settings;
+use sluice::lifecycle::pods_ready::PodsReadyLimits;
+use sluice::simulate::{Manifests, Simulation, SimulationOptions, Until};
+use sluice::state::CoreSettings;
 
-const OURS: &str = "kueue.x-k8s.io/v1beta2";
+const KUEUE_API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
 
-pub(crate) fn options() -> Options {
-    Options {
-        core: Settings::default(),
+pub(crate) fn options() -> SimulationOptions {
+    SimulationOptions {
+        core: CoreSettings::default(),
         admission: AdmissionSettings::default(),
         start: Timestamp::from_second(1_800_000_000).unwrap(),
         run_for: None,
     }
 }
 
-pub(crate) fn empty() -> Simulation {
+pub(crate) fn empty_simulation() -> Simulation {
     Simulation::new(options()).unwrap()
 }
 
 fn manifests(objects: &[Value]) -> Manifests {
     let mut manifests = Manifests::default();
     let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
-    manifests.read("test", &text.join("\n---\n"), "team");
+    manifests.parse("test", &text.join("\n---\n"), "team");
     assert!(manifests.problems.is_empty(), "{:?}", manifests.problems);
     manifests
 }
@@ -38,8 +38,8 @@ fn queue(name: &str, cpu: &str, spec: &Value) -> [Value; 2] {
         full[field] = value.clone();
     }
     [
-        json!({"apiVersion": OURS, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": full}),
-        json!({"apiVersion": OURS, "kind": "LocalQueue", "metadata": {"name": name}, "spec": {"clusterQueue": name}}),
+        json!({"apiVersion": KUEUE_API_VERSION, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": full}),
+        json!({"apiVersion": KUEUE_API_VERSION, "kind": "LocalQueue", "metadata": {"name": name}, "spec": {"clusterQueue": name}}),
     ]
 }
 
@@ -56,7 +56,7 @@ fn with_class(mut job: Value, class: &str) -> Value {
 }
 
 fn flavor() -> Value {
-    json!({"apiVersion": OURS, "kind": "ResourceFlavor", "metadata": {"name": "f"}})
+    json!({"apiVersion": KUEUE_API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "f"}})
 }
 
 fn report(simulation: &mut Simulation) -> Value {
@@ -76,7 +76,7 @@ fn history(report: &Value) -> Vec<String> {
 
 /// The owner reference names a Job that is queued; a Job creates no Jobs.
 #[test]
-fn a_job_owned_by_a_job_is_queued_by_itself() {
+fn job_owned_by_job_is_queued_separately() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "2", &json!({})));
     let mut parent = job("parent", "q", 1, &json!({}));
@@ -86,8 +86,8 @@ fn a_job_owned_by_a_job_is_queued_by_itself() {
     child["metadata"]["ownerReferences"] = json!([
         {"apiVersion": "batch/v1", "kind": "Job", "name": "parent", "uid": "parent-1", "controller": true}]);
     objects.extend([parent, child]);
-    let mut simulation = empty();
-    simulation.add(manifests(&objects));
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
     simulation.run(Until::Settled);
     let report = report(&mut simulation);
     assert_eq!(report["unqueued"], json!([]));
@@ -98,15 +98,15 @@ fn a_job_owned_by_a_job_is_queued_by_itself() {
 }
 
 #[test]
-fn jobs_run_one_after_the_other_in_virtual_time() {
+fn jobs_run_sequentially_in_simulated_time() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "2", &json!({})));
     objects.push(job("first", "q", 2, &json!({"sluice.dev/run-for": "10m"})));
     objects.push(job("second", "q", 2, &json!({"sluice.dev/run-for": "90s"})));
     objects.push(job("late", "q", 1, &json!({"sluice.dev/arrives-after": "1h"})));
     let run = |until: Until| {
-        let mut simulation = empty();
-        simulation.add(manifests(&objects));
+        let mut simulation = empty_simulation();
+        simulation.apply_all(manifests(&objects));
         simulation.run(until);
         report(&mut simulation)
     };
@@ -135,18 +135,18 @@ fn jobs_run_one_after_the_other_in_virtual_time() {
 }
 
 #[test]
-fn workloads_that_come_at_one_moment_are_decided_on_together() {
+fn simultaneous_workloads_are_scheduled_together() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "1", &json!({})));
     for (name, priority) in [("low", 1), ("high", 2)] {
         let pods = json!([{"name": "main", "count": 1, "template": {"spec": {"containers": [
             {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}}]);
-        objects.push(json!({"apiVersion": OURS, "kind": "Workload",
+        objects.push(json!({"apiVersion": KUEUE_API_VERSION, "kind": "Workload",
             "metadata": {"name": name, "annotations": {"sluice.dev/arrives-after": "1m", "sluice.dev/run-for": "10s"}},
             "spec": {"queueName": "q", "priority": priority, "podSets": pods}}));
     }
-    let mut simulation = empty();
-    simulation.add(manifests(&objects));
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
     simulation.run(Until::Settled);
     let admitted = |entry: &String| entry.contains("admitted");
     let admitted: Vec<String> = history(&report(&mut simulation)).into_iter().filter(admitted).collect();
@@ -154,7 +154,7 @@ fn workloads_that_come_at_one_moment_are_decided_on_together() {
 }
 
 #[test]
-fn the_default_run_time_is_for_those_that_have_none() {
+fn default_run_time_applies_when_annotation_is_absent() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "1", &json!({})));
     objects.push(job("own", "q", 1, &json!({"sluice.dev/run-for": "10s"})));
@@ -163,21 +163,22 @@ fn the_default_run_time_is_for_those_that_have_none() {
     waves["spec"]["completions"] = json!(3);
     objects.push(waves);
     let mut simulation =
-        Simulation::new(Options { run_for: Some(SignedDuration::from_secs(60)), ..options() }).unwrap();
-    simulation.add(manifests(&objects));
+        Simulation::new(SimulationOptions { run_for: Some(SignedDuration::from_secs(60)), ..options() })
+            .unwrap();
+    simulation.apply_all(manifests(&objects));
     simulation.run(Until::Settled);
     let end = report(&mut simulation);
     assert!(history(&end).contains(&"190.0 finished team/waves".to_owned()), "{:?}", history(&end));
 }
 
 #[test]
-fn a_job_that_fails_gives_its_quota_back() {
+fn failed_job_releases_quota() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "1", &json!({})));
     objects.push(job("bad", "q", 1, &json!({"sluice.dev/run-for": "5s", "sluice.dev/exit-code": "1"})));
     objects.push(job("next", "q", 1, &json!({"sluice.dev/run-for": "5s"})));
-    let mut simulation = empty();
-    simulation.add(manifests(&objects));
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
     simulation.run(Until::Settled);
     let end = report(&mut simulation);
     let reasons: Vec<&Value> = end["timeline"]
@@ -191,11 +192,11 @@ fn a_job_that_fails_gives_its_quota_back() {
 }
 
 #[test]
-fn victims_take_their_time_and_come_back() {
+fn victims_terminate_slowly_and_are_requeued() {
     let preempts = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "2", &preempts));
-    objects.push(json!({"apiVersion": OURS, "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9}));
+    objects.push(json!({"apiVersion": KUEUE_API_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9}));
     objects.push(job(
         "low",
         "q",
@@ -203,10 +204,10 @@ fn victims_take_their_time_and_come_back() {
         &json!({"sluice.dev/run-for": "1m", "sluice.dev/terminate-after": "20s"}),
     ));
     let high = with_class(job("high", "q", 2, &json!({"sluice.dev/run-for": "1m"})), "high");
-    let mut simulation = empty();
-    simulation.add(manifests(&objects));
-    simulation.settle();
-    simulation.change("more", manifests(&[high]));
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
+    simulation.run_until_stable();
+    simulation.apply_change("more", manifests(&[high]));
     simulation.run(Until::After(SignedDuration::from_secs(10)));
     let soon = report(&mut simulation);
     assert_eq!(soon["preempted"][0]["now"], "evicted");
@@ -234,13 +235,13 @@ fn victims_take_their_time_and_come_back() {
 }
 
 #[test]
-fn changes_reach_what_is_there() {
+fn changes_update_existing_objects() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "1", &json!({})));
     objects.push(job("large", "q", 3, &json!({})));
-    let mut simulation = empty();
-    simulation.add(manifests(&objects));
-    simulation.settle();
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
+    simulation.run_until_stable();
     let before = report(&mut simulation);
     assert_eq!(before["pending"][0]["reason"], "ExceedsMaxQuota");
     assert_eq!(before["pending"][0]["neverFits"], true);
@@ -248,15 +249,15 @@ fn changes_reach_what_is_there() {
     // A quota is raised; fields that the change does not name stay.
     let mut raised = queue("q", "3", &json!({}))[0].clone();
     raised["spec"].as_object_mut().unwrap().shift_remove("namespaceSelector");
-    simulation.change("raise", manifests(&[raised]));
-    simulation.settle();
+    simulation.apply_change("raise", manifests(&[raised]));
+    simulation.run_until_stable();
     assert_eq!(report(&mut simulation)["admitted"][0]["job"], "team/large");
 
     // A queue is drained.
-    let drained = json!({"apiVersion": OURS, "kind": "ClusterQueue", "metadata": {"name": "q"},
+    let drained = json!({"apiVersion": KUEUE_API_VERSION, "kind": "ClusterQueue", "metadata": {"name": "q"},
         "spec": {"stopPolicy": "HoldAndDrain"}});
-    simulation.change("drain", manifests(&[drained]));
-    simulation.settle();
+    simulation.apply_change("drain", manifests(&[drained]));
+    simulation.run_until_stable();
     let after = report(&mut simulation);
     assert_eq!(after["admitted"], json!([]));
     assert_eq!(after["pending"][0]["reason"], "Suspended");
@@ -265,23 +266,25 @@ fn changes_reach_what_is_there() {
     // A job is deleted, and its Workload with it.
     let mut gone = job("large", "q", 3, &json!({}));
     gone["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
-    simulation.change("delete", manifests(&[gone]));
-    simulation.settle();
+    simulation.apply_change("delete", manifests(&[gone]));
+    simulation.run_until_stable();
     let end = report(&mut simulation);
     assert_eq!((&end["pending"], &end["problems"]), (&json!([]), &json!([])));
 }
 
 #[test]
-fn who_waits_is_told_why_with_numbers() {
+fn pending_row_explains_blockers_with_numbers() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "4", &json!({"cohortName": "c"})));
     objects.push(job("holder", "q", 3, &json!({})));
-    let mut simulation = empty();
-    simulation.add(manifests(&objects));
-    simulation.settle();
-    simulation
-        .change("more", manifests(&[job("waits", "q", 2, &json!({})), job("behind", "q", 2, &json!({}))]));
-    simulation.settle();
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
+    simulation.run_until_stable();
+    simulation.apply_change(
+        "more",
+        manifests(&[job("waits", "q", 2, &json!({})), job("behind", "q", 2, &json!({}))]),
+    );
+    simulation.run_until_stable();
     let end = report(&mut simulation);
     let row = &end["pending"][0];
     let obstacle = json!({"kind": "inUse", "podSet": "main", "flavor": "f", "resource": "cpu", "node": "Cohort/c",
@@ -303,17 +306,17 @@ fn who_waits_is_told_why_with_numbers() {
 }
 
 #[test]
-fn who_was_not_looked_at_says_so() {
+fn unevaluated_workload_reports_pending_evaluation() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "2", &json!({"queueingStrategy": "StrictFIFO"})));
     objects.push(job("holder", "q", 1, &json!({})));
-    let mut simulation = empty();
-    simulation.add(manifests(&objects));
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
     for (name, pods) in [("large", 2), ("small", 1)] {
-        simulation.settle();
-        simulation.change(name, manifests(&[job(name, "q", pods, &json!({}))]));
+        simulation.run_until_stable();
+        simulation.apply_change(name, manifests(&[job(name, "q", pods, &json!({}))]));
     }
-    simulation.settle();
+    simulation.run_until_stable();
     let end = report(&mut simulation);
     let told = |at: usize| (end["pending"][at]["job"].clone(), end["pending"][at]["reason"].clone());
     assert_eq!(told(0), (json!("team/large"), json!("WaitingForQuota")));
@@ -322,26 +325,26 @@ fn who_was_not_looked_at_says_so() {
 }
 
 #[test]
-fn what_no_queue_holds_is_told_of() {
+fn unqueued_job_is_reported() {
     let mut free = job("free", "q", 1, &json!({}));
     free["metadata"]["labels"] = json!({});
-    let mut simulation = empty();
-    simulation.add(manifests(&[free]));
-    simulation.settle();
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&[free]));
+    simulation.run_until_stable();
     let end = report(&mut simulation);
     assert_eq!(end["unqueued"], json!(["Job team/free"]));
     assert_eq!(end["timeline"], json!([]));
 }
 
 #[test]
-fn queues_are_told_with_what_they_borrow() {
+fn queue_report_shows_borrowing() {
     let mut objects = vec![flavor()];
     objects.extend(queue("a", "2", &json!({"cohortName": "c"})));
     objects.extend(queue("b", "2", &json!({"cohortName": "c"})));
     objects.push(job("wide", "a", 3, &json!({})));
-    let mut simulation = empty();
-    simulation.add(manifests(&objects));
-    simulation.settle();
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
+    simulation.run_until_stable();
     let end = report(&mut simulation);
     let usage = json!([{"flavor": "f", "resource": "cpu", "nominal": "2", "used": "3", "borrowed": "1"}]);
     assert_eq!(end["queues"][0]["usage"], usage);
@@ -350,19 +353,19 @@ fn queues_are_told_with_what_they_borrow() {
 }
 
 /// A Workload that no job stands behind.
-fn bare(name: &str, queue: &str, annotations: &Value) -> Value {
-    json!({"apiVersion": OURS, "kind": "Workload", "metadata": {"name": name, "annotations": annotations},
+fn bare_workload(name: &str, queue: &str, annotations: &Value) -> Value {
+    json!({"apiVersion": KUEUE_API_VERSION, "kind": "Workload", "metadata": {"name": name, "annotations": annotations},
         "spec": {"queueName": queue, "podSets": [{"name": "main", "count": 1, "template": {"spec": {
             "restartPolicy": "Never",
             "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}}]}})
 }
 
-fn with_pods_ready_timeout() -> Options {
+fn with_pods_ready_timeout() -> SimulationOptions {
     let mut options = options();
-    options.core.lifecycle.pods_ready = Some(Limits {
+    options.core.lifecycle.pods_ready = Some(PodsReadyLimits {
         timeout: SignedDuration::from_mins(30),
-        recovery: None,
-        requeues: None,
+        recovery_timeout: None,
+        max_requeues: None,
         backoff_base: SignedDuration::from_secs(60),
         backoff_max: SignedDuration::from_hours(1),
     });
@@ -370,12 +373,12 @@ fn with_pods_ready_timeout() -> Options {
 }
 
 #[test]
-fn pods_of_a_bare_workload_are_ready() {
+fn bare_workload_pods_become_ready() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "1", &json!({})));
-    objects.push(bare("long", "q", &json!({"sluice.dev/run-for": "2h"})));
+    objects.push(bare_workload("long", "q", &json!({"sluice.dev/run-for": "2h"})));
     let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
-    simulation.add(manifests(&objects));
+    simulation.apply_all(manifests(&objects));
     simulation.run(Until::After(SignedDuration::from_mins(1)));
     let ready = &report(&mut simulation)["admitted"][0]["conditions"]["PodsReady"];
     assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("Started")));
@@ -384,14 +387,14 @@ fn pods_of_a_bare_workload_are_ready() {
 }
 
 #[test]
-fn pods_take_their_time_to_be_ready() {
+fn ready_after_annotation_delays_pods_ready() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "2", &json!({})));
     let slow = json!({"sluice.dev/run-for": "2h", "sluice.dev/ready-after": "10m"});
     objects.push(job("one", "q", 1, &slow));
-    objects.push(bare("two", "q", &slow));
+    objects.push(bare_workload("two", "q", &slow));
     let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
-    simulation.add(manifests(&objects));
+    simulation.apply_all(manifests(&objects));
     let mut ready = |minutes: i64| {
         simulation.run(Until::After(SignedDuration::from_mins(minutes)));
         let rows = report(&mut simulation)["admitted"].as_array().unwrap().clone();
@@ -405,13 +408,15 @@ fn pods_take_their_time_to_be_ready() {
 }
 
 #[test]
-fn what_is_evicted_for_ever_is_given_up() {
-    for endless in [job, |name: &str, queue: &str, _, annotations: &Value| bare(name, queue, annotations)] {
+fn endless_eviction_ends_as_livelock() {
+    for endless in
+        [job, |name: &str, queue: &str, _, annotations: &Value| bare_workload(name, queue, annotations)]
+    {
         let mut objects = vec![flavor()];
         objects.extend(queue("q", "1", &json!({})));
         objects.push(endless("endless", "q", 1, &json!({"sluice.dev/ready-after": "1h"})));
         let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
-        simulation.add(manifests(&objects));
+        simulation.apply_all(manifests(&objects));
         simulation.run(Until::Settled);
         let end = report(&mut simulation);
         assert_eq!((&end["ending"]["settled"], &end["ending"]["endless"]), (&json!(false), &json!(true)));
@@ -421,7 +426,7 @@ fn what_is_evicted_for_ever_is_given_up() {
         assert!(tables.contains("\nGiven up after "), "{tables}");
         // Who asks for a time gets it.
         let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
-        simulation.add(manifests(&objects));
+        simulation.apply_all(manifests(&objects));
         simulation.run(Until::After(SignedDuration::from_hours(24 * 60)));
         let end = report(&mut simulation);
         assert_eq!(end["ending"], json!({"seconds": 5_184_000.0, "settled": false, "endless": false}));

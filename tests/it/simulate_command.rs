@@ -31,9 +31,9 @@ fn job(name: &str) -> String {
 }
 
 /// A folder of its own for a test.
-struct Folder(PathBuf);
+struct TestFolder(PathBuf);
 
-impl Folder {
+impl TestFolder {
     fn new(name: &str) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulate-{name}"));
         if path.exists() {
@@ -55,14 +55,14 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// Exit code, standard output and standard error.
-fn simulate(arguments: &[&str], input: &str) -> (i32, String, String) {
+fn run_simulate(arguments: &[&str], input: &str) -> (i32, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .arg("simulate")
         .args(arguments)
@@ -78,44 +78,44 @@ fn simulate(arguments: &[&str], input: &str) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-fn names(report: &str, list: &str) -> Vec<String> {
+fn job_names(report: &str, list: &str) -> Vec<String> {
     let report: Value = serde_json::from_str(report).unwrap();
     let rows = report[list].as_array().unwrap().iter();
     rows.map(|row| row["job"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
 #[test]
-fn files_folders_and_standard_input() {
-    let folder = Folder::new("inputs");
+fn manifests_are_read_from_files_folders_stdin() {
+    let folder = TestFolder::new("inputs");
     let queues = folder.write("queues.yml", QUEUES);
     folder.write("deep/jobs.json", "{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": []}");
     folder.write("deep/one.yaml", job("in-folder"));
     folder.write("notes.txt", "no manifest");
-    let (code, output, told) = simulate(&[&folder.path(), "-", "-o", "json"], &job("in-stdin"));
+    let (code, output, told) = run_simulate(&[&folder.path(), "-", "-o", "json"], &job("in-stdin"));
     assert_eq!((code, told.as_str()), (0, ""));
-    assert_eq!(names(&output, "admitted"), ["default/in-folder"]);
-    assert_eq!(names(&output, "pending"), ["default/in-stdin"]);
-    let (_, output, _) = simulate(&[&queues, "-", "-o", "json", "-n", "default"], &job("alone"));
-    assert_eq!(names(&output, "admitted"), ["default/alone"]);
+    assert_eq!(job_names(&output, "admitted"), ["default/in-folder"]);
+    assert_eq!(job_names(&output, "pending"), ["default/in-stdin"]);
+    let (_, output, _) = run_simulate(&[&queues, "-", "-o", "json", "-n", "default"], &job("alone"));
+    assert_eq!(job_names(&output, "admitted"), ["default/alone"]);
 }
 
 #[test]
-fn a_pipe_in_a_folder_holds_nobody_up() {
-    let folder = Folder::new("pipe");
+fn pipe_in_folder_is_skipped_with_error() {
+    let folder = TestFolder::new("pipe");
     folder.write("queues.yaml", QUEUES);
     folder.write("one.yaml", job("one"));
     let pipe = format!("{}/pipe.yaml", folder.path());
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let (code, output, told) = simulate(&[&folder.path(), "-o", "json"], "");
+    let (code, output, told) = run_simulate(&[&folder.path(), "-o", "json"], "");
     assert_eq!((code, told), (3, format!("sluice: {pipe}:1: not a regular file\n")));
-    assert_eq!(names(&output, "admitted"), ["default/one"]);
+    assert_eq!(job_names(&output, "admitted"), ["default/one"]);
 }
 
 #[test]
-fn forms_of_output_say_the_same() {
-    let folder = Folder::new("forms");
+fn output_formats_agree() {
+    let folder = TestFolder::new("forms");
     let queues = folder.write("queues.yaml", QUEUES);
-    let run = |form: &str| simulate(&[&queues, "-", "--run-for", "10m", "-o", form], &job("one"));
+    let run = |form: &str| run_simulate(&[&queues, "-", "--run-for", "10m", "-o", form], &job("one"));
     let (_, json, _) = run("json");
     let (_, yaml, _) = run("yaml");
     let json: Value = serde_json::from_str(&json).unwrap();
@@ -128,13 +128,13 @@ fn forms_of_output_say_the_same() {
         table.ends_with("Settled after 10m: 0 admitted, 0 pending, 1 finished, 0 preemptions, 0 refused.\n"),
         "{table}"
     );
-    let (_, short, _) = simulate(&[&queues, "-", "--run-for", "10m", "--history", "1"], &job("one"));
+    let (_, short, _) = run_simulate(&[&queues, "-", "--run-for", "10m", "--history", "1"], &job("one"));
     assert!(short.contains("… 1 more"), "{short}");
 }
 
 #[test]
-fn the_exit_code_says_how_it_went() {
-    let folder = Folder::new("codes");
+fn exit_code_cases() {
+    let folder = TestFolder::new("codes");
     let queues = folder.write("queues.yaml", QUEUES);
     let bad = folder.write("bad.yaml", "kind: Cohort\n---\nkind: [\n");
     folder.write("binary.yaml", [b'a', b'\n', 0xff, 0xfe]);
@@ -151,17 +151,17 @@ fn the_exit_code_says_how_it_went() {
         (&[&queues, "--kubeconfig", "x"], "", 2, "--from-cluster"),
     ];
     for (arguments, input, code, words) in table {
-        let (found, _, told) = simulate(arguments, input);
+        let (found, _, told) = run_simulate(arguments, input);
         assert_eq!(found, code, "{arguments:?}: {told}");
         assert!(told.contains(words), "{arguments:?}: {told}");
     }
 }
 
 #[test]
-fn a_bad_scenario_delays_no_other() {
+fn invalid_scenario_does_not_stop_others() {
     let good = r#"{"now": "2026-01-01T00:00:00Z", "objects": []}"#;
     let input = format!("{good}\n{{\n\n{good}\n");
-    let (code, output, told) = simulate(&["--jsonl"], &input);
+    let (code, output, told) = run_simulate(&["--jsonl"], &input);
     let outcomes: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((code, outcomes.len()), (3, 3), "{told}");
     assert!(outcomes[1]["error"].as_str().unwrap().contains("EOF"), "{output}");
@@ -170,32 +170,32 @@ fn a_bad_scenario_delays_no_other() {
 }
 
 #[test]
-fn a_change_is_applied_after_settling() {
-    let folder = Folder::new("then");
+fn then_manifests_apply_after_stable_state() {
+    let folder = TestFolder::new("then");
     let queues = folder.write("queues.yaml", format!("{QUEUES}---\n{}---\n{}", job("one"), job("two")));
     let raise = folder.write("raise.yaml", QUEUES.replace("nominalQuota: 1", "nominalQuota: 2"));
     let three = folder.write("three.yaml", job("three"));
-    let (code, output, told) = simulate(&[&queues, "--then", &raise, "--then", &three, "-o", "json"], "");
+    let (code, output, told) = run_simulate(&[&queues, "--then", &raise, "--then", &three, "-o", "json"], "");
     assert_eq!((code, told.as_str()), (0, ""));
-    assert_eq!(names(&output, "admitted"), ["default/one", "default/two"]);
-    assert_eq!(names(&output, "pending"), ["default/three"]);
+    assert_eq!(job_names(&output, "admitted"), ["default/one", "default/two"]);
+    assert_eq!(job_names(&output, "pending"), ["default/three"]);
 }
 
 #[test]
-fn what_never_ends_has_an_exit_code_of_its_own() {
-    let folder = Folder::new("endless");
+fn livelock_exits_with_dedicated_code() {
+    let folder = TestFolder::new("endless");
     let queues = folder.write("queues.yaml", QUEUES);
     let endless = job("one").replace("labels:", "annotations: {sluice.dev/ready-after: 5h}, labels:");
-    let (code, _, told) = simulate(&[&queues, "-", "--history", "1"], &endless);
+    let (code, _, told) = run_simulate(&[&queues, "-", "--history", "1"], &endless);
     assert_eq!(code, 5, "{told}");
     assert!(told.starts_with("sluice: nothing but evictions"), "{told}");
-    let (code, _, told) = simulate(&[&queues, "-", "--until", "100h"], &endless);
+    let (code, _, told) = run_simulate(&[&queues, "-", "--until", "100h"], &endless);
     assert_eq!((code, told.as_str()), (0, ""));
 }
 
 #[test]
-fn the_configuration_of_the_manager_counts() {
-    let folder = Folder::new("configuration");
+fn manager_configuration_is_applied() {
+    let folder = TestFolder::new("configuration");
     let queues = folder.write(
         "queues.yaml",
         format!("{QUEUES}---\n{}", job("free").replace("kueue.x-k8s.io/queue-name: q", "a: b")),
@@ -204,19 +204,19 @@ fn the_configuration_of_the_manager_counts() {
         "config.yaml",
         "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nmanageJobsWithoutQueueName: true\n",
     );
-    let (_, output, _) = simulate(&[&queues, "-o", "json"], "");
+    let (_, output, _) = run_simulate(&[&queues, "-o", "json"], "");
     assert!(output.contains("\"unqueued\": [\n    \"Job default/free\"\n  ]"), "{output}");
-    let (code, output, told) = simulate(&[&queues, "-o", "json", "--config", &config], "");
+    let (code, output, told) = run_simulate(&[&queues, "-o", "json", "--config", &config], "");
     assert_eq!(code, 0, "{told}");
-    assert_eq!(names(&output, "pending"), ["default/free"]);
+    assert_eq!(job_names(&output, "pending"), ["default/free"]);
     let broken = folder.write("broken.yaml", "kind: Other\n");
-    let (code, _, told) = simulate(&[&queues, "--config", &broken], "");
+    let (code, _, told) = run_simulate(&[&queues, "--config", &broken], "");
     assert!(code == 1 && told.contains("configuration"), "{told}");
 }
 
 #[test]
-fn a_queue_that_is_being_deleted_is_not_said_to_be_missing() {
-    let folder = Folder::new("deleted");
+fn deleting_queue_is_reported_as_inactive() {
+    let folder = TestFolder::new("deleted");
     let queues = folder.write("queues.yaml", format!("{QUEUES}---\n{}", job("one")));
     let gone = folder.write(
         "gone.yaml",
@@ -228,9 +228,9 @@ fn a_queue_that_is_being_deleted_is_not_said_to_be_missing() {
     {
         let arguments =
             [&queues, "--then", &gone, "--then", &two, "--run-for", "10m", "--until", until, "-o", "json"];
-        let (code, output, told) = simulate(&arguments, "");
+        let (code, output, told) = run_simulate(&arguments, "");
         assert_eq!((code, told.as_str()), (0, ""));
-        assert_eq!(names(&output, "pending"), ["default/two"], "{until}");
+        assert_eq!(job_names(&output, "pending"), ["default/two"], "{until}");
         let report: Value = serde_json::from_str(&output).unwrap();
         assert_eq!(report["pending"][0]["message"], why, "{until}");
     }

@@ -2,20 +2,20 @@
 
 use sluice::simulate::{Manifests, Simulation};
 
-use crate::simulate_cluster::{empty, options};
+use crate::simulate_cluster::{empty_simulation, options};
 
 const FLAVOR: &str = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata:\n  name: f\n";
 
 fn read(text: &str) -> Manifests {
     let mut manifests = Manifests::default();
-    manifests.read("m.yaml", text, "team");
+    manifests.parse("m.yaml", text, "team");
     manifests
 }
 
 /// What is refused of a text, as it is printed.
-fn refused(text: &str) -> Vec<String> {
-    let mut simulation = empty();
-    simulation.add(read(text));
+fn reported_problems(text: &str) -> Vec<String> {
+    let mut simulation = empty_simulation();
+    simulation.apply_all(read(text));
     simulation.report().problems.iter().map(ToString::to_string).collect()
 }
 
@@ -47,7 +47,7 @@ items:
             let text = |p: &str| m.object.pointer(p).and_then(|v| v.as_str()).unwrap_or("-").to_owned();
             format!(
                 "{} {} {}/{}",
-                m.place,
+                m.location,
                 text("/kind"),
                 text("/metadata/namespace"),
                 text("/metadata/name")
@@ -66,7 +66,7 @@ items:
 }
 
 #[test]
-fn bad_documents_are_told_of_with_file_line_path_and_reason() {
+fn invalid_documents_report_line_path_and_reason() {
     let table = [
         ("a: [1\nb: 2\n", "m.yaml:2: not YAML: "),
         ("---\nb: 0\na: 1\na: 2\n", "m.yaml:4: not YAML: duplicate mapping key: a not allowed here"),
@@ -99,7 +99,7 @@ fn bad_documents_are_told_of_with_file_line_path_and_reason() {
         ),
     ];
     for (text, want) in table {
-        let found = refused(text);
+        let found = reported_problems(text);
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         assert!(found[0].starts_with(want), "{text}: {} instead of {want}", found[0]);
     }
@@ -107,7 +107,7 @@ fn bad_documents_are_told_of_with_file_line_path_and_reason() {
 
 /// The types of Kubernetes' own kinds keep the text of a quantity, whatever it is: a server does not.
 #[test]
-fn a_quantity_that_nobody_can_read_is_refused() {
+fn unparsable_quantity_is_refused() {
     let job = |amount: &str| {
         format!(
             "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: j, labels: {{limits: one}}}}\nspec:\n  template:\n    spec:\n      \
@@ -115,15 +115,16 @@ fn a_quantity_that_nobody_can_read_is_refused() {
         )
     };
     for good in ["1", "1.5", "\"1\"", "100m", "1e3", "~"] {
-        assert_eq!(refused(&job(good)), Vec::<String>::new(), "{good}");
+        assert_eq!(reported_problems(&job(good)), Vec::<String>::new(), "{good}");
     }
     let field = "spec.template.spec.containers[0].resources.requests[cpu]";
     for bad in ["one", "1Qi", "[]", "true"] {
-        let found = refused(&job(bad));
+        let found = reported_problems(&job(bad));
         assert!(found[0].starts_with(&format!("m.yaml:10: Job team/j: {field}: Invalid value")), "{found:?}");
     }
-    let of =
-        |kind: &str, rest: &str| refused(&format!("apiVersion: {kind}\nmetadata: {{name: x}}\n{rest}\n"));
+    let of = |kind: &str, rest: &str| {
+        reported_problems(&format!("apiVersion: {kind}\nmetadata: {{name: x}}\n{rest}\n"))
+    };
     let node = of("v1\nkind: Node", "status: {allocatable: {cpu: lots}}");
     assert!(
         node[0].starts_with("m.yaml:4: Node x: status.allocatable[cpu]: Invalid value: \"lots\""),
@@ -137,13 +138,13 @@ fn a_quantity_that_nobody_can_read_is_refused() {
 }
 
 #[test]
-fn a_name_that_is_no_text_is_told_of() {
-    let found = refused("apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n");
+fn non_string_name_is_refused() {
+    let found = reported_problems("apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n");
     assert_eq!(found, ["m.yaml:3: Node: metadata.name: Invalid value: must be a string"]);
 }
 
 #[test]
-fn a_field_deep_in_a_list_is_found() {
+fn nested_field_error_names_line() {
     let text = "apiVersion: v1
 kind: List
 items:
@@ -164,7 +165,7 @@ items:
         - name: cpu
           nominalQuota: -4
 ";
-    let found = refused(text);
+    let found = reported_problems(text);
     let path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota";
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with(&format!("m.yaml:19: ClusterQueue q: {path}: Invalid value")), "{found:?}");
@@ -172,7 +173,7 @@ items:
 
 /// As at a server: a webhook completes a new ClusterQueue before its schema is looked at; a Cohort has no such webhook.
 #[test]
-fn a_quota_that_is_left_out_is_0_of_a_queue_and_missing_of_a_cohort() {
+fn missing_quota_is_zero_only_for_cluster_queue() {
     let manifest = |kind: &str, resource: &str| {
         format!(
             "apiVersion: kueue.x-k8s.io/v1beta2
@@ -186,37 +187,37 @@ spec:
 "
         )
     };
-    assert_eq!(refused(&manifest("ClusterQueue", "{name: cpu}")), Vec::<String>::new());
-    let mut simulation = empty();
-    simulation.add(read(&manifest("ClusterQueue", "{name: cpu}")));
-    simulation.settle();
+    assert_eq!(reported_problems(&manifest("ClusterQueue", "{name: cpu}")), Vec::<String>::new());
+    let mut simulation = empty_simulation();
+    simulation.apply_all(read(&manifest("ClusterQueue", "{name: cpu}")));
+    simulation.run_until_stable();
     assert_eq!(simulation.report().queues.len(), 1);
-    let found = refused(&manifest("Cohort", "{name: cpu}"));
+    let found = reported_problems(&manifest("Cohort", "{name: cpu}"));
     let path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota";
     assert!(found[0].ends_with(&format!("Cohort x: {path}: Required value")), "{found:?}");
 }
 
 #[test]
-fn what_is_good_goes_on_beside_what_is_bad() {
+fn valid_documents_apply_beside_invalid_documents() {
     let text = format!("{FLAVOR}---\nkind: [\n---\n{}", FLAVOR.replace("name: f", "name: g"));
     let mut simulation = Simulation::new(options()).unwrap();
-    simulation.add(read(&text));
-    simulation.settle();
+    simulation.apply_all(read(&text));
+    simulation.run_until_stable();
     let report = simulation.report();
     assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
     let again = read(FLAVOR);
-    simulation.change("again", again);
+    simulation.apply_change("again", again);
     assert_eq!(simulation.report().problems.len(), 1);
 }
 
 #[test]
-fn stored_objects_are_taken_as_they_are_or_refused_with_their_place() {
+fn exported_objects_load_or_report_location() {
     let stored = |spec: &str| {
         format!(
             "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {{name: x, uid: abc}}\nspec: {spec}\n"
         )
     };
-    assert_eq!(refused(&stored("{}")), Vec::<String>::new());
-    let found = refused(&stored("many"));
+    assert_eq!(reported_problems(&stored("{}")), Vec::<String>::new());
+    let found = reported_problems(&stored("many"));
     assert!(found[0].starts_with("m.yaml:4: Cohort x: spec: Invalid value"), "{found:?}");
 }

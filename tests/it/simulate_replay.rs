@@ -3,28 +3,28 @@
 use serde_json::{Value, json};
 use sluice::simulate::{Scenario, replay};
 
-const OURS: &str = "kueue.x-k8s.io/v1beta2";
+const KUEUE_API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
 
 fn queue(name: &str, cpu: &str, strategy: &str) -> Value {
-    json!({"apiVersion": OURS, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+    json!({"apiVersion": KUEUE_API_VERSION, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
         "namespaceSelector": {}, "queueingStrategy": strategy,
         "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
             {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": cpu}]}]}]}})
 }
 
 fn local(name: &str, cluster_queue: &str) -> Value {
-    json!({"apiVersion": OURS, "kind": "LocalQueue", "metadata": {"namespace": "team", "name": name},
+    json!({"apiVersion": KUEUE_API_VERSION, "kind": "LocalQueue", "metadata": {"namespace": "team", "name": name},
         "spec": {"clusterQueue": cluster_queue}})
 }
 
 fn workload(name: &str, queue: &str, cpu: &str, status: &Value) -> Value {
-    json!({"apiVersion": OURS, "kind": "Workload", "metadata": {"namespace": "team", "name": name},
+    json!({"apiVersion": KUEUE_API_VERSION, "kind": "Workload", "metadata": {"namespace": "team", "name": name},
         "spec": {"queueName": queue, "podSets": [{"name": "main", "count": 2, "template": {"spec": {
             "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}}]},
         "status": status})
 }
 
-fn holding(queue: &str, cpu: &str) -> Value {
+fn reserving_status(queue: &str, cpu: &str) -> Value {
     json!({"admission": {"clusterQueue": queue, "podSetAssignments": [
             {"name": "main", "count": 2, "flavors": {"cpu": "plain"}, "resourceUsage": {"cpu": cpu}}]},
         "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "ByTest", "message": "",
@@ -32,9 +32,12 @@ fn holding(queue: &str, cpu: &str) -> Value {
 }
 
 /// What comes of objects beside a namespace and a flavor.
-fn outcome(cycles: u32, config: &Value, mut objects: Vec<Value>) -> Value {
+fn replay_outcome(cycles: u32, config: &Value, mut objects: Vec<Value>) -> Value {
     objects.insert(0, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}));
-    objects.insert(1, json!({"apiVersion": OURS, "kind": "ResourceFlavor", "metadata": {"name": "plain"}}));
+    objects.insert(
+        1,
+        json!({"apiVersion": KUEUE_API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "plain"}}),
+    );
     let line = json!({"suite": "own", "name": "own", "now": "2026-01-01T00:00:00Z", "cycles": cycles,
         "config": config, "objects": objects});
     let scenario = Scenario::parse(line.to_string().as_bytes()).unwrap();
@@ -44,7 +47,7 @@ fn outcome(cycles: u32, config: &Value, mut objects: Vec<Value>) -> Value {
 }
 
 #[test]
-fn one_cycle_takes_one_head_of_each_queue() {
+fn cycle_takes_one_head_per_queue() {
     let none = json!({});
     let objects = vec![
         queue("a", "4", "BestEffortFIFO"),
@@ -54,9 +57,9 @@ fn one_cycle_takes_one_head_of_each_queue() {
         workload("first", "to-a", "1", &none),
         workload("second", "to-a", "500m", &none),
         workload("blocked", "to-b", "1", &none),
-        workload("running", "to-b", "1", &holding("b", "2")),
+        workload("running", "to-b", "1", &reserving_status("b", "2")),
     ];
-    let got = outcome(1, &json!({}), objects.clone());
+    let got = replay_outcome(1, &json!({}), objects.clone());
     let granted = json!({"team/first": {"clusterQueue": "a", "podSets": [
         {"name": "main", "count": 2, "flavors": {"cpu": "plain"}, "resourceUsage": {"cpu": "2"}}]}});
     let waits =
@@ -69,38 +72,38 @@ fn one_cycle_takes_one_head_of_each_queue() {
     let conditions = json!({"team/first": runs, "team/second": {}, "team/blocked": waits,
         "team/running": {"QuotaReserved": ["True", "ByTest"]}});
     assert_eq!(got["conditions"], conditions);
-    let later = outcome(2, &json!({}), objects);
+    let later = replay_outcome(2, &json!({}), objects);
     assert_eq!(later["admitted"].as_object().unwrap().len(), 2, "{later}");
     assert_eq!(later["pending"], json!({"b": ["team/blocked"]}));
 }
 
 #[test]
-fn cycles_without_anybody_to_judge_take_no_time() {
+fn idle_cycles_take_no_time() {
     let objects = vec![
         queue("a", "4", "BestEffortFIFO"),
         local("to-a", "a"),
         workload("first", "to-a", "1", &json!({})),
         workload("second", "to-a", "2", &json!({})),
     ];
-    assert_eq!(outcome(3, &json!({}), objects.clone()), outcome(u32::MAX, &json!({}), objects));
+    assert_eq!(replay_outcome(3, &json!({}), objects.clone()), replay_outcome(u32::MAX, &json!({}), objects));
 }
 
 #[test]
-fn what_does_not_fit_a_best_effort_queue_is_set_aside() {
+fn infeasible_best_effort_workload_is_parked() {
     let objects = vec![
         queue("a", "3", "BestEffortFIFO"),
         local("to-a", "a"),
         workload("large", "to-a", "2", &json!({})),
         workload("small", "to-a", "1", &json!({})),
     ];
-    let got = outcome(1, &json!({}), objects);
+    let got = replay_outcome(1, &json!({}), objects);
     assert_eq!(got["inadmissible"], json!({"a": ["team/large"]}));
     assert_eq!(got["conditions"]["team/large"]["QuotaReserved"], json!(["False", "ExceedsMaxQuota"]));
     assert_eq!(got["pending"], json!({"a": ["team/small"]}));
 }
 
 #[test]
-fn an_object_that_cannot_be_read_concerns_itself_alone() {
+fn unreadable_object_does_not_affect_others() {
     let mut broken = workload("broken", "to-a", "1", &json!({}));
     broken["spec"]["podSets"] = json!("none");
     let objects = vec![
@@ -109,13 +112,13 @@ fn an_object_that_cannot_be_read_concerns_itself_alone() {
         broken,
         workload("ok", "to-a", "1", &json!({})),
     ];
-    let got = outcome(1, &json!({}), objects);
+    let got = replay_outcome(1, &json!({}), objects);
     assert!(got["admitted"]["team/ok"].is_object(), "{got}");
     assert!(got["unreadable"]["team/broken"].as_str().unwrap().contains("cannot be read"), "{got}");
 }
 
 #[test]
-fn bad_lines_are_refused_with_a_reason() {
+fn invalid_lines_are_refused_with_reason() {
     let table = [
         ("{", "EOF"),
         (r#"{"objects": []}"#, "missing field `now`"),

@@ -4,9 +4,10 @@
 use k8s_openapi::api::core::v1::Taint;
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::PodSetTopologyRequest;
-use sluice::resources::{Amount, Layer, Requests};
+use sluice::resources::{Amount, Requests, UsageLayer};
 use sluice::topology::{
-    Cluster, FlavorSpec, Footprint, HOSTNAME, NodeSpec, Occupancy, Part, Placement, Pods, Rules, View,
+    CapacityView, FlavorSpec, Footprint, HOSTNAME_LABEL, NodeSpec, Occupancy, Placement, PodRequirements,
+    TasCache, TasGates, TasPodSetRequest,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,16 +16,16 @@ const RACKS: u64 = 3;
 const HOSTS: u64 = 4;
 
 /// A generator of numbers that is the same everywhere.
-struct Dice(u64);
+struct SeededRandom(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl SeededRandom {
+    fn random_below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 
     fn amount(&mut self, sides: u64) -> Amount {
-        Amount::new(i64::try_from(self.roll(sides)).unwrap())
+        Amount::new(i64::try_from(self.random_below(sides)).unwrap())
     }
 }
 
@@ -37,24 +38,27 @@ fn taint() -> Taint {
     Taint { key: "broken".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() }
 }
 
-fn node(dice: &mut Dice, host: u64) -> NodeSpec {
-    let labels =
-        [("pool", "a".to_owned()), ("rack", format!("r{}", host / HOSTS)), (HOSTNAME, format!("h{host}"))];
+fn node(dice: &mut SeededRandom, host: u64) -> NodeSpec {
+    let labels = [
+        ("pool", "a".to_owned()),
+        ("rack", format!("r{}", host / HOSTS)),
+        (HOSTNAME_LABEL, format!("h{host}")),
+    ];
     let mut allocatable = requests(&[("cpu", dice.amount(9)), ("pods", dice.amount(12))]);
-    if dice.roll(3) > 0 {
+    if dice.random_below(3) > 0 {
         allocatable.insert(Arc::from("memory"), dice.amount(9));
     }
     NodeSpec {
         labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
-        taints: if dice.roll(6) == 0 { vec![taint()] } else { Vec::new() },
-        usable: dice.roll(8) > 0,
+        taints: if dice.random_below(6) == 0 { vec![taint()] } else { Vec::new() },
+        usable: dice.random_below(8) > 0,
         allocatable,
     }
 }
 
-fn cluster() -> Cluster {
-    let mut cluster = Cluster::default();
-    cluster.set_topology("topo", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME)])));
+fn cluster() -> TasCache {
+    let mut cluster = TasCache::default();
+    cluster.set_topology("topo", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME_LABEL)])));
     let node_labels = BTreeMap::from([("pool".to_owned(), "a".to_owned())]);
     let flavor = |topology: &str| FlavorSpec {
         node_labels: node_labels.clone(),
@@ -69,15 +73,20 @@ fn cluster() -> Cluster {
     cluster
 }
 
-fn part(flavor: &str, count: i32, each: Requests, request: Option<PodSetTopologyRequest>) -> Part {
-    let pods = Arc::new(Pods { request, requests: each, ..Pods::default() });
-    Part { flavor: Arc::from(flavor), pods, count, group: None, keeps: None }
+fn pod_set_request(
+    flavor: &str,
+    count: i32,
+    each: Requests,
+    request: Option<PodSetTopologyRequest>,
+) -> TasPodSetRequest {
+    let pods = Arc::new(PodRequirements { request, requests: each, ..PodRequirements::default() });
+    TasPodSetRequest { flavor: Arc::from(flavor), pods, count, group: None, replacement: None }
 }
 
-fn asked(dice: &mut Dice) -> Option<PodSetTopologyRequest> {
+fn random_topology_request(dice: &mut SeededRandom) -> Option<PodSetTopologyRequest> {
     let rack = Some("rack".to_owned());
     let base = PodSetTopologyRequest::default();
-    match dice.roll(5) {
+    match dice.random_below(5) {
         0 => Some(PodSetTopologyRequest { required: rack, ..base }),
         1 => Some(PodSetTopologyRequest { preferred: rack, ..base }),
         2 => Some(PodSetTopologyRequest {
@@ -96,7 +105,7 @@ fn asked(dice: &mut Dice) -> Option<PodSetTopologyRequest> {
 struct Model {
     nodes: BTreeMap<String, NodeSpec>,
     pods: BTreeMap<u64, (String, Requests)>,
-    held: BTreeMap<u64, (Vec<Occupancy>, Footprint)>,
+    placed: BTreeMap<u64, (Vec<Occupancy>, Footprint)>,
 }
 
 impl Model {
@@ -107,15 +116,17 @@ impl Model {
         let node = self.nodes.get(host).filter(|node| node.usable && node.taints.is_empty());
         let mut free = node.map_or(0, |node| of(&node.allocatable));
         free -= self.pods.values().filter(|(on, _)| on == host).map(|(_, r)| of(r) + one).sum::<i64>();
-        for occupancy in self.held.values().flat_map(|(all, _)| all).filter(|o| o.placement.levels.len() == 1)
+        for occupancy in
+            self.placed.values().flat_map(|(all, _)| all).filter(|o| o.placement.levels.len() == 1)
         {
             let here = occupancy.placement.domains.iter().filter(|(values, _)| &*values[0] == host);
-            free -= here.map(|(_, pods)| i64::from(*pods) * (of(&occupancy.each) + one)).sum::<i64>();
+            free -=
+                here.map(|(_, pods)| i64::from(*pods) * (of(&occupancy.requests_per_pod) + one)).sum::<i64>();
         }
         free
     }
 
-    fn takes(&self, placement: &Placement, each: &Requests) -> bool {
+    fn fits(&self, placement: &Placement, each: &Requests) -> bool {
         placement.domains.iter().all(|(values, pods)| {
             let fits = |resource: &str, amount: i64| {
                 i64::from(*pods) * amount <= self.free(&values[0], resource).max(0)
@@ -125,10 +136,10 @@ impl Model {
     }
 }
 
-fn step(cluster: &mut Cluster, model: &mut Model, dice: &mut Dice) {
-    let host = dice.roll(RACKS * HOSTS);
+fn step(cluster: &mut TasCache, model: &mut Model, dice: &mut SeededRandom) {
+    let host = dice.random_below(RACKS * HOSTS);
     let name = format!("h{host}");
-    match dice.roll(12) {
+    match dice.random_below(12) {
         0 | 1 => {
             let spec = node(dice, host);
             model.nodes.insert(name.clone(), spec.clone());
@@ -145,81 +156,86 @@ fn step(cluster: &mut Cluster, model: &mut Model, dice: &mut Dice) {
         }
         4 | 5 => {
             // Pods bound by hand, also to nodes that are gone or full.
-            let id = dice.roll(20);
-            let takes =
-                (dice.roll(3) > 0).then(|| requests(&[("cpu", dice.amount(6)), ("gpu", dice.amount(2))]));
+            let id = dice.random_below(20);
+            let takes = (dice.random_below(3) > 0)
+                .then(|| requests(&[("cpu", dice.amount(6)), ("gpu", dice.amount(2))]));
             match &takes {
                 Some(takes) => drop(model.pods.insert(id, (name.clone(), takes.clone()))),
                 None => drop(model.pods.remove(&id)),
             }
             let takes = takes.map(|takes| (Arc::from(name.as_str()), takes));
-            cluster.set_pod(&ObjectKey::new("ns", &id.to_string()), takes);
+            cluster.set_non_tas_pod(&ObjectKey::new("ns", &id.to_string()), takes);
         }
         6 => {
-            if let Some((_, footprint)) = model.held.remove(&dice.roll(16)) {
-                cluster.shift(&footprint, -1, Layer::Held);
-                cluster.shift(&footprint, -1, Layer::Planned);
+            if let Some((_, footprint)) = model.placed.remove(&dice.random_below(16)) {
+                cluster.shift_usage(&footprint, -1, UsageLayer::Current);
+                cluster.shift_usage(&footprint, -1, UsageLayer::Projected);
             }
         }
         7 => {
             // The same again after the flavor or the topology was set anew.
             cluster.set_topology("topo", None);
-            cluster.set_topology("topo", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME)])));
+            cluster.set_topology("topo", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME_LABEL)])));
         }
         _ => place(cluster, model, dice),
     }
 }
 
-fn place(cluster: &mut Cluster, model: &mut Model, dice: &mut Dice) {
-    let id = dice.roll(16);
-    if model.held.contains_key(&id) {
+fn place(cluster: &mut TasCache, model: &mut Model, dice: &mut SeededRandom) {
+    let id = dice.random_below(16);
+    if model.placed.contains_key(&id) {
         return;
     }
-    let flavor = ["f", "g", "r"][usize::try_from(dice.roll(3)).unwrap()];
+    let flavor = ["f", "g", "r"][usize::try_from(dice.random_below(3)).unwrap()];
     let mut each = requests(&[("cpu", dice.amount(4))]);
-    if dice.roll(2) == 0 {
+    if dice.random_below(2) == 0 {
         each.insert(Arc::from("memory"), dice.amount(4));
     }
-    let count = i32::try_from(1 + dice.roll(6)).unwrap();
-    let rules = Rules { balanced: dice.roll(2) == 0, ..Rules::default() };
-    let part = part(flavor, count, each.clone(), asked(dice));
-    let Ok(placements) = cluster.place_all(std::slice::from_ref(&part), View::Planned, rules) else {
+    let count = i32::try_from(1 + dice.random_below(6)).unwrap();
+    let rules = TasGates { balanced_placement: dice.random_below(2) == 0, ..TasGates::default() };
+    let part = pod_set_request(flavor, count, each.clone(), random_topology_request(dice));
+    let Ok(placements) = cluster.place_all(std::slice::from_ref(&part), CapacityView::Projected, rules)
+    else {
         return;
     };
     let placement = placements[0].clone();
     if flavor != "r" {
-        assert!(model.takes(&placement, &each), "{placement:?} of {each:?}");
+        assert!(model.fits(&placement, &each), "{placement:?} of {each:?}");
     }
     let size = part.pods.request.as_ref().and_then(|r| r.pod_set_slice_size).unwrap_or(1);
-    assert_eq!(placement.pods(), count / size * size);
+    assert_eq!(placement.pod_count(), count / size * size);
     let occupancies = vec![part.occupancy(placement)];
     let footprint = cluster.footprint(&occupancies);
-    assert!(cluster.can_take(&footprint, Layer::Planned));
-    cluster.shift(&footprint, 1, Layer::Held);
-    cluster.shift(&footprint, 1, Layer::Planned);
-    model.held.insert(id, (occupancies, footprint));
+    assert!(cluster.footprint_fits(&footprint, UsageLayer::Projected));
+    cluster.shift_usage(&footprint, 1, UsageLayer::Current);
+    cluster.shift_usage(&footprint, 1, UsageLayer::Projected);
+    model.placed.insert(id, (occupancies, footprint));
 }
 
 #[test]
-fn usage_equals_a_recount_after_any_history() {
-    let (mut cluster, mut model, mut dice) = (cluster(), Model::default(), Dice(7));
+fn i21_usage_equals_recount_after_any_history() {
+    let (mut cluster, mut model, mut dice) = (cluster(), Model::default(), SeededRandom(7));
     for n in 0..1_000_000_u32 {
         step(&mut cluster, &mut model, &mut dice);
         if n % 1_000 == 0 {
-            assert!(cluster.equals_recount(model.held.values().map(|(_, footprint)| footprint)), "step {n}");
+            assert!(
+                cluster.equals_recount(model.placed.values().map(|(_, footprint)| footprint)),
+                "step {n}"
+            );
         }
     }
 }
 
 /// Pods of one cpu that fit on each host, by rack.
-type Room = Vec<Vec<i64>>;
+type HostCapacity = Vec<Vec<i64>>;
 
-fn small(room: &Room) -> Cluster {
+fn small_cluster(room: &HostCapacity) -> TasCache {
     let mut cluster = cluster();
     for (rack, hosts) in room.iter().enumerate() {
         for (host, fits) in hosts.iter().enumerate() {
             let name = format!("r{rack}h{host}");
-            let labels = [("pool", "a".to_owned()), ("rack", format!("r{rack}")), (HOSTNAME, name.clone())];
+            let labels =
+                [("pool", "a".to_owned()), ("rack", format!("r{rack}")), (HOSTNAME_LABEL, name.clone())];
             let spec = NodeSpec {
                 labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
                 taints: Vec::new(),
@@ -237,30 +253,34 @@ fn one_cpu() -> Requests {
 }
 
 #[test]
-fn what_exists_is_found_and_nothing_else() {
-    let mut dice = Dice(11);
+fn placement_exists_exactly_when_capacity_suffices() {
+    let mut dice = SeededRandom(11);
     for _ in 0..3_000 {
-        let hosts = |dice: &mut Dice| (0..=dice.roll(3)).map(|_| dice.amount(5).get()).collect();
-        let room: Room = (0..=dice.roll(3)).map(|_| hosts(&mut dice)).collect();
-        let mut cluster = small(&room);
-        let (count, size) =
-            (i64::try_from(1 + dice.roll(10)).unwrap(), i64::try_from(1 + dice.roll(3)).unwrap());
+        let hosts =
+            |dice: &mut SeededRandom| (0..=dice.random_below(3)).map(|_| dice.amount(5).get()).collect();
+        let room: HostCapacity = (0..=dice.random_below(3)).map(|_| hosts(&mut dice)).collect();
+        let mut cluster = small_cluster(&room);
+        let (count, size) = (
+            i64::try_from(1 + dice.random_below(10)).unwrap(),
+            i64::try_from(1 + dice.random_below(3)).unwrap(),
+        );
         let all: i64 = room.iter().flatten().map(|fits| fits / size).sum();
         let racks = || room.iter().map(|hosts| hosts.iter().map(|fits| fits / size).sum::<i64>());
         for (level, exists) in [(None, all >= count), (Some("rack"), racks().any(|fits| fits >= count))] {
             let request = PodSetTopologyRequest {
                 required: level.map(str::to_owned),
                 preferred: level.is_none().then(|| "rack".to_owned()),
-                pod_set_slice_required_topology: Some(HOSTNAME.to_owned()),
+                pod_set_slice_required_topology: Some(HOSTNAME_LABEL.to_owned()),
                 pod_set_slice_size: Some(i32::try_from(size).unwrap()),
                 ..PodSetTopologyRequest::default()
             };
             let pods = i32::try_from(count * size).unwrap();
-            let part = part("f", pods, one_cpu(), Some(request));
-            let found = cluster.place_all(std::slice::from_ref(&part), View::Planned, Rules::default());
+            let part = pod_set_request("f", pods, one_cpu(), Some(request));
+            let found =
+                cluster.place_all(std::slice::from_ref(&part), CapacityView::Projected, TasGates::default());
             assert_eq!(found.is_ok(), exists, "{room:?} {count} slices of {size} in {level:?}: {found:?}");
             let Some(placement) = found.ok().and_then(|mut all| all.pop()) else { continue };
-            assert_eq!(placement.pods(), pods);
+            assert_eq!(placement.pod_count(), pods);
             assert!(placement.domains.iter().all(|(_, pods)| i64::from(*pods) % size == 0));
             let mut used: Vec<&str> = placement.domains.iter().map(|(values, _)| &values[0][..2]).collect();
             used.dedup();
@@ -275,12 +295,14 @@ fn what_exists_is_found_and_nothing_else() {
 }
 
 #[test]
-fn a_leader_has_a_place_beside_its_workers_whenever_there_is_one() {
-    let mut dice = Dice(13);
+fn leader_is_placed_with_workers_when_possible() {
+    let mut dice = SeededRandom(13);
     for _ in 0..3_000 {
-        let room: Room = vec![(0..=dice.roll(4)).map(|_| dice.amount(6).get()).collect()];
-        let (count, leader) =
-            (i64::try_from(2 + dice.roll(8)).unwrap(), i64::try_from(1 + dice.roll(4)).unwrap());
+        let room: HostCapacity = vec![(0..=dice.random_below(4)).map(|_| dice.amount(6).get()).collect()];
+        let (count, leader) = (
+            i64::try_from(2 + dice.random_below(8)).unwrap(),
+            i64::try_from(1 + dice.random_below(4)).unwrap(),
+        );
         let total: i64 = room[0].iter().sum();
         let exists = room[0].iter().any(|fits| *fits >= leader && total - leader >= count);
         let request = || {
@@ -292,29 +314,34 @@ fn a_leader_has_a_place_beside_its_workers_whenever_there_is_one() {
         let group = Some(Arc::from("g"));
         let big = requests(&[("cpu", Amount::new(leader))]);
         let parts = [
-            Part { group: group.clone(), ..part("f", 1, big, request()) },
-            Part { group, ..part("f", i32::try_from(count).unwrap(), one_cpu(), request()) },
+            TasPodSetRequest { group: group.clone(), ..pod_set_request("f", 1, big, request()) },
+            TasPodSetRequest {
+                group,
+                ..pod_set_request("f", i32::try_from(count).unwrap(), one_cpu(), request())
+            },
         ];
-        let found = small(&room).place_all(&parts, View::Planned, Rules::default());
+        let found = small_cluster(&room).place_all(&parts, CapacityView::Projected, TasGates::default());
         assert_eq!(found.is_ok(), exists, "{room:?} {count} beside {leader}: {found:?}");
         for (placement, pods) in found.unwrap_or_default().iter().zip([1, count]) {
-            assert_eq!(i64::from(placement.pods()), pods);
+            assert_eq!(i64::from(placement.pod_count()), pods);
         }
     }
 }
 
 #[test]
-fn a_node_short_of_one_resource_takes_pods_that_do_not_need_it() {
-    let mut cluster = small(&vec![vec![4]]);
+fn exhausted_resource_blocks_only_requesting_pods() {
+    let mut cluster = small_cluster(&vec![vec![4]]);
     let hog = requests(&[("memory", Amount::new(9))]);
-    cluster.set_pod(&ObjectKey::new("ns", "by-hand"), Some((Arc::from("r0h0"), hog)));
-    let fits = |cluster: &mut Cluster, each: Requests| {
-        cluster.place_all(&[part("f", 4, each, None)], View::Planned, Rules::default()).is_ok()
+    cluster.set_non_tas_pod(&ObjectKey::new("ns", "by-hand"), Some((Arc::from("r0h0"), hog)));
+    let fits = |cluster: &mut TasCache, each: Requests| {
+        cluster
+            .place_all(&[pod_set_request("f", 4, each, None)], CapacityView::Projected, TasGates::default())
+            .is_ok()
     };
     assert!(fits(&mut cluster, one_cpu()));
     assert!(!fits(&mut cluster, requests(&[("memory", Amount::new(1))])));
     let over = requests(&[("cpu", Amount::new(5))]);
-    cluster.set_pod(&ObjectKey::new("ns", "overcommitted"), Some((Arc::from("r0h0"), over)));
+    cluster.set_non_tas_pod(&ObjectKey::new("ns", "overcommitted"), Some((Arc::from("r0h0"), over)));
     assert!(!fits(&mut cluster, one_cpu()));
     assert!(fits(&mut cluster, Requests::new()));
 }

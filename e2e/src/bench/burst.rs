@@ -1,13 +1,13 @@
 //! A burst of Jobs at once: how long Sluice takes to admit them all, what that costs, and what the API server alone takes
 //! for the same writes.
 
-use crate::audit::count;
-use crate::cluster::{Cluster, Options};
-use crate::install::take_webhooks;
+use crate::audit::count_by_verb_and_resource;
+use crate::cluster::{Cluster, ClusterOptions};
+use crate::control_plane::ControlPlane;
+use crate::install::remove_webhooks;
 use crate::manager::Manager;
-use crate::objects::{Job, Kind, cluster_queue, cohort, holds, local_queue};
-use crate::plane::Plane;
-use crate::process::Usage;
+use crate::objects::{Job, Kind, cluster_queue, cohort, condition_is_true, local_queue};
+use crate::process::ProcessUsage;
 use crate::wait::{eventually, within};
 use anyhow::{Context as _, Result, ensure};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -21,14 +21,14 @@ const CLIENTS: usize = 16;
 
 /// Runs it and prints the figures.
 pub async fn run(jobs: usize) -> Result<()> {
-    let options = Options { release: true, nodes: 4, ..Options::default() };
-    let cluster = Cluster::start(&options, &Plane::own_folder()).await?;
-    queues(&cluster).await?;
+    let options = ClusterOptions { release: true, nodes: 4, ..ClusterOptions::default() };
+    let cluster = Cluster::start(&options, &ControlPlane::temporary_folder()).await?;
+    create_queues(&cluster).await?;
     let account = format!("system:serviceaccount:{}:{}", crate::install::NAMESPACE, crate::install::ACCOUNT);
     let mut audit = cluster.audit()?;
     let server = cluster.plane.pid("kube-apiserver").context("no API server")?;
     let manager = cluster.manager()?.process().identity().pid;
-    let before = (Usage::of(manager)?, Usage::of(server)?);
+    let before = (ProcessUsage::of_process(manager)?, ProcessUsage::of_process(server)?);
     let begun = Instant::now();
     stream::iter(0..jobs)
         .map(|number| {
@@ -51,27 +51,27 @@ pub async fn run(jobs: usize) -> Result<()> {
             .list(Kind::WORKLOAD, NAMESPACE, "")
             .await?
             .iter()
-            .filter(|w| holds(w, "Admitted"))
+            .filter(|w| condition_is_true(w, "Admitted"))
             .count();
         ensure!(admitted == jobs, "{admitted} are");
         Ok(())
     })
     .await?;
     let elapsed = begun.elapsed();
-    let after = (Usage::of(manager)?, Usage::of(server)?);
-    let writes = audit.writes_of(&account)?;
+    let after = (ProcessUsage::of_process(manager)?, ProcessUsage::of_process(server)?);
+    let writes = audit.new_writes_by(&account)?;
     println!("{jobs} Jobs at once over {QUEUES} queues in one cohort");
     println!("  all created after        {:7.2} s", created.as_secs_f64());
     println!("  all admitted after       {:7.2} s", elapsed.as_secs_f64());
     println!("  sluice: CPU              {:7.2} s", after.0.cpu.saturating_sub(before.0.cpu).as_secs_f64());
-    println!("  sluice: resident         {:7} MiB", after.0.resident);
+    println!("  sluice: resident         {:7} MiB", after.0.resident_mib);
     println!("  kube-apiserver: CPU      {:7.2} s", after.1.cpu.saturating_sub(before.1.cpu).as_secs_f64());
     println!("  writes of sluice         {:7}", writes.len());
     println!("  writes per second        {:7}", per_second(writes.len(), elapsed));
-    for (what, times) in count(&writes) {
+    for (what, times) in count_by_verb_and_resource(&writes) {
         println!("    {what:36} {times}");
     }
-    alone(&cluster, jobs).await
+    measure_api_server(&cluster, jobs).await
 }
 
 fn per_second(count: usize, time: Duration) -> u128 {
@@ -79,7 +79,7 @@ fn per_second(count: usize, time: Duration) -> u128 {
     count * 1000 / time.as_millis().max(1)
 }
 
-async fn queues(cluster: &Cluster) -> Result<()> {
+async fn create_queues(cluster: &Cluster) -> Result<()> {
     let objects = &cluster.objects;
     objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": NAMESPACE}})).await?;
     objects.create(Kind::FLAVOR, &json!({"metadata": {"name": "default"}, "spec": {}})).await?;
@@ -99,28 +99,28 @@ async fn queues(cluster: &Cluster) -> Result<()> {
 
 /// The same writes by a client that decides nothing, while the manager is stopped: one create and two status patches of
 /// a Workload, and one patch of a Job.
-async fn alone(cluster: &Cluster, jobs: usize) -> Result<()> {
+async fn measure_api_server(cluster: &Cluster, jobs: usize) -> Result<()> {
     let server = cluster.plane.pid("kube-apiserver").context("no API server")?;
     let workloads = cluster.objects.list(Kind::WORKLOAD, NAMESPACE, "").await?;
     let template = workloads.first().context("no workload")?.clone();
     cluster.manager().map(Manager::kill)?;
     // Nobody answers webhooks now, and what they cost is Sluice's, not the server's.
-    take_webhooks(&cluster.objects).await?;
+    remove_webhooks(&cluster.objects).await?;
     eventually("the server calls them no more", async || {
         let name = format!("probe-{}", jiff::Timestamp::now().as_millisecond());
         let body = json!({"metadata": {"namespace": NAMESPACE, "name": name}, "spec": template["spec"]});
         Ok(cluster.objects.create(Kind::WORKLOAD, &body).await.map(drop)?)
     })
     .await?;
-    let before = Usage::of(server)?;
+    let before = ProcessUsage::of_process(server)?;
     let begun = Instant::now();
     stream::iter(0..jobs)
-        .map(|number| replay(cluster, &template, number))
+        .map(|number| replay_writes(cluster, &template, number))
         .buffer_unordered(CLIENTS)
         .try_collect::<Vec<_>>()
         .await?;
     let elapsed = begun.elapsed();
-    let after = Usage::of(server)?;
+    let after = ProcessUsage::of_process(server)?;
     println!("the API server alone, for the same writes by {CLIENTS} clients");
     println!("  done after               {:7.2} s", elapsed.as_secs_f64());
     println!("  writes per second        {:7}", per_second(4 * jobs, elapsed));
@@ -128,7 +128,7 @@ async fn alone(cluster: &Cluster, jobs: usize) -> Result<()> {
     Ok(())
 }
 
-async fn replay(cluster: &Cluster, template: &Value, number: usize) -> Result<()> {
+async fn replay_writes(cluster: &Cluster, template: &Value, number: usize) -> Result<()> {
     let name = format!("alone-{number}");
     let body = json!({"metadata": {"namespace": NAMESPACE, "name": name}, "spec": template["spec"]});
     cluster.objects.create(Kind::WORKLOAD, &body).await?;

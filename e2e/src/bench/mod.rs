@@ -1,9 +1,9 @@
 //! Measurements on a real control plane. Their figures stand in BENCHMARKS.md, each with its command; none is a test's
 //! pass or fail.
 
-mod bare;
+pub mod api_server_baseline;
+mod api_server_only;
 pub mod burst;
-pub mod floor;
 pub mod load;
 pub mod pending;
 mod racks;

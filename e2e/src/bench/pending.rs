@@ -1,11 +1,11 @@
 //! The manager with many pending Workloads: its memory, and how long it takes from its start to ready.
 
 use super::scenario::Scenario;
-use crate::cluster::{Cluster, Options};
+use crate::cluster::{Cluster, ClusterOptions};
+use crate::control_plane::{ControlPlane, Extent};
 use crate::manager::Manager;
 use crate::objects::{Kind, number};
-use crate::plane::{Extent, Plane};
-use crate::process::Usage;
+use crate::process::ProcessUsage;
 use crate::wait::within;
 use anyhow::{Context as _, Result, ensure};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -17,24 +17,25 @@ const STARTS: usize = 3;
 
 /// Runs it and prints the figures; the Workloads are those of the scenario "baseline", which nobody lets end.
 pub async fn run(divided: usize) -> Result<()> {
-    let scenario = Scenario::named("baseline")?.divided(divided);
-    let options = Options { extent: Extent::Api, release: true, nodes: 0, ..Options::default() };
-    let mut cluster = Cluster::start(&options, &Plane::own_folder()).await?;
+    let scenario = Scenario::by_name("baseline")?.scaled_down(divided);
+    let options =
+        ClusterOptions { extent: Extent::Api, release: true, nodes: 0, ..ClusterOptions::default() };
+    let mut cluster = Cluster::start(&options, &ControlPlane::temporary_folder()).await?;
     scenario.make_queues(&cluster.objects).await?;
-    starts(&mut cluster, "start to ready, 30 queues and no Workload").await?;
+    measure_starts(&mut cluster, "start to ready, 30 queues and no Workload").await?;
     let begun = Instant::now();
-    create(&cluster, &scenario).await?;
-    println!("{} Workloads created in {:.1} s", scenario.total(), begun.elapsed().as_secs_f64());
-    let pending = counted(&cluster, &scenario).await?;
-    memory(&cluster, &format!("with {pending} pending, right after their creation"))?;
+    create_workloads(&cluster, &scenario).await?;
+    println!("{} Workloads created in {:.1} s", scenario.total_workloads(), begun.elapsed().as_secs_f64());
+    let pending = wait_until_counted(&cluster, &scenario).await?;
+    print_memory(&cluster, &format!("with {pending} pending, right after their creation"))?;
     tokio::time::sleep(Duration::from_mins(1)).await;
-    memory(&cluster, "a minute later")?;
-    starts(&mut cluster, &format!("start to ready with {pending} pending")).await?;
+    print_memory(&cluster, "a minute later")?;
+    measure_starts(&mut cluster, &format!("start to ready with {pending} pending")).await?;
     tokio::time::sleep(Duration::from_secs(20)).await;
-    memory(&cluster, "20 s after the last start")
+    print_memory(&cluster, "20 s after the last start")
 }
 
-async fn starts(cluster: &mut Cluster, what: &str) -> Result<()> {
+async fn measure_starts(cluster: &mut Cluster, what: &str) -> Result<()> {
     let mut times = Vec::new();
     for _ in 0..STARTS {
         let old = cluster.take_manager().context("no manager")?;
@@ -42,7 +43,7 @@ async fn starts(cluster: &mut Cluster, what: &str) -> Result<()> {
         // The kubeconfig is written before the process starts, so that is not counted.
         let manager = Manager::start(&cluster.plane, old.settings()).await?;
         let begun = Instant::now();
-        manager.ready_soon().await?;
+        manager.wait_until_ready_precisely().await?;
         times.push(format!("{:.2}", begun.elapsed().as_secs_f64()));
         cluster.put_manager(manager);
     }
@@ -50,7 +51,7 @@ async fn starts(cluster: &mut Cluster, what: &str) -> Result<()> {
     Ok(())
 }
 
-async fn create(cluster: &Cluster, scenario: &Scenario) -> Result<()> {
+async fn create_workloads(cluster: &Cluster, scenario: &Scenario) -> Result<()> {
     let all = scenario.queue_names().into_iter().flat_map(|queue| {
         scenario.classes.iter().flat_map(move |class| {
             let queue = queue.clone();
@@ -68,24 +69,24 @@ async fn create(cluster: &Cluster, scenario: &Scenario) -> Result<()> {
 }
 
 /// Waits until the queues count every Workload; returns how many of them are pending.
-async fn counted(cluster: &Cluster, scenario: &Scenario) -> Result<i64> {
+async fn wait_until_counted(cluster: &Cluster, scenario: &Scenario) -> Result<i64> {
     within(Duration::from_mins(3), "the queues count every Workload", async || {
         let queues: Vec<Value> = cluster.objects.list(Kind::CLUSTER_QUEUE, "", "").await?;
         let sum = |field: &str| queues.iter().map(|queue| number(queue, field)).sum::<i64>();
         let (pending, reserving) = (sum("/status/pendingWorkloads"), sum("/status/reservingWorkloads"));
-        let total = i64::try_from(scenario.total())?;
+        let total = i64::try_from(scenario.total_workloads())?;
         ensure!(pending + reserving == total, "{pending} pending and {reserving} reserving of {total}");
         Ok(pending)
     })
     .await
 }
 
-fn memory(cluster: &Cluster, when: &str) -> Result<()> {
-    let usage = Usage::of(cluster.manager()?.process().identity().pid)?;
+fn print_memory(cluster: &Cluster, when: &str) -> Result<()> {
+    let usage = ProcessUsage::of_process(cluster.manager()?.process().identity().pid)?;
     println!(
         "resident memory {when}: {} MiB (at most {}), CPU so far {:.1} s",
-        usage.resident,
-        usage.peak,
+        usage.resident_mib,
+        usage.peak_mib,
         usage.cpu.as_secs_f64()
     );
     Ok(())

@@ -1,20 +1,20 @@
 //! Nodes that pods are placed on: one block of racks, all nodes alike, ready and without taints.
 
-use crate::objects::{Kind, Objects};
+use crate::objects::{Kind, ObjectClient};
 use anyhow::Result;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 /// Nodes of a rack.
-const NODES: usize = 64;
+const NODES_PER_RACK: usize = 64;
 const TOPOLOGY: &str = "racks";
 const BLOCK: &str = "example.com/block";
 const RACK: &str = "example.com/rack";
 const HOST: &str = "kubernetes.io/hostname";
 
 /// Makes the topology and so many nodes.
-pub(super) async fn make(objects: &Objects, nodes: usize) -> Result<()> {
+pub(super) async fn create_nodes(objects: &ObjectClient, nodes: usize) -> Result<()> {
     let levels = [BLOCK, RACK, HOST].map(|label| json!({"nodeLabel": label}));
     let topology = json!({"metadata": {"name": TOPOLOGY}, "spec": {"levels": levels}});
     objects.create(Kind::TOPOLOGY, &topology).await?;
@@ -38,16 +38,16 @@ pub(super) fn flavor() -> Value {
 }
 
 /// A third must be on one rack, a third would like to be, and a third is spread evenly in slices of two pods per host.
-pub(super) fn request(number: usize) -> Value {
+pub(super) fn topology_request(number: usize) -> Value {
     match number % 3 {
-        0 => required(),
+        0 => required_topology_request(),
         1 => json!({"preferred": RACK}),
         _ => json!({"preferred": RACK, "podSetSliceRequiredTopology": HOST, "podSetSliceSize": 2}),
     }
 }
 
 /// All pods must be on one rack.
-pub(super) fn required() -> Value {
+pub(super) fn required_topology_request() -> Value {
     json!({"required": RACK})
 }
 
@@ -65,19 +65,19 @@ pub(super) fn rack_name(rack: usize) -> String {
 
 /// What a node is called; the name says which rack it is in.
 pub(super) fn node_name(at: usize) -> String {
-    format!("{}-node-{}", rack_name(at / NODES), at % NODES)
+    format!("{}-node-{}", rack_name(at / NODES_PER_RACK), at % NODES_PER_RACK)
 }
 
 /// Whether a node is in a rack.
-pub(super) fn is_in(rack: usize, at: usize) -> bool {
-    at / NODES == rack
+pub(super) fn is_in_rack(rack: usize, at: usize) -> bool {
+    at / NODES_PER_RACK == rack
 }
 
 fn node(at: usize) -> Value {
     let name = node_name(at);
     let amounts = json!({"cpu": "96", "memory": "256Gi", "pods": "110"});
     json!({
-        "metadata": {"name": name, "labels": {BLOCK: "b", RACK: rack_name(at / NODES), HOST: name}},
+        "metadata": {"name": name, "labels": {BLOCK: "b", RACK: rack_name(at / NODES_PER_RACK), HOST: name}},
         "status": {
             "allocatable": amounts, "capacity": amounts,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],

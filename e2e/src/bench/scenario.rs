@@ -2,7 +2,7 @@
 //! pods are placed on nodes.
 
 use super::racks;
-use crate::objects::{Kind, Objects, local_queue};
+use crate::objects::{Kind, ObjectClient, local_queue};
 use anyhow::{Result, bail};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ const BORROWING: u32 = 100;
 
 /// Workloads of one size in each queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Class {
+pub struct WorkloadClass {
     /// Its name.
     pub name: &'static str,
     /// Higher goes first.
@@ -29,9 +29,9 @@ pub struct Class {
     /// Its pods, which share that.
     pub pods: u32,
     /// How long each runs once it is admitted.
-    pub runs: Duration,
+    pub run_time: Duration,
     /// How long after the one before it each is created.
-    pub every: Duration,
+    pub interval: Duration,
     /// How many there are in each queue.
     pub count: usize,
 }
@@ -42,40 +42,40 @@ pub struct Scenario {
     /// Its name.
     pub name: String,
     /// Whether pods are placed on nodes.
-    pub placed: bool,
+    pub uses_topology: bool,
     /// Cohorts.
     pub cohorts: usize,
     /// ClusterQueues in each.
     pub queues: usize,
     /// What arrives in each queue.
-    pub classes: [Class; 3],
+    pub classes: [WorkloadClass; 3],
 }
 
 impl Scenario {
     /// By its name.
-    pub fn named(name: &str) -> Result<Self> {
+    pub fn by_name(name: &str) -> Result<Self> {
         let (cohorts, queues, counts, runs, every) = match name {
             "baseline" | "tas" => (5, 6, [350, 100, 50], [200, 500, 1000], [100, 500, 1200]),
             "large" => (10, 100, [35, 11, 4], [150, 350, 700], [60, 300, 700]),
             other => bail!("no scenario {other:?}: there are baseline, large and tas"),
         };
         let placed = name == "tas";
-        let class = |at: usize, name, priority, cpu| Class {
+        let class = |at: usize, name, priority, cpu| WorkloadClass {
             name,
             priority,
             cpu,
             pods: if placed { 2 << at } else { 1 },
-            runs: Duration::from_millis(runs[at]),
-            every: Duration::from_millis(every[at]),
+            run_time: Duration::from_millis(runs[at]),
+            interval: Duration::from_millis(every[at]),
             count: counts[at],
         };
         let classes = [class(0, "small", 50, 1), class(1, "medium", 100, 5), class(2, "large", 200, 20)];
-        Ok(Self { name: name.to_owned(), placed, cohorts, queues, classes })
+        Ok(Self { name: name.to_owned(), uses_topology: placed, cohorts, queues, classes })
     }
 
     /// The same with so many times fewer workloads, at least one of each class in each queue.
     #[must_use]
-    pub fn divided(mut self, by: usize) -> Self {
+    pub fn scaled_down(mut self, by: usize) -> Self {
         for class in &mut self.classes {
             class.count = (class.count / by.max(1)).max(1);
         }
@@ -83,25 +83,27 @@ impl Scenario {
     }
 
     /// How many workloads there are in all.
-    pub fn total(&self) -> usize {
+    pub fn total_workloads(&self) -> usize {
         self.cohorts * self.queues * self.classes.iter().map(|class| class.count).sum::<usize>()
     }
 
     /// CPU of all queues.
-    pub fn quota(&self) -> f64 {
-        f64::from(NOMINAL) * count(self.cohorts * self.queues)
+    pub fn total_quota(&self) -> f64 {
+        f64::from(NOMINAL) * to_f64(self.cohorts * self.queues)
     }
 
     /// CPU seconds of all workloads.
-    pub fn work(&self) -> f64 {
-        let queue = self.classes.iter().map(|c| f64::from(c.cpu) * c.runs.as_secs_f64() * count(c.count));
-        queue.sum::<f64>() * count(self.cohorts * self.queues)
+    pub fn total_cpu_seconds(&self) -> f64 {
+        let queue =
+            self.classes.iter().map(|c| f64::from(c.cpu) * c.run_time.as_secs_f64() * to_f64(c.count));
+        queue.sum::<f64>() * to_f64(self.cohorts * self.queues)
     }
 
     /// No schedule ends earlier: the quota must do the work, and the last of a class must arrive and run.
-    pub fn quota_floor(&self) -> f64 {
-        let arrives = |c: &Class| c.every.as_secs_f64() * count(c.count - 1) + c.runs.as_secs_f64();
-        self.classes.iter().map(arrives).fold(self.work() / self.quota(), f64::max)
+    pub fn min_seconds_by_quota(&self) -> f64 {
+        let arrives =
+            |c: &WorkloadClass| c.interval.as_secs_f64() * to_f64(c.count - 1) + c.run_time.as_secs_f64();
+        self.classes.iter().map(arrives).fold(self.total_cpu_seconds() / self.total_quota(), f64::max)
     }
 
     /// The names of all queues.
@@ -111,12 +113,12 @@ impl Scenario {
     }
 
     /// Makes flavor, namespace and queues.
-    pub async fn make_queues(&self, objects: &Objects) -> Result<()> {
+    pub async fn make_queues(&self, objects: &ObjectClient) -> Result<()> {
         objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": NAMESPACE}})).await?;
-        if self.placed {
-            racks::make(objects, NODES).await?;
+        if self.uses_topology {
+            racks::create_nodes(objects, NODES).await?;
         }
-        let flavor = if self.placed { racks::flavor() } else { json!({}) };
+        let flavor = if self.uses_topology { racks::flavor() } else { json!({}) };
         objects.create(Kind::FLAVOR, &json!({"metadata": {"name": FLAVOR}, "spec": flavor})).await?;
         stream::iter(self.queue_names())
             .map(async |queue| {
@@ -132,7 +134,7 @@ impl Scenario {
 }
 
 /// A count as a number to calculate with.
-pub fn count(number: usize) -> f64 {
+pub fn to_f64(number: usize) -> f64 {
     f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
@@ -148,15 +150,15 @@ fn cluster_queue(name: &str, cohort: &str) -> Value {
 
 impl Scenario {
     /// A Workload without a job, the so-manieth of its class in a queue.
-    pub fn workload(&self, name: &str, queue: &str, class: &Class, number: usize) -> Value {
+    pub fn workload(&self, name: &str, queue: &str, class: &WorkloadClass, number: usize) -> Value {
         let milli = class.cpu * 1000 / class.pods;
         let mut set = json!({
             "name": "main", "count": class.pods, "template": {"spec": {"restartPolicy": "Never", "containers": [
                 {"name": "c", "image": "work:1", "resources": {"requests": {"cpu": format!("{milli}m")}}},
             ]}},
         });
-        if self.placed {
-            set["topologyRequest"] = racks::request(number);
+        if self.uses_topology {
+            set["topologyRequest"] = racks::topology_request(number);
         }
         json!({
             "metadata": {"namespace": NAMESPACE, "name": name},
@@ -165,12 +167,12 @@ impl Scenario {
     }
 
     /// What an admission sets in the status.
-    pub fn admission(&self, queue: &str, class: &Class) -> Value {
+    pub fn admission(&self, queue: &str, class: &WorkloadClass) -> Value {
         let mut set = json!({
             "name": "main", "count": class.pods, "flavors": {"cpu": FLAVOR},
             "resourceUsage": {"cpu": class.cpu.to_string()},
         });
-        if self.placed {
+        if self.uses_topology {
             set["topologyAssignment"] = racks::assignment(class.pods);
         }
         json!({"clusterQueue": queue, "podSetAssignments": [set]})

@@ -2,14 +2,14 @@
 //! already that must be on one rack, and all racks but one are too full for it: its place tells whether anything was decided
 //! before everything was known.
 
-use super::bare::Bare;
-use super::load::{Watch, finish};
+use super::api_server_only::ApiServerOnly;
+use super::load::{WorkloadWatch, finish};
 use super::racks;
 use super::scenario::NAMESPACE;
+use crate::control_plane::ControlPlane;
 use crate::manager::Manager;
-use crate::objects::{Kind, Objects, cluster_queue, hosts, local_queue};
-use crate::plane::Plane;
-use crate::process::Usage;
+use crate::objects::{Kind, ObjectClient, assigned_hosts, cluster_queue, local_queue};
+use crate::process::ProcessUsage;
 use anyhow::{Result, ensure};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
@@ -21,23 +21,23 @@ const STARTS: usize = 3;
 /// Requests in flight at once.
 const CLIENTS: usize = 64;
 /// How long the manager is left alone before its memory is read again.
-const REST: Duration = Duration::from_secs(20);
+const IDLE_TIME: Duration = Duration::from_secs(20);
 const QUEUE: &str = "large";
 /// The rack with room, somewhere in the middle.
-const FREE: usize = 3;
+const FREE_RACK: usize = 3;
 
 /// Runs it and prints the figures.
 pub async fn run(nodes: usize, pods: usize, controller: Option<PathBuf>) -> Result<()> {
-    let bare = Bare::start(controller, &Plane::own_folder(), Value::Null).await?;
+    let bare = ApiServerOnly::start(controller, &ControlPlane::temporary_folder(), Value::Null).await?;
     let objects = &bare.objects;
-    let webhooks = bare.take_webhooks().await?;
+    let webhooks = bare.remove_webhooks().await?;
     let begun = Instant::now();
     objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": NAMESPACE}})).await?;
-    racks::make(objects, nodes).await?;
+    racks::create_nodes(objects, nodes).await?;
     make_pods(objects, nodes, pods).await?;
     make_queue(objects).await?;
     println!("{nodes} nodes and {pods} pods created in {:.1} s", begun.elapsed().as_secs_f64());
-    bare.put_webhooks(webhooks).await?;
+    bare.restore_webhooks(webhooks).await?;
     for start in 0..STARTS {
         measure(&bare, &format!("first-{start}")).await?;
     }
@@ -45,11 +45,11 @@ pub async fn run(nodes: usize, pods: usize, controller: Option<PathBuf>) -> Resu
 }
 
 /// One start: a Workload waits, and the manager comes.
-async fn measure(bare: &Bare, name: &str) -> Result<()> {
-    let webhooks = bare.take_webhooks().await?;
+async fn measure(bare: &ApiServerOnly, name: &str) -> Result<()> {
+    let webhooks = bare.remove_webhooks().await?;
     bare.objects.create(Kind::WORKLOAD, &workload(name)).await?;
-    bare.put_webhooks(webhooks).await?;
-    let mut watch = Watch::start(&bare.objects).await?;
+    bare.restore_webhooks(webhooks).await?;
+    let mut watch = WorkloadWatch::start(&bare.objects).await?;
     let manager = Manager::start(&bare.plane, &bare.settings).await?;
     let begun = Instant::now();
     let admitted = async {
@@ -57,35 +57,40 @@ async fn measure(bare: &Bare, name: &str) -> Result<()> {
         anyhow::Ok(begun.elapsed())
     };
     let ready = async {
-        manager.ready_soon().await?;
+        manager.wait_until_ready_precisely().await?;
         anyhow::Ok(begun.elapsed())
     };
     let (ready, admitted) = tokio::try_join!(ready, admitted)?;
     let pid = manager.process().identity().pid;
-    let usage = Usage::of(pid)?;
+    let usage = ProcessUsage::of_process(pid)?;
     println!(
         "start to ready {:.2} s, to the first admission {:.2} s, until then CPU {:.2} s and at most {} MiB resident",
         ready.as_secs_f64(),
         admitted.as_secs_f64(),
         usage.cpu.as_secs_f64(),
-        usage.peak
+        usage.peak_mib
     );
-    let rack = format!("{}-", racks::rack_name(FREE));
-    let hosts = hosts(&bare.objects.need(Kind::WORKLOAD, NAMESPACE, name).await?);
+    let rack = format!("{}-", racks::rack_name(FREE_RACK));
+    let hosts = assigned_hosts(&bare.objects.must_get(Kind::WORKLOAD, NAMESPACE, name).await?);
     ensure!(!hosts.is_empty(), "admitted without a place");
     for host in hosts {
         ensure!(host.starts_with(&rack), "placed on {host}, where pods are");
     }
-    tokio::time::sleep(REST).await;
-    let usage = Usage::of(pid)?;
-    println!("  {} s later {} MiB resident, at most {}", REST.as_secs(), usage.resident, usage.peak);
+    tokio::time::sleep(IDLE_TIME).await;
+    let usage = ProcessUsage::of_process(pid)?;
+    println!(
+        "  {} s later {} MiB resident, at most {}",
+        IDLE_TIME.as_secs(),
+        usage.resident_mib,
+        usage.peak_mib
+    );
     finish(&bare.objects, name).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     manager.terminate();
     Ok(())
 }
 
-async fn make_queue(objects: &Objects) -> Result<()> {
+async fn make_queue(objects: &ObjectClient) -> Result<()> {
     objects.create(Kind::FLAVOR, &json!({"metadata": {"name": QUEUE}, "spec": racks::flavor()})).await?;
     let queue = cluster_queue(QUEUE, "", QUEUE, &[("cpu", "1000000", None)]);
     objects.create(Kind::CLUSTER_QUEUE, &queue).await?;
@@ -94,7 +99,7 @@ async fn make_queue(objects: &Objects) -> Result<()> {
 }
 
 /// Pods of nobody, bound to one node after the other. Ten of them leave 6 of a node's 96 CPUs, but on the one rack.
-async fn make_pods(objects: &Objects, nodes: usize, pods: usize) -> Result<()> {
+async fn make_pods(objects: &ObjectClient, nodes: usize, pods: usize) -> Result<()> {
     stream::iter(0..pods)
         .map(async |number| objects.create(Kind::POD, &pod(number, number % nodes)).await.map(drop))
         .buffer_unordered(CLIENTS)
@@ -104,7 +109,7 @@ async fn make_pods(objects: &Objects, nodes: usize, pods: usize) -> Result<()> {
 }
 
 fn pod(number: usize, node: usize) -> Value {
-    let cpu = if racks::is_in(FREE, node) { "1" } else { "9" };
+    let cpu = if racks::is_in_rack(FREE_RACK, node) { "1" } else { "9" };
     json!({
         "metadata": {
             "namespace": NAMESPACE, "name": format!("serving-{number}"),
@@ -126,7 +131,7 @@ fn workload(name: &str) -> Value {
     json!({
         "metadata": {"namespace": NAMESPACE, "name": name},
         "spec": {"queueName": QUEUE, "priority": 0, "podSets": [{
-            "name": "main", "count": 64, "topologyRequest": racks::required(),
+            "name": "main", "count": 64, "topologyRequest": racks::required_topology_request(),
             "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
         }]},
     })

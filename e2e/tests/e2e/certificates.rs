@@ -1,15 +1,15 @@
 //! Serving certificates change under load, expire, come too early, or are not trusted.
 
-use crate::ground::{Ground, refused};
+use crate::fixture::{Fixture, expect_refused};
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{DynamicObject, PostParams, PropagationPolicy};
 use serde_json::json;
-use sluice_e2e::certs::{Authority, Pair};
+use sluice_e2e::certs::{CertificateAuthority, PemPair};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
 use sluice_e2e::kubeconfig::base64;
-use sluice_e2e::manager::{Manager, Settings};
-use sluice_e2e::objects::{Kind, Objects, text};
+use sluice_e2e::manager::{Manager, ManagerSettings};
+use sluice_e2e::objects::{Kind, ObjectClient, text};
 use sluice_e2e::wait::eventually;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,45 +18,45 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Creates a second.
-const RATE: usize = 50;
-pub(crate) const AUTHORITY: &str = "kueue-webhook-server-cert-ca";
-pub(crate) const SECRET: &str = "kueue-webhook-server-cert";
+const CREATES_PER_SECOND: usize = 50;
+pub(crate) const CA_SECRET: &str = "kueue-webhook-server-cert-ca";
+pub(crate) const SERVING_SECRET: &str = "kueue-webhook-server-cert";
 /// Certificates that live for seconds, and two authorities trusted while one replaces the other.
-const SHORT: [&str; 4] = [
+const SHORT_LIFETIME_FLAGS: [&str; 4] = [
     "--authority-lifetime=40s",
     "--certificate-lifetime=20s",
     "--certificate-overlap=3s",
     "--certificate-retirement=3s",
 ];
 
-pub(crate) async fn certificate(objects: &Objects) -> Result<String> {
-    let secret = objects.need(Kind::SECRET, NAMESPACE, SECRET).await?;
+pub(crate) async fn certificate(objects: &ObjectClient) -> Result<String> {
+    let secret = objects.must_get(Kind::SECRET, NAMESPACE, SERVING_SECRET).await?;
     Ok(text(&secret, "/data/tls.crt").to_owned())
 }
 
 /// Two rotations while 50 flavors a second are created, each through the webhooks: none fails.
-pub(crate) async fn rotated_under_creates(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+pub(crate) async fn rotation_under_load(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
     // What stands there lives for months: it is made anew.
-    forget_certificates(&ground.objects).await?;
-    let flags = SHORT.iter().map(|&flag| flag.to_owned()).collect();
-    let settings = Settings { flags, ..old.settings().clone() };
+    delete_certificates(&ground.objects).await?;
+    let flags = SHORT_LIFETIME_FLAGS.iter().map(|&flag| flag.to_owned()).collect();
+    let settings = ManagerSettings { flags, ..old.settings().clone() };
     let short = Manager::start(&cluster.plane, &settings).await?;
-    short.ready().await?;
-    cluster.webhooks_answer().await?;
+    short.wait_until_ready().await?;
+    cluster.wait_for_webhooks().await?;
 
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let begun = Instant::now();
-    let load = tokio::spawn(creates(ground.objects.clone(), Arc::clone(&stop), Arc::clone(&done)));
+    let load = tokio::spawn(create_load(ground.objects.clone(), Arc::clone(&stop), Arc::clone(&done)));
     let mut seen = BTreeSet::from([certificate(&ground.objects).await?]);
     let outcome = sluice_e2e::wait::within(Duration::from_mins(3), "two rotations", async || {
         seen.insert(certificate(&ground.objects).await?);
         ensure!(seen.len() > 2, "{} certificates so far", seen.len());
         // Those of the last second may be under way.
-        let wanted = RATE * usize::try_from(begun.elapsed().as_secs().saturating_sub(1))?;
+        let wanted = CREATES_PER_SECOND * usize::try_from(begun.elapsed().as_secs().saturating_sub(1))?;
         let done = done.load(Ordering::Acquire);
-        ensure!(wanted > RATE && done >= wanted, "{done} creates so far, {wanted} are wanted");
+        ensure!(wanted > CREATES_PER_SECOND && done >= wanted, "{done} creates so far, {wanted} are wanted");
         Ok(())
     })
     .await;
@@ -66,23 +66,27 @@ pub(crate) async fn rotated_under_creates(cluster: &mut Cluster, ground: &Ground
 
     // Back to certificates that live long: the next manager makes its own.
     short.terminate();
-    forget_certificates(&ground.objects).await?;
+    delete_certificates(&ground.objects).await?;
     let long = Manager::start(&cluster.plane, old.settings()).await?;
-    long.ready().await?;
+    long.wait_until_ready().await?;
     cluster.put_manager(long);
-    cluster.webhooks_answer().await
+    cluster.wait_for_webhooks().await
 }
 
-async fn forget_certificates(objects: &Objects) -> Result<()> {
-    for secret in [SECRET, AUTHORITY] {
+async fn delete_certificates(objects: &ObjectClient) -> Result<()> {
+    for secret in [SERVING_SECRET, CA_SECRET] {
         objects.delete(Kind::SECRET, NAMESPACE, secret, PropagationPolicy::Background).await?;
     }
     Ok(())
 }
 
 /// One every so often, however long each takes; the first that fails is the outcome.
-pub(crate) async fn creates(objects: Objects, stop: Arc<AtomicBool>, done: Arc<AtomicUsize>) -> Result<()> {
-    let mut tick = tokio::time::interval(Duration::from_secs(1) / u32::try_from(RATE)?);
+pub(crate) async fn create_load(
+    objects: ObjectClient,
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicUsize>,
+) -> Result<()> {
+    let mut tick = tokio::time::interval(Duration::from_secs(1) / u32::try_from(CREATES_PER_SECOND)?);
     let mut running = JoinSet::new();
     let mut number = 0_usize;
     while !stop.load(Ordering::Acquire) {
@@ -100,7 +104,7 @@ pub(crate) async fn creates(objects: Objects, stop: Arc<AtomicBool>, done: Arc<A
     Ok(())
 }
 
-async fn create(objects: Objects, number: usize) -> Result<()> {
+async fn create(objects: ObjectClient, number: usize) -> Result<()> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let flavor: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor",
@@ -118,60 +122,60 @@ const NAMES: [&str; 3] = [
 ];
 const DAY: Duration = Duration::from_hours(24);
 /// Long enough to be served, short enough to wait for its end.
-const BRIEF: Duration = Duration::from_secs(8);
+const SHORT_LIFETIME: Duration = Duration::from_secs(8);
 
 /// Another than the manager makes the certificates, as cert-manager does. With bundles that trust somebody else, with a
 /// certificate whose time has not come when the manager starts, and with one that expires while it is served: Jobs that name
 /// a queue are refused, others are not, the manager is not ready; and each time all is well when it is mended. One that comes
 /// too early while a good one is served changes nothing.
-pub(crate) async fn not_valid_or_not_trusted(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
-    let issuer = Issuer { ground, authority: Authority::new("e2e-issuer")? };
-    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+pub(crate) async fn invalid_or_untrusted_certificate(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+    let issuer = Issuer { ground, authority: CertificateAuthority::new("e2e-issuer")? };
+    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
-    issuer.is_trusted(&issuer.authority).await?;
-    issuer.stores(0, DAY).await?;
+    issuer.publish_bundle(&issuer.authority).await?;
+    issuer.store_certificate(0, DAY).await?;
     let before = old.settings().clone();
     let mut settings = before.clone();
     settings.configuration["internalCertManagement"] = json!({"enable": false});
     cluster.start_manager(&settings).await?;
-    all_is_well(cluster, ground, "begins").await?;
+    check_job_runs(cluster, ground, "begins").await?;
 
-    issuer.is_trusted(&Authority::new("e2e-stranger")?).await?;
-    fails_closed(cluster, ground).await?;
-    issuer.is_trusted(&issuer.authority).await?;
-    all_is_well(cluster, ground, "trusted").await?;
+    issuer.publish_bundle(&CertificateAuthority::new("e2e-stranger")?).await?;
+    check_fails_closed(cluster, ground).await?;
+    issuer.publish_bundle(&issuer.authority).await?;
+    check_job_runs(cluster, ground, "trusted").await?;
 
-    issuer.stores(3600, DAY).await?;
+    issuer.store_certificate(3600, DAY).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    all_is_well(cluster, ground, "early").await?;
+    check_job_runs(cluster, ground, "early").await?;
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
     cluster.put_manager(Manager::start(&cluster.plane, old.settings()).await?);
-    fails_closed(cluster, ground).await?;
-    issuer.stores(0, DAY).await?;
-    all_is_well(cluster, ground, "due").await?;
+    check_fails_closed(cluster, ground).await?;
+    issuer.store_certificate(0, DAY).await?;
+    check_job_runs(cluster, ground, "due").await?;
 
-    issuer.stores(0, BRIEF).await?;
-    fails_closed(cluster, ground).await?;
-    issuer.stores(0, DAY).await?;
-    all_is_well(cluster, ground, "renewed").await?;
+    issuer.store_certificate(0, SHORT_LIFETIME).await?;
+    check_fails_closed(cluster, ground).await?;
+    issuer.store_certificate(0, DAY).await?;
+    check_job_runs(cluster, ground, "renewed").await?;
 
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
-    forget_certificates(&ground.objects).await?;
+    delete_certificates(&ground.objects).await?;
     cluster.start_manager(&before).await
 }
 
 /// Who makes certificates and says that they are to be trusted.
 struct Issuer<'a> {
-    ground: &'a Ground,
-    authority: Authority,
+    ground: &'a Fixture,
+    authority: CertificateAuthority,
 }
 
 impl Issuer<'_> {
     /// Writes an authority to the bundles of all webhooks.
-    async fn is_trusted(&self, authority: &Authority) -> Result<()> {
+    async fn publish_bundle(&self, authority: &CertificateAuthority) -> Result<()> {
         let objects = &self.ground.objects;
         for kind in [Kind::MUTATING_WEBHOOKS, Kind::VALIDATING_WEBHOOKS] {
             for object in objects.list(kind, "", "").await? {
@@ -188,27 +192,28 @@ impl Issuer<'_> {
     }
 
     /// Writes a certificate that is valid so many seconds from now on, for so long.
-    async fn stores(&self, from: i64, time: Duration) -> Result<()> {
-        let Pair { certificate, key } = self.authority.server_for("webhooks", &NAMES, from, time)?;
+    async fn store_certificate(&self, from: i64, time: Duration) -> Result<()> {
+        let PemPair { certificate, key } =
+            self.authority.server_with_validity("webhooks", &NAMES, from, time)?;
         let data = json!({"data": {"tls.crt": base64(certificate.as_bytes()), "tls.key": base64(key.as_bytes()),
             "ca.crt": base64(self.authority.pem().as_bytes())}});
-        self.ground.objects.merge(Kind::SECRET, NAMESPACE, SECRET, &data).await?;
+        self.ground.objects.merge(Kind::SECRET, NAMESPACE, SERVING_SECRET, &data).await?;
         Ok(())
     }
 }
 
 /// The manager is ready, and a Job passes the webhooks and runs.
-async fn all_is_well(cluster: &Cluster, ground: &Ground, job: &str) -> Result<()> {
-    cluster.manager()?.ready().await?;
-    new_connections(cluster)?;
-    cluster.webhooks_answer().await?;
+async fn check_job_runs(cluster: &Cluster, ground: &Fixture, job: &str) -> Result<()> {
+    cluster.manager()?.wait_until_ready().await?;
+    reset_connections(cluster)?;
+    cluster.wait_for_webhooks().await?;
     ground.submit(ground.job(job, "main", "1")).await?;
-    ground.runs(job).await?;
-    ground.finish(job).await
+    ground.wait_until_running(job).await?;
+    ground.finish_job(job).await
 }
 
 /// The manager is not ready, who names a queue is refused, and who names none is not.
-async fn fails_closed(cluster: &Cluster, ground: &Ground) -> Result<()> {
+async fn check_fails_closed(cluster: &Cluster, ground: &Fixture) -> Result<()> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let create = async |queue: &str| {
         let job = ground.job("tried", queue, "1");
@@ -219,8 +224,8 @@ async fn fails_closed(cluster: &Cluster, ground: &Ground) -> Result<()> {
     };
     eventually("who names a queue is refused", async || {
         // One that was made in time lasts longer than its certificate.
-        new_connections(cluster)?;
-        let message = refused(create("main").await?, 500)?;
+        reset_connections(cluster)?;
+        let message = expect_refused(create("main").await?, 500)?;
         ensure!(message.contains("failed calling webhook"), "{message}");
         Ok(())
     })
@@ -235,9 +240,9 @@ async fn fails_closed(cluster: &Cluster, ground: &Ground) -> Result<()> {
 }
 
 /// Cuts the connections of the API server to the webhooks.
-fn new_connections(cluster: &Cluster) -> Result<()> {
+fn reset_connections(cluster: &Cluster) -> Result<()> {
     let balancer = cluster.balancer.as_ref().context("no balancer")?;
-    balancer.set(Vec::new());
-    balancer.set(vec![cluster.manager()?.settings().webhook_port]);
+    balancer.set_backends(Vec::new());
+    balancer.set_backends(vec![cluster.manager()?.settings().webhook_port]);
     Ok(())
 }

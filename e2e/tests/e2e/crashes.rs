@@ -1,77 +1,80 @@
 //! The manager dies, pauses, or has company; and somebody else writes the same objects all the time.
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
-use sluice_e2e::manager::{LEASE, Manager, Settings};
-use sluice_e2e::objects::{Kind, Objects, condition, expect, holds, text};
+use sluice_e2e::manager::{LEASE_NAME, Manager, ManagerSettings};
+use sluice_e2e::objects::{Kind, ObjectClient, condition, condition_is_true, expect_condition, text};
 use sluice_e2e::wait::eventually;
 
 /// Kills the manager, as the kernel does, and starts it again.
-async fn restart(cluster: &mut Cluster) -> Result<()> {
+async fn kill_and_restart(cluster: &mut Cluster) -> Result<()> {
     let old = cluster.take_manager().context("no manager")?;
     old.kill();
     let new = Manager::start(&cluster.plane, old.settings()).await?;
-    new.ready().await?;
+    new.wait_until_ready().await?;
     cluster.put_manager(new);
-    cluster.webhooks_answer().await
+    cluster.wait_for_webhooks().await
 }
 
 /// A moment in a Job's life, seen from outside.
-type Moment = fn(job: &Value, workload: &Value) -> bool;
+type StepPredicate = fn(job: &Value, workload: &Value) -> bool;
 
 /// Killed the moment each step is seen: with every write landed or not, the end is the same.
-pub(crate) async fn killed_at_every_step(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
-    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    let moments: [(&str, Moment); 4] = [
+pub(crate) async fn manager_killed_at_every_step(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    let moments: [(&str, StepPredicate); 4] = [
         ("submitted", |_, _| true),
         ("workload-made", |_, workload| workload.is_object()),
-        ("quota-reserved", |_, workload| holds(workload, "QuotaReserved")),
+        ("quota-reserved", |_, workload| condition_is_true(workload, "QuotaReserved")),
         ("started", |job, _| job["spec"]["suspend"] == json!(false)),
     ];
     for (name, moment) in moments {
         ground.submit(ground.job(name, "main", "1")).await?;
         eventually(format!("{name} is seen"), async || {
-            let job = ground.objects.need(Kind::JOB, &ground.name, name).await?;
+            let job = ground.objects.must_get(Kind::JOB, &ground.name, name).await?;
             let workload = ground.workload(name).await.unwrap_or_default();
             ensure!(moment(&job, &workload), "not yet");
             Ok(())
         })
         .await?;
-        restart(cluster).await?;
-        ground.runs(name).await?;
-        ground.finish(name).await?;
-        ground.counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
+        kill_and_restart(cluster).await?;
+        ground.wait_until_running(name).await?;
+        ground.finish_job(name).await?;
+        ground.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
     }
 
     // Between an eviction and the end of its pods: the quota is still taken after the restart.
     ground
         .submit(ground.job("evicted", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "true"))
         .await?;
-    ground.runs("evicted").await?;
-    ground.set_workload("evicted", json!({"active": false})).await?;
-    ground.condition("evicted", "Evicted", "True", "Deactivated").await?;
-    restart(cluster).await?;
+    ground.wait_until_running("evicted").await?;
+    ground.set_workload_spec("evicted", json!({"active": false})).await?;
+    ground.wait_for_condition("evicted", "Evicted", "True", "Deactivated").await?;
+    kill_and_restart(cluster).await?;
     ground.submit(ground.job("next", "main", "1")).await?;
-    ground.waits("next", "WaitingForPreemptedWorkloads").await?;
-    ensure!(holds(&ground.workload("evicted").await?, "QuotaReserved"), "quota was given back under a pod");
-    ground.force_pods_away("evicted")?;
-    ground.runs("next").await?;
-    ground.waits("evicted", "Deactivated").await?;
-    ground.finish("next").await
+    ground.wait_until_pending("next", "WaitingForPreemptedWorkloads").await?;
+    ensure!(
+        condition_is_true(&ground.workload("evicted").await?, "QuotaReserved"),
+        "quota was given back under a pod"
+    );
+    ground.force_delete_pods("evicted")?;
+    ground.wait_until_running("next").await?;
+    ground.wait_until_pending("evicted", "Deactivated").await?;
+    ground.finish_job("next").await
 }
 
-pub(crate) async fn holder(objects: &Objects) -> Result<String> {
-    let lease = objects.need(Kind::LEASE, NAMESPACE, LEASE).await?;
+pub(crate) async fn lease_holder(objects: &ObjectClient) -> Result<String> {
+    let lease = objects.must_get(Kind::LEASE, NAMESPACE, LEASE_NAME).await?;
     Ok(text(&lease, "/spec/holderIdentity").to_owned())
 }
 
-pub(crate) async fn another_holder(objects: &Objects, than: &str) -> Result<String> {
+pub(crate) async fn wait_for_other_holder(objects: &ObjectClient, than: &str) -> Result<String> {
     eventually(format!("another holder than {than}"), async || {
-        let now = holder(objects).await?;
+        let now = lease_holder(objects).await?;
         ensure!(!now.is_empty() && now != than, "it is {now:?}");
         Ok(now)
     })
@@ -79,60 +82,61 @@ pub(crate) async fn another_holder(objects: &Objects, than: &str) -> Result<Stri
 }
 
 /// The standby takes over from a killed leader; a leader that slept through its lease does no harm when it wakes.
-pub(crate) async fn two_replicas_and_a_paused_leader(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
-    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+pub(crate) async fn leader_killed_then_paused(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     let first = cluster.take_manager().context("no manager")?;
-    let led = holder(&ground.objects).await?;
-    let settings = Settings { name: "standby".to_owned(), webhook_port: 0, ..first.settings().clone() };
+    let led = lease_holder(&ground.objects).await?;
+    let settings =
+        ManagerSettings { name: "standby".to_owned(), webhook_port: 0, ..first.settings().clone() };
     let second = Manager::start(&cluster.plane, &settings).await?;
-    second.ready().await?;
+    second.wait_until_ready().await?;
     let ports =
         |managers: &[&Manager]| managers.iter().map(|m| m.settings().webhook_port).collect::<Vec<_>>();
     let balancer = cluster.balancer.as_ref().context("no balancer")?;
-    balancer.set(ports(&[&first, &second]));
+    balancer.set_backends(ports(&[&first, &second]));
 
     ground.submit(ground.job("one", "main", "1")).await?;
-    ground.runs("one").await?;
-    balancer.set(ports(&[&second]));
+    ground.wait_until_running("one").await?;
+    balancer.set_backends(ports(&[&second]));
     first.kill();
-    let led = another_holder(&ground.objects, &led).await?;
+    let led = wait_for_other_holder(&ground.objects, &led).await?;
     ground.submit(ground.job("two", "main", "1")).await?;
-    ground.waits("two", "WaitingForQuota").await?;
-    ground.finish("one").await?;
-    ground.runs("two").await?;
+    ground.wait_until_pending("two", "WaitingForQuota").await?;
+    ground.finish_job("one").await?;
+    ground.wait_until_running("two").await?;
 
     let third = Manager::start(&cluster.plane, first.settings()).await?;
-    third.ready().await?;
-    balancer.set(ports(&[&third]));
+    third.wait_until_ready().await?;
+    balancer.set_backends(ports(&[&third]));
     second.pause();
-    another_holder(&ground.objects, &led).await?;
+    wait_for_other_holder(&ground.objects, &led).await?;
     ground.submit(ground.job("three", "main", "1")).await?;
-    ground.waits("three", "WaitingForQuota").await?;
-    ground.finish("two").await?;
-    ground.runs("three").await?;
+    ground.wait_until_pending("three", "WaitingForQuota").await?;
+    ground.finish_job("two").await?;
+    ground.wait_until_running("three").await?;
     // Its view is old by now, and its lease is another's.
     second.resume();
     ground.submit(ground.job("four", "main", "1")).await?;
-    ground.waits("four", "WaitingForQuota").await?;
-    expect(&ground.workload("three").await?, "Admitted", "True", "Admitted")?;
-    ground.finish("three").await?;
-    ground.runs("four").await?;
-    ground.finish("four").await?;
+    ground.wait_until_pending("four", "WaitingForQuota").await?;
+    expect_condition(&ground.workload("three").await?, "Admitted", "True", "Admitted")?;
+    ground.finish_job("three").await?;
+    ground.wait_until_running("four").await?;
+    ground.finish_job("four").await?;
     eventually("the deposed leader has ended itself", async || {
         ensure!(second.process().check().is_err(), "it runs on");
         Ok(())
     })
     .await?;
     let fourth = Manager::start(&cluster.plane, &settings).await?;
-    fourth.ready().await?;
+    fourth.wait_until_ready().await?;
     ensure!(fourth.terminate() == Some(0), "SIGTERM did not end the standby with 0");
     cluster.put_manager(third);
-    cluster.webhooks_answer().await
+    cluster.wait_for_webhooks().await
 }
 
 /// Somebody changes every Workload in a loop, in metadata and in status: nobody's condition is lost.
-pub(crate) async fn a_second_writer_loses_no_condition(_: &Cluster, ground: &Ground) -> Result<()> {
-    ground.queue("main", "", &[("cpu", "2", None)], json!({})).await?;
+pub(crate) async fn concurrent_writer_keeps_conditions(_: &Cluster, ground: &Fixture) -> Result<()> {
+    ground.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
     let (objects, namespace) = (ground.objects.clone(), ground.name.clone());
     let writer = tokio::spawn(async move {
         let mut count = 0_u64;
@@ -150,13 +154,17 @@ pub(crate) async fn a_second_writer_loses_no_condition(_: &Cluster, ground: &Gro
         ground.submit(ground.job(name, "main", "1").runs_for("1s")).await?;
     }
     for name in &names {
-        ground.finished(name, "Succeeded").await?;
+        ground.wait_until_finished(name, "Succeeded").await?;
     }
     for name in &names {
         eventually(format!("{name} has everybody's conditions"), async || {
             let workload = ground.workload(name).await?;
             for kind in ["QuotaReserved", "Admitted", "Finished", "e2e.example/Touched"] {
-                ensure!(holds(&workload, kind), "{kind} is lost: {}", workload["status"]["conditions"]);
+                ensure!(
+                    condition_is_true(&workload, kind),
+                    "{kind} is lost: {}",
+                    workload["status"]["conditions"]
+                );
             }
             ensure!(condition(&workload, "Finished").reason == "Succeeded", "Finished has another reason");
             Ok(())
@@ -167,7 +175,7 @@ pub(crate) async fn a_second_writer_loses_no_condition(_: &Cluster, ground: &Gro
     Ok(())
 }
 
-async fn touch(objects: &Objects, workload: &Value, count: u64) -> Result<()> {
+async fn touch(objects: &ObjectClient, workload: &Value, count: u64) -> Result<()> {
     let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
     let note = json!({"metadata": {"annotations": {"e2e.example/touched": count.to_string()}}});
     objects.merge(Kind::WORKLOAD, namespace, name, &note).await?;

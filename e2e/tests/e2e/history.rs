@@ -7,7 +7,7 @@ use anyhow::Result;
 use futures::StreamExt as _;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use serde_json::Value;
-use sluice_e2e::objects::{Kind, Objects, holds, text};
+use sluice_e2e::objects::{Kind, ObjectClient, condition_is_true, text};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ pub(crate) struct History {
     revisions: Arc<Mutex<Vec<(Instant, Value)>>>,
     lost: Arc<Mutex<Option<String>>>,
     /// Whether what was lost may be read again.
-    forgiving: Arc<AtomicBool>,
+    allows_relist: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
 impl History {
     /// Records all changes in a namespace ("" for all) from now on. A gap is an error when it is read.
-    pub(crate) async fn start(objects: &Objects, kind: Kind, namespace: &str) -> Result<Self> {
+    pub(crate) async fn start(objects: &ObjectClient, kind: Kind, namespace: &str) -> Result<Self> {
         let api = objects.api(kind, namespace);
         let present = api.list(&ListParams::default()).await?;
         let mut position = present.metadata.resource_version.unwrap_or_default();
@@ -73,29 +73,29 @@ impl History {
                 }
             }
         });
-        Ok(Self { revisions, lost, forgiving, task })
+        Ok(Self { revisions, lost, allows_relist: forgiving, task })
     }
 
     /// The API server is about to be restarted: what it will not know of is read again, after a null in place of an object.
-    pub(crate) fn forgive(&self) {
-        self.forgiving.store(true, Ordering::Release);
+    pub(crate) fn allow_relist(&self) {
+        self.allows_relist.store(true, Ordering::Release);
     }
 
     /// All revisions so far, in the order of the store.
     pub(crate) fn revisions(&self) -> Result<Vec<Value>> {
-        Ok(self.timed()?.into_iter().map(|(_, object)| object).collect())
+        Ok(self.timed_revisions()?.into_iter().map(|(_, object)| object).collect())
     }
 
     /// The same, each with the time at which it was seen here.
-    pub(crate) fn timed(&self) -> Result<Vec<(Instant, Value)>> {
+    pub(crate) fn timed_revisions(&self) -> Result<Vec<(Instant, Value)>> {
         anyhow::ensure!(self.lost.lock().unwrap().is_none(), "the watch lost revisions: {:?}", self.lost);
         Ok(self.revisions.lock().unwrap().clone())
     }
 
     /// The position of the first revision in which an object of this name prefix has a condition.
-    pub(crate) fn first(&self, prefix: &str, condition: &str) -> Result<Option<usize>> {
+    pub(crate) fn first_index(&self, prefix: &str, condition: &str) -> Result<Option<usize>> {
         Ok(self.revisions()?.iter().position(|object| {
-            text(object, "/metadata/name").starts_with(prefix) && holds(object, condition)
+            text(object, "/metadata/name").starts_with(prefix) && condition_is_true(object, condition)
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! Ctrl-C on the demo, whenever it comes, leaves no process and no folder.
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, bail, ensure};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::wait::eventually;
@@ -9,10 +9,10 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 /// What the demo has printed when the signal comes: nothing runs yet, everything runs, Jobs run and wait.
-const MOMENTS: [&str; 3] = ["starting etcd", "  ready after", "2. physics is full"];
+const INTERRUPT_POINTS: [&str; 3] = ["starting etcd", "  ready after", "2. physics is full"];
 
-pub(crate) async fn an_interrupted_demo_leaves_nothing(_: &mut Cluster, _: &Ground) -> Result<()> {
-    for moment in MOMENTS {
+pub(crate) async fn interrupted_demo_leaves_nothing(_: &mut Cluster, _: &Fixture) -> Result<()> {
+    for moment in INTERRUPT_POINTS {
         let mut demo = Command::new(env!("CARGO_BIN_EXE_sluice-e2e"))
             .arg("demo")
             .stdin(Stdio::null())

@@ -10,56 +10,56 @@
     reason = "a case fails by panicking as well as by an error, and this harness prints"
 )]
 
-mod absent;
-mod again;
-mod bad_items;
-mod between;
+mod admission_checks;
+mod background_jobs;
+mod bench_load;
 mod burst;
 mod certificates;
-mod checks;
 mod cohorts;
 mod crashes;
-mod deaths;
-mod deep;
-mod edge;
-mod edits;
-mod ending;
-mod faults;
-mod ground;
-mod guards;
-mod harm;
+mod deep_queue;
+mod fixture;
 mod history;
-mod holds;
+mod hostile_clients;
+mod infeasible_jobs;
 mod interrupt;
-mod kills;
-mod lagging;
-mod leaders;
-mod life;
-mod load;
-mod matrix;
-mod memory;
-mod nodes;
-mod order;
+mod invariants;
+mod job_ends_during_stop;
+mod job_lifecycle;
+mod leader_election;
+mod lost_writes;
+mod manager_down;
+mod manager_restarts;
+mod memory_limit;
+mod node_failures;
 mod outages;
-mod partial;
-mod predict;
+mod partial_admission;
+mod pods_ready_gate;
 mod preemption;
 mod provisioning;
-mod quiet;
-mod readiness;
-mod refusals;
-mod rights;
-mod run;
+mod queue_order;
+mod rbac_changes;
+mod recreated_queues;
+mod rejected_writes;
+mod runner;
 mod runtime;
-mod served;
+mod second_pass;
+mod second_pass_crashes;
+mod second_pass_guards;
+mod second_pass_races;
+mod simulate_matches_cluster;
+mod stale_api_server;
+mod stop_policy;
 mod topology;
-mod unreadable;
-mod watches;
-mod work;
+mod unreadable_objects;
+mod user_edits;
+mod watch_faults;
+mod webhook_serving;
+mod write_counts;
 
 use anyhow::{Result, ensure};
 use futures::future::FutureExt as _;
-use run::{Alone, Case, Shared, Stage};
+use runner::{Case, CaseRunner, ParallelCase, SerialCase};
 use sluice_e2e::signals;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -73,92 +73,92 @@ macro_rules! cases {
     };
 }
 
-fn shared() -> Vec<Case<Shared>> {
-    cases![Shared:
-        life::one_job_from_creation_to_the_next,
-        life::a_failed_job_gives_its_quota_back,
-        life::a_workload_without_a_job_is_scheduled,
-        life::jobs_deleted_in_every_state,
-        order::higher_priority_first,
-        order::priority_raised_while_pending,
-        order::strict_fifo_keeps_the_line,
-        order::best_effort_fifo_lets_smaller_ones_pass,
-        cohorts::two_children_of_a_full_parent,
-        preemption::victims_that_end_at_different_times,
+fn parallel_cases() -> Vec<Case<ParallelCase>> {
+    cases![ParallelCase:
+        job_lifecycle::job_runs_and_releases_quota,
+        job_lifecycle::failed_job_releases_quota,
+        job_lifecycle::bare_workload_is_admitted,
+        job_lifecycle::jobs_deleted_in_every_state,
+        queue_order::higher_priority_first,
+        queue_order::priority_raised_while_pending,
+        queue_order::strict_fifo_keeps_order,
+        queue_order::best_effort_lets_smaller_pass,
+        cohorts::siblings_share_full_parent,
+        preemption::victims_end_at_different_times,
         preemption::lent_quota_is_reclaimed,
-        partial::a_job_shrinks_to_what_is_free,
-        provisioning::room_is_asked_for_and_answered,
-        topology::pods_land_where_they_were_placed,
-        topology::a_pod_larger_than_its_node_spoils_that_node_alone,
-        topology::a_node_that_goes_is_told_and_replaced,
-        nodes::one_fails_under_who_is_preempted,
-        nodes::two_fail_under_one,
-        bad_items::bad_items_stop_no_good_one,
-        bad_items::a_missing_queue_appears,
-        edits::edits_of_a_pending_job,
-        edits::edits_of_a_running_job,
-        edits::what_a_batch_user_may_not_do,
-        holds::a_quota_left_out_is_nothing,
-        holds::deactivate_and_reactivate,
-        holds::eviction_keeps_quota_until_pods_are_gone,
-        holds::hold_and_drain_a_cluster_queue,
-        holds::hold_and_drain_a_local_queue,
-        holds::quota_lowered_under_usage,
-        checks::a_check_changes_its_mind,
-        again::what_queues_stand_on_under_the_same_name,
-        crashes::a_second_writer_loses_no_condition,
-        predict::twelve_jobs_are_foretold,
-        unreadable::pod_templates_have_the_servers_schema,
-        unreadable::large_objects_hold_nobody_up,
-        unreadable::a_workload_too_large_to_store_is_told_of,
-        refusals::own_writes_that_a_policy_forbids,
+        partial_admission::job_shrinks_to_free_quota,
+        provisioning::request_is_created_and_answered,
+        topology::pods_land_on_assigned_nodes,
+        topology::oversized_pod_affects_one_node,
+        topology::deleted_node_is_replaced,
+        node_failures::node_fails_under_victim,
+        node_failures::two_nodes_of_workload_fail,
+        infeasible_jobs::feasible_jobs_still_run,
+        infeasible_jobs::missing_queue_appears_later,
+        user_edits::edits_of_pending_job,
+        user_edits::edits_of_running_job,
+        user_edits::batch_user_is_restricted,
+        stop_policy::missing_quota_is_zero,
+        stop_policy::deactivate_and_reactivate,
+        stop_policy::quota_kept_until_pods_end,
+        stop_policy::hold_and_drain_cluster_queue,
+        stop_policy::hold_and_drain_local_queue,
+        stop_policy::quota_lowered_under_usage,
+        admission_checks::check_turns_retry_then_rejected,
+        recreated_queues::running_job_keeps_quota,
+        crashes::concurrent_writer_keeps_conditions,
+        simulate_matches_cluster::twelve_jobs_match_prediction,
+        unreadable_objects::pod_template_schema_matches_server,
+        unreadable_objects::large_objects_delay_no_others,
+        unreadable_objects::too_large_workload_is_reported,
+        rejected_writes::policy_forbids_manager_writes,
     ]
     .into()
 }
 
-fn alone() -> Vec<Case<Alone>> {
-    cases![Alone:
-        quiet::writes_and_events_of_one_job,
-        crashes::killed_at_every_step,
-        absent::only_who_opted_in_waits,
-        faults::writes_that_go_astray,
-        ending::a_job_that_ends_while_it_is_stopped,
-        watches::events_that_go_astray,
-        matrix::no_pass_lands_on_who_goes,
-        guards::each_is_needed_or_stands_before_another,
-        kills::the_manager_dies_in_a_second_pass,
-        nodes::two_want_the_one_that_is_left,
-        nodes::one_comes_and_goes,
-        lagging::a_server_that_is_behind,
-        refusals::writes_that_are_refused,
-        rights::one_goes_and_comes_back,
-        outages::the_store_stops,
-        outages::the_store_is_slow,
-        outages::the_server_is_restarted,
-        outages::a_leader_is_cut_off,
-        leaders::a_lease_edited_by_hand,
-        leaders::two_that_act_at_once,
-        deaths::in_the_first_lists,
-        deaths::over_and_over,
-        memory::killed_by_its_limit,
-        readiness::one_admission_after_the_other,
-        crashes::two_replicas_and_a_paused_leader,
-        runtime::a_core_that_hangs_is_replaced,
-        runtime::bad_clients_do_not_cost_the_lease,
-        runtime::rights_go_and_come_back,
-        certificates::rotated_under_creates,
-        served::made_by_another,
-        served::only_the_api_server_is_answered,
-        served::another_namespace,
-        edge::bad_clients_starve_nobody,
-        certificates::not_valid_or_not_trusted,
-        unreadable::an_undecodable_workload_stops_nobody,
-        interrupt::an_interrupted_demo_leaves_nothing,
-        load::a_fiftieth_of_the_baseline,
+fn serial_cases() -> Vec<Case<SerialCase>> {
+    cases![SerialCase:
+        write_counts::writes_and_events_per_job,
+        crashes::manager_killed_at_every_step,
+        manager_down::unmanaged_jobs_run,
+        lost_writes::lost_late_duplicate_writes,
+        job_ends_during_stop::job_ends_during_each_step,
+        watch_faults::lost_late_duplicate_events,
+        second_pass::races_with_workload_end,
+        second_pass_guards::each_guard_is_effective,
+        second_pass_crashes::manager_killed_mid_pass,
+        node_failures::two_jobs_need_last_node,
+        node_failures::node_flaps_around_ungating,
+        stale_api_server::manager_starts_on_stale_lists,
+        rejected_writes::refused_writes_back_off,
+        rbac_changes::permission_removed_and_restored,
+        outages::etcd_stops_and_resumes,
+        outages::etcd_writes_are_slow,
+        outages::api_server_restarts_twice,
+        outages::leader_loses_api_server,
+        leader_election::lease_is_edited_by_hand,
+        leader_election::two_replicas_act_concurrently,
+        manager_restarts::killed_during_initial_lists,
+        manager_restarts::killed_repeatedly_under_burst,
+        memory_limit::killed_by_memory_limit,
+        pods_ready_gate::admission_waits_for_ready_pods,
+        crashes::leader_killed_then_paused,
+        runtime::hung_core_is_replaced,
+        runtime::lease_survives_hostile_clients,
+        runtime::missing_permission_is_reported,
+        certificates::rotation_under_load,
+        webhook_serving::externally_managed_certificates,
+        webhook_serving::only_api_server_is_answered,
+        webhook_serving::other_namespace_installation,
+        hostile_clients::good_clients_are_still_answered,
+        certificates::invalid_or_untrusted_certificate,
+        unreadable_objects::undecodable_workload_blocks_no_others,
+        interrupt::interrupted_demo_leaves_nothing,
+        bench_load::small_baseline_load_completes,
         preemption::three_queues_reach_equal_shares,
-        deep::freed_capacity_is_refilled,
+        deep_queue::freed_capacity_is_refilled,
         // Before the burst, whose events take their time to go out.
-        quiet::settled_means_no_writes,
+        write_counts::settled_cluster_writes_nothing,
         burst::thousand_jobs_over_three_levels,
     ]
     .into()
@@ -169,10 +169,10 @@ async fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     if std::env::args().any(|word| word == "--list") {
-        shared()
+        parallel_cases()
             .iter()
             .map(|case| case.0)
-            .chain(alone().iter().map(|case| case.0))
+            .chain(serial_cases().iter().map(|case| case.0))
             .for_each(|name| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
@@ -187,12 +187,12 @@ async fn main() -> ExitCode {
 
 async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
     let begun = Instant::now();
-    let mut stage = Stage::default();
-    let shared: Vec<_> = shared().into_iter().filter(|case| wanted(case.0)).collect();
-    let alone: Vec<_> = alone().into_iter().filter(|case| wanted(case.0)).collect();
-    let mut failed = stage.side_by_side(&shared).await?;
+    let mut stage = CaseRunner::default();
+    let shared: Vec<_> = parallel_cases().into_iter().filter(|case| wanted(case.0)).collect();
+    let alone: Vec<_> = serial_cases().into_iter().filter(|case| wanted(case.0)).collect();
+    let mut failed = stage.run_parallel(&shared).await?;
     for case in &alone {
-        failed.extend(stage.alone(*case).await?);
+        failed.extend(stage.run_serial(*case).await?);
     }
     let (count, seconds) = (shared.len() + alone.len(), begun.elapsed().as_secs_f64());
     println!("\n{count} cases, {} failed, {seconds:.1} s", failed.len());

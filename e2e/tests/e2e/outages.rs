@@ -1,41 +1,41 @@
 //! The store stops or is slow, the API server is restarted, a leader is cut off from it: nothing is admitted beyond the
 //! quota, nothing is lost, and work goes on when they are back.
 
-use crate::crashes::{another_holder, holder};
-use crate::ground::Ground;
-use crate::work::{Work, revive};
+use crate::background_jobs::{BackgroundJobs, restart_if_exited};
+use crate::crashes::{lease_holder, wait_for_other_holder};
+use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::manager::{Manager, Settings};
+use sluice_e2e::manager::{Manager, ManagerSettings};
 use sluice_e2e::proxy::{Fault, Proxy};
-use sluice_e2e::taps::Passing;
-use sluice_e2e::wait::{eventually, scaled};
+use sluice_e2e::wait::{eventually, scaled_duration};
+use sluice_e2e::watch_faults::EventFault;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// How long each lasts; a tenth of it, but for a soak.
-const STOPPED: Duration = Duration::from_mins(1);
-const SLOW: Duration = Duration::from_mins(2);
-const CUT: Duration = Duration::from_mins(1);
+const STOP_TIME: Duration = Duration::from_mins(1);
+const SLOW_PERIOD: Duration = Duration::from_mins(2);
+const CUT_OFF: Duration = Duration::from_mins(1);
 /// A write takes up to this long, …
-const FSYNC: Duration = Duration::from_secs(1);
+const FSYNC_DELAY: Duration = Duration::from_secs(1);
 /// … and then there is this time for as many as can be.
-const BETWEEN: Duration = Duration::from_millis(300);
+const SUBMIT_INTERVAL: Duration = Duration::from_millis(300);
 /// Jobs before a fault, and in all.
-const BEFORE: usize = 8;
+const JOBS_BEFORE: usize = 8;
 const JOBS: usize = 24;
 
 /// Jobs keep coming while something happens to the cluster; the manager is started again if it ends meanwhile, as it must
 /// when it cannot renew its lease.
-async fn under_load(
+async fn run_under_load(
     cluster: &mut Cluster,
-    work: &Work<'_>,
+    work: &BackgroundJobs<'_>,
     fault: impl AsyncFnOnce(&mut Cluster) -> Result<()>,
 ) -> Result<()> {
-    work.submit(0..BEFORE).await?;
+    work.submit(0..JOBS_BEFORE).await?;
     let submitted = Cell::new(false);
     let coming = async {
-        let outcome = work.submit(BEFORE..JOBS).await;
+        let outcome = work.submit(JOBS_BEFORE..JOBS).await;
         submitted.set(true);
         outcome
     };
@@ -43,7 +43,7 @@ async fn under_load(
         fault(cluster).await?;
         while !submitted.get() {
             // It is tried again: what is wrong with it shows at the end.
-            let _ = revive(cluster).await;
+            let _ = restart_if_exited(cluster).await;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         cluster.plane.check()
@@ -51,30 +51,30 @@ async fn under_load(
     let (coming, faulty) = futures::join!(coming, faulty);
     faulty?;
     coming?;
-    work.ends(cluster, JOBS).await
+    work.wait_and_check(cluster, JOBS).await
 }
 
 /// etcd answers nothing, for longer than the lease, and goes on.
-pub(crate) async fn the_store_stops(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
-    let work = Work::open(ground, "stops").await?;
-    under_load(cluster, &work, async |cluster| {
+pub(crate) async fn etcd_stops_and_resumes(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+    let work = BackgroundJobs::start(ground, "stops").await?;
+    run_under_load(cluster, &work, async |cluster| {
         cluster.plane.pause("etcd")?;
-        tokio::time::sleep(scaled(STOPPED)).await;
+        tokio::time::sleep(scaled_duration(STOP_TIME)).await;
         cluster.plane.resume("etcd")
     })
     .await
 }
 
 /// etcd stops for a second over and over, as on a disk that takes so long to write.
-pub(crate) async fn the_store_is_slow(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
-    let work = Work::open(ground, "slow").await?;
-    under_load(cluster, &work, async |cluster| {
+pub(crate) async fn etcd_writes_are_slow(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+    let work = BackgroundJobs::start(ground, "slow").await?;
+    run_under_load(cluster, &work, async |cluster| {
         let begun = Instant::now();
-        while begun.elapsed() < scaled(SLOW) {
+        while begun.elapsed() < scaled_duration(SLOW_PERIOD) {
             cluster.plane.pause("etcd")?;
-            tokio::time::sleep(FSYNC).await;
+            tokio::time::sleep(FSYNC_DELAY).await;
             cluster.plane.resume("etcd")?;
-            tokio::time::sleep(BETWEEN).await;
+            tokio::time::sleep(SUBMIT_INTERVAL).await;
         }
         Ok(())
     })
@@ -82,10 +82,10 @@ pub(crate) async fn the_store_is_slow(cluster: &mut Cluster, ground: &Ground) ->
 }
 
 /// The API server is killed and started twice.
-pub(crate) async fn the_server_is_restarted(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
-    let work = Work::open(ground, "restarts").await?;
-    work.forgive();
-    under_load(cluster, &work, async |cluster| {
+pub(crate) async fn api_server_restarts_twice(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+    let work = BackgroundJobs::start(ground, "restarts").await?;
+    work.allow_relist();
+    run_under_load(cluster, &work, async |cluster| {
         for _ in 0..2 {
             cluster.plane.restart_apiserver().await?;
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -97,26 +97,30 @@ pub(crate) async fn the_server_is_restarted(cluster: &mut Cluster, ground: &Grou
 
 /// Nothing of the leader reaches the API server, nor the other way: it ends itself, the standby takes over; started again
 /// it is not ready as long as it is cut off, and afterwards it leads when the other goes.
-pub(crate) async fn a_leader_is_cut_off(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+pub(crate) async fn leader_loses_api_server(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
     let proxy = Proxy::open(&cluster.plane).await?;
-    let settings = Settings { server: Some(proxy.url()), ..cluster.manager()?.settings().clone() };
+    let settings =
+        ManagerSettings { api_server_url: Some(proxy.url()), ..cluster.manager()?.settings().clone() };
     let before = cluster.replace_manager(&settings).await?;
     let first = cluster.take_manager().context("no manager")?;
     let balancer = cluster.balancer.as_ref().context("no balancer")?;
     let port = |manager: &Manager| manager.settings().webhook_port;
-    let work = Work::open(ground, "work").await?;
-    work.submit(0..BEFORE).await?;
-    let led = holder(&ground.objects).await?;
-    let standby = Settings { name: "standby".to_owned(), webhook_port: 0, ..before.clone() };
+    let work = BackgroundJobs::start(ground, "work").await?;
+    work.submit(0..JOBS_BEFORE).await?;
+    let led = lease_holder(&ground.objects).await?;
+    let standby = ManagerSettings { name: "standby".to_owned(), webhook_port: 0, ..before.clone() };
     let second = Manager::start(&cluster.plane, &standby).await?;
-    second.ready().await?;
+    second.wait_until_ready().await?;
 
     let begun = Instant::now();
-    let cut = (proxy.trap_all(Fault::Silence, |_| true), proxy.tap(|_, _| Passing::Stalled));
+    let cut = (
+        proxy.inject_all(Fault::NeverAnswer, |_| true),
+        proxy.inject_watch_fault(|_, _| EventFault::Stalled),
+    );
     // A Service sends nothing to who is not ready.
-    balancer.set(vec![port(&second)]);
-    let led = another_holder(&ground.objects, &led).await?;
-    work.submit(BEFORE..2 * BEFORE).await?;
+    balancer.set_backends(vec![port(&second)]);
+    let led = wait_for_other_holder(&ground.objects, &led).await?;
+    work.submit(JOBS_BEFORE..2 * JOBS_BEFORE).await?;
     eventually("the one that is cut off has ended", async || {
         ensure!(first.process().check().is_err(), "it runs on");
         Ok(())
@@ -124,18 +128,18 @@ pub(crate) async fn a_leader_is_cut_off(cluster: &mut Cluster, ground: &Ground) 
     .await?;
     let settings = first.settings().clone();
     let mut again = Manager::start(&cluster.plane, &settings).await?;
-    tokio::time::sleep(scaled(CUT).saturating_sub(begun.elapsed())).await;
+    tokio::time::sleep(scaled_duration(CUT_OFF).saturating_sub(begun.elapsed())).await;
     ensure!(again.is_ready().await.is_err(), "it is ready and knows nothing");
     drop(cut);
     if again.process().check().is_err() {
         again = Manager::start(&cluster.plane, &settings).await?;
     }
-    again.ready().await?;
-    balancer.set(vec![port(&again)]);
+    again.wait_until_ready().await?;
+    balancer.set_backends(vec![port(&again)]);
     second.terminate();
-    another_holder(&ground.objects, &led).await?;
-    work.submit(2 * BEFORE..JOBS).await?;
+    wait_for_other_holder(&ground.objects, &led).await?;
+    work.submit(2 * JOBS_BEFORE..JOBS).await?;
     cluster.put_manager(again);
-    work.ends(cluster, JOBS).await?;
+    work.wait_and_check(cluster, JOBS).await?;
     cluster.replace_manager(&before).await.map(drop)
 }

@@ -1,15 +1,15 @@
 //! What a manager depends on while it runs: a core that makes progress, its rights, and time for its lease whatever clients do.
 
-use crate::crashes::{another_holder, holder};
-use crate::ground::Ground;
+use crate::crashes::{lease_holder, wait_for_other_holder};
+use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice_e2e::binaries;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
-use sluice_e2e::manager::{LEASE, Manager, Settings, moments};
-use sluice_e2e::objects::{Kind, Objects, number, text};
-use sluice_e2e::wait::{eventually, scaled};
+use sluice_e2e::manager::{LEASE_NAME, Manager, ManagerSettings, failpoints_folder};
+use sluice_e2e::objects::{Kind, ObjectClient, number, text};
+use sluice_e2e::wait::{eventually, scaled_duration};
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -18,59 +18,60 @@ use tokio::net::TcpStream;
 
 /// A core that hangs loses the lease: its process ends itself, the standby takes over, and so does a standby that hangs
 /// end itself, without touching the lease.
-pub(crate) async fn a_core_that_hangs_is_replaced(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
-    let script = moments(&cluster.plane);
+pub(crate) async fn hung_core_is_replaced(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+    let script = failpoints_folder(&cluster.plane);
     fs::create_dir_all(&script)?;
     let before = cluster.manager()?.settings().clone();
-    let settings = Settings { program: binaries::sluice_with_moments()?, ..before.clone() };
+    let settings = ManagerSettings { program: binaries::sluice_with_failpoints()?, ..before.clone() };
     cluster.replace_manager(&settings).await?;
     let first = cluster.take_manager().context("no manager")?;
     let led = eventually("it leads", async || {
-        let holder = holder(&ground.objects).await?;
+        let holder = lease_holder(&ground.objects).await?;
         ensure!(holder.contains(&format!("_{}-", first.process().identity().pid)), "{holder} does");
         Ok(holder)
     })
     .await?;
-    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     ground.submit(ground.job("one", "main", "1")).await?;
-    ground.runs("one").await?;
+    ground.wait_until_running("one").await?;
 
-    let standby = Settings { name: "standby".to_owned(), webhook_port: 0, ..settings.clone() };
+    let standby = ManagerSettings { name: "standby".to_owned(), webhook_port: 0, ..settings.clone() };
     let second = Manager::start(&cluster.plane, &standby).await?;
-    second.ready().await?;
+    second.wait_until_ready().await?;
     let balancer = cluster.balancer.as_ref().context("no balancer")?;
-    balancer.set(vec![second.settings().webhook_port]);
+    balancer.set_backends(vec![second.settings().webhook_port]);
     let transitions = self::transitions(&ground.objects).await?;
     let begun = Instant::now();
-    hang(&script, &first)?;
-    let led = another_holder(&ground.objects, &led).await?;
+    hang_core(&script, &first)?;
+    let led = wait_for_other_holder(&ground.objects, &led).await?;
     println!("      taken over {:.1} s after the core hung", begun.elapsed().as_secs_f64());
-    ended("the leader that hangs", &first).await?;
+    wait_until_exited("the leader that hangs", &first).await?;
     ensure!(self::transitions(&ground.objects).await? == transitions + 1, "more than one change of holder");
     ground.submit(ground.job("two", "main", "1")).await?;
-    ground.waits("two", "WaitingForQuota").await?;
-    ground.finish("one").await?;
-    ground.runs("two").await?;
+    ground.wait_until_pending("two", "WaitingForQuota").await?;
+    ground.finish_job("one").await?;
+    ground.wait_until_running("two").await?;
 
-    let third = Manager::start(&cluster.plane, &Settings { name: "third".to_owned(), ..standby }).await?;
-    third.ready().await?;
-    hang(&script, &third)?;
-    ended("the standby that hangs", &third).await?;
-    ensure!(holder(&ground.objects).await? == led, "the leader has lost the lease");
-    ground.finish("two").await?;
+    let third =
+        Manager::start(&cluster.plane, &ManagerSettings { name: "third".to_owned(), ..standby }).await?;
+    third.wait_until_ready().await?;
+    hang_core(&script, &third)?;
+    wait_until_exited("the standby that hangs", &third).await?;
+    ensure!(lease_holder(&ground.objects).await? == led, "the leader has lost the lease");
+    ground.finish_job("two").await?;
     second.terminate();
     if let Some(balancer) = &cluster.balancer {
-        balancer.set(vec![before.webhook_port]);
+        balancer.set_backends(vec![before.webhook_port]);
     }
     cluster.start_manager(&before).await
 }
 
-fn hang(script: &std::path::Path, manager: &Manager) -> Result<()> {
+fn hang_core(script: &std::path::Path, manager: &Manager) -> Result<()> {
     fs::write(script.join(format!("core.{}.hangs", manager.process().identity().pid)), "")?;
     Ok(())
 }
 
-async fn ended(what: &str, manager: &Manager) -> Result<()> {
+async fn wait_until_exited(what: &str, manager: &Manager) -> Result<()> {
     eventually(format!("{what} has ended itself"), async || {
         ensure!(manager.process().check().is_err(), "it runs on");
         Ok(())
@@ -81,22 +82,22 @@ async fn ended(what: &str, manager: &Manager) -> Result<()> {
     Ok(())
 }
 
-async fn lease(objects: &Objects) -> Result<Value> {
-    objects.need(Kind::LEASE, NAMESPACE, LEASE).await
+async fn lease(objects: &ObjectClient) -> Result<Value> {
+    objects.must_get(Kind::LEASE, NAMESPACE, LEASE_NAME).await
 }
 
-async fn transitions(objects: &Objects) -> Result<i64> {
+async fn transitions(objects: &ObjectClient) -> Result<i64> {
     Ok(number(&lease(objects).await?, "/spec/leaseTransitions"))
 }
 
 /// The lease is renewed while clients connect, ask for handshakes, send junk and are silent, on all ports.
-pub(crate) async fn bad_clients_do_not_cost_the_lease(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+pub(crate) async fn lease_survives_hostile_clients(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
     let before = cluster.manager()?.settings().clone();
     let flags = vec!["--metrics-insecure".to_owned()];
-    cluster.replace_manager(&Settings { flags, ..before.clone() }).await?;
+    cluster.replace_manager(&ManagerSettings { flags, ..before.clone() }).await?;
     let manager = cluster.manager()?;
     let led = eventually("it leads", async || {
-        let holder = holder(&ground.objects).await?;
+        let holder = lease_holder(&ground.objects).await?;
         ensure!(holder.contains(&format!("_{}-", manager.process().identity().pid)), "{holder} does");
         Ok(holder)
     })
@@ -105,12 +106,12 @@ pub(crate) async fn bad_clients_do_not_cost_the_lease(cluster: &mut Cluster, gro
     let (webhooks, others) = (manager.settings().webhook_port, manager.ports());
     let mut clients = Vec::new();
     for client in 0..32_usize {
-        clients.push(tokio::spawn(handshakes(webhooks)));
+        clients.push(tokio::spawn(open_handshakes(webhooks)));
         let port = [others.0, others.1, webhooks][client % 3];
-        clients.push(tokio::spawn(silence(port)));
+        clients.push(tokio::spawn(open_silent_connections(port)));
     }
     // Ten times what a lease lasts here, or all of it in a soak.
-    let (begun, length) = (Instant::now(), scaled(Duration::from_mins(4)));
+    let (begun, length) = (Instant::now(), scaled_duration(Duration::from_mins(4)));
     let (mut renewals, mut seen, mut longest) = (BTreeSet::new(), Instant::now(), Duration::ZERO);
     while begun.elapsed() < length {
         let lease = lease(&ground.objects).await?;
@@ -133,7 +134,7 @@ pub(crate) async fn bad_clients_do_not_cost_the_lease(cluster: &mut Cluster, gro
 }
 
 /// Asks for one handshake after the other and ends none: the server has computed its keys by then.
-async fn handshakes(port: u16) {
+async fn open_handshakes(port: u16) {
     let hello = client_hello();
     let mut answer = vec![0; 4096];
     loop {
@@ -149,7 +150,7 @@ async fn handshakes(port: u16) {
 }
 
 /// Opens connections and says nothing on any.
-async fn silence(port: u16) {
+async fn open_silent_connections(port: u16) {
     let mut open = Vec::new();
     while open.len() < 16 {
         open.extend(TcpStream::connect(("127.0.0.1", port)).await.ok());
@@ -192,20 +193,20 @@ const ROLE: &str = "kueue-manager-role";
 
 /// A right of writes that goes is told in the log, once, and in a metric; webhooks answer on. One that webhooks need makes
 /// the replica not ready. Both are seen when they come back.
-pub(crate) async fn rights_go_and_come_back(cluster: &mut Cluster, ground: &Ground) -> Result<()> {
+pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
     let before = cluster.manager()?.settings().clone();
     let flags = vec!["--metrics-insecure".to_owned()];
-    cluster.replace_manager(&Settings { name: "rights".to_owned(), flags, ..before.clone() }).await?;
+    cluster.replace_manager(&ManagerSettings { name: "rights".to_owned(), flags, ..before.clone() }).await?;
     let manager = cluster.manager()?;
-    let role = ground.objects.need(Kind::CLUSTER_ROLE, "", ROLE).await?;
+    let role = ground.objects.must_get(Kind::CLUSTER_ROLE, "", ROLE).await?;
     let rules = role["rules"].clone();
-    ground.queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
 
-    set_rules(&ground.objects, &without(&rules, "jobs", "patch")).await?;
-    missing(manager, r#"resource="jobs""#, r#"verb="patch""#, true).await?;
+    set_rules(&ground.objects, &rules_without(&rules, "jobs", "patch")).await?;
+    wait_for_missing_permission(manager, r#"resource="jobs""#, r#"verb="patch""#, true).await?;
     manager.is_ready().await.context("a right of writes alone took the webhooks away")?;
     ground.submit(ground.job("held", "main", "1")).await?;
-    ground.condition("held", "QuotaReserved", "True", "QuotaReserved").await?;
+    ground.wait_for_condition("held", "QuotaReserved", "True", "QuotaReserved").await?;
     eventually("the refused write is logged", async || {
         let log = fs::read_to_string(manager.log())?;
         ensure!(log.contains("write refused"), "it is not");
@@ -215,16 +216,18 @@ pub(crate) async fn rights_go_and_come_back(cluster: &mut Cluster, ground: &Grou
     let log = fs::read_to_string(manager.log())?;
     ensure!(log.matches("rights are missing").count() == 1, "not told once:\n{log}");
     set_rules(&ground.objects, &rules).await?;
-    missing(manager, r#"resource="jobs""#, r#"verb="patch""#, false).await?;
-    ground.runs("held").await?;
-    ground.finish("held").await?;
+    wait_for_missing_permission(manager, r#"resource="jobs""#, r#"verb="patch""#, false).await?;
+    ground.wait_until_running("held").await?;
+    ground.finish_job("held").await?;
 
-    set_rules(&ground.objects, &without(&rules, "localqueues", "list")).await?;
-    missing(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, true).await?;
+    set_rules(&ground.objects, &rules_without(&rules, "localqueues", "list")).await?;
+    wait_for_missing_permission(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, true)
+        .await?;
     ensure!(manager.is_ready().await.is_err(), "it is ready without what webhooks need");
     set_rules(&ground.objects, &rules).await?;
-    missing(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, false).await?;
-    manager.ready().await?;
+    wait_for_missing_permission(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, false)
+        .await?;
+    manager.wait_until_ready().await?;
     let metrics = manager.metrics().await?;
     for name in ["sluice_watch_age_seconds", "sluice_core_channel_capacity", "process_resident_memory_bytes"]
     {
@@ -234,7 +237,7 @@ pub(crate) async fn rights_go_and_come_back(cluster: &mut Cluster, ground: &Grou
 }
 
 /// The rules without a verb on a resource.
-fn without(rules: &Value, resource: &str, verb: &str) -> Value {
+fn rules_without(rules: &Value, resource: &str, verb: &str) -> Value {
     let named =
         |rule: &Value, what: &str| rule["resources"].as_array().is_some_and(|r| r.iter().any(|r| r == what));
     let mut changed = Vec::new();
@@ -258,12 +261,17 @@ fn without(rules: &Value, resource: &str, verb: &str) -> Value {
     Value::from(changed)
 }
 
-async fn set_rules(objects: &Objects, rules: &Value) -> Result<()> {
+async fn set_rules(objects: &ObjectClient, rules: &Value) -> Result<()> {
     objects.merge(Kind::CLUSTER_ROLE, "", ROLE, &json!({"rules": rules})).await?;
     Ok(())
 }
 
-async fn missing(manager: &Manager, resource: &str, label: &str, shown: bool) -> Result<()> {
+async fn wait_for_missing_permission(
+    manager: &Manager,
+    resource: &str,
+    label: &str,
+    shown: bool,
+) -> Result<()> {
     eventually(format!("{resource} {label} is shown as missing: {shown}"), async || {
         let metrics = manager.metrics().await?;
         let of = |line: &&str| {

@@ -141,7 +141,7 @@ mod tests {
     use super::Duration;
 
     #[test]
-    fn go_notation() {
+    fn parse_cases() {
         let table = [
             ("5m", Some(300 * 1_000_000_000)),
             ("1h30m", Some(5400 * 1_000_000_000)),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn printed_as_go_prints() {
+    fn display_matches_go() {
         for text in ["30m0s", "1h0m0s", "1.5s", "0s", "-2s", "15s"] {
             assert_eq!(Duration::parse(text).unwrap().to_string(), text);
         }

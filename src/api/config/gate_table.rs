@@ -17,19 +17,19 @@ use Stage::{Alpha, Beta, Deprecated, Stable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Support {
     /// The feature can be turned on and off.
-    Switch,
+    Toggleable,
     /// The same, but a part of the feature is missing: what that means.
-    Partly(&'static str),
+    PartiallySupported(&'static str),
     /// Only the default is offered: why.
-    Only(&'static str),
+    DefaultOnly(&'static str),
     /// A means of Kueue to be faster, of which this version has its own: no value changes a decision.
-    Speed,
+    PerformanceOnly,
     /// The gate cannot be set in Kueue either.
     Locked,
     /// The feature is missing: what that means.
-    Absent(&'static str),
+    Unsupported(&'static str),
 }
-use Support::{Absent, Locked, Only, Partly, Speed, Switch};
+use Support::{DefaultOnly, Locked, PartiallySupported, PerformanceOnly, Toggleable, Unsupported};
 
 /// A gate that Kueue has.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) struct Gate {
 pub(super) struct Retired {
     pub(super) name: &'static str,
     /// What it would be if it were there; absent where its value changed no decision of this version.
-    pub(super) holds: Option<bool>,
+    pub(super) fixed_value: Option<bool>,
 }
 
 impl Gate {
@@ -62,31 +62,31 @@ pub fn page() -> String {
     let mut page = PAGE_HEAD.to_owned();
     for gate in GATES {
         let Gate { name, stage, default, parents, support } = gate;
-        let (default, parents) = (on(*default), parents.join(", "));
-        let (kind, remark) = support.words();
+        let (default, parents) = (on_off(*default), parents.join(", "));
+        let (kind, remark) = support.description();
         // Writing into a text does not fail.
         let _ = writeln!(page, "| {name} | {stage:?} | {default} | {parents} | {kind} | {remark} |");
     }
     page.push_str(PAGE_RETIRED);
-    for Retired { name, holds } in RETIRED {
-        let _ = writeln!(page, "| {name} | {} |", holds.map_or("any value: nothing depends on it", on));
+    for Retired { name, fixed_value: holds } in RETIRED {
+        let _ = writeln!(page, "| {name} | {} |", holds.map_or("any value: nothing depends on it", on_off));
     }
     page
 }
 
-const fn on(value: bool) -> &'static str {
+const fn on_off(value: bool) -> &'static str {
     if value { "on" } else { "off" }
 }
 
 impl Support {
-    const fn words(self) -> (&'static str, &'static str) {
+    const fn description(self) -> (&'static str, &'static str) {
         match self {
-            Switch => ("switchable", ""),
-            Partly(missing) => ("switchable", missing),
-            Only(why) => ("default only", why),
-            Speed => ("any value", "Kueue's means to be faster; no decision depends on it"),
+            Toggleable => ("switchable", ""),
+            PartiallySupported(missing) => ("switchable", missing),
+            DefaultOnly(why) => ("default only", why),
+            PerformanceOnly => ("any value", "Kueue's means to be faster; no decision depends on it"),
             Locked => ("default only", "locked in Kueue as well"),
-            Absent(missing) => ("off only", missing),
+            Unsupported(missing) => ("off only", missing),
         }
     }
 }
@@ -123,30 +123,30 @@ const fn gate(
 }
 
 const fn retired(name: &'static str, holds: Option<bool>) -> Retired {
-    Retired { name, holds }
+    Retired { name, fixed_value: holds }
 }
 
 pub(super) static GATES: &[Gate] = &[
-    gate("AdmissionFairSharing", Beta, true, &[], Switch),
-    gate("AdmissionGatedBy", Beta, true, &[], Switch),
-    gate("AssignQueueLabelsForPods", Beta, true, &[], Switch),
-    gate("CleanupProvisioningRequestsOnEviction", Beta, true, &[], Switch),
-    gate("ConcurrentAdmission", Alpha, false, &[], Absent("variants of a Workload are not made")),
-    gate("CustomMetricLabels", Alpha, false, &[], Absent("metrics have no labels of their own")),
+    gate("AdmissionFairSharing", Beta, true, &[], Toggleable),
+    gate("AdmissionGatedBy", Beta, true, &[], Toggleable),
+    gate("AssignQueueLabelsForPods", Beta, true, &[], Toggleable),
+    gate("CleanupProvisioningRequestsOnEviction", Beta, true, &[], Toggleable),
+    gate("ConcurrentAdmission", Alpha, false, &[], Unsupported("variants of a Workload are not made")),
+    gate("CustomMetricLabels", Alpha, false, &[], Unsupported("metrics have no labels of their own")),
     gate(
         "DeferRayServiceFinalizationForRedisCleanup",
         Beta,
         true,
         &[],
-        Absent("ray.io/rayservice is not managed"),
+        Unsupported("ray.io/rayservice is not managed"),
     ),
-    gate("DisableWaitForPodsReady", Alpha, false, &[], Switch),
+    gate("DisableWaitForPodsReady", Alpha, false, &[], Toggleable),
     gate(
         "ElasticJobsViaWorkloadSlices",
         Beta,
         true,
         &[],
-        Partly(
+        PartiallySupported(
             "Jobs are not resized while they run; only a Workload that names the slice that it takes over from replaces it",
         ),
     ),
@@ -155,234 +155,254 @@ pub(super) static GATES: &[Gate] = &[
         Alpha,
         false,
         &["ElasticJobsViaWorkloadSlices", "TopologyAwareScheduling"],
-        Absent("Jobs are not resized while they run"),
+        Unsupported("Jobs are not resized while they run"),
     ),
     gate(
         "FailureRecoveryPolicy",
         Alpha,
         false,
         &[],
-        Absent("pods that are stuck on a dead node are not ended"),
+        Unsupported("pods that are stuck on a dead node are not ended"),
     ),
-    gate("FairSharingPreemptWithinNominal", Beta, true, &[], Switch),
-    gate("FairSharingPrioritizeNonBorrowing", Beta, true, &[], Switch),
-    gate("FastQuotaReleaseInPodIntegration", Alpha, false, &[], Absent("pods are not managed")),
-    gate("FinishOrphanedWorkloads", Beta, true, &[], Switch),
-    gate("FlavorFungibility", Beta, true, &[], Switch),
-    gate("FlavorFungibilityPreserveScanProgress", Beta, true, &["FlavorFungibility"], Switch),
-    gate("KueueDRAIntegration", Beta, true, &[], Absent("devices have no quota")),
+    gate("FairSharingPreemptWithinNominal", Beta, true, &[], Toggleable),
+    gate("FairSharingPrioritizeNonBorrowing", Beta, true, &[], Toggleable),
+    gate("FastQuotaReleaseInPodIntegration", Alpha, false, &[], Unsupported("pods are not managed")),
+    gate("FinishOrphanedWorkloads", Beta, true, &[], Toggleable),
+    gate("FlavorFungibility", Beta, true, &[], Toggleable),
+    gate("FlavorFungibilityPreserveScanProgress", Beta, true, &["FlavorFungibility"], Toggleable),
+    gate("KueueDRAIntegration", Beta, true, &[], Unsupported("devices have no quota")),
     gate(
         "KueueDRAIntegrationConsumableCapacity",
         Alpha,
         false,
         &["KueueDRAIntegration"],
-        Absent("devices have no quota"),
+        Unsupported("devices have no quota"),
     ),
     gate(
         "KueueDRAIntegrationExtendedResource",
         Beta,
         true,
         &["KueueDRAIntegration"],
-        Absent("devices have no quota"),
+        Unsupported("devices have no quota"),
     ),
     gate(
         "KueueDRAIntegrationPartitionableDevices",
         Beta,
         true,
         &["KueueDRAIntegration"],
-        Absent("devices have no quota"),
+        Unsupported("devices have no quota"),
     ),
     gate(
         "KueueDRARejectWorkloadsWhenDRADisabled",
         Beta,
         true,
         &[],
-        Only("pods with resource claims are never admitted uncharged"),
+        DefaultOnly("pods with resource claims are never admitted uncharged"),
     ),
     gate(
         "LWSImmutableGroupSize",
         Beta,
         true,
         &[],
-        Absent("leaderworkerset.x-k8s.io/leaderworkerset is not managed"),
+        Unsupported("leaderworkerset.x-k8s.io/leaderworkerset is not managed"),
     ),
-    gate("LocalQueueMetrics", Beta, true, &[], Switch),
+    gate("LocalQueueMetrics", Beta, true, &[], Toggleable),
     gate("ManagedJobsNamespaceSelectorAlwaysRespected", Stable, true, &[], Locked),
-    gate("MetricForWorkloadCreationLatency", Beta, true, &[], Switch),
-    gate("MetricsForCohorts", Beta, true, &[], Switch),
+    gate("MetricForWorkloadCreationLatency", Beta, true, &[], Toggleable),
+    gate("MetricsForCohorts", Beta, true, &[], Toggleable),
     gate(
         "MultiKueue",
         Beta,
         true,
         &[],
-        Partly("jobs are not sent to other clusters; a ClusterQueue with a check of MultiKueue is inactive"),
+        PartiallySupported(
+            "jobs are not sent to other clusters; a ClusterQueue with a check of MultiKueue is inactive",
+        ),
     ),
-    gate("MultiKueueAdaptersForCustomJobs", Beta, true, &[], Absent("jobs are not sent to other clusters")),
-    gate("MultiKueueClusterProfile", Alpha, false, &[], Absent("jobs are not sent to other clusters")),
+    gate(
+        "MultiKueueAdaptersForCustomJobs",
+        Beta,
+        true,
+        &[],
+        Unsupported("jobs are not sent to other clusters"),
+    ),
+    gate("MultiKueueClusterProfile", Alpha, false, &[], Unsupported("jobs are not sent to other clusters")),
     gate(
         "MultiKueueIncrementalDispatcherConfig",
         Beta,
         true,
         &[],
-        Absent("jobs are not sent to other clusters"),
+        Unsupported("jobs are not sent to other clusters"),
     ),
     gate(
         "MultiKueueIncrementalDispatcherRespectConfigOrder",
         Beta,
         true,
         &[],
-        Absent("jobs are not sent to other clusters"),
+        Unsupported("jobs are not sent to other clusters"),
     ),
     gate(
         "MultiKueueKubeConfigPathValidation",
         Beta,
         true,
         &[],
-        Absent("jobs are not sent to other clusters"),
+        Unsupported("jobs are not sent to other clusters"),
     ),
     gate(
         "MultiKueueManagerQuotaAutomation",
         Alpha,
         false,
         &[],
-        Absent("jobs are not sent to other clusters"),
+        Unsupported("jobs are not sent to other clusters"),
     ),
     gate(
         "MultiKueueOrchestratedPreemption",
         Alpha,
         false,
         &[],
-        Absent("jobs are not sent to other clusters"),
+        Unsupported("jobs are not sent to other clusters"),
     ),
-    gate("MultiKueueRemoteSpecSync", Beta, true, &[], Absent("jobs are not sent to other clusters")),
-    gate("PartialAdmission", Beta, true, &[], Switch),
-    gate("PodIntegrationValidateGroupOwner", Beta, true, &[], Absent("pods are not managed")),
+    gate("MultiKueueRemoteSpecSync", Beta, true, &[], Unsupported("jobs are not sent to other clusters")),
+    gate("PartialAdmission", Beta, true, &[], Toggleable),
+    gate("PodIntegrationValidateGroupOwner", Beta, true, &[], Unsupported("pods are not managed")),
     gate(
         "PrioritizePreemptorWorkloads",
         Alpha,
         false,
         &[],
-        Absent("room is kept for a preemptor by other means"),
+        Unsupported("room is kept for a preemptor by other means"),
     ),
-    gate("PriorityBoost", Alpha, false, &[], Absent("an annotation does not change a priority")),
-    gate("PrioritySortingWithinCohort", Beta, true, &[], Switch),
-    gate("QuotaCheckStrategy", Beta, true, &[], Switch),
-    gate("ReclaimablePods", Beta, true, &[], Switch),
-    gate("RecomputeAssignmentUponPreemptionTargetsOverlap", Beta, true, &[], Switch),
-    gate("RejectUpdatesToCQWithInvalidOnFlavors", Alpha, false, &[], Switch),
+    gate("PriorityBoost", Alpha, false, &[], Unsupported("an annotation does not change a priority")),
+    gate("PrioritySortingWithinCohort", Beta, true, &[], Toggleable),
+    gate("QuotaCheckStrategy", Beta, true, &[], Toggleable),
+    gate("ReclaimablePods", Beta, true, &[], Toggleable),
+    gate("RecomputeAssignmentUponPreemptionTargetsOverlap", Beta, true, &[], Toggleable),
+    gate("RejectUpdatesToCQWithInvalidOnFlavors", Alpha, false, &[], Toggleable),
     gate(
         "RemoveFinalizersWithStrictPatch",
         Beta,
         true,
         &[],
-        Only("every write carries the version of the object that it was decided on"),
+        DefaultOnly("every write carries the version of the object that it was decided on"),
     ),
     gate(
         "SchedulerLibraryIntegration",
         Alpha,
         false,
         &[],
-        Absent("the library of the Kubernetes scheduler is not used"),
+        Unsupported("the library of the Kubernetes scheduler is not used"),
     ),
     gate(
         "SchedulingEquivalenceHashing",
         Beta,
         true,
         &[],
-        Only("workloads of one shape are set aside together"),
+        DefaultOnly("workloads of one shape are set aside together"),
     ),
-    gate("ShortWorkloadNames", Alpha, false, &[], Absent("names of Workloads have one form")),
+    gate("ShortWorkloadNames", Alpha, false, &[], Unsupported("names of Workloads have one form")),
     gate(
         "SkipAncestorCheckForDeletedWorkloads",
         Beta,
         true,
         &[],
-        Only("objects that are being deleted are never reviewed"),
+        DefaultOnly("objects that are being deleted are never reviewed"),
     ),
     gate(
         "SkipReassignmentForPodOwnedWorkloads",
         Beta,
         true,
         &[],
-        Only("the pod of a Workload that a Pod owns keeps its place"),
+        DefaultOnly("the pod of a Workload that a Pod owns keeps its place"),
     ),
     gate(
         "SparkApplicationIntegration",
         Alpha,
         false,
         &[],
-        Absent("sparkoperator.k8s.io/sparkapplication is not managed"),
+        Unsupported("sparkoperator.k8s.io/sparkapplication is not managed"),
     ),
     gate(
         "TASAssignmentsEncodingByHostnamePrefix",
         Beta,
         true,
         &[],
-        Only("assignments are written in the compact form, and read in any"),
+        DefaultOnly("assignments are written in the compact form, and read in any"),
     ),
-    gate("TASBalancedPlacement", Alpha, false, &["TopologyAwareScheduling"], Switch),
-    gate("TASCacheNodeMatchResults", Beta, true, &[], Speed),
-    gate("TASCacheTopologyTree", Beta, true, &[], Speed),
-    gate("TASCachingRemainingResources", Beta, true, &[], Speed),
-    gate("TASFailedNodeReplacement", Beta, true, &["TopologyAwareScheduling"], Switch),
+    gate("TASBalancedPlacement", Alpha, false, &["TopologyAwareScheduling"], Toggleable),
+    gate("TASCacheNodeMatchResults", Beta, true, &[], PerformanceOnly),
+    gate("TASCacheTopologyTree", Beta, true, &[], PerformanceOnly),
+    gate("TASCachingRemainingResources", Beta, true, &[], PerformanceOnly),
+    gate("TASFailedNodeReplacement", Beta, true, &["TopologyAwareScheduling"], Toggleable),
     gate(
         "TASFailedNodeReplacementFailFast",
         Beta,
         true,
         &["TASFailedNodeReplacement", "TopologyAwareScheduling"],
-        Switch,
+        Toggleable,
     ),
     gate(
         "TASHandleOverlappingFlavors",
         Beta,
         true,
         &["TopologyAwareScheduling"],
-        Only("a node of several flavors is counted once"),
+        DefaultOnly("a node of several flavors is counted once"),
     ),
-    gate("TASMultiLayerTopology", Beta, true, &["TopologyAwareScheduling"], Switch),
-    gate("TASProfileMixed", Beta, true, &["TopologyAwareScheduling"], Switch),
-    gate("TASRecomputeAssignmentWithinSchedulingCycle", Beta, true, &["TopologyAwareScheduling"], Switch),
+    gate("TASMultiLayerTopology", Beta, true, &["TopologyAwareScheduling"], Toggleable),
+    gate("TASProfileMixed", Beta, true, &["TopologyAwareScheduling"], Toggleable),
+    gate("TASRecomputeAssignmentWithinSchedulingCycle", Beta, true, &["TopologyAwareScheduling"], Toggleable),
     gate(
         "TASReplaceNodeDueToNotReadyOverFixedTime",
         Deprecated,
         false,
         &["TASFailedNodeReplacement", "TopologyAwareScheduling"],
-        Switch,
+        Toggleable,
     ),
-    gate("TASReplaceNodeOnNodeTaints", Beta, true, &["TopologyAwareScheduling"], Switch),
+    gate("TASReplaceNodeOnNodeTaints", Beta, true, &["TopologyAwareScheduling"], Toggleable),
     gate(
         "TASReplaceNodeOnPodTermination",
         Beta,
         true,
         &["TASFailedNodeReplacement", "TopologyAwareScheduling"],
-        Switch,
+        Toggleable,
     ),
-    gate("TASRespectNodeAffinityPreferred", Alpha, false, &["TopologyAwareScheduling"], Switch),
-    gate("TASValidateWorkloadSliceSize", Beta, true, &[], Switch),
+    gate("TASRespectNodeAffinityPreferred", Alpha, false, &["TopologyAwareScheduling"], Toggleable),
+    gate("TASValidateWorkloadSliceSize", Beta, true, &[], Toggleable),
     gate("TLSOptions", Stable, true, &[], Locked),
-    gate("TopologyAwareScheduling", Beta, true, &[], Switch),
+    gate("TopologyAwareScheduling", Beta, true, &[], Toggleable),
     gate(
         "UnadmittedWorkloadsExplicitStatus",
         Beta,
         false,
         &["UnadmittedWorkloadsObservability"],
-        Absent("a condition is written when there is something to say"),
+        Unsupported("a condition is written when there is something to say"),
     ),
     gate(
         "UnadmittedWorkloadsObservability",
         Beta,
         true,
         &[],
-        Only("conditions and metrics have the granular reasons only"),
+        DefaultOnly("conditions and metrics have the granular reasons only"),
     ),
-    gate("ValidateRayAndSparkJobUpdates", Beta, true, &[], Absent("kinds of Ray and Spark are not managed")),
-    gate("VectorizedResourceRequests", Beta, true, &[], Speed),
-    gate("VisibilityOnDemand", Beta, true, &[], Absent("the visibility API is not served")),
-    gate("WorkloadIdentifierAnnotations", Beta, true, &[], Switch),
-    gate("WorkloadPriorityClassDefaulting", Beta, true, &[], Switch),
-    gate("WorkloadRequestUseMergePatch", Alpha, false, &[], Absent("status is written by server-side apply")),
-    gate("WorkloadValidateResourcesAreNonNegative", Beta, true, &[], Switch),
-    gate("WorkloadValidationForPodSetMetadata", Beta, true, &[], Switch),
+    gate(
+        "ValidateRayAndSparkJobUpdates",
+        Beta,
+        true,
+        &[],
+        Unsupported("kinds of Ray and Spark are not managed"),
+    ),
+    gate("VectorizedResourceRequests", Beta, true, &[], PerformanceOnly),
+    gate("VisibilityOnDemand", Beta, true, &[], Unsupported("the visibility API is not served")),
+    gate("WorkloadIdentifierAnnotations", Beta, true, &[], Toggleable),
+    gate("WorkloadPriorityClassDefaulting", Beta, true, &[], Toggleable),
+    gate(
+        "WorkloadRequestUseMergePatch",
+        Alpha,
+        false,
+        &[],
+        Unsupported("status is written by server-side apply"),
+    ),
+    gate("WorkloadValidateResourcesAreNonNegative", Beta, true, &[], Toggleable),
+    gate("WorkloadValidationForPodSetMetadata", Beta, true, &[], Toggleable),
 ];
 
 pub(super) static RETIRED: &[Retired] = &[

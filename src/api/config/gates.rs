@@ -5,7 +5,7 @@ use super::gate_table::{GATES, Gate, RETIRED, Support};
 use std::collections::BTreeMap;
 
 /// Kubernetes' names for all gates of a stage at once.
-const OF_A_STAGE: [&str; 2] = ["AllAlpha", "AllBeta"];
+const STAGE_WIDE_GATES: [&str; 2] = ["AllAlpha", "AllBeta"];
 
 /// Gates as configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,15 +31,15 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
         if let Some(gate) = Gate::find(name) {
             // Below a feature that is off a gate is off and decides nothing.
             if *value || gate.parents.iter().all(|parent| gates.enabled(parent)) {
-                judge(gate, *value, &path, problems);
+                check_value(gate, *value, &path, problems);
             }
         } else if let Some(gone) = RETIRED.iter().find(|gone| gone.name == name) {
-            if let Some(holds) = gone.holds.filter(|holds| holds != value) {
+            if let Some(holds) = gone.fixed_value.filter(|holds| holds != value) {
                 problems.error(&path, &format!("this feature gate is retired; it is always {holds}"));
             } else {
                 problems.warn(&path, "this feature gate is retired and has no effect; remove it");
             }
-        } else if OF_A_STAGE.contains(&name.as_str()) {
+        } else if STAGE_WIDE_GATES.contains(&name.as_str()) {
             problems.error(&path, "is not supported; name each feature gate");
         } else {
             problems.error(&path, "unknown feature gate");
@@ -56,19 +56,19 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
 }
 
 /// The default is always taken; what else a gate may be depends on what there is.
-fn judge(gate: &Gate, value: bool, path: &str, problems: &mut Problems) {
+fn check_value(gate: &Gate, value: bool, path: &str, problems: &mut Problems) {
     let other = value != gate.default;
     match gate.support {
-        Support::Partly(missing) | Support::Absent(missing) if value && gate.default => {
+        Support::PartiallySupported(missing) | Support::Unsupported(missing) if value && gate.default => {
             problems.warn(path, &format!("has no effect: {missing}"));
         }
-        Support::Absent(missing) if value => {
+        Support::Unsupported(missing) if value => {
             problems.error(path, &format!("cannot be set to true: {missing}"));
         }
-        Support::Only(why) if other => {
+        Support::DefaultOnly(why) if other => {
             problems.error(path, &format!("cannot be set to {value}: {why}"));
         }
-        Support::Speed if other => {
+        Support::PerformanceOnly if other => {
             problems.warn(path, "has no effect: this version has its own means to be fast");
         }
         Support::Locked if other => {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn eighty_names_in_order() {
+    fn gate_table_is_complete_and_sorted() {
         assert_eq!(GATES.len(), 80);
         assert!(GATES.windows(2).all(|pair| pair[0].name < pair[1].name));
         assert!(RETIRED.windows(2).all(|pair| pair[0].name < pair[1].name));
@@ -103,7 +103,7 @@ mod tests {
 
     /// Whatever is written explicitly as it is by default changes nothing: no error.
     #[test]
-    fn defaults_are_taken() {
+    fn explicit_defaults_are_accepted() {
         let all: Vec<(&str, bool)> = GATES.iter().map(|gate| (gate.name, gate.default)).collect();
         assert_eq!(found(&all).0, Vec::<String>::new());
         for gate in GATES {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_honoured() {
+    fn check_cases() {
         let table = [
             ("PartialAdmission", true, 0, 0),
             ("PartialAdmission", false, 0, 0),
@@ -150,7 +150,7 @@ mod tests {
 
     /// For each of Kueue's dependencies: the parent off alone is an error that names the child, both off are none.
     #[test]
-    fn no_gate_is_on_without_its_parents() {
+    fn enabled_gate_requires_parent_gates() {
         assert_eq!(GATES.iter().filter(|gate| !gate.parents.is_empty()).count(), 17);
         let below = |parent: &str| -> Vec<(&str, bool)> {
             let children = GATES.iter().filter(|gate| gate.parents.contains(&parent));
@@ -165,7 +165,7 @@ mod tests {
                 without.push((parent, false));
                 let with_children = found(&without).0;
                 assert!(!named(&with_children), "{path} {parent}");
-                let switchable = Gate::find(parent).unwrap().support == Support::Switch;
+                let switchable = Gate::find(parent).unwrap().support == Support::Toggleable;
                 assert!(!switchable || with_children.is_empty(), "{path} {parent}: {with_children:?}");
                 let alone = found(&[(parent, false)]).0;
                 assert_eq!(named(&alone), gate.default, "{path} {parent}: {alone:?}");

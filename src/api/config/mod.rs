@@ -7,10 +7,10 @@
 mod duration;
 mod gate_table;
 mod gates;
-mod shape;
-mod support;
+mod schema_check;
 mod tls;
 mod types;
+mod unsupported;
 mod validate;
 
 pub use duration::Duration;
@@ -30,7 +30,7 @@ const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A configuration, and what of it has no effect.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
+pub struct LoadedConfiguration {
     /// The configuration, defaults filled in.
     pub configuration: Configuration,
     /// Settings without effect in this version.
@@ -74,13 +74,13 @@ impl Problems {
         self.warnings.push(format!("{path}: {text}"));
     }
 
-    fn refuse_if_any(&self) -> Result<(), ConfigError> {
+    fn fail_if_errors(&self) -> Result<(), ConfigError> {
         if self.errors.is_empty() { Ok(()) } else { Err(ConfigError { reasons: self.errors.clone() }) }
     }
 }
 
 /// Reads a configuration file. An empty file means the defaults.
-pub fn parse(yaml: &str) -> Result<Loaded, ConfigError> {
+pub fn parse(yaml: &str) -> Result<LoadedConfiguration, ConfigError> {
     load(read(yaml)?)
 }
 
@@ -98,23 +98,23 @@ pub fn read(yaml: &str) -> Result<Value, ConfigError> {
 }
 
 /// The configuration that a document is.
-pub fn load(mut document: Value) -> Result<Loaded, ConfigError> {
+pub fn load(mut document: Value) -> Result<LoadedConfiguration, ConfigError> {
     let refuse = |text: String| ConfigError { reasons: vec![text] };
-    version(&document)?;
+    check_version(&document)?;
     drop_nulls(&mut document);
     let mut problems = Problems::default();
-    shape::check(&document, &mut problems);
-    problems.refuse_if_any()?;
+    schema_check::check(&document, &mut problems);
+    problems.fail_if_errors()?;
     let mut configuration: Configuration =
         serde_json::from_value(document.clone()).map_err(|e| refuse(e.to_string()))?;
     configuration.gates = gates::check(&configuration.feature_gates, &mut problems);
     validate::check(&configuration, &mut problems);
-    support::check(&document, &configuration, &mut problems);
-    problems.refuse_if_any()?;
-    Ok(Loaded { configuration, warnings: problems.warnings })
+    unsupported::check(&document, &configuration, &mut problems);
+    problems.fail_if_errors()?;
+    Ok(LoadedConfiguration { configuration, warnings: problems.warnings })
 }
 
-fn version(document: &Value) -> Result<(), ConfigError> {
+fn check_version(document: &Value) -> Result<(), ConfigError> {
     let text = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let reason = if version != API_VERSION {

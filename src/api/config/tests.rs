@@ -7,7 +7,7 @@ fn file(body: &str) -> String {
 }
 
 #[test]
-fn an_empty_file_means_the_defaults() {
+fn empty_file_means_defaults() {
     for text in ["", &file("")] {
         let loaded = parse(text).unwrap();
         let found = loaded.configuration;
@@ -24,7 +24,7 @@ fn an_empty_file_means_the_defaults() {
 }
 
 #[test]
-fn refused_with_path_and_reason() {
+fn invalid_values_are_refused_with_path() {
     let table = [
         ("nonsense: 1", "nonsense: unknown field"),
         ("webhook: {prot: 1}", "webhook.prot: unknown field"),
@@ -118,7 +118,7 @@ fn refused(body: &str, reason: &str) {
 }
 
 #[test]
-fn fair_sharing_is_refused_with_path_and_reason() {
+fn invalid_fair_sharing_is_refused_with_path() {
     let table = [
         (
             "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}",
@@ -154,7 +154,7 @@ fn other_versions_are_refused_by_name() {
 }
 
 #[test]
-fn ignored_with_a_warning() {
+fn unsupported_values_are_ignored_with_warning() {
     let table = [
         ("multiKueue: {gcInterval: 2m}", "multiKueue"),
         ("visibilityServer: {bindPort: 8083}", "visibilityServer"),
@@ -184,7 +184,7 @@ fn ignored_with_a_warning() {
 }
 
 #[test]
-fn honoured_without_a_warning() {
+fn supported_values_load_without_warning() {
     let table = [
         "metrics: {localQueueMetrics: {localQueueSelector: {matchLabels: {team: a}}}}",
         "objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 1h}}",
@@ -201,17 +201,17 @@ fn honoured_without_a_warning() {
 }
 
 #[test]
-fn suites_and_curves_go_by_their_standard_names() {
+fn tls_names_map_to_standard_names() {
     let body = "tls: {cipherSuites: [TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305], curvePreferences: [24, X25519]}";
     let tls = parse(&file(body)).unwrap().configuration.tls.unwrap();
     assert!(tls.allows_suite("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"));
     assert!(!tls.allows_suite("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"));
     assert_eq!(tls.curves(), ["secp384r1", "X25519"]);
-    assert!(!tls.needs_13() && Tls::default().allows_suite("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"));
+    assert!(!tls.requires_tls13() && Tls::default().allows_suite("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"));
 }
 
 #[test]
-fn values_are_read() {
+fn values_are_parsed() {
     let body = "manageJobsWithoutQueueName: true\nwebhook: null\nclientConnection: {qps: 50, burst: 100}\n\
         waitForPodsReady: {timeout: 1h30m, recoveryTimeout: 0s}\n\
         managedJobsNamespaceSelector: {matchLabels: {team: a}}\n\
@@ -226,7 +226,7 @@ fn values_are_read() {
 }
 
 #[test]
-fn the_configuration_that_kueue_ships_loads() {
+fn kueue_default_configuration_loads() {
     let body = "health: {healthProbeBindAddress: ':8081'}\nmetrics: {bindAddress: ':8443'}\n\
         webhook: {port: 9443}\nleaderElection: {leaderElect: true, resourceName: c1f6bfd2.kueue.x-k8s.io}\n\
         controller: {groupKindConcurrency: {Job.batch: 5, Pod: 5, Workload.kueue.x-k8s.io: 10, \

@@ -15,10 +15,10 @@ const SUITES: [&str; 6] = [
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 /// Suites of TLS 1.3, which may be named and are there anyway.
-const ALWAYS: [&str; 3] =
+const TLS13_SUITES: [&str; 3] =
     ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 /// Go's older names without the hash.
-const SHORT: [(&str, &str); 2] = [
+const SUITE_ALIASES: [(&str, &str); 2] = [
     ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
 ];
@@ -28,13 +28,14 @@ const CURVES: [(&str, u64, &str); 3] =
 
 impl Tls {
     /// Whether TLS 1.2 is refused.
-    pub fn needs_13(&self) -> bool {
+    pub fn requires_tls13(&self) -> bool {
         self.min_version == "VersionTLS13"
     }
 
     /// Whether a suite of TLS 1.2 may be used.
     pub fn allows_suite(&self, name: &str) -> bool {
-        self.cipher_suites.is_empty() || self.cipher_suites.iter().any(|listed| full(listed) == name)
+        self.cipher_suites.is_empty()
+            || self.cipher_suites.iter().any(|listed| full_suite_name(listed) == name)
     }
 
     /// The curves to offer, by their standard names, in order; all when nothing is said.
@@ -43,8 +44,8 @@ impl Tls {
     }
 }
 
-fn full(name: &str) -> &str {
-    SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, full)| full)
+fn full_suite_name(name: &str) -> &str {
+    SUITE_ALIASES.iter().find(|(short, _)| *short == name).map_or(name, |(_, full)| full)
 }
 
 fn curve(value: &Value) -> Option<&'static str> {
@@ -60,11 +61,11 @@ pub(super) fn check(tls: &Tls, problems: &mut Problems) {
     if !["", "VersionTLS12", "VersionTLS13"].contains(&tls.min_version.as_str()) {
         problems.error("tls.minVersion", "must be VersionTLS12 or VersionTLS13");
     }
-    if tls.needs_13() && !tls.cipher_suites.is_empty() {
+    if tls.requires_tls13() && !tls.cipher_suites.is_empty() {
         problems.error("tls.cipherSuites", "cannot be set with VersionTLS13");
     }
     for (index, name) in tls.cipher_suites.iter().enumerate() {
-        if !SUITES.contains(&full(name)) && !ALWAYS.contains(&name.as_str()) {
+        if !SUITES.contains(&full_suite_name(name)) && !TLS13_SUITES.contains(&name.as_str()) {
             let text = format!("{name} is not supported; there are {}", SUITES.join(", "));
             problems.error(&format!("tls.cipherSuites[{index}]"), &text);
         }

@@ -43,7 +43,7 @@ pub fn definitions() -> Result<Vec<(String, Value)>, CrdError> {
     for kind in kinds::KINDS {
         let mut builder = schema::Builder::new((kind.schema)(), kind.kind, &rules, &template)?;
         let mut schema = builder.root()?;
-        for path in kind.without {
+        for path in kind.omitted_fields {
             schema::remove(&mut schema, path)?;
         }
         used.extend(builder.into_used());
@@ -91,11 +91,12 @@ fn definition(kind: &KindSpec, schema: &Value) -> Value {
         schema::set(&mut version, "additionalPrinterColumns", kind.columns());
     }
     schema::set(&mut version, "schema", json!({ "openAPIV3Schema": schema }));
-    if !kind.selectable.is_empty() {
-        let fields: Vec<Value> = kind.selectable.iter().map(|path| json!({ "jsonPath": path })).collect();
+    if !kind.selectable_fields.is_empty() {
+        let fields: Vec<Value> =
+            kind.selectable_fields.iter().map(|path| json!({ "jsonPath": path })).collect();
         schema::set(&mut version, "selectableFields", Value::Array(fields));
     }
-    if kind.status {
+    if kind.has_status {
         schema::set(&mut version, "subresources", json!({ "status": {} }));
     }
     json!({

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 const TEMPLATE: &str = "io.k8s.api.core.v1.PodTemplateSpec";
 const PREFIX: &str = "#/components/schemas/";
 /// Deeper than any type reachable from a pod template; a cycle would run into it.
-const DEPTH: u32 = 32;
+const MAX_DEPTH: u32 = 32;
 /// Formats that custom resources know.
 const FORMATS: &[&str] = &["byte", "date-time", "double", "int32", "int64"];
 
@@ -36,7 +36,7 @@ pub fn from_openapi(document: &Value) -> Value {
     let Some(template) = schemas.get(TEMPLATE) else {
         return Value::Null;
     };
-    let mut schema = convert(template, schemas, DEPTH);
+    let mut schema = convert(template, schemas, MAX_DEPTH);
     sort(&mut schema);
     schema
 }
@@ -56,7 +56,7 @@ fn metadata() -> Value {
     })
 }
 
-fn target<'a>(node: &Value, schemas: &'a Value) -> Option<(String, Option<&'a Value>)> {
+fn resolve_reference<'a>(node: &Value, schemas: &'a Value) -> Option<(String, Option<&'a Value>)> {
     let wrapped = node.get("allOf").and_then(Value::as_array).and_then(|all| all.first());
     let reference = wrapped.unwrap_or(node).get("$ref").and_then(Value::as_str)?;
     let name = reference.trim_start_matches(PREFIX);
@@ -67,7 +67,7 @@ fn convert(node: &Value, schemas: &Value, depth: u32) -> Value {
     if depth == 0 {
         return json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     }
-    let mut schema = match target(node, schemas) {
+    let mut schema = match resolve_reference(node, schemas) {
         Some((name, _)) if name.ends_with(".ObjectMeta") => metadata(),
         Some((name, _)) if name.ends_with(".resource.Quantity") => quantity(),
         Some((name, _)) if name.ends_with(".intstr.IntOrString") => {
@@ -120,7 +120,7 @@ fn list(schema: &mut Value, node: &Value, items: &Value, schemas: &Value, depth:
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let legal = keys.iter().all(|key| keyed(&mut converted, items, schemas, key));
+    let legal = keys.iter().all(|key| ensure_list_key(&mut converted, items, schemas, key));
     set(schema, "items", converted);
     match node.get("x-kubernetes-list-type").and_then(Value::as_str) {
         Some("map") if legal && !keys.is_empty() => {
@@ -133,7 +133,7 @@ fn list(schema: &mut Value, node: &Value, items: &Value, schemas: &Value, depth:
 }
 
 /// Whether a list may be keyed by a field; a zero default that this needs is put back.
-fn keyed(converted: &mut Value, items: &Value, schemas: &Value, key: &str) -> bool {
+fn ensure_list_key(converted: &mut Value, items: &Value, schemas: &Value, key: &str) -> bool {
     let required =
         converted.get("required").and_then(Value::as_array).is_some_and(|r| r.iter().any(|v| v == key));
     let field = converted.get_mut("properties").and_then(|p| p.get_mut(key));
@@ -143,7 +143,7 @@ fn keyed(converted: &mut Value, items: &Value, schemas: &Value, key: &str) -> bo
     if required || field.get("default").is_some() {
         return true;
     }
-    let definition = target(items, schemas).and_then(|(_, definition)| definition);
+    let definition = resolve_reference(items, schemas).and_then(|(_, definition)| definition);
     let default = definition.and_then(|d| d.get("properties")?.get(key)?.get("default"));
     if let Some(default) = default {
         set(field, "default", default.clone());

@@ -74,7 +74,7 @@ impl<'a> Builder<'a> {
             set(&mut node, "description", text.clone());
         }
         if let Some(rules) = rules {
-            merge(&mut node, rules.own());
+            merge(&mut node, rules.type_rule());
         }
         Ok(node)
     }

@@ -52,7 +52,7 @@ pub struct FairSharing {
 impl FairSharing {
     /// The weight as a number; none if it is absent or cannot be read.
     pub fn number(&self) -> Option<f64> {
-        crate::resources::Quantity::parse(&self.weight.as_ref()?.0).ok().map(|weight| weight.float())
+        crate::resources::Quantity::parse(&self.weight.as_ref()?.0).ok().map(|weight| weight.to_f64())
     }
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::equality::equal;
-use super::quota::{Holder, fair_sharing, resource_groups};
+use super::quota::{QuotaKind, fair_sharing, resource_groups};
 use super::syntax::check_selector;
-use super::{Cursor, Errors, FieldError, Gate, Gates};
+use super::{Errors, FieldCursor, FieldError, Gate, Gates};
 
 const FLAVORS_MAX: usize = 256;
 const RESOURCES_MAX: usize = 256;
@@ -17,34 +17,34 @@ const MIGRATION_FLAVORS_MAX: usize = 16;
 /// Judges a new or changed Cohort. Cycles are allowed: they make the tree inactive.
 pub fn cohort(object: &Value) -> Vec<FieldError> {
     let errors = &mut Errors::new();
-    let spec = Cursor::root(object).get("spec", errors);
+    let spec = FieldCursor::root(object).get("spec", errors);
     fair_sharing(&spec, errors);
     let parent = spec.get("parentName", errors).text(errors).is_some_and(|name| !name.is_empty());
     let groups = spec.get("resourceGroups", errors).items(errors);
-    resource_groups(&groups, Holder::Cohort, ("parent", parent), errors);
+    resource_groups(&groups, QuotaKind::Cohort, ("parent", parent), errors);
     errors.take()
 }
 
 /// Judges a new `ClusterQueue`, or a changed one with what it was.
 pub fn cluster_queue(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
     let errors = &mut Errors::new();
-    let spec = Cursor::root(object).get("spec", errors);
+    let spec = FieldCursor::root(object).get("spec", errors);
     let cohort = spec.get("cohortName", errors).text(errors).is_some_and(|name| !name.is_empty());
     let groups = spec.get("resourceGroups", errors).items(errors);
-    resource_groups(&groups, Holder::ClusterQueue, ("cohort", cohort), errors);
+    resource_groups(&groups, QuotaKind::ClusterQueue, ("cohort", cohort), errors);
     sizes(&spec, &groups, errors);
     let selector = spec.get("namespaceSelector", errors);
     check_selector(&selector, errors);
     preemption(&spec, errors);
     fungibility(&spec, errors);
     fair_sharing(&spec, errors);
-    if gates.on(Gate::ConcurrentAdmission) {
+    if gates.is_enabled(Gate::ConcurrentAdmission) {
         migration(&spec, &groups, errors);
     }
     checks(&spec, old, gates, errors);
     if let Some(old) = old {
         let mut unread = Errors::new();
-        let was = Cursor::root(old).walk(&["spec", "concurrentAdmissionPolicy"], &mut unread);
+        let was = FieldCursor::root(old).descend(&["spec", "concurrentAdmissionPolicy"], &mut unread);
         let policy = spec.get("concurrentAdmissionPolicy", errors);
         if !equal(policy.value, was.value) {
             errors.push(FieldError::immutable(policy.path, policy.value.clone()));
@@ -53,8 +53,8 @@ pub fn cluster_queue(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<
     errors.take()
 }
 
-fn sizes(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Errors) {
-    let path = spec.sub("resourceGroups");
+fn sizes(spec: &FieldCursor<'_>, groups: &[FieldCursor<'_>], errors: &mut Errors) {
+    let path = spec.field_path("resourceGroups");
     let (mut flavors, mut resources) = (0, 0);
     for group in groups {
         let own_flavors = group.get("flavors", errors).items(errors).len();
@@ -77,7 +77,7 @@ fn sizes(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Errors) {
     }
 }
 
-fn preemption(spec: &Cursor<'_>, errors: &mut Errors) {
+fn preemption(spec: &FieldCursor<'_>, errors: &mut Errors) {
     let preemption = spec.get("preemption", errors);
     let reclaim = preemption.get("reclaimWithinCohort", errors).text(errors).unwrap_or("Never");
     let borrow =
@@ -88,7 +88,7 @@ fn preemption(spec: &Cursor<'_>, errors: &mut Errors) {
     }
 }
 
-fn fungibility(spec: &Cursor<'_>, errors: &mut Errors) {
+fn fungibility(spec: &FieldCursor<'_>, errors: &mut Errors) {
     const NEXT: &str = "TryNextFlavor";
     let fungibility = spec.get("flavorFungibility", errors);
     let preference = fungibility.get("preference", errors);
@@ -103,14 +103,14 @@ fn fungibility(spec: &Cursor<'_>, errors: &mut Errors) {
     }
 }
 
-fn migration(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Errors) {
+fn migration(spec: &FieldCursor<'_>, groups: &[FieldCursor<'_>], errors: &mut Errors) {
     let policy = spec.get("concurrentAdmissionPolicy", errors);
     if !policy.exists() {
         return;
     }
     if groups.len() != 1 {
         let detail = "must be exactly one group with concurrentAdmissionPolicy";
-        errors.push(FieldError::invalid(spec.sub("resourceGroups"), groups.len(), detail));
+        errors.push(FieldError::invalid(spec.field_path("resourceGroups"), groups.len(), detail));
     }
     let flavors = groups.first().map(|group| group.get("flavors", errors));
     if let Some(flavors) = flavors {
@@ -141,7 +141,7 @@ fn migration(spec: &Cursor<'_>, groups: &[Cursor<'_>], errors: &mut Errors) {
     }
 }
 
-fn flavor_names<'a>(spec: &Cursor<'a>, errors: &mut Errors) -> BTreeSet<&'a str> {
+fn flavor_names<'a>(spec: &FieldCursor<'a>, errors: &mut Errors) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for group in spec.get("resourceGroups", errors).items(errors) {
         for flavor in group.get("flavors", errors).items(errors) {
@@ -152,16 +152,16 @@ fn flavor_names<'a>(spec: &Cursor<'a>, errors: &mut Errors) -> BTreeSet<&'a str>
 }
 
 /// Flavors that checks are for must be the queue's. A check that was wrong already may stay as it was while the flavors do.
-fn checks(spec: &Cursor<'_>, old: Option<&Value>, gates: &Gates, errors: &mut Errors) {
+fn checks(spec: &FieldCursor<'_>, old: Option<&Value>, gates: &Gates, errors: &mut Errors) {
     let flavors = flavor_names(spec, errors);
     let mut unread = Errors::new();
     let old_spec = old
-        .filter(|_| !gates.on(Gate::RejectUpdatesToCQWithInvalidOnFlavors))
-        .map(|old| Cursor::root(old).get("spec", &mut unread))
+        .filter(|_| !gates.is_enabled(Gate::RejectUpdatesToCQWithInvalidOnFlavors))
+        .map(|old| FieldCursor::root(old).get("spec", &mut unread))
         .filter(|old| flavor_names(old, &mut Errors::new()) == flavors);
     let kept = old_spec.map(|old| on_flavors(&old, &mut unread)).unwrap_or_default();
     for (name, listed) in on_flavors(spec, errors) {
-        let names = |all: &[Cursor<'_>]| -> BTreeSet<String> {
+        let names = |all: &[FieldCursor<'_>]| -> BTreeSet<String> {
             all.iter().filter_map(|one| one.value.as_str()).map(str::to_owned).collect()
         };
         if kept.iter().any(|(old_name, old)| *old_name == name && names(old) == names(&listed)) {
@@ -175,9 +175,9 @@ fn checks(spec: &Cursor<'_>, old: Option<&Value>, gates: &Gates, errors: &mut Er
     }
 }
 
-fn on_flavors<'a>(spec: &Cursor<'a>, errors: &mut Errors) -> Vec<(&'a str, Vec<Cursor<'a>>)> {
-    let checks = spec.walk(&["admissionChecksStrategy", "admissionChecks"], errors).items(errors);
-    let one = |check: &Cursor<'a>, errors: &mut Errors| {
+fn on_flavors<'a>(spec: &FieldCursor<'a>, errors: &mut Errors) -> Vec<(&'a str, Vec<FieldCursor<'a>>)> {
+    let checks = spec.descend(&["admissionChecksStrategy", "admissionChecks"], errors).items(errors);
+    let one = |check: &FieldCursor<'a>, errors: &mut Errors| {
         let name = check.get("name", errors).text(errors).unwrap_or_default();
         (name, check.get("onFlavors", errors).items(errors))
     };

@@ -10,14 +10,14 @@ static NOTHING: Value = Value::Null;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
-pub struct Cursor<'a> {
+pub struct FieldCursor<'a> {
     /// The path, as `spec.podSets[0]`; empty at the root.
     pub path: Cow<'static, str>,
     /// The value, null when absent.
     pub value: &'a Value,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> FieldCursor<'a> {
     /// The root of an object.
     pub fn root(value: &'a Value) -> Self {
         Self { path: Cow::Borrowed(""), value }
@@ -34,13 +34,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// The path of a field below.
-    pub fn sub(&self, field: &str) -> String {
+    pub fn field_path(&self, field: &str) -> String {
         child_path(&self.path, field)
     }
 
     /// A field of an object.
     #[must_use]
-    pub fn get(&self, field: &str, errors: &mut Errors) -> Cursor<'a> {
+    pub fn get(&self, field: &str, errors: &mut Errors) -> FieldCursor<'a> {
         let value = match self.value {
             Value::Object(map) => map.get(field).unwrap_or(&NOTHING),
             Value::Null => &NOTHING,
@@ -49,22 +49,22 @@ impl<'a> Cursor<'a> {
                 &NOTHING
             }
         };
-        Cursor::at(self.sub(field), value)
+        FieldCursor::at(self.field_path(field), value)
     }
 
     /// A field below several others.
     #[must_use]
-    pub fn walk(&self, fields: &[&str], errors: &mut Errors) -> Cursor<'a> {
+    pub fn descend(&self, fields: &[&str], errors: &mut Errors) -> FieldCursor<'a> {
         fields.iter().fold(self.clone(), |at, field| at.get(field, errors))
     }
 
     /// The elements of a list.
-    pub fn items(&self, errors: &mut Errors) -> Vec<Cursor<'a>> {
+    pub fn items(&self, errors: &mut Errors) -> Vec<FieldCursor<'a>> {
         match self.value {
             Value::Array(items) => items
                 .iter()
                 .enumerate()
-                .map(|(i, value)| Cursor::at(format!("{}[{i}]", self.path), value))
+                .map(|(i, value)| FieldCursor::at(format!("{}[{i}]", self.path), value))
                 .collect(),
             Value::Null => Vec::new(),
             other => {
@@ -75,12 +75,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// The entries of an object or map; nulls are left out.
-    pub fn entries(&self, errors: &mut Errors) -> Vec<(&'a str, Cursor<'a>)> {
+    pub fn entries(&self, errors: &mut Errors) -> Vec<(&'a str, FieldCursor<'a>)> {
         self.map(errors)
             .into_iter()
             .flatten()
             .filter(|(_, value)| !value.is_null())
-            .map(|(key, value)| (key.as_str(), Cursor::at(key_path(&self.path, key), value)))
+            .map(|(key, value)| (key.as_str(), FieldCursor::at(key_path(&self.path, key), value)))
             .collect()
     }
 
@@ -121,7 +121,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The value as a boolean.
-    pub fn flag(&self, errors: &mut Errors) -> Option<bool> {
+    pub fn boolean(&self, errors: &mut Errors) -> Option<bool> {
         match self.value {
             Value::Bool(flag) => Some(*flag),
             Value::Null => None,

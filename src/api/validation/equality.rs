@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::api::partial::{Allowance, Keep, TEXT, read};
+use crate::api::partial::{Projection, RAW_TEXT_FIELD, ValueBudget, read_projection};
 
 use crate::resources::Quantity;
 
@@ -34,21 +34,21 @@ const OPTIONAL_TEXTS: &[&str] =
     &["runtimeClassName", "storageClassName", "volumeMode", "fsType", "required", "preferred"];
 
 /// Values of a text that is compared by meaning; one of more differs from all but its equal.
-const COMPARED: usize = 256 << 10;
+const MAX_COMPARED_VALUES: usize = 256 << 10;
 
 /// Whether two values mean the same: quantities by amount, absent as null, empty collections as none.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
-    same("", a, b)
+    same_value("", a, b)
 }
 
-fn same(field: &str, a: &Value, b: &Value) -> bool {
+fn same_value(field: &str, a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::String(a), Value::String(b)) if field == TEXT => a == b || same_text(a, b),
+        (Value::String(a), Value::String(b)) if field == RAW_TEXT_FIELD => a == b || same_text(a, b),
         (Value::Object(a), Value::Object(b)) => same_fields(field, a, b),
         (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(field, a, b))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(field, a, b))
         }
-        _ => a == b || (is_nothing(field, a) && is_nothing(field, b)) || same_amount(field, a, b),
+        _ => a == b || (is_unset(field, a) && is_unset(field, b)) || same_amount(field, a, b),
     }
 }
 
@@ -64,33 +64,34 @@ fn same_fields(field: &str, a: &Map<String, Value>, b: &Map<String, Value>) -> b
         return one_way(a, b) && one_way(b, a);
     }
     let one_way = |a: &Map<String, Value>, b: &Map<String, Value>| {
-        a.iter().all(|(key, value)| same(key, value, b.get(key).unwrap_or(&Value::Null)))
+        a.iter().all(|(key, value)| same_value(key, value, b.get(key).unwrap_or(&Value::Null)))
     };
     one_way(a, b)
-        && b.iter().filter(|(key, _)| !a.contains_key(*key)).all(|(key, value)| is_nothing(key, value))
+        && b.iter().filter(|(key, _)| !a.contains_key(*key)).all(|(key, value)| is_unset(key, value))
 }
 
 /// Texts that differ may mean the same: the server writes what a client wrote, in its own order.
 fn same_text(a: &str, b: &str) -> bool {
-    let read = |text: &str| read(&Keep::Whole, &Allowance::new(COMPARED), text.as_bytes());
+    let read = |text: &str| {
+        read_projection(&Projection::Whole, &ValueBudget::new(MAX_COMPARED_VALUES), text.as_bytes())
+    };
     match (read(a), read(b)) {
-        (Ok(a), Ok(b)) => same("template", &a, &b),
+        (Ok(a), Ok(b)) => same_value("template", &a, &b),
         _ => false,
     }
 }
 
-fn is_nothing(field: &str, value: &Value) -> bool {
+fn is_unset(field: &str, value: &Value) -> bool {
     match value {
-        Value::String(text) if field == TEXT => {
-            read(&Keep::Whole, &Allowance::new(COMPARED), text.as_bytes())
-                .is_ok_and(|read| is_nothing("template", &read))
+        Value::String(text) if field == RAW_TEXT_FIELD => {
+            read_projection(&Projection::Whole, &ValueBudget::new(MAX_COMPARED_VALUES), text.as_bytes())
+                .is_ok_and(|read| is_unset("template", &read))
         }
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => {
             let by_value = QUANTITIES.contains(&field) || MAPS.contains(&field) || PLAIN.contains(&field);
-            let all_empty =
-                || PLAIN.contains(&field) && map.iter().all(|(key, value)| is_nothing(key, value));
+            let all_empty = || PLAIN.contains(&field) && map.iter().all(|(key, value)| is_unset(key, value));
             by_value && (map.is_empty() || all_empty())
         }
         Value::String(text) => text.is_empty() && !OPTIONAL_TEXTS.contains(&field),

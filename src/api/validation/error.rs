@@ -5,7 +5,7 @@ use std::fmt;
 use indexmap::IndexSet;
 use serde_json::Value;
 
-use crate::api::partial::shown;
+use crate::api::partial::without_raw_text;
 
 /// Bytes of a message, roughly: the client shows it in one line.
 const MESSAGE_MAX: usize = 32 << 10;
@@ -67,7 +67,7 @@ impl FieldError {
         value: Option<Value>,
         detail: impl Into<String>,
     ) -> Self {
-        Self { path: path.into(), kind, value: value.map(shown), detail: detail.into() }
+        Self { path: path.into(), kind, value: value.map(without_raw_text), detail: detail.into() }
     }
 
     /// A value that is not allowed.

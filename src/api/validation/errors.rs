@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::FieldError;
 
 /// Bytes of errors that are kept, roughly. A first error is kept whatever its size.
-const KEPT: usize = 64 << 10;
+const MAX_KEPT_BYTES: usize = 64 << 10;
 
 /// Errors in the order in which they were found; beyond a bound one more says that there are others.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,7 +31,7 @@ impl Errors {
         if self.full {
             return;
         }
-        if self.bytes >= KEPT {
+        if self.bytes >= MAX_KEPT_BYTES {
             self.full = true;
             self.kept.push(FieldError::invalid_unshown("<root>", "has further errors, which are left out"));
             return;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_bounded_and_says_so() {
+    fn error_list_is_bounded_and_marked() {
         let mut errors = Errors::new();
         for number in 0..100_000 {
             errors.push(FieldError::invalid(

@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::syntax::{check_label_name, check_labels, invalid_each, label_value};
-use super::{Cursor, Errors, FieldError};
+use super::{Errors, FieldCursor, FieldError};
 
 /// Judges a new or changed `ResourceFlavor`.
 pub fn resource_flavor(object: &Value) -> Vec<FieldError> {
     let errors = &mut Errors::new();
-    let spec = Cursor::root(object).get("spec", errors);
+    let spec = FieldCursor::root(object).get("spec", errors);
     let labels = spec.get("nodeLabels", errors);
     check_labels(&labels, errors);
     taints(&spec.get("nodeTaints", errors), errors);
@@ -16,7 +16,7 @@ pub fn resource_flavor(object: &Value) -> Vec<FieldError> {
     errors.take()
 }
 
-fn taints(taints: &Cursor<'_>, errors: &mut Errors) {
+fn taints(taints: &FieldCursor<'_>, errors: &mut Errors) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for taint in taints.items(errors) {
         let key = taint.get("key", errors);
@@ -35,7 +35,7 @@ fn taints(taints: &Cursor<'_>, errors: &mut Errors) {
 }
 
 /// Checks the keys of tolerations; one without a key tolerates all.
-pub(super) fn tolerations(tolerations: &Cursor<'_>, errors: &mut Errors) {
+pub(super) fn tolerations(tolerations: &FieldCursor<'_>, errors: &mut Errors) {
     for toleration in tolerations.items(errors) {
         let key = toleration.get("key", errors);
         if let Some(name) = key.text(errors).filter(|name| !name.is_empty()) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cursor, Errors, FieldError, key_path, syntax};
+use super::{Errors, FieldCursor, FieldError, key_path, syntax};
 use crate::api::names::ADMISSION_GATED_BY_ANNOTATION;
 
 const GATE_MAX: usize = 63;
@@ -13,8 +13,8 @@ pub fn path() -> String {
 }
 
 /// The annotation of an object, if it has one.
-pub fn read<'a>(object: &Cursor<'a>, errors: &mut Errors) -> Option<&'a str> {
-    object.walk(&["metadata", "annotations", ADMISSION_GATED_BY_ANNOTATION], errors).text(errors)
+pub fn read<'a>(object: &FieldCursor<'a>, errors: &mut Errors) -> Option<&'a str> {
+    object.descend(&["metadata", "annotations", ADMISSION_GATED_BY_ANNOTATION], errors).text(errors)
 }
 
 /// Checks the list of gates; an empty one holds nothing.

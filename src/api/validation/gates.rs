@@ -72,7 +72,7 @@ impl Gates {
     }
 
     /// Whether a gate is on.
-    pub fn on(&self, gate: Gate) -> bool {
+    pub fn is_enabled(&self, gate: Gate) -> bool {
         self.0.enabled(gate.name())
     }
 }

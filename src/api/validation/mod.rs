@@ -18,7 +18,7 @@ mod workload_status;
 mod workload_update;
 
 pub use cluster_queue::{cluster_queue, cohort};
-pub use cursor::{Cursor, child_path, key_path};
+pub use cursor::{FieldCursor, child_path, key_path};
 pub use error::{ErrorKind, FieldError, aggregate};
 pub use errors::Errors;
 pub use flavor::resource_flavor;

@@ -1,12 +1,12 @@
 //! Resource groups and weights, as `ClusterQueue`s and Cohorts both have them.
 
 use super::syntax::{qualified_name, read_quantity};
-use super::{Cursor, Errors, FieldError};
+use super::{Errors, FieldCursor, FieldError};
 use crate::resources::Quantity;
 
 /// Whose groups they are: what limits mean depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(super) enum QuotaKind {
     /// A queue may not lend more than it has.
     ClusterQueue,
     /// A cohort may: its children add to what it has.
@@ -14,7 +14,7 @@ pub(super) enum Holder {
 }
 
 /// Reads a quantity, if there is one; one that cannot be read is told of.
-pub(super) fn quantity(at: &Cursor<'_>, errors: &mut Errors) -> Option<Quantity> {
+pub(super) fn quantity(at: &FieldCursor<'_>, errors: &mut Errors) -> Option<Quantity> {
     if !at.exists() {
         return None;
     }
@@ -28,7 +28,7 @@ pub(super) fn quantity(at: &Cursor<'_>, errors: &mut Errors) -> Option<Quantity>
 }
 
 /// Checks the share's weight: not negative, and not so small that it counts as nothing.
-pub(super) fn fair_sharing(spec: &Cursor<'_>, errors: &mut Errors) {
+pub(super) fn fair_sharing(spec: &FieldCursor<'_>, errors: &mut Errors) {
     let sharing = spec.get("fairSharing", errors);
     let Some(weight) = quantity(&sharing.get("weight", errors), errors) else {
         return;
@@ -44,8 +44,8 @@ pub(super) fn fair_sharing(spec: &Cursor<'_>, errors: &mut Errors) {
 
 /// Checks all groups; `parent` names what limits on borrowing and lending need, and says whether it is there.
 pub(super) fn resource_groups(
-    groups: &[Cursor<'_>],
-    holder: Holder,
+    groups: &[FieldCursor<'_>],
+    holder: QuotaKind,
     parent: (&str, bool),
     errors: &mut Errors,
 ) {
@@ -87,7 +87,7 @@ pub(super) fn resource_groups(
     }
 }
 
-fn limits(resource: &Cursor<'_>, holder: Holder, parent: (&str, bool), errors: &mut Errors) {
+fn limits(resource: &FieldCursor<'_>, holder: QuotaKind, parent: (&str, bool), errors: &mut Errors) {
     let nominal = resource.get("nominalQuota", errors);
     let quota = quantity(&nominal, errors);
     if let Some(quota) = quota.as_ref().filter(|quota| quota.is_negative()) {
@@ -106,7 +106,7 @@ fn limits(resource: &Cursor<'_>, holder: Holder, parent: (&str, bool), errors: &
             let detail = format!("must be nil when {name} is empty");
             errors.push(FieldError::invalid(at.path.clone(), limit.to_string(), detail));
         }
-        let lent_out = field == "lendingLimit" && holder == Holder::ClusterQueue;
+        let lent_out = field == "lendingLimit" && holder == QuotaKind::ClusterQueue;
         if lent_out && quota.as_ref().is_some_and(|quota| limit > *quota) {
             let detail = "must be less than or equal to the nominalQuota";
             errors.push(FieldError::invalid(at.path, limit.to_string(), detail));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Cursor, ErrorKind, Errors, FieldError};
+use super::{ErrorKind, Errors, FieldCursor, FieldError};
 use crate::resources::Quantity;
 
 const NAME_MAX: usize = 63;
@@ -131,7 +131,7 @@ pub fn check_label_name(path: &str, name: &str) -> Vec<FieldError> {
 }
 
 /// Checks a map of labels; errors stand at the map.
-pub fn check_labels(labels: &Cursor<'_>, errors: &mut Errors) {
+pub fn check_labels(labels: &FieldCursor<'_>, errors: &mut Errors) {
     for (key, value) in labels.entries(errors) {
         errors.extend(check_label_name(&labels.path, key));
         if let Some(text) = value.text(errors) {
@@ -141,7 +141,7 @@ pub fn check_labels(labels: &Cursor<'_>, errors: &mut Errors) {
 }
 
 /// Checks a map of annotations; errors stand at the map.
-pub fn check_annotations(annotations: &Cursor<'_>, errors: &mut Errors) {
+pub fn check_annotations(annotations: &FieldCursor<'_>, errors: &mut Errors) {
     let mut size = 0;
     for (key, value) in annotations.entries(errors) {
         errors.extend(invalid_each(&annotations.path, key, qualified_name(&key.to_lowercase())));
@@ -153,7 +153,7 @@ pub fn check_annotations(annotations: &Cursor<'_>, errors: &mut Errors) {
 }
 
 /// Checks a label selector.
-pub fn check_selector(selector: &Cursor<'_>, errors: &mut Errors) {
+pub fn check_selector(selector: &FieldCursor<'_>, errors: &mut Errors) {
     let labels = selector.get("matchLabels", errors);
     check_labels(&labels, errors);
     for expression in selector.get("matchExpressions", errors).items(errors) {
@@ -190,7 +190,7 @@ pub fn check_selector(selector: &Cursor<'_>, errors: &mut Errors) {
 }
 
 /// Checks a list of conditions.
-pub fn check_conditions(conditions: &Cursor<'_>, errors: &mut Errors) {
+pub fn check_conditions(conditions: &FieldCursor<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for condition in conditions.items(errors) {
         let type_ = condition.get("type", errors);
@@ -204,7 +204,7 @@ pub fn check_conditions(conditions: &Cursor<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_condition(condition: &Cursor<'_>, errors: &mut Errors) {
+fn check_condition(condition: &FieldCursor<'_>, errors: &mut Errors) {
     let status = condition.get("status", errors);
     let text = status.text(errors).unwrap_or_default();
     let statuses = ["False", "True", "Unknown"];

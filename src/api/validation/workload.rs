@@ -4,50 +4,52 @@ use serde_json::Value;
 
 use super::quota::{negative, quantity};
 use super::syntax::{check_annotations, check_conditions, check_labels, parse_int};
-use super::{Cursor, Errors, FieldError, Gate, Gates, gated_by, key_path, workload_status, workload_update};
+use super::{
+    Errors, FieldCursor, FieldError, Gate, Gates, gated_by, key_path, workload_status, workload_update,
+};
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, PODS_RESOURCE, PRIORITY_BOOST_ANNOTATION};
 use crate::resources::Quantity;
 
 /// A pod set as the rules see it.
-pub(super) struct PodSet<'a> {
+pub(super) struct PodSetFields<'a> {
     pub(super) name: &'a str,
     pub(super) count: i64,
-    pub(super) at: Cursor<'a>,
+    pub(super) cursor: FieldCursor<'a>,
 }
 
 /// A Workload as the rules see it.
-pub(super) struct View<'a> {
-    pub(super) root: Cursor<'a>,
-    pub(super) status: Cursor<'a>,
-    pub(super) pod_sets: Vec<PodSet<'a>>,
+pub(super) struct WorkloadFields<'a> {
+    pub(super) root: FieldCursor<'a>,
+    pub(super) status: FieldCursor<'a>,
+    pub(super) pod_sets: Vec<PodSetFields<'a>>,
     /// Whether quota is reserved.
     pub(super) reserved: bool,
     /// Whether the Workload may be resized while it runs.
     pub(super) elastic: bool,
 }
 
-impl<'a> View<'a> {
+impl<'a> WorkloadFields<'a> {
     pub(super) fn read(object: &'a Value, gates: &Gates, errors: &mut Errors) -> Self {
-        let root = Cursor::root(object);
+        let root = FieldCursor::root(object);
         let status = root.get("status", errors);
         let mut pod_sets = Vec::new();
-        for at in root.walk(&["spec", "podSets"], errors).items(errors) {
+        for at in root.descend(&["spec", "podSets"], errors).items(errors) {
             let name = at.get("name", errors).text(errors).unwrap_or("main");
             let count = at.get("count", errors).int(errors).unwrap_or(1);
-            pod_sets.push(PodSet { name, count, at });
+            pod_sets.push(PodSetFields { name, count, cursor: at });
         }
         let mut reserved = false;
         for condition in status.get("conditions", errors).items(errors) {
             let field = |name: &str| condition.value.get(name).and_then(Value::as_str);
             reserved |= field("type") == Some("QuotaReserved") && field("status") == Some("True");
         }
-        let annotations = root.walk(&["metadata", "annotations"], errors);
-        let elastic = gates.on(Gate::ElasticJobsViaWorkloadSlices)
+        let annotations = root.descend(&["metadata", "annotations"], errors);
+        let elastic = gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
             && annotations.get(ELASTIC_JOB_ANNOTATION, errors).text(errors) == Some("true");
         Self { root, status, pod_sets, reserved, elastic }
     }
 
-    pub(super) fn pod_set(&self, name: &str) -> Option<&PodSet<'a>> {
+    pub(super) fn pod_set(&self, name: &str) -> Option<&PodSetFields<'a>> {
         self.pod_sets.iter().find(|pod_set| pod_set.name == name)
     }
 
@@ -60,12 +62,12 @@ impl<'a> View<'a> {
 /// here bears on are not sent to the webhook: a new rule belongs in `more-than-plain-requests` as well.
 pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
     let mut errors = Errors::new();
-    let view = View::read(object, gates, &mut errors);
+    let view = WorkloadFields::read(object, gates, &mut errors);
     let mut unread = Errors::new();
-    let old = old.map(|old| View::read(old, gates, &mut unread));
+    let old = old.map(|old| WorkloadFields::read(old, gates, &mut unread));
     for pod_set in &view.pod_sets {
-        template(&pod_set.at, gates, &mut errors);
-        topology(&pod_set.at, gates, &mut errors);
+        template(&pod_set.cursor, gates, &mut errors);
+        topology(&pod_set.cursor, gates, &mut errors);
     }
     min_counts(&view, &mut errors);
     workload_status::check(&view, old.as_ref(), &mut errors);
@@ -77,9 +79,9 @@ pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<Field
     errors.take()
 }
 
-fn template(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Errors) {
+fn template(pod_set: &FieldCursor<'_>, gates: &Gates, errors: &mut Errors) {
     let template = pod_set.get("template", errors);
-    if gates.on(Gate::WorkloadValidationForPodSetMetadata) {
+    if gates.is_enabled(Gate::WorkloadValidationForPodSetMetadata) {
         let metadata = template.get("metadata", errors);
         let labels = metadata.get("labels", errors);
         check_labels(&labels, errors);
@@ -95,7 +97,7 @@ fn template(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Errors) {
     }
 }
 
-fn resources(holder: &Cursor<'_>, gates: &Gates, errors: &mut Errors) {
+fn resources(holder: &FieldCursor<'_>, gates: &Gates, errors: &mut Errors) {
     let resources = holder.get("resources", errors);
     for list in ["requests", "limits"] {
         for (name, at) in resources.get(list, errors).entries(errors) {
@@ -103,8 +105,8 @@ fn resources(holder: &Cursor<'_>, gates: &Gates, errors: &mut Errors) {
                 let detail = "the key is reserved for internal kueue use";
                 errors.push(FieldError::invalid(at.path.clone(), name, detail));
             }
-            let amount =
-                quantity(&at, errors).filter(|_| gates.on(Gate::WorkloadValidateResourcesAreNonNegative));
+            let amount = quantity(&at, errors)
+                .filter(|_| gates.is_enabled(Gate::WorkloadValidateResourcesAreNonNegative));
             if let Some(amount) = amount.filter(Quantity::is_negative) {
                 errors.push(negative(&at.path, &amount));
             }
@@ -112,12 +114,12 @@ fn resources(holder: &Cursor<'_>, gates: &Gates, errors: &mut Errors) {
     }
 }
 
-fn topology(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Errors) {
+fn topology(pod_set: &FieldCursor<'_>, gates: &Gates, errors: &mut Errors) {
     let request = pod_set.get("topologyRequest", errors);
     let level = request.get("podSetSliceRequiredTopology", errors).text(errors);
     let size = request.get("podSetSliceSize", errors);
     let slice = size.int(errors);
-    if gates.on(Gate::TASValidateWorkloadSliceSize) {
+    if gates.is_enabled(Gate::TASValidateWorkloadSliceSize) {
         match (level, slice) {
             (Some(_), None) => {
                 let detail = "must be set when podSetSliceRequiredTopology is specified";
@@ -141,11 +143,11 @@ fn topology(pod_set: &Cursor<'_>, gates: &Gates, errors: &mut Errors) {
     }
 }
 
-fn min_counts(view: &View<'_>, errors: &mut Errors) {
+fn min_counts(view: &WorkloadFields<'_>, errors: &mut Errors) {
     let varying = view
         .pod_sets
         .iter()
-        .filter(|pod_set| pod_set.at.get("minCount", errors).int(errors).is_some())
+        .filter(|pod_set| pod_set.cursor.get("minCount", errors).int(errors).is_some())
         .count();
     if varying > 1 {
         errors.push(FieldError::invalid("spec.podSets", varying, "at most one podSet can use minCount"));
@@ -156,14 +158,14 @@ fn min_counts(view: &View<'_>, errors: &mut Errors) {
     }
 }
 
-fn annotations(view: &View<'_>, gates: &Gates, errors: &mut Errors) {
-    if gates.on(Gate::AdmissionGatedBy) {
+fn annotations(view: &WorkloadFields<'_>, gates: &Gates, errors: &mut Errors) {
+    if gates.is_enabled(Gate::AdmissionGatedBy) {
         let gated_by = gated_by::read(&view.root, errors);
         gated_by::check(gated_by, errors);
     }
-    if gates.on(Gate::PriorityBoost) {
+    if gates.is_enabled(Gate::PriorityBoost) {
         let boost =
-            view.root.walk(&["metadata", "annotations", PRIORITY_BOOST_ANNOTATION], errors).text(errors);
+            view.root.descend(&["metadata", "annotations", PRIORITY_BOOST_ANNOTATION], errors).text(errors);
         let path = key_path("metadata.annotations", PRIORITY_BOOST_ANNOTATION);
         if let Some(text) =
             boost.filter(|text| !parse_int(text).is_ok_and(|number| i32::try_from(number).is_ok()))

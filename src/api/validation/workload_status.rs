@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::flavor::tolerations;
 use super::quota::quantity;
 use super::syntax::{check_annotations, check_labels};
-use super::workload::View;
-use super::{Cursor, Errors, FieldError, key_path};
+use super::workload::WorkloadFields;
+use super::{Errors, FieldCursor, FieldError, key_path};
 
 /// Rules that hold for every status, given what the Workload was if it is changed.
-pub(super) fn check(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Errors) {
+pub(super) fn check(view: &WorkloadFields<'_>, old: Option<&WorkloadFields<'_>>, errors: &mut Errors) {
     if view.reserved {
         admission(view, old, errors);
     }
@@ -21,11 +21,12 @@ pub(super) fn check(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Errors
     }
 }
 
-fn admission(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Errors) {
+fn admission(view: &WorkloadFields<'_>, old: Option<&WorkloadFields<'_>>, errors: &mut Errors) {
     let admission = view.status.get("admission", errors);
     if !admission.exists() {
-        let already =
-            |old: &View<'_>| old.reserved && old.status.value.get("admission").is_none_or(Value::is_null);
+        let already = |old: &WorkloadFields<'_>| {
+            old.reserved && old.status.value.get("admission").is_none_or(Value::is_null)
+        };
         if !old.is_some_and(already) {
             errors.push(FieldError::required(admission.path, "must be set when quota is reserved"));
         }
@@ -52,19 +53,19 @@ fn admission(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Errors) {
 }
 
 /// Name and count of each entry of a list of reclaimable pods.
-pub(super) fn reclaimable_pods<'a>(view: &View<'a>, errors: &mut Errors) -> Vec<(&'a str, i64)> {
+pub(super) fn reclaimable_pods<'a>(view: &WorkloadFields<'a>, errors: &mut Errors) -> Vec<(&'a str, i64)> {
     let list = view.status.get("reclaimablePods", errors).items(errors);
-    let one = |entry: &Cursor<'a>, errors: &mut Errors| {
+    let one = |entry: &FieldCursor<'a>, errors: &mut Errors| {
         let name = entry.get("name", errors).text(errors).unwrap_or_default();
         (name, entry.get("count", errors).int(errors).unwrap_or(0))
     };
     list.iter().map(|entry| one(entry, errors)).collect()
 }
 
-fn reclaimable(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Errors) {
+fn reclaimable(view: &WorkloadFields<'_>, old: Option<&WorkloadFields<'_>>, errors: &mut Errors) {
     let before = old.map(|old| reclaimable_pods(old, &mut Errors::new())).unwrap_or_default();
     for (name, count) in reclaimable_pods(view, errors) {
-        let path = key_path(&view.status.sub("reclaimablePods"), name);
+        let path = key_path(&view.status.field_path("reclaimablePods"), name);
         match view.pod_set(name) {
             None => {
                 errors.push(FieldError::not_supported(format!("{path}.name"), name, view.pod_set_names()));
@@ -78,7 +79,7 @@ fn reclaimable(view: &View<'_>, old: Option<&View<'_>>, errors: &mut Errors) {
     }
 }
 
-fn pod_set_update(view: &View<'_>, update: &Cursor<'_>, errors: &mut Errors) {
+fn pod_set_update(view: &WorkloadFields<'_>, update: &FieldCursor<'_>, errors: &mut Errors) {
     let name = update.get("name", errors);
     let text = name.text(errors).unwrap_or_default();
     if view.pod_set(text).is_none() {

@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::equality::equal;
-use super::workload::View;
+use super::workload::WorkloadFields;
 use super::workload_status::reclaimable_pods;
-use super::{Cursor, Errors, FieldError, Gate, Gates, gated_by, key_path};
+use super::{Errors, FieldCursor, FieldError, Gate, Gates, gated_by, key_path};
 use crate::api::names::SLICE_REPLACEMENT_FOR_ANNOTATION;
 
 /// Rules for a change. The old object passed its own rules when it was stored, or slipped past them.
-pub(super) fn check(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Errors) {
+pub(super) fn check(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, errors: &mut Errors) {
     if old.reserved {
         pod_sets(view, old, gates, errors);
     }
@@ -19,47 +19,47 @@ pub(super) fn check(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut
     admission(view, old, gates, errors);
     checks(view, old, errors);
     cluster_name(view, old, gates, errors);
-    if gates.on(Gate::AdmissionGatedBy) {
+    if gates.is_enabled(Gate::AdmissionGatedBy) {
         let was = gated_by::read(&old.root, &mut Errors::new());
         let is = gated_by::read(&view.root, errors);
         gated_by::check_update(is, was, errors);
     }
 }
 
-fn pod_sets(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Errors) {
+fn pod_sets(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, errors: &mut Errors) {
     if view.pod_sets.len() != old.pod_sets.len() {
-        let pod_sets = view.root.walk(&["spec", "podSets"], errors);
+        let pod_sets = view.root.descend(&["spec", "podSets"], errors);
         errors.push(FieldError::immutable(pod_sets.path, pod_sets.value.clone()));
         return;
     }
     for (i, (is, was)) in view.pod_sets.iter().zip(&old.pod_sets).enumerate() {
-        let shrunk = gates.on(Gate::ElasticJobsViaWorkloadSlices) && is.count < was.count;
-        let mut before = was.at.value.clone();
+        let shrunk = gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices) && is.count < was.count;
+        let mut before = was.cursor.value.clone();
         if let Some(before) = before.as_object_mut() {
             let count = if shrunk { is.count } else { was.count };
             before.insert("count".to_owned(), Value::from(count));
             before.insert("name".to_owned(), Value::from(was.name));
         }
-        let mut after = is.at.value.clone();
+        let mut after = is.cursor.value.clone();
         if let Some(after) = after.as_object_mut() {
             after.insert("count".to_owned(), Value::from(is.count));
             after.insert("name".to_owned(), Value::from(is.name));
         }
         if !equal(&after, &before) {
-            errors.push(FieldError::immutable(format!("spec.podSets.{i}"), is.at.value.clone()));
+            errors.push(FieldError::immutable(format!("spec.podSets.{i}"), is.cursor.value.clone()));
         }
     }
 }
 
 /// Pods given back stay given back, except where an elastic Workload has shrunk below what was admitted.
-fn reclaimable(view: &View<'_>, old: &View<'_>, errors: &mut Errors) {
+fn reclaimable(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, errors: &mut Errors) {
     let before = reclaimable_pods(old, &mut Errors::new());
     let after = reclaimable_pods(view, &mut Errors::new());
     for (name, count) in before {
         if view.elastic && has_shrunk(view, name) {
             continue;
         }
-        let path = key_path(&view.status.sub("reclaimablePods"), name);
+        let path = key_path(&view.status.field_path("reclaimablePods"), name);
         match after.iter().find(|(other, _)| *other == name) {
             None => errors.push(FieldError::required(path, "cannot be removed")),
             Some((_, now)) if *now < count => {
@@ -71,9 +71,10 @@ fn reclaimable(view: &View<'_>, old: &View<'_>, errors: &mut Errors) {
     }
 }
 
-fn has_shrunk(view: &View<'_>, name: &str) -> bool {
+fn has_shrunk(view: &WorkloadFields<'_>, name: &str) -> bool {
     let mut unread = Errors::new();
-    let assignments = view.status.walk(&["admission", "podSetAssignments"], &mut unread).items(&mut unread);
+    let assignments =
+        view.status.descend(&["admission", "podSetAssignments"], &mut unread).items(&mut unread);
     let admitted = assignments
         .iter()
         .find(|assignment| assignment.value.get("name").and_then(Value::as_str) == Some(name))
@@ -85,13 +86,13 @@ fn has_shrunk(view: &View<'_>, name: &str) -> bool {
 }
 
 /// An admission is replaced by none, never by another; where its pods go may be filled in.
-fn admission(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Errors) {
+fn admission(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, errors: &mut Errors) {
     let is = view.status.get("admission", errors);
     let was = old.status.value.get("admission").unwrap_or(&Value::Null);
     if !is.exists() || was.is_null() {
         return;
     }
-    let same = if gates.on(Gate::TopologyAwareScheduling) {
+    let same = if gates.is_enabled(Gate::TopologyAwareScheduling) {
         equal(&without_placement(is.value), &without_placement(was))
     } else {
         equal(is.value, was)
@@ -112,11 +113,11 @@ fn without_placement(admission: &Value) -> Value {
 }
 
 /// What a check told the pods to have stands while the check is ready.
-fn checks(view: &View<'_>, old: &View<'_>, errors: &mut Errors) {
+fn checks(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, errors: &mut Errors) {
     let mut unread = Errors::new();
     let before = old.status.get("admissionChecks", &mut unread).items(&mut unread);
-    let field = |check: &Cursor<'_>, name: &str| check.value.get(name).cloned().unwrap_or(Value::Null);
-    let ready = |check: &Cursor<'_>| check.value.get("state").and_then(Value::as_str) == Some("Ready");
+    let field = |check: &FieldCursor<'_>, name: &str| check.value.get(name).cloned().unwrap_or(Value::Null);
+    let ready = |check: &FieldCursor<'_>| check.value.get("state").and_then(Value::as_str) == Some("Ready");
     for check in view.status.get("admissionChecks", errors).items(errors) {
         let was = before.iter().find(|was| field(was, "name") == field(&check, "name"));
         let Some(was) = was.filter(|was| ready(was) && ready(&check)) else {
@@ -124,21 +125,21 @@ fn checks(view: &View<'_>, old: &View<'_>, errors: &mut Errors) {
         };
         let updates = field(&check, "podSetUpdates");
         if !equal(&updates, &field(was, "podSetUpdates")) {
-            errors.push(FieldError::immutable(check.sub("podSetUpdates"), updates));
+            errors.push(FieldError::immutable(check.field_path("podSetUpdates"), updates));
         }
     }
 }
 
 /// A cluster is chosen among the nominated ones, unless the Workload replaces one that ran there already.
-fn cluster_name(view: &View<'_>, old: &View<'_>, gates: &Gates, errors: &mut Errors) {
+fn cluster_name(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, errors: &mut Errors) {
     let at = view.status.get("clusterName", errors);
     let Some(name) = at.text(errors) else { return };
     let mut unread = Errors::new();
     if old.status.get("clusterName", &mut unread).exists() {
         return;
     }
-    let annotations = view.root.walk(&["metadata", "annotations"], errors);
-    let replaces = gates.on(Gate::ElasticJobsViaWorkloadSlices)
+    let annotations = view.root.descend(&["metadata", "annotations"], errors);
+    let replaces = gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
         && annotations.get(SLICE_REPLACEMENT_FOR_ANNOTATION, errors).exists();
     let nominated = old.status.get("nominatedClusterNames", &mut unread).items(&mut unread);
     if !replaces && !nominated.iter().any(|one| one.value.as_str() == Some(name)) {

@@ -17,18 +17,18 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::args::duration;
-use super::{policy, settings};
+use super::{config_mapping, settings};
 use crate::api::config;
-use crate::simulate::{Manifests, Options, Report, Scenario, Simulation, Until, replay};
+use crate::simulate::{Manifests, Report, Scenario, Simulation, SimulationOptions, Until, replay};
 
 /// Objects were left out.
-const LEFT_OUT: u8 = 3;
+const EXIT_SKIPPED: u8 = 3;
 /// Somebody waits, and must not.
-const PENDING: u8 = 4;
+const EXIT_PENDING: u8 = 4;
 /// What happens would never end.
-const ENDLESS: u8 = 5;
+const EXIT_LIVELOCK: u8 = 5;
 /// The time at the start when nothing else says one: with it, the same files give the same output.
-const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
+const DEFAULT_START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// Arguments of `sluice simulate`.
 #[derive(Debug, clap::Args)]
@@ -111,7 +111,7 @@ fn until(text: &str) -> Result<Until, String> {
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.jsonl {
         let all = replay_lines()?;
-        return Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(LEFT_OUT) });
+        return Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(EXIT_SKIPPED) });
     }
     if args.paths.is_empty() && !args.from_cluster {
         bail!("nothing to simulate: name files, folders or - for standard input, or give --from-cluster");
@@ -119,17 +119,19 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let report = simulate(args)?;
     print(&report, args)?;
     for problem in &report.problems {
-        super::say(problem);
+        super::print_error(problem);
     }
-    if report.ending.endless {
-        super::say(&"nothing but evictions is to be expected: --until DURATION says how long to go on");
+    if report.end.livelocked {
+        super::print_error(
+            &"nothing but evictions is to be expected: --until DURATION says how long to go on",
+        );
     }
-    Ok(if report.ending.endless {
-        ExitCode::from(ENDLESS)
+    Ok(if report.end.livelocked {
+        ExitCode::from(EXIT_LIVELOCK)
     } else if !report.problems.is_empty() {
-        ExitCode::from(LEFT_OUT)
+        ExitCode::from(EXIT_SKIPPED)
     } else if args.fail_pending && !report.pending.is_empty() {
-        ExitCode::from(PENDING)
+        ExitCode::from(EXIT_PENDING)
     } else {
         ExitCode::SUCCESS
     })
@@ -139,11 +141,11 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
     let loaded = settings::configuration(args.config.as_deref(), args.feature_gates.as_deref())?;
     for warning in &loaded.warnings {
-        super::say(&format_args!("configuration: {warning}"));
+        super::print_error(&format_args!("configuration: {warning}"));
     }
     let configuration = loaded.configuration;
     let own = configuration.namespace.clone().unwrap_or_else(|| settings::DEFAULT_NAMESPACE.to_owned());
-    let core = policy::core(&configuration, &own);
+    let core = config_mapping::core_settings(&configuration, &own);
     let mut manifests = Manifests::default();
     for path in &args.paths {
         inputs::read(path, &args.namespace, &mut manifests)?;
@@ -160,23 +162,23 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
         None
     };
     let today = || found.as_ref().map(|_| Timestamp::now());
-    let options = Options {
-        start: args.now.or_else(today).or_else(|| manifests.newest()).unwrap_or(START),
+    let options = SimulationOptions {
+        start: args.now.or_else(today).or_else(|| manifests.newest_creation_time()).unwrap_or(DEFAULT_START),
         run_for: args.run_for.map(|length| SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX)),
-        admission: policy::admission(&configuration, &own),
+        admission: config_mapping::admission_settings(&configuration, &own),
         core,
     };
     // The process ends soon: taking thousands of objects apart before is for nothing.
     let mut simulation = ManuallyDrop::new(Simulation::new(options).map_err(anyhow::Error::msg)?);
     if let Some(found) = found {
-        found.problems.into_iter().for_each(|problem| simulation.miss(problem));
+        found.problems.into_iter().for_each(|problem| simulation.add_problem(problem));
         // Workloads after the jobs that own them.
-        found.objects.into_iter().for_each(|(kind, object)| simulation.load(kind, object));
+        found.objects.into_iter().for_each(|(kind, object)| simulation.load_stored(kind, object));
     }
-    simulation.add(manifests);
+    simulation.apply_all(manifests);
     for (what, change) in changes {
-        simulation.settle();
-        simulation.change(&what, change);
+        simulation.run_until_stable();
+        simulation.apply_change(&what, change);
     }
     simulation.run(args.until);
     Ok(simulation.report())
@@ -214,7 +216,7 @@ fn replay_lines() -> anyhow::Result<bool> {
             Ok(outcome) => serde_json::to_writer(&mut output, &outcome),
             Err(error) => {
                 all = false;
-                super::say(&format_args!("standard input, line {}: {error}", number + 1));
+                super::print_error(&format_args!("standard input, line {}: {error}", number + 1));
                 serde_json::to_writer(&mut output, &json!({"error": error.to_string()}))
             }
         }

@@ -6,76 +6,79 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use super::{Desk, MANAGER, REGISTRATION, Slot, StepError, TARGETS, fingerprints};
+use super::{
+    CertificateController, FIELD_MANAGER, ManagedObject, REGISTRATION, StepError, WEBHOOK_OBJECTS,
+    fingerprints,
+};
 use crate::kube::client::{CallError, Content};
-use crate::kube::pki::{self, Pair};
-use crate::lifecycle::certificates::{Fingerprint, Observed, Step};
+use crate::kube::pki::{self, PemPair};
+use crate::lifecycle::certificates::{CertificateStep, Fingerprint, Observed};
 
-impl Desk {
-    pub(super) async fn perform(
+impl CertificateController {
+    pub(super) async fn execute_step(
         &mut self,
-        step: Step,
+        step: CertificateStep,
         observed: &Observed,
         now: Timestamp,
     ) -> Result<(), StepError> {
         match step {
-            Step::NewAuthority => {
-                let pair = pki::new_authority(now, self.settings.rotation.authority_lifetime)?;
-                let old = self.secret(Slot::Authority).remove("ca.crt");
+            CertificateStep::CreateCa => {
+                let pair = pki::new_ca(now, self.settings.rotation.ca_lifetime)?;
+                let old = self.secret_data(ManagedObject::Ca).remove("ca.crt");
                 let old = old.and_then(|pem| pki::certificates(&pem.0).into_iter().next());
-                let old = old.filter(|certificate| certificate.authority.until > now);
+                let old = old.filter(|certificate| certificate.info.not_after > now);
                 let mut parts = json!({"ca.crt": pair.certificate, "ca.key": pair.key});
                 if let (Some(old), Value::Object(fields)) = (old, &mut parts) {
                     fields.insert("previous.crt".into(), old.pem.into());
                 }
-                self.write_secret(Slot::Authority, json!({"stringData": parts})).await
+                self.write_secret(ManagedObject::Ca, json!({"stringData": parts})).await
             }
-            Step::NewLeaf => {
-                let authority = self.authority()?;
-                let until = observed.current.as_ref().map_or(now, |current| current.until);
+            CertificateStep::IssueLeaf => {
+                let authority = self.ca_pair()?;
+                let until = observed.current.as_ref().map_or(now, |current| current.not_after);
                 let lifetime = self.settings.rotation.leaf_lifetime;
                 let leaf = pki::new_leaf(&authority, until, &self.settings.names, now, lifetime)?;
                 let parts = json!({"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate});
-                self.write_secret(Slot::Serving, json!({"stringData": parts})).await
+                self.write_secret(ManagedObject::Serving, json!({"stringData": parts})).await
             }
-            Step::DropPrevious => {
-                self.write_secret(Slot::Authority, json!({"data": {"previous.crt": null}})).await
+            CertificateStep::DropPreviousCa => {
+                self.write_secret(ManagedObject::Ca, json!({"data": {"previous.crt": null}})).await
             }
-            Step::Publish(wanted) => {
-                let pem = self.bundle(&wanted);
-                for slot in TARGETS {
-                    self.publish(slot, &pem, &wanted).await?;
+            CertificateStep::PublishBundle(wanted) => {
+                let pem = self.bundle_pem(&wanted);
+                for slot in WEBHOOK_OBJECTS {
+                    self.publish_bundle(slot, &pem, &wanted).await?;
                 }
                 Ok(())
             }
-            Step::Wait(_) => Ok(()),
+            CertificateStep::Wait(_) => Ok(()),
         }
     }
 
-    fn authority(&self) -> Result<Pair, StepError> {
-        let mut parts = self.secret(Slot::Authority);
+    fn ca_pair(&self) -> Result<PemPair, StepError> {
+        let mut parts = self.secret_data(ManagedObject::Ca);
         let mut text = |part: &str| parts.remove(part).and_then(|bytes| String::from_utf8(bytes.0).ok());
         match (text("ca.crt"), text("ca.key")) {
-            (Some(certificate), Some(key)) => Ok(Pair { certificate, key }),
+            (Some(certificate), Some(key)) => Ok(PemPair { certificate, key }),
             _ => Err(StepError::NoKey),
         }
     }
 
     /// The wanted certificates as PEM, from wherever they have been seen.
-    fn bundle(&self, wanted: &BTreeSet<Fingerprint>) -> String {
-        let secret = self.secret(Slot::Authority);
+    fn bundle_pem(&self, wanted: &BTreeSet<Fingerprint>) -> String {
+        let secret = self.secret_data(ManagedObject::Ca);
         let stored = ["ca.crt", "previous.crt"].iter().filter_map(|part| secret.get(*part));
         let published = self.targets.values().flatten().flat_map(|target| target.bundle.clone());
-        let issuer = self.found.as_ref().ok().and_then(|found| found.issuer.clone());
+        let issuer = self.loaded.as_ref().ok().and_then(|found| found.issuer.clone());
         let all = stored.flat_map(|pem| pki::certificates(&pem.0)).chain(issuer).chain(published);
         let by_fingerprint: BTreeMap<Fingerprint, String> =
-            all.map(|certificate| (certificate.authority.fingerprint, certificate.pem)).collect();
+            all.map(|certificate| (certificate.info.fingerprint, certificate.pem)).collect();
         wanted.iter().filter_map(|fingerprint| by_fingerprint.get(fingerprint).map(String::as_str)).collect()
     }
 
-    async fn publish(
+    async fn publish_bundle(
         &mut self,
-        slot: Slot,
+        slot: ManagedObject,
         pem: &str,
         wanted: &BTreeSet<Fingerprint>,
     ) -> Result<(), StepError> {
@@ -93,20 +96,20 @@ impl Desk {
             .collect();
         let body = json!({
             "apiVersion": format!("{REGISTRATION}/v1"),
-            "kind": slot.configuration().0,
+            "kind": slot.kind_and_plural().0,
             "metadata": {
                 "name": self.settings.name(slot),
                 "resourceVersion": object.metadata.resource_version,
             },
             "webhooks": webhooks,
         });
-        let path = format!("{}?fieldManager={MANAGER}&force=true", self.settings.path(slot));
+        let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.settings.path(slot));
         let answer = self.caller.call(http::Method::PATCH, &path, Content::Apply, Some(&body)).await;
-        self.settle(slot, answer, "bundle").await
+        self.handle_response(slot, answer, "bundle").await
     }
 
     /// Creates the Secret, or changes it as it was seen.
-    async fn write_secret(&mut self, slot: Slot, change: Value) -> Result<(), StepError> {
+    async fn write_secret(&mut self, slot: ManagedObject, change: Value) -> Result<(), StepError> {
         let mut body = change;
         let existing = self.objects.get(&slot).and_then(Option::as_ref);
         let version = existing.and_then(|object| object.metadata.resource_version.clone());
@@ -123,18 +126,18 @@ impl Desk {
         } else {
             fields.insert("apiVersion".into(), "v1".into());
             fields.insert("kind".into(), "Secret".into());
-            let type_ = if slot == Slot::Serving { "kubernetes.io/tls" } else { "Opaque" };
+            let type_ = if slot == ManagedObject::Serving { "kubernetes.io/tls" } else { "Opaque" };
             fields.insert("type".into(), type_.into());
-            self.caller.post(&self.settings.secrets(), &body).await
+            self.caller.post(&self.settings.secrets_path(), &body).await
         };
-        self.settle(slot, answer, "secret").await
+        self.handle_response(slot, answer, "secret").await
     }
 
     /// Takes in the answer to a write. Another replica that was faster is no error: its result is read and the step
     /// is decided again.
-    async fn settle(
+    async fn handle_response(
         &mut self,
-        slot: Slot,
+        slot: ManagedObject,
         answer: Result<Value, CallError>,
         what: &'static str,
     ) -> Result<(), StepError> {
@@ -150,7 +153,7 @@ impl Desk {
             other => other.map(Some),
         };
         let object = answer.map_err(|error| StepError::Call { what, error })?;
-        self.take(slot, object.and_then(|object| serde_json::from_value(object).ok()));
+        self.update_object(slot, object.and_then(|object| serde_json::from_value(object).ok()));
         Ok(())
     }
 }

@@ -1,51 +1,52 @@
 //! Preemption without fair sharing: by priority in the own queue, by ownership of quota in the cohorts above.
 
-use super::{Field, Preemptor, Target, borrows_within_cohort};
+use super::{Preemptor, SchedulingContext, Target, allows_borrow_within_cohort};
 use crate::api::v1beta2::ReclaimPolicy;
-use crate::quota::{Layer, NodeId, NodeRef, Usage};
+use crate::quota::{NodeId, NodeRef, Usage, UsageLayer};
 use crate::scheduler::decision::PreemptionReason;
-use crate::scheduler::ledger::Holder;
+use crate::scheduler::reserving_workloads::ReservingWorkload;
 use std::sync::Arc;
 
 /// Pools in the order in which they are emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Pool {
+enum CandidatePool {
     /// Other queues, where the preemptor only takes back what its side of the tree owns.
-    Hierarchical,
+    HierarchicalReclaim,
     /// Other queues, otherwise.
-    Priority,
+    PriorityReclaim,
     /// The own queue.
-    Own,
+    SameQueue,
 }
 
 struct Candidate {
-    holder: Arc<Holder>,
-    pool: Pool,
+    workload: Arc<ReservingWorkload>,
+    pool: CandidatePool,
     reason: PreemptionReason,
     /// Lowest cohort above both.
-    meets_at: Option<NodeId>,
+    lowest_common_cohort: Option<NodeId>,
     /// Whether it may only be taken by a queue that does not borrow.
-    without_borrowing: bool,
+    only_without_borrowing: bool,
 }
 
-impl Field<'_> {
-    pub(super) fn classic(&mut self, preemptor: &Preemptor) -> Vec<Target> {
-        let mut candidates = self.cohort_pools(preemptor);
+impl SchedulingContext<'_> {
+    pub(super) fn classical_targets(&mut self, preemptor: &Preemptor) -> Vec<Target> {
+        let mut candidates = self.reclaim_candidates(preemptor);
         let others = candidates.len();
-        let hierarchical = candidates.iter().any(|candidate| candidate.pool == Pool::Hierarchical);
+        let hierarchical =
+            candidates.iter().any(|candidate| candidate.pool == CandidatePool::HierarchicalReclaim);
         candidates.extend(self.own_candidates(preemptor).into_iter().map(|holder| Candidate {
-            holder,
-            pool: Pool::Own,
+            workload: holder,
+            pool: CandidatePool::SameQueue,
             reason: PreemptionReason::InClusterQueue,
-            meets_at: None,
-            without_borrowing: false,
+            lowest_common_cohort: None,
+            only_without_borrowing: false,
         }));
         if candidates.is_empty() {
             return Vec::new();
         }
-        self.sort(&mut candidates, preemptor.queue.node, |candidate| &candidate.holder);
-        candidates.sort_by_key(|candidate| (!candidate.holder.charge.evicted, candidate.pool));
-        let may_borrow = borrows_within_cohort(preemptor.queue);
+        self.sort_candidates(&mut candidates, preemptor.queue.node, |candidate| &candidate.workload);
+        candidates.sort_by_key(|candidate| (!candidate.workload.charge.evicted, candidate.pool));
+        let may_borrow = allows_borrow_within_cohort(preemptor.queue);
         let attempts: &[bool] = if others == 0 || (!may_borrow && !self.below_nominal(preemptor)) {
             &[true]
         } else if !may_borrow && !hierarchical {
@@ -53,19 +54,20 @@ impl Field<'_> {
         } else {
             &[true, false]
         };
-        let found = attempts.iter().map(|borrowing| self.attempt(preemptor, &candidates, *borrowing));
+        let found = attempts.iter().map(|borrowing| self.try_candidates(preemptor, &candidates, *borrowing));
         found.into_iter().find(|targets| !targets.is_empty()).unwrap_or_default()
     }
 
     /// Whether the preemptor's queue uses less than it owns wherever room is short.
     fn below_nominal(&self, preemptor: &Preemptor) -> bool {
         let node = preemptor.queue.node;
-        let below = |pair| self.tree.used(node, pair, Layer::Planned) < self.tree.nominal(node, pair);
-        preemptor.short.iter().all(|pair| below(*pair))
+        let below =
+            |pair| self.tree.used(node, pair, UsageLayer::Projected) < self.tree.subtree_quota(node, pair);
+        preemptor.frs_need_preemption.iter().all(|pair| below(*pair))
     }
 
     /// Candidates of other queues, from the preemptor's cohort up to the root.
-    fn cohort_pools(&self, preemptor: &Preemptor) -> Vec<Candidate> {
+    fn reclaim_candidates(&self, preemptor: &Preemptor) -> Vec<Candidate> {
         let policy = preemptor.queue.config.preemption.reclaim_within_cohort.unwrap_or_default();
         let mut found = Vec::new();
         if policy == ReclaimPolicy::Never {
@@ -77,7 +79,7 @@ impl Field<'_> {
         loop {
             let mut owns = true;
             for (pair, amount) in &mut asks {
-                let (rest, fits) = self.tree.asks_above(below, *pair, *amount, Layer::Planned);
+                let (rest, fits) = self.tree.request_to_parent(below, *pair, *amount, UsageLayer::Projected);
                 *amount = rest;
                 owns &= fits;
             }
@@ -99,7 +101,7 @@ impl Field<'_> {
         let (mut open, mut queues) = (vec![cohort], Vec::new());
         while let Some(node) = open.pop() {
             for child in self.tree.children(node) {
-                if child == but || self.within_nominal(child, preemptor.short) {
+                if child == but || self.within_nominal(child, preemptor.frs_need_preemption) {
                     continue;
                 }
                 match self.tree.name(child) {
@@ -112,35 +114,41 @@ impl Field<'_> {
     }
 
     /// Takes candidates out until the preemptor fits.
-    fn attempt(&mut self, preemptor: &Preemptor, candidates: &[Candidate], borrowing: bool) -> Vec<Target> {
+    fn try_candidates(
+        &mut self,
+        preemptor: &Preemptor,
+        candidates: &[Candidate],
+        borrowing: bool,
+    ) -> Vec<Target> {
         let mut targets: Vec<Target> = Vec::new();
         for candidate in candidates {
-            if !self.is_valid(candidate, preemptor, borrowing) {
+            if !self.is_still_eligible(candidate, preemptor, borrowing) {
                 continue;
             }
-            self.take_out(preemptor, &candidate.holder);
-            targets.push(Target { holder: Arc::clone(&candidate.holder), reason: candidate.reason });
+            self.simulate_eviction(preemptor, &candidate.workload);
+            targets.push(Target { workload: Arc::clone(&candidate.workload), reason: candidate.reason });
             if self.fits(preemptor, borrowing) {
-                return self.fill_back(preemptor, targets, |field| field.fits(preemptor, borrowing));
+                return self
+                    .drop_unneeded_targets(preemptor, targets, |field| field.fits(preemptor, borrowing));
             }
         }
         for target in &targets {
-            self.put_back(preemptor, &target.holder);
+            self.undo_eviction(preemptor, &target.workload);
         }
         Vec::new()
     }
 
     /// Whether a candidate may still be taken after those that were: its side of the tree must be beyond its quota.
-    fn is_valid(&self, candidate: &Candidate, preemptor: &Preemptor, borrowing: bool) -> bool {
-        let Some(top) = candidate.meets_at else {
+    fn is_still_eligible(&self, candidate: &Candidate, preemptor: &Preemptor, borrowing: bool) -> bool {
+        let Some(top) = candidate.lowest_common_cohort else {
             return true;
         };
-        if borrowing && candidate.without_borrowing {
+        if borrowing && candidate.only_without_borrowing {
             return false;
         }
-        let mut at = Some(candidate.holder.node);
+        let mut at = Some(candidate.workload.node);
         while let Some(node) = at.filter(|node| *node != top) {
-            if self.within_nominal(node, preemptor.short) {
+            if self.within_nominal(node, preemptor.frs_need_preemption) {
                 return false;
             }
             at = self.tree.parent(node);
@@ -149,21 +157,26 @@ impl Field<'_> {
     }
 }
 
-fn classify(holder: Arc<Holder>, preemptor: &Preemptor, cohort: NodeId, advantage: bool) -> Candidate {
+fn classify(
+    holder: Arc<ReservingWorkload>,
+    preemptor: &Preemptor,
+    cohort: NodeId,
+    advantage: bool,
+) -> Candidate {
     let borrow = preemptor.queue.config.preemption.borrow_within_cohort.as_ref();
     let threshold = borrow.and_then(|borrow| borrow.max_priority_threshold).map(i64::from);
     let priority = holder.charge.priority;
     let protected = priority >= preemptor.priority || threshold.is_some_and(|threshold| priority > threshold);
-    let while_borrowing = !advantage && borrows_within_cohort(preemptor.queue) && !protected;
+    let while_borrowing = !advantage && allows_borrow_within_cohort(preemptor.queue) && !protected;
     Candidate {
-        holder,
-        pool: if advantage { Pool::Hierarchical } else { Pool::Priority },
+        workload: holder,
+        pool: if advantage { CandidatePool::HierarchicalReclaim } else { CandidatePool::PriorityReclaim },
         reason: if while_borrowing {
             PreemptionReason::InCohortReclaimWhileBorrowing
         } else {
             PreemptionReason::InCohortReclamation
         },
-        meets_at: Some(cohort),
-        without_borrowing: !advantage && !while_borrowing,
+        lowest_common_cohort: Some(cohort),
+        only_without_borrowing: !advantage && !while_borrowing,
     }
 }

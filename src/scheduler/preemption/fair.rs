@@ -1,88 +1,101 @@
 //! Preemption under fair sharing: from the queue with the largest share, as long as shares become fairer.
 
-use super::candidates::sort;
-use super::{Field, Preemptor, Target};
+use super::candidates::sort_by_importance;
+use super::{Preemptor, SchedulingContext, Target};
 use crate::api::v1beta2::ReclaimPolicy;
-use crate::quota::{NodeId, NodeRef, Share};
+use crate::quota::{DominantResourceShare, NodeId, NodeRef};
 use crate::scheduler::config::FairStrategy;
 use crate::scheduler::decision::PreemptionReason;
-use crate::scheduler::ledger::Holder;
+use crate::scheduler::reserving_workloads::ReservingWorkload;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// A candidate with its place in the order of all, past usage apart.
-struct Placed {
-    place: usize,
-    holder: Arc<Holder>,
+struct RankedCandidate {
+    rank: usize,
+    workload: Arc<ReservingWorkload>,
 }
 
 /// A node below a cohort that is still worth a look.
-struct Side {
+struct SubtreeCandidates {
     node: NodeId,
     is_queue: bool,
     /// Its share and the place of its first candidate, until it or one below loses somebody.
-    standing: Option<(Share, Option<usize>)>,
+    cached_share: Option<(DominantResourceShare, Option<usize>)>,
 }
 
 /// Candidates by queue, and the nodes that still have to be looked at.
-struct Tournament {
-    own: NodeId,
+struct TargetTournament {
+    preemptor_queue: NodeId,
     root: NodeId,
     /// The preemptor's queue and all above it.
-    path: BTreeSet<NodeId>,
-    candidates: BTreeMap<NodeId, VecDeque<Placed>>,
+    preemptor_ancestors: BTreeSet<NodeId>,
+    candidates: BTreeMap<NodeId, VecDeque<RankedCandidate>>,
     /// What is left below the cohorts that were looked at.
-    sides: BTreeMap<NodeId, Vec<Side>>,
+    subtrees: BTreeMap<NodeId, Vec<SubtreeCandidates>>,
     /// Queues that lost a candidate since the last look.
-    stale: Vec<NodeId>,
+    stale_queues: Vec<NodeId>,
     /// Whether nothing is left below the root.
-    over: bool,
+    is_over: bool,
 }
 
-impl Field<'_> {
-    pub(super) fn fair(&mut self, preemptor: &Preemptor) -> Vec<Target> {
+impl SchedulingContext<'_> {
+    pub(super) fn fair_sharing_targets(&mut self, preemptor: &Preemptor) -> Vec<Target> {
         let mut candidates = self.own_candidates(preemptor);
-        candidates.extend(self.borrowers(preemptor));
+        candidates.extend(self.borrowing_candidates(preemptor));
         if candidates.is_empty() {
             return Vec::new();
         }
         let node = preemptor.queue.node;
-        sort(&mut candidates, node, |holder| holder);
-        let placed = candidates.into_iter().enumerate().map(|(place, holder)| Placed { place, holder });
-        let mut candidates: Vec<Placed> = placed.collect();
-        self.sort_by_past_usage(&mut candidates, |placed| &placed.holder);
-        self.tree.plan(node, preemptor.usage, 1);
-        let found = self.search(preemptor, candidates);
-        let targets =
-            found.map(|targets| self.fill_back(preemptor, targets, |field| field.fits_without(preemptor)));
-        self.tree.plan(node, preemptor.usage, -1);
+        sort_by_importance(&mut candidates, node, |holder| holder);
+        let placed = candidates
+            .into_iter()
+            .enumerate()
+            .map(|(place, holder)| RankedCandidate { rank: place, workload: holder });
+        let mut candidates: Vec<RankedCandidate> = placed.collect();
+        self.sort_by_past_usage(&mut candidates, |placed| &placed.workload);
+        self.tree.simulate_usage(node, preemptor.usage, 1);
+        let found = self.search_targets(preemptor, candidates);
+        let targets = found.map(|targets| {
+            self.drop_unneeded_targets(preemptor, targets, |field| {
+                field.fits_with_own_usage_removed(preemptor)
+            })
+        });
+        self.tree.simulate_usage(node, preemptor.usage, -1);
         targets.unwrap_or_default()
     }
 
     /// Workloads of all queues of the tree that borrow where room is short.
-    fn borrowers(&self, preemptor: &Preemptor) -> Vec<Arc<Holder>> {
+    fn borrowing_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
         let own = preemptor.queue.node;
         let policy = preemptor.queue.config.preemption.reclaim_within_cohort.unwrap_or_default();
         if policy == ReclaimPolicy::Never || self.tree.parent(own).is_none() {
             return Vec::new();
         }
         let root = self.tree.root(own);
-        let others = self.holders.queues().filter(|queue| *queue != own && self.tree.root(*queue) == root);
-        let borrowing = others.filter(|queue| !self.within_nominal(*queue, preemptor.short));
+        let others = self
+            .reserving_workloads
+            .cluster_queues()
+            .filter(|queue| *queue != own && self.tree.root(*queue) == root);
+        let borrowing = others.filter(|queue| !self.within_nominal(*queue, preemptor.frs_need_preemption));
         borrowing.flat_map(|queue| self.cohort_candidates(queue, preemptor)).collect()
     }
 
     /// The fit test while the preemptor's usage is in the plan.
-    fn fits_without(&mut self, preemptor: &Preemptor) -> bool {
-        self.tree.plan(preemptor.queue.node, preemptor.usage, -1);
+    fn fits_with_own_usage_removed(&mut self, preemptor: &Preemptor) -> bool {
+        self.tree.simulate_usage(preemptor.queue.node, preemptor.usage, -1);
         let fits = self.fits(preemptor, true);
-        self.tree.plan(preemptor.queue.node, preemptor.usage, 1);
+        self.tree.simulate_usage(preemptor.queue.node, preemptor.usage, 1);
         fits
     }
 
     /// Both strategies in turn. What was taken out stays out if the search ends well, and is back otherwise.
-    fn search(&mut self, preemptor: &Preemptor, candidates: Vec<Placed>) -> Option<Vec<Target>> {
+    fn search_targets(
+        &mut self,
+        preemptor: &Preemptor,
+        candidates: Vec<RankedCandidate>,
+    ) -> Option<Vec<Target>> {
         let both = [FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
         let configured = self.settings.fair_sharing.as_deref().unwrap_or_default();
         let strategies = if configured.is_empty() { &both } else { configured };
@@ -92,7 +105,7 @@ impl Field<'_> {
             || (strategies.len() > 1 && self.second_strategy(preemptor, again, &mut targets));
         if !fits {
             for target in &targets {
-                self.put_back(preemptor, &target.holder);
+                self.undo_eviction(preemptor, &target.workload);
             }
         }
         fits.then_some(targets)
@@ -101,14 +114,15 @@ impl Field<'_> {
     fn first_strategy(
         &mut self,
         preemptor: &Preemptor,
-        candidates: Vec<Placed>,
+        candidates: Vec<RankedCandidate>,
         strategy: FairStrategy,
         targets: &mut Vec<Target>,
-        again: &mut Vec<Placed>,
+        again: &mut Vec<RankedCandidate>,
     ) -> bool {
         let own = preemptor.queue.node;
-        let within = self.settings.gates.preempt_within_nominal && self.within_nominal(own, preemptor.short);
-        let mut tournament = Tournament::new(self, own, candidates);
+        let within = self.settings.gates.preempt_within_nominal
+            && self.within_nominal(own, preemptor.frs_need_preemption);
+        let mut tournament = TargetTournament::new(self, own, candidates);
         while let Some(queue) = tournament.next(self) {
             let unconditional = match (queue == own, within) {
                 (true, _) => Some(PreemptionReason::InClusterQueue),
@@ -116,13 +130,15 @@ impl Field<'_> {
                 (false, false) => None,
             };
             let chosen = match unconditional {
-                Some(reason) => tournament.pop(queue).map(|placed| Target { holder: placed.holder, reason }),
-                None => self.fairer(&mut tournament, queue, strategy, again),
+                Some(reason) => {
+                    tournament.pop(queue).map(|placed| Target { workload: placed.workload, reason })
+                }
+                None => self.next_fairer_candidate(&mut tournament, queue, strategy, again),
             };
             let Some(target) = chosen else { continue };
-            self.take_out(preemptor, &target.holder);
+            self.simulate_eviction(preemptor, &target.workload);
             targets.push(target);
-            if self.fits_without(preemptor) {
+            if self.fits_with_own_usage_removed(preemptor) {
                 return true;
             }
         }
@@ -130,31 +146,40 @@ impl Field<'_> {
     }
 
     /// The queue's first candidate whose going makes shares fairer; those before it may be tried again.
-    fn fairer(
+    fn next_fairer_candidate(
         &mut self,
-        tournament: &mut Tournament,
+        tournament: &mut TargetTournament,
         queue: NodeId,
         strategy: FairStrategy,
-        again: &mut Vec<Placed>,
+        again: &mut Vec<RankedCandidate>,
     ) -> Option<Target> {
         let (mine, theirs) = self.sides(tournament, queue);
         let share = self.tree.share(mine);
         let hopeless = share.is_infinite() && !self.tree.share(theirs).is_infinite();
         while let Some(placed) = tournament.pop(queue) {
-            if !hopeless && self.passes(share, theirs, &placed.holder, strategy) {
-                return Some(Target { holder: placed.holder, reason: PreemptionReason::InCohortFairSharing });
+            if !hopeless && self.passes_strategy(share, theirs, &placed.workload, strategy) {
+                return Some(Target {
+                    workload: placed.workload,
+                    reason: PreemptionReason::InCohortFairSharing,
+                });
             }
             again.push(placed);
         }
         None
     }
 
-    fn passes(&mut self, share: Share, theirs: NodeId, holder: &Holder, strategy: FairStrategy) -> bool {
+    fn passes_strategy(
+        &mut self,
+        share: DominantResourceShare,
+        theirs: NodeId,
+        holder: &ReservingWorkload,
+        strategy: FairStrategy,
+    ) -> bool {
         match strategy {
             FairStrategy::LessThanOrEqualToFinalShare => {
-                self.tree.plan(holder.node, &holder.usage, -1);
+                self.tree.simulate_usage(holder.node, &holder.usage, -1);
                 let left = self.tree.share(theirs);
-                self.tree.plan(holder.node, &holder.usage, 1);
+                self.tree.simulate_usage(holder.node, &holder.usage, 1);
                 share.compare(&left) != Ordering::Greater
             }
             FairStrategy::LessThanInitialShare => share.compare(&self.tree.share(theirs)) == Ordering::Less,
@@ -165,19 +190,19 @@ impl Field<'_> {
     fn second_strategy(
         &mut self,
         preemptor: &Preemptor,
-        again: Vec<Placed>,
+        again: Vec<RankedCandidate>,
         targets: &mut Vec<Target>,
     ) -> bool {
-        let mut tournament = Tournament::new(self, preemptor.queue.node, again);
+        let mut tournament = TargetTournament::new(self, preemptor.queue.node, again);
         while let Some(queue) = tournament.next(self) {
             let (mine, theirs) = self.sides(&tournament, queue);
             let larger = self.tree.share(mine).compare(&self.tree.share(theirs)) == Ordering::Less;
             let chosen = tournament.pop(queue).filter(|_| larger);
             tournament.drop_queue(queue);
-            let Some(Placed { holder, .. }) = chosen else { continue };
-            self.take_out(preemptor, &holder);
-            targets.push(Target { holder, reason: PreemptionReason::InCohortFairSharing });
-            if self.fits_without(preemptor) {
+            let Some(RankedCandidate { workload: holder, .. }) = chosen else { continue };
+            self.simulate_eviction(preemptor, &holder);
+            targets.push(Target { workload: holder, reason: PreemptionReason::InCohortFairSharing });
+            if self.fits_with_own_usage_removed(preemptor) {
                 return true;
             }
         }
@@ -185,14 +210,14 @@ impl Field<'_> {
     }
 
     /// The nodes right below the lowest cohort above both queues: the preemptor's side and the other.
-    fn sides(&self, tournament: &Tournament, queue: NodeId) -> (NodeId, NodeId) {
+    fn sides(&self, tournament: &TargetTournament, queue: NodeId) -> (NodeId, NodeId) {
         let mut theirs = queue;
         let mut top = self.tree.parent(theirs);
-        while let Some(cohort) = top.filter(|cohort| !tournament.path.contains(cohort)) {
+        while let Some(cohort) = top.filter(|cohort| !tournament.preemptor_ancestors.contains(cohort)) {
             theirs = cohort;
             top = self.tree.parent(cohort);
         }
-        let mut mine = tournament.own;
+        let mut mine = tournament.preemptor_queue;
         while let Some(above) = self.tree.parent(mine).filter(|above| Some(*above) != top) {
             mine = above;
         }
@@ -200,38 +225,47 @@ impl Field<'_> {
     }
 }
 
-impl Tournament {
-    fn new(field: &Field, own: NodeId, all: Vec<Placed>) -> Self {
+impl TargetTournament {
+    fn new(field: &SchedulingContext, own: NodeId, all: Vec<RankedCandidate>) -> Self {
         let path = std::iter::successors(Some(own), |node| field.tree.parent(*node)).collect();
-        let mut candidates: BTreeMap<NodeId, VecDeque<Placed>> = BTreeMap::new();
+        let mut candidates: BTreeMap<NodeId, VecDeque<RankedCandidate>> = BTreeMap::new();
         for placed in all {
-            candidates.entry(placed.holder.node).or_default().push_back(placed);
+            candidates.entry(placed.workload.node).or_default().push_back(placed);
         }
         let root = field.tree.root(own);
-        Self { own, root, path, candidates, sides: BTreeMap::new(), stale: Vec::new(), over: false }
+        Self {
+            preemptor_queue: own,
+            root,
+            preemptor_ancestors: path,
+            candidates,
+            subtrees: BTreeMap::new(),
+            stale_queues: Vec::new(),
+            is_over: false,
+        }
     }
 
     /// Takes the first candidate of a queue. Whether it goes or stays, the queue is looked at anew.
-    fn pop(&mut self, queue: NodeId) -> Option<Placed> {
-        self.stale.push(queue);
+    fn pop(&mut self, queue: NodeId) -> Option<RankedCandidate> {
+        self.stale_queues.push(queue);
         self.candidates.get_mut(&queue)?.pop_front()
     }
 
     fn drop_queue(&mut self, queue: NodeId) {
-        self.stale.push(queue);
+        self.stale_queues.push(queue);
         self.candidates.remove(&queue);
     }
 
     /// The queue to take from next, from the root down along the largest shares.
-    fn next(&mut self, field: &Field) -> Option<NodeId> {
-        if self.root == self.own {
-            let left = self.candidates.get(&self.own).is_some_and(|candidates| !candidates.is_empty());
-            return left.then_some(self.own);
+    fn next(&mut self, field: &SchedulingContext) -> Option<NodeId> {
+        if self.root == self.preemptor_queue {
+            let left =
+                self.candidates.get(&self.preemptor_queue).is_some_and(|candidates| !candidates.is_empty());
+            return left.then_some(self.preemptor_queue);
         }
-        self.refresh(field);
+        self.invalidate_shares(field);
         let mut at = self.root;
-        while !self.over {
-            match self.largest(field, at) {
+        while !self.is_over {
+            match self.largest_shares(field, at) {
                 (None, None) => {
                     self.prune(field, at);
                     at = self.root;
@@ -250,14 +284,14 @@ impl Tournament {
     }
 
     /// Forgets what is not true any more: losses of a queue are felt up to the root.
-    fn refresh(&mut self, field: &Field) {
-        self.stale.dedup();
-        for queue in self.stale.drain(..) {
+    fn invalidate_shares(&mut self, field: &SchedulingContext) {
+        self.stale_queues.dedup();
+        for queue in self.stale_queues.drain(..) {
             let mut at = queue;
             while let Some(above) = field.tree.parent(at) {
-                let sides = self.sides.get_mut(&above);
+                let sides = self.subtrees.get_mut(&above);
                 if let Some(side) = sides.and_then(|sides| sides.iter_mut().find(|side| side.node == at)) {
-                    side.standing = None;
+                    side.cached_share = None;
                 }
                 at = above;
             }
@@ -265,26 +299,30 @@ impl Tournament {
     }
 
     /// A cohort with nothing left is not looked at again.
-    fn prune(&mut self, field: &Field, cohort: NodeId) {
-        self.over |= cohort == self.root;
-        if let Some(sides) = field.tree.parent(cohort).and_then(|above| self.sides.get_mut(&above)) {
+    fn prune(&mut self, field: &SchedulingContext, cohort: NodeId) {
+        self.is_over |= cohort == self.root;
+        if let Some(sides) = field.tree.parent(cohort).and_then(|above| self.subtrees.get_mut(&above)) {
             sides.retain(|side| side.node != cohort);
         }
     }
 
     /// The queue and the cohort of the largest shares below a cohort. Nodes that do not borrow are not looked at again, but
     /// for the preemptor's side; nor are queues without candidates.
-    fn largest(&mut self, field: &Field, cohort: NodeId) -> (Option<Standing>, Option<Standing>) {
-        let side = |node| Side { node, is_queue: is_queue(field, node), standing: None };
-        let sides = self.sides.entry(cohort);
+    fn largest_shares(
+        &mut self,
+        field: &SchedulingContext,
+        cohort: NodeId,
+    ) -> (Option<NodeShare>, Option<NodeShare>) {
+        let side = |node| SubtreeCandidates { node, is_queue: is_queue(field, node), cached_share: None };
+        let sides = self.subtrees.entry(cohort);
         let sides = sides.or_insert_with(|| field.tree.children(cohort).map(side).collect());
-        let mut queue: Option<(NodeId, Share, usize)> = None;
-        let mut inner: Option<Standing> = None;
+        let mut queue: Option<(NodeId, DominantResourceShare, usize)> = None;
+        let mut inner: Option<NodeShare> = None;
         sides.retain_mut(|side| {
             let node = side.node;
-            let first = || self.candidates.get(&node)?.front().map(|placed| placed.place);
-            let (share, first) = *side.standing.get_or_insert_with(|| (field.tree.share(node), first()));
-            if !share.borrows && !self.path.contains(&node) {
+            let first = || self.candidates.get(&node)?.front().map(|placed| placed.rank);
+            let (share, first) = *side.cached_share.get_or_insert_with(|| (field.tree.share(node), first()));
+            if !share.borrows && !self.preemptor_ancestors.contains(&node) {
                 return false;
             }
             if !side.is_queue {
@@ -307,10 +345,14 @@ impl Tournament {
 }
 
 /// A node with its share.
-type Standing = (NodeId, Share);
+type NodeShare = (NodeId, DominantResourceShare);
 
 /// Whether a share is larger, or equal and preferred.
-fn exceeds(share: Share, other: Share, preferred: impl FnOnce() -> bool) -> bool {
+fn exceeds(
+    share: DominantResourceShare,
+    other: DominantResourceShare,
+    preferred: impl FnOnce() -> bool,
+) -> bool {
     match share.compare(&other) {
         Ordering::Greater => true,
         Ordering::Equal => preferred(),
@@ -318,6 +360,6 @@ fn exceeds(share: Share, other: Share, preferred: impl FnOnce() -> bool) -> bool
     }
 }
 
-fn is_queue(field: &Field, node: NodeId) -> bool {
+fn is_queue(field: &SchedulingContext, node: NodeId) -> bool {
     matches!(field.tree.name(node), Some(NodeRef::ClusterQueue(_)))
 }

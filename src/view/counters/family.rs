@@ -6,16 +6,16 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::state;
-use crate::view::metrics::{Families, Labels, Role};
+use crate::view::metrics::{MetricFamilies, MetricLabels, Role};
 
-pub(super) type CounterFamily = Family<Labels, Counter>;
-pub(super) type HistogramFamily = Family<Labels, Histogram, Buckets>;
+pub(super) type CounterFamily = Family<MetricLabels, Counter>;
+pub(super) type HistogramFamily = Family<MetricLabels, Histogram, Buckets>;
 
 /// Bounds of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Buckets {
     /// One second, then 2.5 seconds doubling: so many in all.
-    Waits(u16),
+    WaitTimes(u16),
     /// From 10 milliseconds doubling: so many.
     Latencies(u16),
     /// What client libraries take when nothing is said.
@@ -29,7 +29,7 @@ impl MetricConstructor<Histogram> for Buckets {
     fn new_metric(&self) -> Histogram {
         let doubled = |first: f64, number: u16| (0..number).map(move |n| first * 2_f64.powi(i32::from(n)));
         match self {
-            Self::Waits(number) => {
+            Self::WaitTimes(number) => {
                 Histogram::new(std::iter::once(1.0).chain(doubled(2.5, number.saturating_sub(1))))
             }
             Self::Latencies(number) => Histogram::new(doubled(0.01, *number)),
@@ -39,30 +39,30 @@ impl MetricConstructor<Histogram> for Buckets {
 }
 
 /// Buckets of waiting times.
-pub(super) const WAIT: Buckets = Buckets::Waits(14);
+pub(super) const WAIT_BUCKETS: Buckets = Buckets::WaitTimes(14);
 /// Buckets of times that may be longer.
-pub(super) const LONG: Buckets = Buckets::Waits(16);
+pub(super) const LONG_WAIT_BUCKETS: Buckets = Buckets::WaitTimes(16);
 
 /// A count with a waiting time, by ClusterQueue and by LocalQueue.
 #[derive(Debug)]
-pub(super) struct Waits {
+pub(super) struct HistogramSet {
     pub(super) queue: HistogramFamily,
     pub(super) local_queue: HistogramFamily,
 }
 
 /// A count by ClusterQueue and by LocalQueue.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct CounterSet {
     pub(super) queue: CounterFamily,
     pub(super) local_queue: CounterFamily,
 }
 
-pub(super) struct Page<'a> {
+pub(super) struct FamilyRegistry<'a> {
     pub(super) registry: &'a mut Registry,
-    pub(super) families: Families,
+    pub(super) families: MetricFamilies,
 }
 
-impl Page<'_> {
+impl FamilyRegistry<'_> {
     pub(super) fn counter(&mut self, name: &str, help: &str) -> CounterFamily {
         let family = CounterFamily::default();
         self.registry.register(name, help, family.clone());
@@ -73,12 +73,16 @@ impl Page<'_> {
         if self.families.cohorts { self.counter(name, help) } else { CounterFamily::default() }
     }
 
-    pub(super) fn histogram(
+    pub(super) fn histogram(&mut self, name: &str, help: &str, buckets: Buckets) -> HistogramFamily {
+        self.histogram_if(true, name, help, buckets)
+    }
+
+    pub(super) fn histogram_if(
         &mut self,
+        shown: bool,
         name: &str,
         help: &str,
         buckets: Buckets,
-        shown: bool,
     ) -> HistogramFamily {
         let family = HistogramFamily::new_with_constructor(buckets);
         if shown {
@@ -87,16 +91,26 @@ impl Page<'_> {
         family
     }
 
-    pub(super) fn counts(&mut self, name: &str, help: &str) -> Counts {
-        let counts = Counts { queue: self.counter(name, help), local_queue: CounterFamily::default() };
+    pub(super) fn counter_set(&mut self, name: &str, help: &str) -> CounterSet {
+        let counts = CounterSet { queue: self.counter(name, help), local_queue: CounterFamily::default() };
         if self.families.local_queues {
             self.registry.register(format!("local_queue_{name}"), help, counts.local_queue.clone());
         }
         counts
     }
 
-    pub(super) fn waits(&mut self, name: &str, help: &str, queue: Buckets, local_queue: Buckets) -> Waits {
-        let waits = Waits {
+    pub(super) fn histogram_set(&mut self, name: &str, help: &str) -> HistogramSet {
+        self.histogram_set_of(name, help, (WAIT_BUCKETS, WAIT_BUCKETS))
+    }
+
+    /// With buckets for ClusterQueues and for LocalQueues.
+    pub(super) fn histogram_set_of(
+        &mut self,
+        name: &str,
+        help: &str,
+        (queue, local_queue): (Buckets, Buckets),
+    ) -> HistogramSet {
+        let waits = HistogramSet {
             queue: HistogramFamily::new_with_constructor(queue),
             local_queue: HistogramFamily::new_with_constructor(local_queue),
         };
@@ -108,20 +122,28 @@ impl Page<'_> {
     }
 }
 
-pub(super) fn labelled(name: &'static str, value: &str, role: Role) -> Labels {
+pub(super) fn labels_with_role(name: &'static str, value: &str, role: Role) -> MetricLabels {
     vec![(name, value.to_owned()), ("replica_role", role.as_str().to_owned())]
 }
 
-pub(super) fn attempt(admitted: bool, role: Role) -> Labels {
-    labelled("result", if admitted { "success" } else { "inadmissible" }, role)
+pub(super) fn attempt_labels(admitted: bool, role: Role) -> MetricLabels {
+    labels_with_role("result", if admitted { "success" } else { "inadmissible" }, role)
 }
 
-pub(super) fn queue(labels: &state::Labels, more: &[(&'static str, String)], role: Role) -> Labels {
-    complete(vec![("cluster_queue", labels.cluster_queue.clone())], labels, more, role)
+pub(super) fn cluster_queue_labels(
+    labels: &state::ObservationLabels,
+    more: &[(&'static str, String)],
+    role: Role,
+) -> MetricLabels {
+    with_common_labels(vec![("cluster_queue", labels.cluster_queue.clone())], labels, more, role)
 }
 
-pub(super) fn local_queue(labels: &state::Labels, more: &[(&'static str, String)], role: Role) -> Labels {
-    complete(
+pub(super) fn local_queue_labels(
+    labels: &state::ObservationLabels,
+    more: &[(&'static str, String)],
+    role: Role,
+) -> MetricLabels {
+    with_common_labels(
         vec![("name", labels.local_queue.clone()), ("namespace", labels.namespace.clone())],
         labels,
         more,
@@ -129,12 +151,12 @@ pub(super) fn local_queue(labels: &state::Labels, more: &[(&'static str, String)
     )
 }
 
-pub(super) fn complete(
-    mut to: Labels,
-    labels: &state::Labels,
+pub(super) fn with_common_labels(
+    mut to: MetricLabels,
+    labels: &state::ObservationLabels,
     more: &[(&'static str, String)],
     role: Role,
-) -> Labels {
+) -> MetricLabels {
     to.extend(more.iter().cloned());
     to.push(("priority_class", labels.priority_class.clone()));
     to.push(("replica_role", role.as_str().to_owned()));

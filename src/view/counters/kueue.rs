@@ -6,32 +6,33 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 use super::family::{
-    Buckets, CounterFamily, Counts, HistogramFamily, LONG, Page, WAIT, Waits, attempt, complete, labelled,
-    local_queue, queue,
+    Buckets, CounterFamily, CounterSet, FamilyRegistry, HistogramFamily, HistogramSet, LONG_WAIT_BUCKETS,
+    WAIT_BUCKETS, attempt_labels, cluster_queue_labels, labels_with_role, local_queue_labels,
+    with_common_labels,
 };
 use crate::state::{self, Observation};
-use crate::view::metrics::{Families, Labels, Role};
+use crate::view::metrics::{MetricFamilies, MetricLabels, Role};
 
 /// Families under Kueue's prefix.
 #[derive(Debug)]
-pub(super) struct Kueue {
-    families: Families,
+pub(super) struct KueueCounters {
+    families: MetricFamilies,
     attempts: CounterFamily,
     attempt_times: HistogramFamily,
     created: HistogramFamily,
     cohort_admitted: CounterFamily,
-    reserved: Counts,
-    admitted: Counts,
-    finished: Counts,
-    evicted: Counts,
+    reserved: CounterSet,
+    admitted: CounterSet,
+    finished: CounterSet,
+    evicted: CounterSet,
     evicted_once: CounterFamily,
     preempted: CounterFamily,
-    reserved_wait: Waits,
-    admission_wait: Waits,
-    execution: Waits,
-    checks_wait: Waits,
-    ready_wait: Waits,
-    admitted_until_ready: Waits,
+    reserved_wait: HistogramSet,
+    admission_wait: HistogramSet,
+    execution: HistogramSet,
+    checks_wait: HistogramSet,
+    ready_wait: HistogramSet,
+    admitted_until_ready: HistogramSet,
     gate_removed: HistogramFamily,
     ready_until_evicted: HistogramFamily,
     eviction_latency: HistogramFamily,
@@ -39,60 +40,57 @@ pub(super) struct Kueue {
     slices: CounterFamily,
 }
 
-impl Kueue {
-    pub(super) fn new(registry: &mut Registry, platform: &str, families: Families) -> Self {
+impl KueueCounters {
+    pub(super) fn new(registry: &mut Registry, platform: &str, families: MetricFamilies) -> Self {
         build_info(registry, platform);
-        let mut page = Page { registry, families };
-        let reserved = page.counts("quota_reserved_workloads", "Workloads that got quota");
-        let admitted = page.counts("admitted_workloads", "Workloads that were admitted");
-        let finished = page.counts("finished_workloads", "Workloads that finished");
-        let evicted = page.counts("evicted_workloads", "Evictions");
+        let mut page = FamilyRegistry { registry, families };
+        let reserved = page.counter_set("quota_reserved_workloads", "Workloads that got quota");
+        let admitted = page.counter_set("admitted_workloads", "Workloads that were admitted");
+        let finished = page.counter_set("finished_workloads", "Workloads that finished");
+        let evicted = page.counter_set("evicted_workloads", "Evictions");
         let reserved_wait =
-            page.waits("quota_reserved_wait_time_seconds", "Time from queueing to quota", WAIT, WAIT);
-        let admission_wait =
-            page.waits("admission_wait_time_seconds", "Time from queueing to admission", LONG, WAIT);
-        let checks_wait =
-            page.waits("admission_checks_wait_time_seconds", "Time from quota to admission", WAIT, WAIT);
-        let execution =
-            page.waits("execution_time_seconds", "Time admitted, of all admissions together", LONG, LONG);
-        let ready_wait =
-            page.waits("ready_wait_time_seconds", "Time from queueing to ready pods", WAIT, WAIT);
-        let admitted_until_ready = page.waits(
-            "admitted_until_ready_wait_time_seconds",
-            "Time from admission to ready pods",
-            WAIT,
-            WAIT,
+            page.histogram_set("quota_reserved_wait_time_seconds", "Time from queueing to quota");
+        let admission_wait = page.histogram_set_of(
+            "admission_wait_time_seconds",
+            "Time from queueing to admission",
+            (LONG_WAIT_BUCKETS, WAIT_BUCKETS),
         );
+        let checks_wait =
+            page.histogram_set("admission_checks_wait_time_seconds", "Time from quota to admission");
+        let execution = page.histogram_set_of(
+            "execution_time_seconds",
+            "Time admitted, of all admissions together",
+            (LONG_WAIT_BUCKETS, LONG_WAIT_BUCKETS),
+        );
+        let ready_wait = page.histogram_set("ready_wait_time_seconds", "Time from queueing to ready pods");
+        let admitted_until_ready =
+            page.histogram_set("admitted_until_ready_wait_time_seconds", "Time from admission to ready pods");
         let attempts = page.counter("admission_attempts", "Scheduling cycles that tried to admit");
         let attempt_times = page.histogram(
             "admission_attempt_duration_seconds",
             "Time of a scheduling cycle",
             Buckets::Standard,
-            true,
         );
-        let created = page.histogram(
+        let created = page.histogram_if(
+            families.creation_latency,
             "workload_creation_latency_seconds",
             "Time from a job's creation to its Workload's",
             Buckets::Latencies(11),
-            families.creation_latency,
         );
         let gate_removed = page.histogram(
             "pod_scheduling_gate_removal_seconds",
             "Time from admission to the removal of a scheduling gate of a pod",
             Buckets::Standard,
-            true,
         );
         let ready_until_evicted = page.histogram(
             "pods_ready_to_evicted_time_seconds",
             "Time from ready pods to the eviction",
-            WAIT,
-            true,
+            WAIT_BUCKETS,
         );
         let eviction_latency = page.histogram(
             "workload_eviction_latency_seconds",
             "Time from the eviction to the release of quota",
-            WAIT,
-            true,
+            WAIT_BUCKETS,
         );
         let cohort_admitted = page.cohort_counter(
             "cohort_subtree_admitted_workloads",
@@ -136,93 +134,110 @@ impl Kueue {
     pub(super) fn observe(&self, observation: &Observation, role: Role) {
         match observation {
             Observation::QuotaReserved(labels, wait) => {
-                self.count(&self.reserved, labels, &[], role);
-                self.time(&self.reserved_wait, labels, *wait, role);
+                self.increment(&self.reserved, labels, &[], role);
+                self.observe_duration(&self.reserved_wait, labels, *wait, role);
             }
             Observation::Admitted(labels, wait) => {
-                self.count(&self.admitted, labels, &[], role);
+                self.increment(&self.admitted, labels, &[], role);
                 for cohort in labels.cohorts.iter().filter(|_| self.families.cohorts) {
                     let name = vec![("cohort", cohort.clone())];
-                    self.cohort_admitted.get_or_create(&complete(name, labels, &[], role)).inc();
+                    self.cohort_admitted.get_or_create(&with_common_labels(name, labels, &[], role)).inc();
                 }
-                self.time(&self.admission_wait, labels, *wait, role);
+                self.observe_duration(&self.admission_wait, labels, *wait, role);
             }
-            Observation::ChecksPassed(labels, wait) => self.time(&self.checks_wait, labels, *wait, role),
+            Observation::ChecksPassed(labels, wait) => {
+                self.observe_duration(&self.checks_wait, labels, *wait, role);
+            }
             Observation::PodsReady(labels, since_admission, since_queued) => {
-                self.time(&self.admitted_until_ready, labels, *since_admission, role);
-                self.time(&self.ready_wait, labels, *since_queued, role);
+                self.observe_duration(&self.admitted_until_ready, labels, *since_admission, role);
+                self.observe_duration(&self.ready_wait, labels, *since_queued, role);
             }
             Observation::GateRemoved { gate, cluster_queue, latency } => {
                 let more = [("cluster_queue", cluster_queue.as_str()), ("is_group", "false")];
-                observe(&self.gate_removed, ("name", gate), &more, *latency, role);
+                observe_histogram(&self.gate_removed, ("name", gate), &more, *latency, role);
             }
             Observation::Finished(labels, execution) => {
-                self.count(&self.finished, labels, &[], role);
+                self.increment(&self.finished, labels, &[], role);
                 if let Some(execution) = execution {
-                    self.time(&self.execution, labels, *execution, role);
+                    self.observe_duration(&self.execution, labels, *execution, role);
                 }
             }
             Observation::Evicted { labels, reason, underlying_cause, first, ready } => {
                 let more = [("reason", reason.clone()), ("underlying_cause", underlying_cause.clone())];
-                self.count(&self.evicted, labels, &more, role);
+                self.increment(&self.evicted, labels, &more, role);
                 if *first {
-                    self.evicted_once.get_or_create(&queue(labels, &more, role)).inc();
+                    self.evicted_once.get_or_create(&cluster_queue_labels(labels, &more, role)).inc();
                 }
                 if let Some(ready) = ready {
                     let more = [("reason", reason.as_str()), ("underlying_cause", underlying_cause.as_str())];
                     let queue = ("cluster_queue", labels.cluster_queue.as_str());
-                    observe(&self.ready_until_evicted, queue, &more, *ready, role);
+                    observe_histogram(&self.ready_until_evicted, queue, &more, *ready, role);
                 }
             }
-            Observation::Released { cluster_queue, reason, latency } => {
+            Observation::QuotaReleased { cluster_queue, reason, latency } => {
                 let queue = ("cluster_queue", cluster_queue.as_str());
-                observe(&self.eviction_latency, queue, &[("reason", reason)], *latency, role);
+                observe_histogram(&self.eviction_latency, queue, &[("reason", reason)], *latency, role);
             }
             Observation::SliceReplaced { cluster_queue } => {
-                self.slices.get_or_create(&labelled("cluster_queue", cluster_queue, role)).inc();
+                self.slices.get_or_create(&labels_with_role("cluster_queue", cluster_queue, role)).inc();
             }
             Observation::TargetsRecomputed { cluster_queue, result } => {
-                let mut labels = labelled("cluster_queue", cluster_queue, role);
+                let mut labels = labels_with_role("cluster_queue", cluster_queue, role);
                 labels.insert(1, ("result", (*result).to_owned()));
                 self.recomputed.get_or_create(&labels).inc();
             }
-            Observation::Preempted { preempting, reason } => {
-                let mut labels = labelled("preempting_cluster_queue", preempting, role);
+            Observation::Preempted { preempting_cluster_queue: preempting, reason } => {
+                let mut labels = labels_with_role("preempting_cluster_queue", preempting, role);
                 labels.insert(1, ("reason", (*reason).to_owned()));
                 self.preempted.get_or_create(&labels).inc();
             }
             Observation::WorkloadCreated { job_kind, latency } => {
-                let labels = labelled("job_kind", job_kind, role);
+                let labels = labels_with_role("job_kind", job_kind, role);
                 self.created.get_or_create(&labels).observe(latency.as_secs_f64());
             }
-            Observation::Attempt { admitted } => {
-                self.attempts.get_or_create(&attempt(*admitted, role)).inc();
+            Observation::AdmissionAttempt { admitted } => {
+                self.attempts.get_or_create(&attempt_labels(*admitted, role)).inc();
             }
         }
     }
 
     /// Adds how long a scheduling cycle took.
-    pub(super) fn attempt_took(&self, admitted: bool, time: Duration, role: Role) {
-        self.attempt_times.get_or_create(&attempt(admitted, role)).observe(time.as_secs_f64());
+    pub(super) fn observe_attempt_duration(&self, admitted: bool, time: Duration, role: Role) {
+        self.attempt_times.get_or_create(&attempt_labels(admitted, role)).observe(time.as_secs_f64());
     }
 
-    fn count(&self, counts: &Counts, labels: &state::Labels, more: &[(&'static str, String)], role: Role) {
-        counts.queue.get_or_create(&queue(labels, more, role)).inc();
-        if self.families.local_queues && labels.local_queue_shown {
-            counts.local_queue.get_or_create(&local_queue(labels, more, role)).inc();
+    fn increment(
+        &self,
+        counts: &CounterSet,
+        labels: &state::ObservationLabels,
+        more: &[(&'static str, String)],
+        role: Role,
+    ) {
+        counts.queue.get_or_create(&cluster_queue_labels(labels, more, role)).inc();
+        if self.families.local_queues && labels.local_queue_exported {
+            counts.local_queue.get_or_create(&local_queue_labels(labels, more, role)).inc();
         }
     }
 
-    fn time(&self, waits: &Waits, labels: &state::Labels, time: Duration, role: Role) {
-        waits.queue.get_or_create(&queue(labels, &[], role)).observe(time.as_secs_f64());
-        if self.families.local_queues && labels.local_queue_shown {
-            waits.local_queue.get_or_create(&local_queue(labels, &[], role)).observe(time.as_secs_f64());
+    fn observe_duration(
+        &self,
+        waits: &HistogramSet,
+        labels: &state::ObservationLabels,
+        time: Duration,
+        role: Role,
+    ) {
+        waits.queue.get_or_create(&cluster_queue_labels(labels, &[], role)).observe(time.as_secs_f64());
+        if self.families.local_queues && labels.local_queue_exported {
+            waits
+                .local_queue
+                .get_or_create(&local_queue_labels(labels, &[], role))
+                .observe(time.as_secs_f64());
         }
     }
 }
 
 /// Observes a time in a histogram of other labels than queue and priority class.
-fn observe(
+fn observe_histogram(
     family: &HistogramFamily,
     first: (&'static str, &str),
     more: &[(&'static str, &str)],
@@ -230,7 +245,7 @@ fn observe(
     role: Role,
 ) {
     let all = std::iter::once(&first).chain(more).map(|(name, value)| (*name, (*value).to_owned()));
-    let labels: Labels = all.chain([("replica_role", role.as_str().to_owned())]).collect();
+    let labels: MetricLabels = all.chain([("replica_role", role.as_str().to_owned())]).collect();
     family.get_or_create(&labels).observe(time.as_secs_f64());
 }
 
@@ -243,7 +258,7 @@ fn build_info(registry: &mut Registry, platform: &str) {
         ("compiler", "rustc"),
         ("platform", platform),
     ];
-    let family = Family::<Labels, prometheus_client::metrics::gauge::Gauge>::default();
+    let family = Family::<MetricLabels, prometheus_client::metrics::gauge::Gauge>::default();
     family.get_or_create(&labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()).set(1);
     registry.register("build_info", "This build", family);
 }

@@ -17,33 +17,33 @@ use std::time::Duration;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 
-use self::kueue::Kueue;
-use self::own::Own;
-pub use self::reviews::Reviews;
-use super::metrics::{Families, Role};
+use self::kueue::KueueCounters;
+use self::own::SluiceCounters;
+pub use self::reviews::ReviewMetrics;
+use super::metrics::{MetricFamilies, Role};
 use crate::state::Observation;
 
 /// All counters of this process.
 #[derive(Debug)]
 pub struct Counters {
     registry: Registry,
-    kueue: Kueue,
-    own: Own,
-    reviews: Reviews,
+    kueue: KueueCounters,
+    sluice: SluiceCounters,
+    reviews: ReviewMetrics,
 }
 
 impl Counters {
     /// All at zero, for a build for this platform. Families that are not shown are not counted.
-    pub fn new(platform: &str, families: Families) -> Self {
+    pub fn new(platform: &str, families: MetricFamilies) -> Self {
         let mut registry = Registry::default();
-        let kueue = Kueue::new(registry.sub_registry_with_prefix("kueue"), platform, families);
-        let own = Own::new(registry.sub_registry_with_prefix("sluice"));
-        let reviews = Reviews::new(registry.sub_registry_with_prefix("sluice"));
-        Self { registry, kueue, own, reviews }
+        let kueue = KueueCounters::new(registry.sub_registry_with_prefix("kueue"), platform, families);
+        let own = SluiceCounters::new(registry.sub_registry_with_prefix("sluice"));
+        let reviews = ReviewMetrics::new(registry.sub_registry_with_prefix("sluice"));
+        Self { registry, kueue, sluice: own, reviews }
     }
 
     /// Counts what becomes of reviews.
-    pub fn reviews(&self) -> Reviews {
+    pub fn reviews(&self) -> ReviewMetrics {
         self.reviews.clone()
     }
 
@@ -53,18 +53,18 @@ impl Counters {
     }
 
     /// Adds how long a scheduling cycle took.
-    pub fn attempt_took(&self, admitted: bool, time: Duration, role: Role) {
-        self.kueue.attempt_took(admitted, time, role);
+    pub fn observe_attempt_duration(&self, admitted: bool, time: Duration, role: Role) {
+        self.kueue.observe_attempt_duration(admitted, time, role);
     }
 
     /// Counts one write to the API server.
-    pub fn wrote(&self, verb: &str, outcome: &str) {
-        self.own.wrote(verb, outcome);
+    pub fn count_write(&self, verb: &str, outcome: &str) {
+        self.sluice.count_write(verb, outcome);
     }
 
     /// Counts events that were not written.
-    pub fn dropped_events(&self, number: u64) {
-        self.own.dropped_events(number);
+    pub fn count_dropped_events(&self, number: u64) {
+        self.sluice.count_dropped_events(number);
     }
 
     /// As Prometheus' text.
@@ -77,11 +77,11 @@ impl Counters {
 pub fn text(registry: &Registry) -> Result<String, fmt::Error> {
     let mut text = String::new();
     encode_registry(&mut text, registry)?;
-    Ok(named_by_samples(&text))
+    Ok(with_total_suffix(&text))
 }
 
 /// The encoder names the family of a counter without its samples' `_total`; this text format does not.
-fn named_by_samples(text: &str) -> String {
+fn with_total_suffix(text: &str) -> String {
     let mut page = String::with_capacity(text.len());
     let mut help: Option<&str> = None;
     for line in text.split_inclusive('\n') {
@@ -107,35 +107,39 @@ mod tests {
     use super::*;
     use crate::state;
 
-    const ALL: Families =
-        Families { cluster_queue_resources: true, local_queues: true, cohorts: true, creation_latency: true };
+    const ALL: MetricFamilies = MetricFamilies {
+        cluster_queue_resources: true,
+        local_queues: true,
+        cohorts: true,
+        creation_latency: true,
+    };
 
-    fn labels(local_queue_shown: bool) -> state::Labels {
-        state::Labels {
+    fn labels(local_queue_shown: bool) -> state::ObservationLabels {
+        state::ObservationLabels {
             cluster_queue: "cq".into(),
             cohorts: vec!["team".into(), "org".into()],
             local_queue: "lq".into(),
-            local_queue_shown,
+            local_queue_exported: local_queue_shown,
             namespace: "ns".into(),
             priority_class: "high".into(),
         }
     }
 
-    fn page(families: Families, shown: bool) -> String {
+    fn page(families: MetricFamilies, shown: bool) -> String {
         let counters = Counters::new("linux", families);
         counters.observe(&Observation::Admitted(labels(shown), Duration::from_secs(3)), Role::Standalone);
         counters
             .observe(&Observation::Finished(labels(shown), Some(Duration::from_secs(3))), Role::Standalone);
         let created = Observation::WorkloadCreated { job_kind: "Job", latency: Duration::from_millis(15) };
         counters.observe(&created, Role::Standalone);
-        counters.attempt_took(true, Duration::from_millis(7), Role::Standalone);
-        counters.wrote("apply", "done");
-        counters.dropped_events(2);
+        counters.observe_attempt_duration(true, Duration::from_millis(7), Role::Standalone);
+        counters.count_write("apply", "done");
+        counters.count_dropped_events(2);
         counters.render().unwrap()
     }
 
     #[test]
-    fn what_was_observed_is_on_the_page() {
+    fn observations_are_exported() {
         let text = page(ALL, true);
         for line in [
             r#"kueue_admitted_workloads_total{cluster_queue="cq",priority_class="high",replica_role="standalone"} 1"#,
@@ -158,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_shown_is_not_on_the_page() {
-        let few = Families { local_queues: false, cohorts: false, creation_latency: false, ..ALL };
+    fn disabled_families_are_omitted() {
+        let few = MetricFamilies { local_queues: false, cohorts: false, creation_latency: false, ..ALL };
         let text = page(few, true);
         for family in ["kueue_local_queue_", "kueue_cohort_", "kueue_workload_creation_latency"] {
             assert!(!text.contains(family), "{family} is in\n{text}");

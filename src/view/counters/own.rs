@@ -7,12 +7,12 @@ use super::family::CounterFamily;
 
 /// Families under the prefix `sluice`.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct SluiceCounters {
     writes: CounterFamily,
     events_dropped: Counter,
 }
 
-impl Own {
+impl SluiceCounters {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let own = Self { writes: CounterFamily::default(), events_dropped: Counter::default() };
         registry.register("writes", "Writes to the API server by verb and outcome", own.writes.clone());
@@ -20,11 +20,11 @@ impl Own {
         own
     }
 
-    pub(super) fn wrote(&self, verb: &str, outcome: &str) {
+    pub(super) fn count_write(&self, verb: &str, outcome: &str) {
         self.writes.get_or_create(&vec![("verb", verb.to_owned()), ("outcome", outcome.to_owned())]).inc();
     }
 
-    pub(super) fn dropped_events(&self, number: u64) {
+    pub(super) fn count_dropped_events(&self, number: u64) {
         self.events_dropped.inc_by(number);
     }
 }

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::super::metrics::Labels;
+use super::super::metrics::MetricLabels;
 use crate::admission::PATHS;
 
 /// From a millisecond doubling to four seconds: the API server waits for three.
@@ -19,24 +19,24 @@ const BOUNDS: [f64; 13] =
 
 /// Counters of reviews; clones count together.
 #[derive(Clone, Debug)]
-pub struct Reviews {
-    times: Family<Labels, Histogram, fn() -> Histogram>,
-    under_way: Gauge,
-    refused: Family<Labels, Counter>,
+pub struct ReviewMetrics {
+    times: Family<MetricLabels, Histogram, fn() -> Histogram>,
+    in_flight: Gauge,
+    refused: Family<MetricLabels, Counter>,
 }
 
-impl Default for Reviews {
+impl Default for ReviewMetrics {
     /// On no page.
     fn default() -> Self {
         Self::new(&mut Registry::default())
     }
 }
 
-impl Reviews {
+impl ReviewMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
-        let times: Family<Labels, Histogram, fn() -> Histogram> =
+        let times: Family<MetricLabels, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(BOUNDS));
-        let (under_way, refused) = (Gauge::default(), Family::<Labels, Counter>::default());
+        let (under_way, refused) = (Gauge::default(), Family::<MetricLabels, Counter>::default());
         registry.register(
             "review_duration_seconds",
             "Time from the head of a review to its answer",
@@ -44,35 +44,35 @@ impl Reviews {
         );
         registry.register("reviews_in_flight", "Reviews that are not answered yet", under_way.clone());
         registry.register("reviews_refused", "Reviews that were not judged, by reason", refused.clone());
-        Self { times, under_way, refused }
+        Self { times, in_flight: under_way, refused }
     }
 }
 
 /// A review that is under way until this is dropped.
 #[derive(Debug)]
-pub struct UnderWay(Gauge);
+pub struct InFlightGuard(Gauge);
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-impl Reviews {
+impl ReviewMetrics {
     /// Counts a review as under way.
-    pub fn begin(&self) -> UnderWay {
-        self.under_way.inc();
-        UnderWay(self.under_way.clone())
+    pub fn begin(&self) -> InFlightGuard {
+        self.in_flight.inc();
+        InFlightGuard(self.in_flight.clone())
     }
 
     /// Counts an answer on this path.
-    pub fn answered(&self, path: &str, time: Duration) {
+    pub fn observe_duration(&self, path: &str, time: Duration) {
         let path = PATHS.iter().find(|known| **known == path).map_or("other", |known| *known);
         self.times.get_or_create(&vec![("path", path.to_owned())]).observe(time.as_secs_f64());
     }
 
     /// Counts a review that was not judged.
-    pub fn refused(&self, reason: &'static str) {
+    pub fn count_refused(&self, reason: &'static str) {
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
 }
@@ -83,9 +83,9 @@ mod tests {
     use prometheus_client::encoding::text::encode_registry;
 
     #[test]
-    fn reviews_are_on_the_page() {
+    fn review_metrics_are_exported() {
         let mut registry = Registry::default();
-        let reviews = Reviews::new(registry.sub_registry_with_prefix("sluice"));
+        let reviews = ReviewMetrics::new(registry.sub_registry_with_prefix("sluice"));
         let page = || {
             let mut text = String::new();
             encode_registry(&mut text, &registry).unwrap();
@@ -94,9 +94,9 @@ mod tests {
         let first = reviews.begin();
         let second = reviews.begin();
         drop(first);
-        reviews.answered("/mutate-batch-v1-job", Duration::from_millis(3));
-        reviews.answered("/of-a-stranger", Duration::from_millis(3));
-        reviews.refused("busy");
+        reviews.observe_duration("/mutate-batch-v1-job", Duration::from_millis(3));
+        reviews.observe_duration("/of-a-stranger", Duration::from_millis(3));
+        reviews.count_refused("busy");
         let shown = page();
         for line in [
             r#"sluice_review_duration_seconds_bucket{le="0.002",path="/mutate-batch-v1-job"} 0"#,

@@ -1,19 +1,20 @@
 //! I1 conservation, I2 capacity, I3 ancestors, I4 arithmetic, I6 confluence.
 
-use super::model::{Model, cohort_ref, pairs, queue_ref};
-use super::world::{
-    COHORTS, QUEUES, Scale, Step, apply, config, engine, key, pods, settle, step, tree, workload,
+use super::builders::{
+    AmountRange, COHORTS, QUEUES, Step, apply_step, config, engine, key, pod_set, run_until_idle, step, tree,
+    workload,
 };
+use super::model::{Model, cohort_ref, flavor_resources, queue_ref};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluice::resources::Amount;
 use sluice::scheduler::{Engine, FlavorResource, NodeRef, Outcome};
 use std::collections::BTreeMap;
 
-fn run(steps: &[Step]) -> (Engine, Model) {
+fn run_steps(steps: &[Step]) -> (Engine, Model) {
     let (mut engine, mut model) = (engine(), Model::default());
     for step in steps {
-        apply(&mut engine, step);
+        apply_step(&mut engine, step);
         model.apply(step);
     }
     (engine, model)
@@ -24,23 +25,36 @@ fn nodes() -> impl Iterator<Item = NodeRef> {
 }
 
 /// Every node's figures are those of the model.
-pub(super) fn same_figures(engine: &Engine, model: &Model) -> TestCaseResult {
+pub(super) fn assert_matches_model(engine: &Engine, model: &Model) -> TestCaseResult {
     for node in nodes() {
         let figures = engine.usage(&node);
-        for pair in pairs().iter().filter(|_| !model.cyclic(&node)) {
+        for pair in flavor_resources().iter().filter(|_| !model.is_cyclic(&node)) {
             let found = figures.get(pair).copied().unwrap_or_default();
-            prop_assert_eq!(found.usage, Amount::from_wide(model.usage(&node, pair)), "usage of {}", node);
             prop_assert_eq!(
-                found.subtree,
-                Amount::from_wide(model.subtree(&node, pair)),
+                found.usage,
+                Amount::saturating_from_i128(model.usage(&node, pair)),
+                "usage of {}",
+                node
+            );
+            prop_assert_eq!(
+                found.subtree_quota,
+                Amount::saturating_from_i128(model.subtree_quota(&node, pair)),
                 "subtree of {}",
                 node
             );
         }
         if let NodeRef::ClusterQueue(name) = &node {
-            prop_assert_eq!(engine.inactive_reason(name).is_some(), model.cyclic(&node), "{} active", node);
-            for pair in pairs().iter().filter(|_| model.nodes.contains_key(&node) && !model.cyclic(&node)) {
-                let expected = Amount::from_wide(model.available(&node, pair).max(0));
+            prop_assert_eq!(
+                engine.inactive_reason(name).is_some(),
+                model.is_cyclic(&node),
+                "{} active",
+                node
+            );
+            for pair in flavor_resources()
+                .iter()
+                .filter(|_| model.nodes.contains_key(&node) && !model.is_cyclic(&node))
+            {
+                let expected = Amount::saturating_from_i128(model.available(&node, pair).max(0));
                 prop_assert_eq!(engine.available(name, pair), expected, "available to {}", node);
             }
         }
@@ -49,7 +63,7 @@ pub(super) fn same_figures(engine: &Engine, model: &Model) -> TestCaseResult {
 }
 
 /// The configuration that a list of steps ends in, as steps of a fresh start in order of names.
-fn last_words(model: &Model, steps: &[Step]) -> Vec<Step> {
+fn final_steps(model: &Model, steps: &[Step]) -> Vec<Step> {
     let mut config: BTreeMap<NodeRef, Step> = BTreeMap::new();
     let mut charges: BTreeMap<usize, Step> = BTreeMap::new();
     for step in steps {
@@ -65,7 +79,7 @@ fn last_words(model: &Model, steps: &[Step]) -> Vec<Step> {
     config.into_values().chain(charges.into_values()).collect()
 }
 
-fn figures(engine: &Engine) -> Vec<(NodeRef, BTreeMap<FlavorResource, sluice::quota::NodeUsage>)> {
+fn usage_by_node(engine: &Engine) -> Vec<(NodeRef, BTreeMap<FlavorResource, sluice::quota::NodeUsage>)> {
     engine.nodes().map(|(node, _)| (node.clone(), engine.usage(node))).collect()
 }
 
@@ -73,67 +87,67 @@ proptest! {
     #![proptest_config(config(300))]
 
     #[test]
-    fn i1_usage_is_the_sum_of_charges_at_every_node(steps in prop::collection::vec(step(Scale::Small), 1..40)) {
-        let (engine, model) = run(&steps);
-        same_figures(&engine, &model)?;
+    fn i01_usage_equals_sum_of_charges(steps in prop::collection::vec(step(AmountRange::Small), 1..40)) {
+        let (engine, model) = run_steps(&steps);
+        assert_matches_model(&engine, &model)?;
     }
 
     #[test]
-    fn i3_a_charge_and_its_release_touch_the_same_path(
-        steps in prop::collection::vec(step(Scale::Small), 1..30), at in 0..QUEUES.len(), units in 0..30_i64,
+    fn i03_release_undoes_charge_on_whole_path(
+        steps in prop::collection::vec(step(AmountRange::Small), 1..30), at in 0..QUEUES.len(), units in 0..30_i64,
     ) {
-        let (mut engine, _) = run(&steps);
-        let before = figures(&engine);
-        let charge = super::world::charge(QUEUES[at], &[("red", "cpu", units), ("blue", "gpu", units)]);
+        let (mut engine, _) = run_steps(&steps);
+        let before = usage_by_node(&engine);
+        let charge = super::builders::charge(QUEUES[at], &[("red", "cpu", units), ("blue", "gpu", units)]);
         let extra = key("extra");
         engine.charge(&extra, charge.clone());
-        let charged = figures(&engine);
+        let charged = usage_by_node(&engine);
         engine.charge(&extra, charge);
-        prop_assert_eq!(&charged, &figures(&engine), "a charge twice is a charge once");
+        prop_assert_eq!(&charged, &usage_by_node(&engine), "a charge twice is a charge once");
         engine.release(&extra);
-        prop_assert_eq!(before, figures(&engine));
+        prop_assert_eq!(before, usage_by_node(&engine));
     }
 
     #[test]
-    fn i4_no_amount_breaks_the_arithmetic(steps in prop::collection::vec(step(Scale::Extreme), 1..40)) {
-        let (mut engine, model) = run(&steps);
-        same_figures(&engine, &model)?;
-        engine.enqueue(workload("w", "q0", 0, 0, vec![pods("main", i32::MAX, &[("cpu", i64::MAX)])]));
-        settle(&mut engine);
+    fn i04_extreme_amounts_match_model(steps in prop::collection::vec(step(AmountRange::Extreme), 1..40)) {
+        let (mut engine, model) = run_steps(&steps);
+        assert_matches_model(&engine, &model)?;
+        engine.enqueue(workload("w", "q0", 0, 0, vec![pod_set("main", i32::MAX, &[("cpu", i64::MAX)])]));
+        run_until_idle(&mut engine);
     }
 
     #[test]
-    fn i6_any_history_of_configuration_ends_like_a_fresh_start(steps in prop::collection::vec(step(Scale::Small), 1..40)) {
-        let (mut old, model) = run(&steps);
-        let (mut fresh, _) = run(&last_words(&model, &steps));
-        prop_assert_eq!(figures(&old), figures(&fresh));
+    fn i06_configuration_history_equals_fresh_start(steps in prop::collection::vec(step(AmountRange::Small), 1..40)) {
+        let (mut old, model) = run_steps(&steps);
+        let (mut fresh, _) = run_steps(&final_steps(&model, &steps));
+        prop_assert_eq!(usage_by_node(&old), usage_by_node(&fresh));
         for engine in [&mut old, &mut fresh] {
             for (at, queue) in QUEUES.iter().enumerate() {
                 let priority = i64::try_from(at).unwrap();
-                engine.enqueue(workload(&format!("w{at}"), queue, priority, 0, vec![pods("main", 2, &[("cpu", 3)])]));
+                engine.enqueue(workload(&format!("w{at}"), queue, priority, 0, vec![pod_set("main", 2, &[("cpu", 3)])]));
             }
         }
-        prop_assert_eq!(settle(&mut old), settle(&mut fresh));
+        prop_assert_eq!(run_until_idle(&mut old), run_until_idle(&mut fresh));
     }
 
     #[test]
-    fn i2_no_admission_passes_a_limit_of_any_ancestor(
-        steps in tree(Scale::Small),
+    fn i02_admissions_respect_limits_of_all_ancestors(
+        steps in tree(AmountRange::Small),
         wanted in prop::collection::vec((0..QUEUES.len(), 0..3_i64, 1..3_i32, 0..9_i64, 0..9_i64), 1..25),
     ) {
-        let (mut engine, mut model) = run(&steps);
+        let (mut engine, mut model) = run_steps(&steps);
         for (n, (at, priority, count, cpu, gpu)) in wanted.iter().enumerate() {
             let second = i64::try_from(n).unwrap();
-            let pod_sets = vec![pods("main", *count, &[("cpu", *cpu), ("gpu", *gpu)])];
+            let pod_sets = vec![pod_set("main", *count, &[("cpu", *cpu), ("gpu", *gpu)])];
             engine.enqueue(workload(&format!("w{n}"), QUEUES[*at], *priority, second, pod_sets));
         }
-        for (n, decision) in settle(&mut engine).into_iter().enumerate() {
+        for (n, decision) in run_until_idle(&mut engine).into_iter().enumerate() {
             let Outcome::Admitted(given) = decision.outcome else { continue };
             let at = QUEUES.iter().position(|q| **q == *given.cluster_queue).unwrap();
             let mut usage: BTreeMap<FlavorResource, i128> = BTreeMap::new();
             for set in &given.pod_sets {
                 for (resource, flavor) in &set.flavors {
-                    *usage.entry(FlavorResource::new(flavor, resource)).or_default() += set.usage[resource].wide();
+                    *usage.entry(FlavorResource::new(flavor, resource)).or_default() += set.usage[resource].to_i128();
                 }
             }
             for (pair, amount) in &usage {
@@ -141,9 +155,9 @@ proptest! {
             }
             model.charges.insert(100 + n, (at, usage.clone()));
             for pair in usage.iter().filter(|(_, amount)| **amount > 0).map(|(pair, _)| pair) {
-                prop_assert_eq!(model.over_limit(&queue_ref(at), pair), None, "{:?} of {}", pair, decision.key);
+                prop_assert_eq!(model.node_over_limit(&queue_ref(at), pair), None, "{:?} of {}", pair, decision.key);
             }
         }
-        same_figures(&engine, &model)?;
+        assert_matches_model(&engine, &model)?;
     }
 }

@@ -2,7 +2,7 @@
 //! one after the other, come back, and are in the way of others again, for quota or for places on nodes as well. Cycles always
 //! come to an end.
 
-use super::world::{charge, engine, key, limits, one, pods, queue, workload};
+use super::builders::{charge, engine, key, limits, pod_set, queue, single_flavor_group, workload};
 use jiff::{SignedDuration, Timestamp};
 use sluice::api::v1beta2::{
     ClusterQueuePreemption, PodSetTopologyRequest, ReclaimPolicy, WithinClusterQueuePolicy,
@@ -10,9 +10,9 @@ use sluice::api::v1beta2::{
 use sluice::resources::{Amount, Requests};
 use sluice::scheduler::{
     Charge, ClusterQueue, Decision, Engine, EngineSettings, Flavor, Outcome, PodSet, PodSetAssignment,
-    Topology,
+    PodSetPlacement,
 };
-use sluice::topology::{HOSTNAME, NodeSpec, Occupancy, Pods, Rules};
+use sluice::topology::{HOSTNAME_LABEL, NodeSpec, Occupancy, PodRequirements, TasGates};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const CLASSES: [(i64, i64, u32, u32, usize); 3] =
     [(50, 4, 2, 1, 35), (100, 20, 5, 5, 10), (200, 80, 10, 12, 5)];
 
 /// More cycles than any change can ask for.
-const ROUNDS: usize = 2000;
+const MAX_CYCLES: usize = 2000;
 
 /// A workload on its way.
 struct Item {
@@ -31,13 +31,13 @@ struct Item {
     since: i64,
     /// The step at which it ends, or is gone as a victim.
     ends: Option<u32>,
-    leaves: bool,
+    is_victim: bool,
 }
 
 struct World {
     engine: Engine,
     /// Whether pods are placed.
-    placed: bool,
+    has_topology: bool,
     items: BTreeMap<String, Item>,
     random: u64,
     step: u32,
@@ -55,12 +55,12 @@ impl World {
                 within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
                 ..ClusterQueuePreemption::default()
             };
-            let plain = queue(Some("c"), one("red", "cpu", limits(80, Some(400), None)));
+            let plain = queue(Some("c"), single_flavor_group("red", "cpu", limits(80, Some(400), None)));
             engine.set_cluster_queue(&format!("q{number}"), Some(ClusterQueue { preemption, ..plain }));
         }
         Self {
             engine,
-            placed: hosts.is_some(),
+            has_topology: hosts.is_some(),
             items: BTreeMap::new(),
             random: seed,
             step: 0,
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    fn chance(&mut self, below: u32) -> u32 {
+    fn random_below(&mut self, below: u32) -> u32 {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         u32::try_from(self.random >> 40).unwrap() % below
@@ -77,18 +77,20 @@ impl World {
     fn enqueue(&mut self, name: &str) {
         let item = &self.items[name];
         let (priority, cpu, ..) = CLASSES[item.class];
-        let set = if self.placed { spread(item, cpu) } else { pods("main", 1, &[("cpu", cpu)]) };
+        let set =
+            if self.has_topology { topology_pod_set(item, cpu) } else { pod_set("main", 1, &[("cpu", cpu)]) };
         self.engine.enqueue(workload(name, &format!("q{}", item.queue), priority, item.since, vec![set]));
     }
 
-    fn arrive(&mut self) {
+    fn enqueue_arrivals(&mut self) {
         for queue in 0..QUEUES {
             for (class, (_, _, _, every, count)) in CLASSES.into_iter().enumerate() {
                 let number = self.step / every;
                 if self.step.is_multiple_of(every) && usize::try_from(number).unwrap() < count {
                     let name = format!("w{queue}-{class}-{number}");
                     let since = i64::from(self.step);
-                    self.items.insert(name.clone(), Item { class, queue, since, ends: None, leaves: false });
+                    self.items
+                        .insert(name.clone(), Item { class, queue, since, ends: None, is_victim: false });
                     self.enqueue(&name);
                 }
             }
@@ -96,13 +98,13 @@ impl World {
     }
 
     /// Those whose time has come give their quota back; victims queue again.
-    fn end(&mut self) {
+    fn finish_due(&mut self) {
         let over = |item: &Item| item.ends.is_some_and(|ends| ends <= self.step);
         let names: Vec<String> =
             self.items.iter().filter(|(_, item)| over(item)).map(|(name, _)| name.clone()).collect();
         for name in names {
             self.engine.release(&key(&name));
-            let victim = std::mem::take(&mut self.items.get_mut(&name).unwrap().leaves);
+            let victim = std::mem::take(&mut self.items.get_mut(&name).unwrap().is_victim);
             if victim {
                 let item = self.items.get_mut(&name).unwrap();
                 (item.ends, item.since) = (None, i64::from(self.step));
@@ -110,25 +112,25 @@ impl World {
             } else {
                 self.items.remove(&name);
             }
-            self.cycles();
+            self.run_cycles();
         }
     }
 
-    fn cycles(&mut self) {
+    fn run_cycles(&mut self) {
         let now =
             Timestamp::UNIX_EPOCH + SignedDuration::from_millis(100) * i32::try_from(self.step).unwrap();
         let mut rounds = Vec::new();
         while self.engine.has_work() {
-            let decisions = self.engine.cycle(now);
-            rounds.push(decisions.iter().map(told).collect::<Vec<String>>());
+            let decisions = self.engine.run_cycle(now);
+            rounds.push(decisions.iter().map(describe).collect::<Vec<String>>());
             let last = rounds.get(rounds.len().saturating_sub(8)..);
-            assert!(rounds.len() < ROUNDS, "cycles go on without end at step {}: {last:#?}", self.step);
+            assert!(rounds.len() < MAX_CYCLES, "cycles go on without end at step {}: {last:#?}", self.step);
             if decisions.is_empty() {
                 break;
             }
             for decision in decisions {
                 if matches!(decision.outcome, Outcome::Admitted(_) | Outcome::Preempting(..)) {
-                    self.log.push(format!("step {}: {}", self.step, told(&decision)));
+                    self.log.push(format!("step {}: {}", self.step, describe(&decision)));
                 }
                 match decision.outcome {
                     Outcome::Admitted(given) => {
@@ -137,16 +139,16 @@ impl World {
                         // The reservation's write has landed.
                         let (priority, cpu, ..) = CLASSES[item.class];
                         let held = charge(&format!("q{}", item.queue), &[("red", "cpu", cpu)]);
-                        let topology = given.pod_sets.iter().filter_map(|set| stands(set, cpu)).collect();
+                        let topology = given.pod_sets.iter().filter_map(|set| occupancy(set, cpu)).collect();
                         let uid = decision.uid;
                         self.engine.charge(&decision.key, Charge { uid, priority, topology, ..held });
                     }
                     Outcome::Preempting(_, victims) => {
                         for victim in victims {
-                            let takes = 1 + self.chance(4);
+                            let takes = 1 + self.random_below(4);
                             let ends = self.step + takes;
                             let item = self.items.get_mut(&*victim.key.name).unwrap();
-                            (item.ends, item.leaves) = (Some(ends), true);
+                            (item.ends, item.is_victim) = (Some(ends), true);
                             // Its eviction is known by its object.
                         }
                     }
@@ -160,14 +162,14 @@ impl World {
 /// An engine with three racks of hosts with 96 CPUs each, all of one flavor.
 fn racks(hosts: usize) -> Engine {
     let mut settings = EngineSettings::default();
-    settings.gates.placement = Rules { balanced: true, ..settings.gates.placement };
+    settings.gates.placement = TasGates { balanced_placement: true, ..settings.gates.placement };
     let mut engine = Engine::new(settings);
     engine.set_namespace("ns", Some(BTreeMap::new()));
-    engine.set_topology("racks", Some(["rack", HOSTNAME].map(Arc::from).into()));
+    engine.set_topology("racks", Some(["rack", HOSTNAME_LABEL].map(Arc::from).into()));
     engine.set_flavor("red", Some(Flavor { topology_name: Some(Arc::from("racks")), ..Flavor::default() }));
     for host in 0..3 * hosts {
         let name = format!("h{host}");
-        let labels = [("rack", format!("r{}", host % 3)), (HOSTNAME, name.clone())];
+        let labels = [("rack", format!("r{}", host % 3)), (HOSTNAME_LABEL, name.clone())];
         let amounts = [("cpu", 96), ("pods", 110)];
         let spec = NodeSpec {
             labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
@@ -181,7 +183,7 @@ fn racks(hosts: usize) -> Engine {
 }
 
 /// Four pods that must be on one rack, would like to be, or are spread over hosts in slices.
-fn spread(item: &Item, cpu: i64) -> PodSet {
+fn topology_pod_set(item: &Item, cpu: i64) -> PodSet {
     let text = |text: &str| Some(text.to_owned());
     let base = PodSetTopologyRequest::default();
     let request = match item.class {
@@ -189,30 +191,42 @@ fn spread(item: &Item, cpu: i64) -> PodSet {
         1 => PodSetTopologyRequest { preferred: text("rack"), ..base },
         _ => PodSetTopologyRequest {
             preferred: text("rack"),
-            pod_set_slice_required_topology: text(HOSTNAME),
+            pod_set_slice_required_topology: text(HOSTNAME_LABEL),
             pod_set_slice_size: Some(2),
             ..base
         },
     };
-    let pods = Pods { request: Some(request), requests: each(cpu), ..Pods::default() };
-    PodSet { count: 4, pods: Arc::new(pods), ..super::world::pods("main", 4, &[("cpu", cpu / 4)]) }
+    let pods = PodRequirements {
+        request: Some(request),
+        requests: requests_per_pod(cpu),
+        ..PodRequirements::default()
+    };
+    PodSet {
+        count: 4,
+        pod_requirements: Arc::new(pods),
+        ..super::builders::pod_set("main", 4, &[("cpu", cpu / 4)])
+    }
 }
 
 /// What one of four pods takes.
-fn each(cpu: i64) -> Requests {
+fn requests_per_pod(cpu: i64) -> Requests {
     Requests::from([(Arc::from("cpu"), Amount::new(cpu / 4))])
 }
 
-fn stands(set: &PodSetAssignment, cpu: i64) -> Option<Occupancy> {
-    let Topology::Placed(placement) = &set.topology else { return None };
-    Some(Occupancy { flavor: Arc::from("red"), placement: placement.clone(), each: each(cpu) })
+fn occupancy(set: &PodSetAssignment, cpu: i64) -> Option<Occupancy> {
+    let PodSetPlacement::Assigned(placement) = &set.topology else { return None };
+    Some(Occupancy {
+        flavor: Arc::from("red"),
+        placement: placement.clone(),
+        requests_per_pod: requests_per_pod(cpu),
+    })
 }
 
-fn told(decision: &Decision) -> String {
+fn describe(decision: &Decision) -> String {
     let name = &decision.key.name;
     match &decision.outcome {
         Outcome::Admitted(_) => format!("{name} is admitted"),
-        Outcome::Pending(verdict) | Outcome::Gated(verdict) => format!("{name} waits: {verdict}"),
+        Outcome::Pending(verdict) | Outcome::PreemptionGated(verdict) => format!("{name} waits: {verdict}"),
         Outcome::Skipped(verdict) => format!("{name} is skipped: {verdict}"),
         Outcome::Preempting(verdict, victims) => {
             let names: Vec<&str> = victims.iter().map(|victim| &*victim.key.name).collect();
@@ -222,13 +236,13 @@ fn told(decision: &Decision) -> String {
     }
 }
 
-fn play(seed: u64, hosts: Option<usize>) -> Vec<String> {
+fn run_history(seed: u64, hosts: Option<usize>) -> Vec<String> {
     let mut world = World::new(seed, hosts);
     while world.step == 0 || !world.items.is_empty() {
-        world.arrive();
-        world.cycles();
-        world.end();
-        world.cycles();
+        world.enqueue_arrivals();
+        world.run_cycles();
+        world.finish_due();
+        world.run_cycles();
         world.step += 1;
         assert!(world.step < 5000, "seed {seed}: {} never end", world.items.len());
     }
@@ -237,9 +251,9 @@ fn play(seed: u64, hosts: Option<usize>) -> Vec<String> {
 
 /// Nodes that have more than all quota decide hardly anything: one more chance here and there, because places came free.
 #[test]
-fn cycles_end_while_queues_take_from_each_other() {
+fn cycles_terminate_under_mutual_preemption() {
     for seed in 0..3 {
-        let (plain, placed) = (play(seed, None), play(seed, Some(8)));
+        let (plain, placed) = (run_history(seed, None), run_history(seed, Some(8)));
         let apart = plain.len().abs_diff(placed.len());
         assert!(apart * 20 <= plain.len(), "seed {seed}: {} and {} decisions", plain.len(), placed.len());
         let alike = plain.iter().zip(&placed).take_while(|(a, b)| a == b).count();
@@ -249,9 +263,9 @@ fn cycles_end_while_queues_take_from_each_other() {
 
 /// Nodes have about as much as all quota, or less.
 #[test]
-fn cycles_end_while_pods_are_placed() {
+fn cycles_terminate_under_mutual_preemption_with_topology() {
     for hosts in [2, 1] {
-        play(0, Some(hosts));
-        play(1, Some(hosts));
+        run_history(0, Some(hosts));
+        run_history(1, Some(hosts));
     }
 }

@@ -1,6 +1,8 @@
 //! What metrics tell of the scheduler: choices of preemption targets that overlap, and scheduling hashes.
 
-use super::world::{charge, config, cpu, engine_with, key, limits, one, pods, queue, workload};
+use super::builders::{
+    charge, config, cpu_workload, engine_with, key, limits, pod_set, queue, single_flavor_group, workload,
+};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use sluice::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy};
@@ -11,59 +13,59 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Queues `a` and `b` of one CPU each, which `c` has borrowed for these workloads and must give back.
-fn lent(recompute_on_overlap: bool, borrowed: &[(&str, i64)]) -> Engine {
+fn borrowed_quota_engine(recompute_on_overlap: bool, borrowed: &[(&str, i64)]) -> Engine {
     let gates = EngineGates { recompute_on_overlap, ..EngineGates::default() };
     let mut engine = engine_with(EngineSettings { gates, ..EngineSettings::default() });
     let reclaim_within_cohort = Some(ReclaimPolicy::Any);
     let preemption = ClusterQueuePreemption { reclaim_within_cohort, ..ClusterQueuePreemption::default() };
     for (name, own) in [("a", 1), ("b", 1), ("c", 0)] {
-        let made = queue(Some("all"), one("red", "cpu", limits(own, None, None)));
+        let made = queue(Some("all"), single_flavor_group("red", "cpu", limits(own, None, None)));
         engine.set_cluster_queue(name, Some(ClusterQueue { preemption: preemption.clone(), ..made }));
     }
     for (name, amount) in borrowed {
         engine.charge(&key(name), charge("c", &[("red", "cpu", *amount)]));
     }
     for (second, name) in (0..).zip(["a", "b"]) {
-        engine.enqueue(cpu(&format!("of-{name}"), name, second, 1));
+        engine.enqueue(cpu_workload(&format!("of-{name}"), name, second, 1));
     }
     engine
 }
 
-fn skips(engine: &Engine) -> [Option<usize>; 3] {
+fn preemption_skips(engine: &Engine) -> [Option<usize>; 3] {
     ["a", "b", "c"].map(|name| engine.preemption_skips(name))
 }
 
 #[test]
-fn targets_that_another_has_chosen_are_chosen_again_and_counted() {
+fn overlapping_targets_are_recomputed_and_counted() {
     let two = [("x", 1), ("y", 1)];
     for (borrowed, result) in
         [(&two[..], Recomputation::NewTargets), (&[("x", 2)], Recomputation::DeferredFit)]
     {
-        let mut engine = lent(true, borrowed);
-        engine.cycle(Timestamp::UNIX_EPOCH);
-        assert_eq!(engine.take_recomputed(), [(Arc::from("b"), result)]);
-        assert_eq!(engine.take_recomputed(), [], "it is told once");
-        assert_eq!(skips(&engine), [None; 3]);
+        let mut engine = borrowed_quota_engine(true, borrowed);
+        engine.run_cycle(Timestamp::UNIX_EPOCH);
+        assert_eq!(engine.take_recomputations(), [(Arc::from("b"), result)]);
+        assert_eq!(engine.take_recomputations(), [], "it is told once");
+        assert_eq!(preemption_skips(&engine), [None; 3]);
     }
 }
 
 #[test]
-fn a_preemptor_is_skipped_where_targets_are_not_chosen_again() {
-    let mut engine = lent(false, &[("x", 2)]);
-    engine.cycle(Timestamp::UNIX_EPOCH);
-    assert_eq!(engine.take_recomputed(), []);
-    assert_eq!(skips(&engine), [None, Some(1), None]);
+fn preemptor_is_skipped_when_recomputation_is_disabled() {
+    let mut engine = borrowed_quota_engine(false, &[("x", 2)]);
+    engine.run_cycle(Timestamp::UNIX_EPOCH);
+    assert_eq!(engine.take_recomputations(), []);
+    assert_eq!(preemption_skips(&engine), [None, Some(1), None]);
     engine.release(&key("x"));
-    engine.cycle(Timestamp::UNIX_EPOCH);
-    assert_eq!(skips(&engine), [None, Some(1), None], "it stands until another cycle skips one");
+    engine.run_cycle(Timestamp::UNIX_EPOCH);
+    assert_eq!(preemption_skips(&engine), [None, Some(1), None], "it stands until another cycle skips one");
     engine.set_cluster_queue("b", None);
-    assert_eq!(skips(&engine), [None; 3]);
+    assert_eq!(preemption_skips(&engine), [None; 3]);
 }
 
 #[derive(Clone, Debug)]
 enum Event {
-    Comes { name: u8, amount: i64, priority: i64, local_queue: bool },
-    Goes(u8),
+    Enqueue { name: u8, amount: i64, priority: i64, local_queue: bool },
+    Remove(u8),
     Cycle,
     Quota(i64),
 }
@@ -71,30 +73,33 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         4 => (0..12_u8, 1..4_i64, 0..2_i64, any::<bool>()).prop_map(
-            |(name, amount, priority, local_queue)| Event::Comes { name, amount, priority, local_queue }
+            |(name, amount, priority, local_queue)| Event::Enqueue { name, amount, priority, local_queue }
         ),
-        2 => (0..12_u8).prop_map(Event::Goes),
+        2 => (0..12_u8).prop_map(Event::Remove),
         2 => Just(Event::Cycle),
         1 => (0..4_i64).prop_map(Event::Quota),
     ]
 }
 
-fn apply(engine: &mut Engine, event: &Event) {
+fn apply_event(engine: &mut Engine, event: &Event) {
     match event {
-        Event::Comes { name, amount, priority, local_queue } => {
-            let sets = vec![pods("main", 1, &[("cpu", *amount)])];
+        Event::Enqueue { name, amount, priority, local_queue } => {
+            let sets = vec![pod_set("main", 1, &[("cpu", *amount)])];
             let local_queue = Arc::from(if *local_queue { "lq" } else { "other" });
             let name = format!("w{name}");
             engine.enqueue(Workload { local_queue, ..workload(&name, "q", *priority, 0, sets) });
         }
-        Event::Goes(name) => {
+        Event::Remove(name) => {
             let name = key(&format!("w{name}"));
             engine.release(&name);
-            engine.forget(&name);
+            engine.remove_pending(&name);
         }
-        Event::Cycle => drop(engine.cycle(Timestamp::UNIX_EPOCH)),
+        Event::Cycle => drop(engine.run_cycle(Timestamp::UNIX_EPOCH)),
         Event::Quota(quota) => {
-            engine.set_cluster_queue("q", Some(queue(None, one("red", "cpu", limits(*quota, None, None)))));
+            engine.set_cluster_queue(
+                "q",
+                Some(queue(None, single_flavor_group("red", "cpu", limits(*quota, None, None)))),
+            );
         }
     }
 }
@@ -103,11 +108,11 @@ proptest! {
     #![proptest_config(config(300))]
 
     #[test]
-    fn hashes_are_counted_as_they_are(events in proptest::collection::vec(event(), 1..40)) {
+    fn pending_hash_counts_match_recount(events in proptest::collection::vec(event(), 1..40)) {
         let mut engine = engine_with(EngineSettings::default());
-        apply(&mut engine, &Event::Quota(2));
+        apply_event(&mut engine, &Event::Quota(2));
         for event in &events {
-            apply(&mut engine, event);
+            apply_event(&mut engine, event);
             let all = engine.pending_in_order("q");
             let hashes = |parked: bool| {
                 let of = all.iter().filter(|workload| engine.is_parked(&workload.key) == parked);

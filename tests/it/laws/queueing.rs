@@ -1,8 +1,8 @@
 //! I7 partition, I8 no lost wake-up, I9 total order, I10 determinism, I11 bounded work.
 
-use super::world::{
-    QUEUES, Scale, Step, apply, charge, config, cpu, engine, key, limits, one, pods, queue, settle, step,
-    tree, workload,
+use super::builders::{
+    AmountRange, QUEUES, Step, apply_step, charge, config, cpu_workload, engine, key, limits, pod_set, queue,
+    run_until_idle, single_flavor_group, step, tree, workload,
 };
 use proptest::prelude::*;
 use sluice::api::v1beta2::{
@@ -21,7 +21,7 @@ enum Event {
     Cycle,
 }
 
-fn name(at: usize) -> String {
+fn workload_name(at: usize) -> String {
     format!("w{at}")
 }
 
@@ -30,7 +30,7 @@ fn pod_sets() -> impl Strategy<Value = Vec<PodSet>> {
         (1..4_i32, 0..8_i64, 0..8_i64, prop::option::weighted(0.3, 1..3_i32)).prop_map(
             move |(count, cpu, gpu, least)| {
                 let min_count = least.map(|least| least.min(count));
-                PodSet { min_count, ..pods(name, count, &[("cpu", cpu), ("gpu", gpu)]) }
+                PodSet { min_count, ..pod_set(name, count, &[("cpu", cpu), ("gpu", gpu)]) }
             },
         )
     };
@@ -39,13 +39,15 @@ fn pod_sets() -> impl Strategy<Value = Vec<PodSet>> {
 
 fn any_workload() -> impl Strategy<Value = Workload> {
     (0..12_usize, 0..QUEUES.len(), 0..3_i64, 0..6_i64, pod_sets()).prop_map(
-        |(at, queue, priority, second, sets)| workload(&name(at), QUEUES[queue], priority, second, sets),
+        |(at, queue, priority, second, sets)| {
+            workload(&workload_name(at), QUEUES[queue], priority, second, sets)
+        },
     )
 }
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        1 => step(Scale::Small).prop_map(Event::Config),
+        1 => step(AmountRange::Small).prop_map(Event::Config),
         5 => any_workload().prop_map(Event::Enqueue),
         1 => (0..12_usize).prop_map(Event::Forget),
         3 => (0..12_usize).prop_map(Event::Finish),
@@ -53,23 +55,23 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn happen(engine: &mut Engine, event: &Event) {
+fn apply_event(engine: &mut Engine, event: &Event) {
     match event {
-        Event::Config(step) => apply(engine, step),
+        Event::Config(step) => apply_step(engine, step),
         Event::Enqueue(workload) => engine.enqueue(workload.clone()),
-        Event::Forget(at) => engine.forget(&key(&name(*at))),
+        Event::Forget(at) => engine.remove_pending(&key(&workload_name(*at))),
         Event::Finish(at) => {
             let holders: Vec<_> = engine.charges().map(|(key, _)| key.clone()).collect();
             if let Some(key) = holders.get(at % holders.len().max(1)) {
                 engine.release(key);
             }
         }
-        Event::Cycle => drop(engine.cycle(jiff::Timestamp::UNIX_EPOCH)),
+        Event::Cycle => drop(engine.run_cycle(jiff::Timestamp::UNIX_EPOCH)),
     }
 }
 
 /// Steps of a tree with some queues StrictFIFO and some that could preempt.
-fn set_rules(engine: &mut Engine, steps: &[Step], rules: &[(bool, bool)]) {
+fn configure_queues(engine: &mut Engine, steps: &[Step], rules: &[(bool, bool)]) {
     for (at, (strict, any)) in rules.iter().enumerate() {
         let Some(Step::Queue(_, Some((parent, groups)))) =
             steps.iter().find(|s| matches!(s, Step::Queue(q, _) if *q == at))
@@ -80,7 +82,7 @@ fn set_rules(engine: &mut Engine, steps: &[Step], rules: &[(bool, bool)]) {
         let queue = ClusterQueue {
             strategy: if *strict { QueueingStrategy::StrictFIFO } else { QueueingStrategy::BestEffortFIFO },
             preemption: ClusterQueuePreemption { reclaim_within_cohort, ..ClusterQueuePreemption::default() },
-            ..super::world::queue(parent.map(|at| super::world::COHORTS[at]), groups.clone())
+            ..super::builders::queue(parent.map(|at| super::builders::COHORTS[at]), groups.clone())
         };
         engine.set_cluster_queue(QUEUES[at], Some(queue));
     }
@@ -89,31 +91,34 @@ fn set_rules(engine: &mut Engine, steps: &[Step], rules: &[(bool, bool)]) {
 fn start(steps: &[Step], rules: &[(bool, bool)]) -> Engine {
     let mut engine = engine();
     for step in steps {
-        apply(&mut engine, step);
+        apply_step(&mut engine, step);
     }
-    set_rules(&mut engine, steps, rules);
+    configure_queues(&mut engine, steps, rules);
     engine
 }
 
 fn worlds() -> impl Strategy<Value = (Vec<Step>, Vec<(bool, bool)>)> {
-    (tree(Scale::Small), prop::collection::vec((prop::bool::weighted(0.3), any::<bool>()), QUEUES.len()))
+    (
+        tree(AmountRange::Small),
+        prop::collection::vec((prop::bool::weighted(0.3), any::<bool>()), QUEUES.len()),
+    )
 }
 
 proptest! {
     #![proptest_config(config(250))]
 
     #[test]
-    fn i7_a_workload_is_pending_or_holds_quota_and_is_counted_once(
+    fn i07_workload_is_counted_once_pending_or_reserving(
         world in worlds(), events in prop::collection::vec(event(), 1..60),
     ) {
         let mut engine = start(&world.0, &world.1);
         for event in &events {
-            happen(&mut engine, event);
+            apply_event(&mut engine, event);
             for at in 0..12 {
-                let key = key(&name(at));
+                let key = key(&workload_name(at));
                 prop_assert!(engine.workload(&key).is_none() || engine.charge_of(&key).is_none());
             }
-            let pending = (0..12).filter(|at| engine.workload(&key(&name(*at))).is_some()).count();
+            let pending = (0..12).filter(|at| engine.workload(&key(&workload_name(*at))).is_some()).count();
             let counted: usize = QUEUES.iter().map(|q| engine.pending(q).total()).sum();
             let listed: usize = QUEUES.iter().map(|q| engine.pending_in_order(q).len()).sum();
             prop_assert_eq!((pending, pending), (counted, listed));
@@ -124,12 +129,12 @@ proptest! {
 
     /// In queues of BestEffortFIFO, where a parked workload blocks nobody.
     #[test]
-    fn i7_the_parked_are_counted_as_inadmissible(
-        steps in tree(Scale::Small), events in prop::collection::vec(event(), 1..60),
+    fn i07_parked_workloads_count_as_inadmissible(
+        steps in tree(AmountRange::Small), events in prop::collection::vec(event(), 1..60),
     ) {
         let mut engine = start(&steps, &[]);
         for event in &events {
-            happen(&mut engine, event);
+            apply_event(&mut engine, event);
             for queue in QUEUES {
                 let waiting = engine.pending_in_order(queue);
                 let parked = waiting.iter().filter(|workload| engine.is_parked(&workload.key)).count();
@@ -143,13 +148,13 @@ proptest! {
     /// Each parked workload is put alone (beside the first of every StrictFIFO queue) into an engine that has seen nothing
     /// but the final state: nobody is admitted there either.
     #[test]
-    fn i8_at_rest_a_fresh_look_admits_nothing(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
+    fn i08_fresh_engine_admits_no_parked_workload(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
         let events: Vec<Event> = events.into_iter().filter(|e| !matches!(e, Event::Config(_))).collect();
         let mut engine = start(&world.0, &world.1);
         for event in &events {
-            happen(&mut engine, event);
+            apply_event(&mut engine, event);
         }
-        settle(&mut engine);
+        run_until_idle(&mut engine);
         let firsts = || QUEUES.iter().zip(&world.1).filter(|(_, rule)| rule.0);
         let firsts: Vec<&Workload> = firsts().filter_map(|(q, _)| engine.pending_in_order(q).first().copied()).collect();
         for (at, queue) in QUEUES.iter().enumerate() {
@@ -165,36 +170,36 @@ proptest! {
                     fresh.enqueue((*first).clone());
                 }
                 fresh.enqueue(waiting.clone());
-                let decisions = settle(&mut fresh);
-                prop_assert_eq!(super::world::admitted(&decisions), Vec::<String>::new(), "{} waits", waiting.key);
+                let decisions = run_until_idle(&mut fresh);
+                prop_assert_eq!(super::builders::admitted_names(&decisions), Vec::<String>::new(), "{} waits", waiting.key);
             }
         }
     }
 
     #[test]
-    fn i8_configuration_wakes_whom_it_lets_in(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
+    fn i08_config_change_wakes_admissible_workloads(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
         let mut engine = start(&world.0, &[]);
         let mut config = world.0.clone();
         for event in &events {
-            happen(&mut engine, event);
+            apply_event(&mut engine, event);
             if let Event::Config(step) = event && !matches!(step, Step::Charge(..) | Step::Release(_)) {
                 config.push(step.clone());
             }
         }
-        settle(&mut engine);
+        run_until_idle(&mut engine);
         for waiting in QUEUES.iter().flat_map(|queue| engine.pending_in_order(queue)) {
             let mut fresh = start(&config, &[]);
             for (key, charge) in engine.charges() {
                 fresh.charge(key, charge.clone());
             }
             fresh.enqueue(waiting.clone());
-            let decisions = settle(&mut fresh);
-            prop_assert_eq!(super::world::admitted(&decisions), Vec::<String>::new(), "{} waits", waiting.key);
+            let decisions = run_until_idle(&mut fresh);
+            prop_assert_eq!(super::builders::admitted_names(&decisions), Vec::<String>::new(), "{} waits", waiting.key);
         }
     }
 
     #[test]
-    fn i9_the_order_of_arrival_does_not_matter(
+    fn i09_order_is_independent_of_arrival(
         world in worlds(), arrivals in prop::collection::vec(any_workload(), 1..20).prop_shuffle(),
     ) {
         let mut last: std::collections::BTreeMap<_, _> = arrivals.iter().map(|w| (w.key.clone(), w.clone())).collect();
@@ -208,33 +213,33 @@ proptest! {
         for queue in QUEUES {
             prop_assert_eq!(one.pending_in_order(queue), other.pending_in_order(queue));
         }
-        prop_assert_eq!(settle(&mut one), settle(&mut other));
+        prop_assert_eq!(run_until_idle(&mut one), run_until_idle(&mut other));
     }
 
     #[test]
-    fn i10_the_same_events_give_the_same_decisions(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
+    fn i10_same_events_give_same_decisions(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
         let run = || {
             let mut engine = start(&world.0, &world.1);
             for event in &events {
-                happen(&mut engine, event);
+                apply_event(&mut engine, event);
             }
-            let decisions = settle(&mut engine);
-            (format!("{decisions:?}"), engine.take_explained(100))
+            let decisions = run_until_idle(&mut engine);
+            (format!("{decisions:?}"), engine.take_message_updates(100))
         };
         prop_assert_eq!(run(), run());
     }
 
     #[test]
-    fn i11_at_rest_nothing_is_judged_and_everyone_is_explained(
+    fn i11_settled_engine_is_idle_with_verdicts(
         world in worlds(), events in prop::collection::vec(event(), 1..50),
     ) {
         let mut engine = start(&world.0, &world.1);
         for event in &events {
-            happen(&mut engine, event);
+            apply_event(&mut engine, event);
         }
-        settle(&mut engine);
+        run_until_idle(&mut engine);
         prop_assert!(!engine.has_work());
-        prop_assert_eq!(engine.cycle(jiff::Timestamp::UNIX_EPOCH).len(), 0);
+        prop_assert_eq!(engine.run_cycle(jiff::Timestamp::UNIX_EPOCH).len(), 0);
         for (at, queue) in QUEUES.iter().enumerate() {
             let waiting = engine.pending_in_order(queue);
             let judged = if world.1[at].0 { 1 } else { waiting.len() };
@@ -248,25 +253,25 @@ proptest! {
 /// I11: what was waited for before counts no more. One that may evict looks again at whatever is given back, and not any more
 /// when its queue forbids that: then only enough room is worth a look.
 #[test]
-fn nobody_is_woken_by_what_it_no_longer_waits_for() {
+fn removed_wake_condition_does_not_wake() {
     let mut engine = engine();
     let may_evict = |engine: &mut Engine, policy| {
         let within_cluster_queue = Some(policy);
         let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
-        let made = queue(None, one("red", "cpu", limits(4, None, None)));
+        let made = queue(None, single_flavor_group("red", "cpu", limits(4, None, None)));
         engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
     };
     may_evict(&mut engine, WithinClusterQueuePolicy::LowerPriority);
     for (name, amount) in [("a", 1), ("b", 1), ("c", 2)] {
         engine.charge(&key(name), charge("q", &[("red", "cpu", amount)]));
     }
-    engine.enqueue(cpu("w", "q", 0, 4));
-    settle(&mut engine);
+    engine.enqueue(cpu_workload("w", "q", 0, 4));
+    run_until_idle(&mut engine);
     engine.release(&key("a"));
     assert!(engine.has_work(), "somebody may be found now who can go");
-    settle(&mut engine);
+    run_until_idle(&mut engine);
     may_evict(&mut engine, WithinClusterQueuePolicy::Never);
-    settle(&mut engine);
+    run_until_idle(&mut engine);
     engine.release(&key("b"));
     assert!(!engine.has_work(), "there is not enough room yet");
     engine.release(&key("c"));

@@ -2,14 +2,14 @@
 
 use super::world::{Faults, World, condition};
 use serde_json::{Value, json};
-use sluice::simulate::server::key_of;
-use sluice::state::{Kind, Settings};
+use sluice::simulate::fake_api_server::key_of;
+use sluice::state::{CoreSettings, Kind};
 use std::collections::BTreeMap;
 
-const CPU_OF_TREE: i64 = 4;
+const TOTAL_CPU: i64 = 4;
 
 /// Two queues of 1 CPU each under a cohort that owns 2 more.
-pub(super) fn cluster(seed: u64, settings: &Settings) -> World {
+pub(super) fn cluster(seed: u64, settings: &CoreSettings) -> World {
     let mut world = World::new(seed, settings);
     world.create(Kind::Namespace, json!({"metadata": {"name": "ns", "labels": {"a": "b"}}}));
     world.create(
@@ -40,7 +40,7 @@ pub(super) fn job(name: &str, queue: &str, pods: u32) -> Value {
 }
 
 /// CPU held, from the objects alone.
-pub(super) fn held(world: &World) -> i64 {
+pub(super) fn reserved_cpu(world: &World) -> i64 {
     let usage = |w: &Value| {
         let sets = w
             .pointer("/status/admission/podSetAssignments")
@@ -58,7 +58,7 @@ pub(super) fn held(world: &World) -> i64 {
 }
 
 /// Pods that run or are ending.
-fn pods(world: &World) -> i64 {
+fn active_pods(world: &World) -> i64 {
     world
         .server
         .all(Kind::Job(0))
@@ -67,7 +67,7 @@ fn pods(world: &World) -> i64 {
 }
 
 /// I14: each version of a Workload follows legally from the one before.
-pub(super) fn legal(history: &[Value]) -> Result<(), String> {
+pub(super) fn check_transitions(history: &[Value]) -> Result<(), String> {
     let mut last: BTreeMap<(String, String), &Value> = BTreeMap::new();
     for object in history {
         let id = (key_of(object).to_string(), object["metadata"]["uid"].to_string());
@@ -92,41 +92,49 @@ pub(super) fn legal(history: &[Value]) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn check(world: &World, seed: u64) {
-    assert!(held(world) <= CPU_OF_TREE, "seed {seed}: {} CPU held of {CPU_OF_TREE} (I2)", held(world));
-    assert!(pods(world) <= CPU_OF_TREE, "seed {seed}: {} pods on {CPU_OF_TREE} CPU (I22)", pods(world));
+pub(super) fn check_capacity(world: &World, seed: u64) {
+    assert!(
+        reserved_cpu(world) <= TOTAL_CPU,
+        "seed {seed}: {} CPU held of {TOTAL_CPU} (I2)",
+        reserved_cpu(world)
+    );
+    assert!(
+        active_pods(world) <= TOTAL_CPU,
+        "seed {seed}: {} pods on {TOTAL_CPU} CPU (I22)",
+        active_pods(world)
+    );
 }
 
 /// The same settings, for every other seed with room for one or two writes at a time.
-pub(super) fn narrow(seed: u64, settings: Settings) -> Settings {
+pub(super) fn with_write_limit(seed: u64, settings: CoreSettings) -> CoreSettings {
     let status_writes_at_once =
         [None, Some(1), None, Some(2)].into_iter().cycle().nth(usize::try_from(seed % 4).unwrap());
-    Settings { status_writes_at_once: status_writes_at_once.flatten(), ..settings }
+    CoreSettings { max_in_flight_status_writes: status_writes_at_once.flatten(), ..settings }
 }
 
-fn run(seed: u64, faults: Faults, churn: bool) {
-    let mut world = cluster(seed, &narrow(seed, Settings::default()));
+fn run_history(seed: u64, faults: Faults, churn: bool) {
+    let mut world = cluster(seed, &with_write_limit(seed, CoreSettings::default()));
     world.faults = faults;
     for n in 0..12_u32 {
-        let queue = if world.roll(2) == 0 { "a" } else { "b" };
-        let size = 1 + world.roll(3);
+        let queue = if world.random_below(2) == 0 { "a" } else { "b" };
+        let size = 1 + world.random_below(3);
         world.create(Kind::Job(0), job(&format!("j{n}"), queue, size));
-        for _ in 0..world.roll(60) {
+        for _ in 0..world.random_below(60) {
             world.step();
-            check(&world, seed);
+            check_capacity(&world, seed);
         }
         if churn {
-            disturb(&mut world, n);
+            apply_user_action(&mut world, n);
         }
     }
     for _ in 0..600 {
         world.step();
-        check(&world, seed);
+        check_capacity(&world, seed);
     }
     if churn {
-        restore(&mut world);
+        undo_user_actions(&mut world);
     }
-    let rested = world.settle(60_000);
+    let rested = world.run_until_finished(60_000);
     let mut left: Vec<String> = world
         .server
         .all(Kind::Workload)
@@ -136,25 +144,26 @@ fn run(seed: u64, faults: Faults, churn: bool) {
     let jobs = world.server.all(Kind::Job(0)).filter(|j| condition(j, "Complete") != Some("True"));
     left.extend(jobs.map(|j| format!("{} suspend {} {}", j["metadata"], j["spec"]["suspend"], j["status"])));
     assert!(rested, "seed {seed}: did not come to rest: {left:#?}");
-    assert_eq!(held(&world), 0, "seed {seed}: quota left behind (I1)");
-    world.remember();
-    legal(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    assert_eq!(reserved_cpu(&world), 0, "seed {seed}: quota left behind (I1)");
+    world.record_undelivered_versions();
+    check_transitions(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
 }
 
 /// People and other controllers at work.
-fn disturb(world: &mut World, n: u32) {
+fn apply_user_action(world: &mut World, n: u32) {
     let keys: Vec<_> = world.server.all(Kind::Workload).map(key_of).collect();
     let count = u32::try_from(keys.len()).unwrap();
     if count == 0 {
         return;
     }
-    let key = keys[usize::try_from(world.roll(count)).unwrap()].clone();
+    let key = keys[usize::try_from(world.random_below(count)).unwrap()].clone();
     let now = world.now;
     match n % 5 {
         0 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false)),
         1 => {
             let jobs: Vec<_> = world.server.all(Kind::Job(0)).map(key_of).collect();
-            let job = jobs[usize::try_from(world.roll(u32::try_from(jobs.len()).unwrap())).unwrap()].clone();
+            let job = jobs[usize::try_from(world.random_below(u32::try_from(jobs.len()).unwrap())).unwrap()]
+                .clone();
             world.server.delete(Kind::Job(0), &job, now);
         }
         2 => world.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
@@ -167,7 +176,7 @@ fn disturb(world: &mut World, n: u32) {
     }
 }
 
-fn restore(world: &mut World) {
+fn undo_user_actions(world: &mut World) {
     world.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
         q["spec"]["stopPolicy"] = json!("None");
     });
@@ -187,34 +196,42 @@ pub(super) fn seeds(all: std::ops::Range<u64>) -> Vec<u64> {
 }
 
 #[test]
-fn every_job_runs_and_gives_its_quota_back() {
+fn every_job_runs_and_releases_quota() {
     for seed in 0..20 {
-        run(seed, Faults::default(), false);
+        run_history(seed, Faults::default(), false);
     }
 }
 
 #[test]
-fn faults_neither_lose_nor_overbook_quota() {
+fn quota_is_conserved_under_faults() {
     for seed in seeds(0..30) {
-        run(seed, Faults { lost: 80, dropped: 80, killed: 4, meddled: 40 }, false);
+        run_history(
+            seed,
+            Faults { lost_responses: 80, dropped_writes: 80, manager_kills: 4, concurrent_writes: 40 },
+            false,
+        );
     }
 }
 
 #[test]
-fn people_at_work_and_faults_together() {
+fn quota_is_conserved_under_faults_and_user_actions() {
     for seed in seeds(100..130) {
-        run(seed, Faults { lost: 60, dropped: 60, killed: 3, meddled: 30 }, true);
+        run_history(
+            seed,
+            Faults { lost_responses: 60, dropped_writes: 60, manager_kills: 3, concurrent_writes: 30 },
+            true,
+        );
     }
 }
 
 /// Writes per Job over its life, with one wait: the Workload and the Job, queue status apart.
 #[test]
-fn few_writes_per_job() {
-    let mut world = cluster(7, &Settings::default());
+fn writes_per_job_stay_bounded() {
+    let mut world = cluster(7, &CoreSettings::default());
     for name in ["first", "second"] {
         world.create(Kind::Job(0), job(name, "a", 3));
     }
-    assert!(world.settle(20_000));
+    assert!(world.run_until_finished(20_000));
     for _ in 0..200 {
         world.step();
     }
@@ -227,10 +244,10 @@ fn few_writes_per_job() {
 
 /// Why somebody waits is told within the allowance, to everybody in time; a start never waits for it.
 #[test]
-fn what_is_told_waits_its_turn() {
-    let settings = Settings { told_per_second: Some(2), ..Settings::default() };
+fn pending_status_writes_respect_rate_limit() {
+    let settings = CoreSettings { status_writes_per_second: Some(2), ..CoreSettings::default() };
     let mut world = cluster(9, &settings);
-    world.endless = true;
+    world.jobs_never_end = true;
     for n in 0..40 {
         world.create(Kind::Job(0), job(&format!("j{n}"), "a", 4));
     }
@@ -238,7 +255,7 @@ fn what_is_told_waits_its_turn() {
     let told = |world: &World| {
         world.server.all(Kind::Workload).filter(|w| condition(w, "QuotaReserved") == Some("False")).count()
     };
-    let runs = |world: &World| pods(world) == 4;
+    let runs = |world: &World| active_pods(world) == 4;
     while !runs(&world) {
         world.step();
         assert!(world.now.duration_since(begun).as_secs() < 30, "the start waits");
@@ -257,8 +274,8 @@ fn what_is_told_waits_its_turn() {
 
 /// A Job that should have got the default queue, but was made while no webhook answered, runs on and is told so once.
 #[test]
-fn a_job_that_no_webhook_saw_runs_on() {
-    let mut world = cluster(3, &Settings::default());
+fn job_unseen_by_webhook_keeps_running() {
+    let mut world = cluster(3, &CoreSettings::default());
     let spec = json!({"clusterQueue": "a"});
     world.create(Kind::LocalQueue, json!({"metadata": {"name": "default", "namespace": "ns"}, "spec": spec}));
     for _ in 0..200 {
@@ -268,7 +285,7 @@ fn a_job_that_no_webhook_saw_runs_on() {
     passed_by["metadata"]["labels"] = json!({});
     passed_by["spec"]["suspend"] = json!(false);
     world.create(Kind::Job(0), passed_by);
-    assert!(world.settle(20_000));
+    assert!(world.run_until_finished(20_000));
     let told = world.events.iter().filter(|(key, reason)| &*key.name == "passed-by" && reason == "NotQueued");
     assert_eq!(told.count(), 1, "{:?}", world.events);
     assert_eq!(world.server.all(Kind::Workload).count(), 0);

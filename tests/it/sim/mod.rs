@@ -1,16 +1,16 @@
 //! Seeded simulation of the core against a double of the API server. A failing seed is printed and replays.
 
-mod ahead;
-mod bad_topology;
 mod clock_steps;
-mod echoes;
-mod late_answers;
+mod invalid_topology;
+mod late_check_states;
 mod laws;
-mod passes;
+mod lazy_decoding;
+mod node_replacement;
+mod pods_ready_gate;
 mod preemption;
 mod provisioning;
-mod readiness;
-mod replacement;
+mod second_pass;
+mod stale_reads;
 mod topology;
-mod watched;
 mod world;
+mod write_backpressure;

@@ -1,19 +1,19 @@
 //! Preemption seen from the objects: two steps, once for each pair, and what is freed goes to whom it was freed for.
 
-use super::laws::{check, cluster, held, job, legal, narrow, seeds};
+use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu, seeds, with_write_limit};
 use super::world::{Faults, World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::scheduler::FairStrategy;
-use sluice::simulate::server::key_of;
-use sluice::state::{Kind, Settings};
+use sluice::simulate::fake_api_server::key_of;
+use sluice::state::{CoreSettings, Kind};
 use std::collections::BTreeMap;
 
 const LOW: i32 = -10;
 const HIGH: i32 = 10;
 
 /// The cluster of the other laws; its queues preempt, and take back what they lent.
-fn contended(seed: u64, settings: &Settings) -> World {
+fn contended_cluster(seed: u64, settings: &CoreSettings) -> World {
     let mut world = cluster(seed, settings);
     for name in ["a", "b"] {
         let key = ObjectKey::cluster(name);
@@ -28,36 +28,39 @@ fn contended(seed: u64, settings: &Settings) -> World {
     world
 }
 
-fn prioritised(name: &str, queue: &str, pods: u32, class: &str) -> Value {
+fn job_with_priority(name: &str, queue: &str, pods: u32, class: &str) -> Value {
     let mut job = job(name, queue, pods);
     job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
     job
 }
 
-fn reason<'a>(object: &'a Value, kind: &str) -> &'a str {
+fn condition_reason<'a>(object: &'a Value, kind: &str) -> &'a str {
     let list = object.pointer("/status/conditions").and_then(Value::as_array);
     let found = list.into_iter().flatten().find(|c| c["type"] == kind);
     found.and_then(|c| c["reason"].as_str()).unwrap_or_default()
 }
 
-fn message<'a>(object: &'a Value, kind: &str) -> &'a str {
+fn condition_message<'a>(object: &'a Value, kind: &str) -> &'a str {
     let list = object.pointer("/status/conditions").and_then(Value::as_array);
     let found = list.into_iter().flatten().find(|c| c["type"] == kind);
     found.and_then(|c| c["message"].as_str()).unwrap_or_default()
 }
 
 /// Evictions by preemption in the history: how often for each victim and message, which names the preemptor.
-fn preemptions(history: &[Value]) -> BTreeMap<(String, String), u32> {
+fn count_preemptions(history: &[Value]) -> BTreeMap<(String, String), u32> {
     let mut last: BTreeMap<ObjectKey, bool> = BTreeMap::new();
     let mut counts = BTreeMap::new();
     for object in history {
-        let preempted =
-            condition(object, "Evicted") == Some("True") && reason(object, "Evicted") == "Preempted";
+        let preempted = condition(object, "Evicted") == Some("True")
+            && condition_reason(object, "Evicted") == "Preempted";
         if preempted {
             assert_eq!(condition(object, "Preempted"), Some("True"), "{object}");
         }
         if last.insert(key_of(object), preempted) != Some(true) && preempted {
-            let text = message(object, "Preempted").split_once(';').map_or("", |(head, _)| head).to_owned();
+            let text = condition_message(object, "Preempted")
+                .split_once(';')
+                .map_or("", |(head, _)| head)
+                .to_owned();
             *counts.entry((key_of(object).to_string(), text)).or_default() += 1;
         }
     }
@@ -65,28 +68,28 @@ fn preemptions(history: &[Value]) -> BTreeMap<(String, String), u32> {
 }
 
 /// Random jobs of two priorities come; while `endless` holds, none of them ends.
-fn arrivals(world: &mut World, seed: u64, jobs: u32) {
+fn submit_random_jobs(world: &mut World, seed: u64, jobs: u32) {
     for n in 0..jobs {
-        let queue = if world.roll(2) == 0 { "a" } else { "b" };
-        let class = if world.roll(2) == 0 { "low" } else { "high" };
-        let size = 1 + world.roll(3);
-        world.create(Kind::Job(0), prioritised(&format!("j{n}"), queue, size, class));
-        for _ in 0..world.roll(60) {
+        let queue = if world.random_below(2) == 0 { "a" } else { "b" };
+        let class = if world.random_below(2) == 0 { "low" } else { "high" };
+        let size = 1 + world.random_below(3);
+        world.create(Kind::Job(0), job_with_priority(&format!("j{n}"), queue, size, class));
+        for _ in 0..world.random_below(60) {
             world.step();
-            check(world, seed);
+            check_capacity(world, seed);
         }
     }
 }
 
-fn end(mut world: World, seed: u64) {
-    assert!(world.settle(80_000), "seed {seed}: did not come to rest");
-    assert_eq!(held(&world), 0, "seed {seed}: quota left behind (I1)");
-    world.remember();
-    legal(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+fn finish_and_check(mut world: World, seed: u64) {
+    assert!(world.run_until_finished(80_000), "seed {seed}: did not come to rest");
+    assert_eq!(reserved_cpu(&world), 0, "seed {seed}: quota left behind (I1)");
+    world.record_undelivered_versions();
+    check_transitions(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
 }
 
-fn fair() -> Settings {
-    let mut settings = Settings::default();
+fn fair_sharing_settings() -> CoreSettings {
+    let mut settings = CoreSettings::default();
     let both = vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
     settings.engine.fair_sharing = Some(both);
     settings
@@ -94,45 +97,46 @@ fn fair() -> Settings {
 
 /// I20: when nothing comes from outside any more, preemptions cease, and until then no pair preempts twice.
 #[test]
-fn no_pair_preempts_twice() {
+fn i20_pair_never_preempts_twice() {
     let mut all = 0;
-    for settings in [Settings::default(), fair()] {
+    for settings in [CoreSettings::default(), fair_sharing_settings()] {
         for seed in seeds(200..220) {
-            let mut world = contended(seed, &settings);
-            world.endless = true;
-            arrivals(&mut world, seed, 8);
-            let (before, last) = (world.history.len(), preemptions(&world.history));
-            assert!(world.rest(20_000), "seed {seed}: preemptions do not cease");
-            check(&world, seed);
-            for (pair, count) in preemptions(&world.history) {
+            let mut world = contended_cluster(seed, &settings);
+            world.jobs_never_end = true;
+            submit_random_jobs(&mut world, seed, 8);
+            let (before, last) = (world.history.len(), count_preemptions(&world.history));
+            assert!(world.run_until_idle(20_000), "seed {seed}: preemptions do not cease");
+            check_capacity(&world, seed);
+            for (pair, count) in count_preemptions(&world.history) {
                 let since = count - last.get(&pair).copied().unwrap_or(0);
                 assert!(since <= 1, "seed {seed}: {pair:?} {since} times since version {before}");
                 all += count;
             }
-            world.endless = false;
-            end(world, seed);
+            world.jobs_never_end = false;
+            finish_and_check(world, seed);
         }
     }
     assert!(all > 10 || seeds(0..2).len() == 1, "only {all} preemptions were tried");
 }
 
 #[test]
-fn preemption_under_faults_neither_loses_nor_overbooks() {
-    for settings in [Settings::default(), fair()] {
+fn preemption_conserves_quota_under_faults() {
+    for settings in [CoreSettings::default(), fair_sharing_settings()] {
         for seed in seeds(300..315) {
-            let mut world = contended(seed, &narrow(seed, settings.clone()));
-            world.faults = Faults { lost: 60, dropped: 60, killed: 3, meddled: 30 };
-            arrivals(&mut world, seed, 12);
-            end(world, seed);
+            let mut world = contended_cluster(seed, &with_write_limit(seed, settings.clone()));
+            world.faults =
+                Faults { lost_responses: 60, dropped_writes: 60, manager_kills: 3, concurrent_writes: 30 };
+            submit_random_jobs(&mut world, seed, 12);
+            finish_and_check(world, seed);
         }
     }
 }
 
 /// One victim of four pods goes for one of one; the preemptor starts when the last pod is gone, the victim runs later.
 #[test]
-fn a_victim_goes_in_two_steps_and_runs_later() {
-    let mut world = contended(11, &Settings::default());
-    world.create(Kind::Job(0), prioritised("victim", "a", 4, "low"));
+fn victim_is_evicted_in_two_steps_and_requeued() {
+    let mut world = contended_cluster(11, &CoreSettings::default());
+    world.create(Kind::Job(0), job_with_priority("victim", "a", 4, "low"));
     let runs = |world: &World, name: &str| {
         world.server.get(Kind::Job(0), &ObjectKey::new("ns", name)).is_some_and(|j| {
             j["status"]["active"] != 0 && j["spec"]["suspend"] == false && j["status"]["active"].is_number()
@@ -144,22 +148,23 @@ fn a_victim_goes_in_two_steps_and_runs_later() {
             break;
         }
     }
-    world.create(Kind::Job(0), prioritised("preemptor", "a", 1, "high"));
-    assert!(world.settle(40_000), "did not come to rest");
-    world.remember();
-    let told = preemptions(&world.history);
+    world.create(Kind::Job(0), job_with_priority("preemptor", "a", 1, "high"));
+    assert!(world.run_until_finished(40_000), "did not come to rest");
+    world.record_undelivered_versions();
+    let told = count_preemptions(&world.history);
     assert_eq!(told.len(), 1, "{told:?}");
     let ((victim, text), _) = told.first_key_value().unwrap();
     assert!(victim.contains("victim"), "{victim}");
     assert!(text.contains("due to prioritization in the ClusterQueue"), "{text}");
     let waited = world.history.iter().any(|w| {
-        key_of(w).name.contains("preemptor") && reason(w, "QuotaReserved") == "WaitingForPreemptedWorkloads"
+        key_of(w).name.contains("preemptor")
+            && condition_reason(w, "QuotaReserved") == "WaitingForPreemptedWorkloads"
     });
     assert!(waited, "the preemptor was never told that it waits for its victim");
     let again = world.history.iter().any(|w| {
         key_of(w).name.contains("victim")
             && condition(w, "Requeued") == Some("True")
-            && reason(w, "Requeued") == "Preempted"
+            && condition_reason(w, "Requeued") == "Preempted"
     });
     assert!(again, "the victim was not queued again");
     for reason in ["Preempted", "PreemptedWorkload", "EvictedDueToPreempted"] {

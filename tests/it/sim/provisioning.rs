@@ -4,11 +4,11 @@ use super::laws::{cluster, job};
 use super::world::{World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{Kind, Settings};
+use sluice::state::{CoreSettings, Kind};
 
 /// The cluster of the laws, with a check on queue `a` that asks for room.
-fn asking(seed: u64, managed: &[&str]) -> World {
-    let mut world = cluster(seed, &Settings::default());
+fn cluster_with_provisioning_check(seed: u64, managed: &[&str]) -> World {
+    let mut world = cluster(seed, &CoreSettings::default());
     let spec = json!({
         "provisioningClassName": "check-capacity",
         "parameters": {"a": "1"},
@@ -28,7 +28,7 @@ fn asking(seed: u64, managed: &[&str]) -> World {
     world
 }
 
-fn turns(world: &mut World, until: impl Fn(&World) -> bool) {
+fn run_until(world: &mut World, until: impl Fn(&World) -> bool) {
     for _ in 0..6_000 {
         if until(world) {
             return;
@@ -39,15 +39,15 @@ fn turns(world: &mut World, until: impl Fn(&World) -> bool) {
     panic!("it does not come to it: {all:#?}");
 }
 
-fn request(world: &World) -> Option<Value> {
+fn provisioning_request(world: &World) -> Option<Value> {
     world.server.all(Kind::ProvisioningRequest).next().cloned()
 }
 
 /// The autoscaler answers.
-fn answer(world: &mut World, kind: &str, message: &str) {
-    let request = request(world).unwrap();
-    let key = sluice::simulate::server::key_of(&request);
-    let stamp = world.stamp();
+fn set_request_condition(world: &mut World, kind: &str, message: &str) {
+    let request = provisioning_request(world).unwrap();
+    let key = sluice::simulate::fake_api_server::key_of(&request);
+    let stamp = world.timestamp_text();
     world.server.edit(Kind::ProvisioningRequest, &key, |request| {
         request["status"] = json!({
             "provisioningClassDetails": {"group": "g7"},
@@ -67,88 +67,92 @@ fn check_state(world: &World) -> Option<String> {
 }
 
 #[test]
-fn a_job_starts_where_room_was_made() {
+fn job_starts_on_provisioned_capacity() {
     for seed in 0..5 {
-        let mut world = asking(seed, &[]);
+        let mut world = cluster_with_provisioning_check(seed, &[]);
         let mut asked = job("j", "a", 1);
         asked["metadata"]["annotations"] = json!({"provreq.kueue.x-k8s.io/b": "2"});
         world.create(Kind::Job(0), asked);
-        turns(&mut world, |world| world.server.all(Kind::PodTemplate).count() == 1);
-        let made = request(&world).unwrap();
+        run_until(&mut world, |world| world.server.all(Kind::PodTemplate).count() == 1);
+        let made = provisioning_request(&world).unwrap();
         assert_eq!(made["spec"]["parameters"], json!({"a": "1", "b": "2"}), "{made}");
         let template = world.server.all(Kind::PodTemplate).next().unwrap();
         assert_eq!(made["spec"]["podSets"][0]["podTemplateRef"]["name"], template["metadata"]["name"]);
         assert_eq!(template["template"]["spec"]["nodeSelector"], json!({"pool": "f"}));
         assert_eq!(template["template"]["spec"]["containers"][0]["image"], "x");
         assert_eq!(condition(&workload(&world), "Admitted"), Some("False"));
-        answer(&mut world, "Provisioned", "there is room");
-        turns(&mut world, |world| condition(&workload(world), "Admitted") == Some("True"));
-        turns(&mut world, |world| world.server.all(Kind::Job(0)).any(|job| job["spec"]["suspend"] == false));
+        set_request_condition(&mut world, "Provisioned", "there is room");
+        run_until(&mut world, |world| condition(&workload(world), "Admitted") == Some("True"));
+        run_until(&mut world, |world| {
+            world.server.all(Kind::Job(0)).any(|job| job["spec"]["suspend"] == false)
+        });
         let started = world.server.all(Kind::Job(0)).next().unwrap();
         let pods = &started["spec"]["template"];
         assert_eq!(pods["spec"]["nodeSelector"], json!({"pool": "f", "group": "g7"}));
         let consumes = &pods["metadata"]["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"];
         assert_eq!(*consumes, made["metadata"]["name"]);
-        assert!(world.settle(20_000), "seed {seed}");
+        assert!(world.run_until_finished(20_000), "seed {seed}");
         assert_eq!(world.server.all(Kind::ProvisioningRequest).count(), 0, "seed {seed}: a request is left");
     }
 }
 
 /// The first attempt fails and is repeated after its wait, the second ends the workload for good.
 #[test]
-fn failures_are_repeated_as_often_as_configured() {
-    let mut world = asking(3, &[]);
+fn failed_request_is_retried_up_to_limit() {
+    let mut world = cluster_with_provisioning_check(3, &[]);
     world.create(Kind::Job(0), job("j", "a", 1));
-    turns(&mut world, |world| request(world).is_some());
-    let first = request(&world).unwrap()["metadata"]["name"].clone();
+    run_until(&mut world, |world| provisioning_request(world).is_some());
+    let first = provisioning_request(&world).unwrap()["metadata"]["name"].clone();
     // Two seconds from the answer on, of which the server's whole seconds may take one.
     let failed = world.now;
-    answer(&mut world, "Failed", "no room");
-    turns(&mut world, |world| condition(&workload(world), "Evicted") == Some("True"));
-    turns(&mut world, |world| request(world).is_some_and(|request| request["metadata"]["name"] != first));
+    set_request_condition(&mut world, "Failed", "no room");
+    run_until(&mut world, |world| condition(&workload(world), "Evicted") == Some("True"));
+    run_until(&mut world, |world| {
+        provisioning_request(world).is_some_and(|request| request["metadata"]["name"] != first)
+    });
     assert!(world.now.duration_since(failed).as_secs() >= 1, "the wait was not kept");
     let again = workload(&world);
     assert_eq!(again.pointer("/status/admissionChecks/0/retryCount"), Some(&json!(1)), "{again}");
-    answer(&mut world, "Failed", "no room again");
-    turns(&mut world, |world| workload(world)["spec"]["active"] == false);
+    set_request_condition(&mut world, "Failed", "no room again");
+    run_until(&mut world, |world| workload(world)["spec"]["active"] == false);
     assert!(world.events.iter().any(|(_, reason)| reason == "AdmissionCheckRejected"), "{:?}", world.events);
 }
 
 #[test]
-fn what_is_not_managed_starts_without_asking() {
-    let mut world = asking(4, &["example.com/gpu"]);
+fn unmanaged_resources_need_no_request() {
+    let mut world = cluster_with_provisioning_check(4, &["example.com/gpu"]);
     world.create(Kind::Job(0), job("j", "a", 1));
-    assert!(world.settle(20_000));
+    assert!(world.run_until_finished(20_000));
     assert_eq!(world.server.all(Kind::ProvisioningRequest).count(), 0);
     assert_eq!(check_state(&world).as_deref(), Some("Ready"));
 }
 
 /// Room that is taken away again stops a Workload that runs.
 #[test]
-fn revoked_room_stops_the_workload() {
-    let mut world = asking(5, &[]);
-    world.endless = true;
+fn revoked_capacity_deactivates_workload() {
+    let mut world = cluster_with_provisioning_check(5, &[]);
+    world.jobs_never_end = true;
     world.create(Kind::Job(0), job("j", "a", 1));
-    turns(&mut world, |world| request(world).is_some());
-    answer(&mut world, "Provisioned", "there is room");
-    turns(&mut world, |world| condition(&workload(world), "Admitted") == Some("True"));
-    answer(&mut world, "CapacityRevoked", "the room is gone");
-    turns(&mut world, |world| workload(world)["spec"]["active"] == false);
-    turns(&mut world, |world| condition(&workload(world), "QuotaReserved") == Some("False"));
+    run_until(&mut world, |world| provisioning_request(world).is_some());
+    set_request_condition(&mut world, "Provisioned", "there is room");
+    run_until(&mut world, |world| condition(&workload(world), "Admitted") == Some("True"));
+    set_request_condition(&mut world, "CapacityRevoked", "the room is gone");
+    run_until(&mut world, |world| workload(world)["spec"]["active"] == false);
+    run_until(&mut world, |world| condition(&workload(world), "QuotaReserved") == Some("False"));
 }
 
 /// A check without its configuration keeps the queue closed, and opens it when the configuration comes.
 #[test]
-fn a_check_without_configuration_is_not_active() {
-    let mut world = asking(6, &[]);
+fn check_without_configuration_is_inactive() {
+    let mut world = cluster_with_provisioning_check(6, &[]);
     world.server.delete(Kind::ProvisioningRequestConfig, &ObjectKey::cluster("config"), world.now);
     let active = |world: &World| {
         let check =
             world.server.get(Kind::AdmissionCheck, &ObjectKey::cluster("room")).cloned().unwrap_or_default();
         condition(&check, "Active").map(str::to_owned)
     };
-    turns(&mut world, |world| active(world).as_deref() == Some("False"));
+    run_until(&mut world, |world| active(world).as_deref() == Some("False"));
     let spec = json!({"provisioningClassName": "check-capacity"});
     world.create(Kind::ProvisioningRequestConfig, json!({"metadata": {"name": "config"}, "spec": spec}));
-    turns(&mut world, |world| active(world).as_deref() == Some("True"));
+    run_until(&mut world, |world| active(world).as_deref() == Some("True"));
 }

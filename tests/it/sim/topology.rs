@@ -3,8 +3,8 @@
 use super::world::{World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::simulate::server::key_of;
-use sluice::state::{Kind, Observation, Settings};
+use sluice::simulate::fake_api_server::key_of;
+use sluice::state::{CoreSettings, Kind, Observation};
 use std::collections::BTreeMap;
 
 pub(super) const GATE: &str = "kueue.x-k8s.io/topology";
@@ -23,7 +23,7 @@ pub(super) fn node(name: &str, rack: &str) -> Value {
 }
 
 /// A pod of nobody on a node.
-pub(super) fn foreign(name: &str, node: &str, cpu: &str) -> Value {
+pub(super) fn unmanaged_pod(name: &str, node: &str, cpu: &str) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "ns"},
         "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
@@ -32,9 +32,9 @@ pub(super) fn foreign(name: &str, node: &str, cpu: &str) -> Value {
 }
 
 /// Racks a (a1, a2) and b (b1, b2), and a queue with quota for all of them.
-pub(super) fn racks(seed: u64, nodes: &[(&str, &str)]) -> World {
-    let mut world = World::new(seed, &Settings::default());
-    world.endless = true;
+pub(super) fn cluster_with_racks(seed: u64, nodes: &[(&str, &str)]) -> World {
+    let mut world = World::new(seed, &CoreSettings::default());
+    world.jobs_never_end = true;
     world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
     let levels = json!([{"nodeLabel": "rack"}, {"nodeLabel": HOST}]);
     world.create(Kind::Topology, json!({"metadata": {"name": "racks"}, "spec": {"levels": levels}}));
@@ -52,7 +52,7 @@ pub(super) fn racks(seed: u64, nodes: &[(&str, &str)]) -> World {
     world
 }
 
-pub(super) const ALL: [(&str, &str); 4] = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")];
+pub(super) const ALL_NODES: [(&str, &str); 4] = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")];
 
 /// A Job whose pods ask for 1 CPU each, with annotations on them.
 pub(super) fn job(name: &str, pods: u32, annotations: &Value) -> Value {
@@ -70,7 +70,7 @@ pub(super) fn key(name: &str) -> ObjectKey {
 }
 
 /// Steps until it holds.
-pub(super) fn until(world: &mut World, what: &str, holds: impl Fn(&World) -> bool) {
+pub(super) fn run_until(world: &mut World, what: &str, holds: impl Fn(&World) -> bool) {
     for _ in 0..6_000 {
         if holds(world) {
             return;
@@ -92,17 +92,18 @@ pub(super) fn is_admitted(world: &World, job: &str) -> bool {
 }
 
 /// Pods by host, as the assignment of a job's Workload says.
-pub(super) fn placed(world: &World, job: &str) -> BTreeMap<String, i32> {
+pub(super) fn topology_assignment(world: &World, job: &str) -> BTreeMap<String, i32> {
     let found = workload(world, job);
     let assignment = &found["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
     let read = serde_json::from_value(assignment.clone()).ok();
     let placement = read.and_then(|read| sluice::topology::decode(&read));
-    let host = |(values, pods): (sluice::topology::Path, i32)| (values.last().unwrap().to_string(), pods);
+    let host =
+        |(values, pods): (sluice::topology::DomainPath, i32)| (values.last().unwrap().to_string(), pods);
     placement.into_iter().flat_map(|placement| placement.domains).map(host).collect()
 }
 
 /// The job controller makes a pod of a started Job from its template.
-pub(super) fn pod_of(world: &World, job: &str, index: Option<u32>) -> Value {
+pub(super) fn job_pod(world: &World, job: &str, index: Option<u32>) -> Value {
     let job = world.server.get(Kind::Job(0), &key(job)).unwrap();
     let name = job["metadata"]["name"].as_str().unwrap();
     let mut pod = job["spec"]["template"].clone();
@@ -118,19 +119,19 @@ pub(super) fn pod_of(world: &World, job: &str, index: Option<u32>) -> Value {
 }
 
 /// Starts a Job: it is admitted, and all its pods are there.
-pub(super) fn start(world: &mut World, name: &str, pods: u32, annotations: &Value) {
+pub(super) fn start_job(world: &mut World, name: &str, pods: u32, annotations: &Value) {
     world.create(Kind::Job(0), job(name, pods, annotations));
-    until(world, "the job has started", |world| {
+    run_until(world, "the job has started", |world| {
         world.server.get(Kind::Job(0), &key(name)).is_some_and(|job| job["spec"]["suspend"] == false)
     });
     for index in 0..pods {
-        let pod = pod_of(world, name, Some(index));
+        let pod = job_pod(world, name, Some(index));
         world.create(Kind::Pod, pod);
     }
 }
 
 /// Where the pods of a Job were sent, by name; none for those that wait at the gate.
-pub(super) fn sent(world: &World, job: &str) -> BTreeMap<String, Option<String>> {
+pub(super) fn ungated_hosts(world: &World, job: &str) -> BTreeMap<String, Option<String>> {
     let ours = |pod: &&Value| pod["metadata"]["ownerReferences"][0]["name"] == job;
     let host = |pod: &Value| {
         let all = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
@@ -143,8 +144,8 @@ pub(super) fn sent(world: &World, job: &str) -> BTreeMap<String, Option<String>>
 }
 
 /// The scheduler binds the pods of a Job that were sent.
-pub(super) fn bind(world: &mut World, job: &str) {
-    for (name, host) in sent(world, job) {
+pub(super) fn bind_pods(world: &mut World, job: &str) {
+    for (name, host) in ungated_hosts(world, job) {
         world.server.edit(Kind::Pod, &key(&name), |pod| {
             pod["spec"]["nodeName"] = json!(host);
             pod["status"]["phase"] = json!("Running");
@@ -152,27 +153,29 @@ pub(super) fn bind(world: &mut World, job: &str) {
     }
 }
 
-pub(super) fn everybody_left(world: &mut World, job: &'static str) {
-    until(world, "all pods have left the gate", |world| sent(world, job).values().all(Option::is_some));
+pub(super) fn wait_until_ungated(world: &mut World, job: &'static str) {
+    run_until(world, "all pods have left the gate", |world| {
+        ungated_hosts(world, job).values().all(Option::is_some)
+    });
 }
 
 /// Whether any version of a job's Workload said this.
-pub(super) fn ever(world: &mut World, job: &str, said: impl Fn(&Value) -> bool) -> bool {
-    world.remember();
+pub(super) fn any_version(world: &mut World, job: &str, said: impl Fn(&Value) -> bool) -> bool {
+    world.record_undelivered_versions();
     let ours = |w: &&Value| w["metadata"]["ownerReferences"][0]["name"] == job;
     world.history.iter().filter(ours).any(said)
 }
 
 #[test]
-fn pods_go_where_their_ranks_say() {
+fn pods_are_ungated_by_rank() {
     for seed in 0..4 {
-        let mut world = racks(seed, &ALL);
-        start(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
-        everybody_left(&mut world, "j");
+        let mut world = cluster_with_racks(seed, &ALL_NODES);
+        start_job(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
+        wait_until_ungated(&mut world, "j");
         let want = [("j-0", "a1"), ("j-1", "a1"), ("j-2", "a2"), ("j-3", "a2")];
         let want = want.into_iter().map(|(pod, host)| (pod.to_owned(), Some(host.to_owned())));
-        assert_eq!(sent(&world, "j"), want.collect());
-        assert!(world.rest(20_000));
+        assert_eq!(ungated_hosts(&world, "j"), want.collect());
+        assert!(world.run_until_idle(20_000));
         let removed = |o: &&Observation| match o {
             Observation::GateRemoved { gate, cluster_queue, .. } => {
                 (*gate, cluster_queue.as_str()) == (GATE, "q")
@@ -187,13 +190,13 @@ fn pods_go_where_their_ranks_say() {
 
 /// A Job whose pods say nothing of topology is placed where all flavors have one, and has its template back when it stops.
 #[test]
-fn an_implicit_topology_is_told_to_the_pods_and_taken_back() {
-    let mut world = racks(1, &ALL);
+fn implicit_topology_annotates_template_and_is_reverted() {
+    let mut world = cluster_with_racks(1, &ALL_NODES);
     world.create(Kind::Job(0), job("j", 2, &json!({})));
-    until(&mut world, "it starts", |world| is_admitted(world, "j"));
+    run_until(&mut world, "it starts", |world| is_admitted(world, "j"));
     let template =
         |world: &World| world.server.get(Kind::Job(0), &key("j")).unwrap()["spec"]["template"].clone();
-    until(&mut world, "its pods are marked", |world| {
+    run_until(&mut world, "its pods are marked", |world| {
         let marked =
             &template(world)["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"];
         marked == "true"
@@ -201,7 +204,7 @@ fn an_implicit_topology_is_told_to_the_pods_and_taken_back() {
     assert_eq!(template(&world)["spec"]["schedulingGates"], json!([{"name": GATE}]));
     let found = key_of(&workload(&world, "j"));
     world.server.edit(Kind::Workload, &found, |w| w["spec"]["active"] = json!(false));
-    until(&mut world, "it is stopped and restored", |world| {
+    run_until(&mut world, "it is stopped and restored", |world| {
         let left = template(world);
         left["spec"].get("schedulingGates").is_none_or(Value::is_null)
             && left["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"].is_null()
@@ -210,52 +213,59 @@ fn an_implicit_topology_is_told_to_the_pods_and_taken_back() {
 
 /// What others have on nodes counts; what a workload's own pods take is counted once.
 #[test]
-fn a_pod_of_its_own_is_not_charged_twice() {
-    let mut world = racks(2, &ALL);
-    world.create(Kind::Pod, foreign("other", "a1", "1"));
-    start(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
-    everybody_left(&mut world, "j");
-    assert_eq!(placed(&world, "j").into_keys().collect::<Vec<_>>(), ["b1", "b2"], "a has room for 3 only");
-    bind(&mut world, "j");
+fn own_pods_are_charged_once() {
+    let mut world = cluster_with_racks(2, &ALL_NODES);
+    world.create(Kind::Pod, unmanaged_pod("other", "a1", "1"));
+    start_job(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
+    wait_until_ungated(&mut world, "j");
+    assert_eq!(
+        topology_assignment(&world, "j").into_keys().collect::<Vec<_>>(),
+        ["b1", "b2"],
+        "a has room for 3 only"
+    );
+    bind_pods(&mut world, "j");
     world.create(Kind::Job(0), job("next", 3, &json!({PREFERRED: "rack"})));
-    until(&mut world, "the rest of rack a is given", |world| is_admitted(world, "next"));
+    run_until(&mut world, "the rest of rack a is given", |world| is_admitted(world, "next"));
     let want = BTreeMap::from([("a1".to_owned(), 1), ("a2".to_owned(), 2)]);
-    assert_eq!(placed(&world, "next"), want);
+    assert_eq!(topology_assignment(&world, "next"), want);
     // All is taken: the last waits until the pod of others has gone.
     world.create(Kind::Job(0), job("last", 1, &json!({})));
-    assert!(world.rest(20_000) && !is_admitted(&world, "last"));
+    assert!(world.run_until_idle(20_000) && !is_admitted(&world, "last"));
     world.server.delete(Kind::Pod, &key("other"), world.now);
-    until(&mut world, "its room is found", |world| is_admitted(world, "last"));
+    run_until(&mut world, "its room is found", |world| is_admitted(world, "last"));
     // One whose workload has gone takes its room by itself.
     let job = key("j");
     world.server.delete(Kind::Job(0), &job, world.now);
-    until(&mut world, "the Workload has gone", |world| workload(world, "j").is_null());
+    run_until(&mut world, "the Workload has gone", |world| workload(world, "j").is_null());
     world.create(Kind::Job(0), self::job("late", 4, &json!({REQUIRED: "rack"})));
-    assert!(world.rest(20_000) && !is_admitted(&world, "late"));
+    assert!(world.run_until_idle(20_000) && !is_admitted(&world, "late"));
 }
 
 /// A node may have less than nothing left: it is out, others are not.
 #[test]
-fn a_node_that_is_short_concerns_itself_alone() {
-    let mut world = racks(3, &ALL);
-    world.create(Kind::Pod, foreign("huge", "a1", "7"));
-    start(&mut world, "j", 2, &json!({REQUIRED: "rack"}));
-    everybody_left(&mut world, "j");
+fn overcommitted_node_does_not_affect_other_nodes() {
+    let mut world = cluster_with_racks(3, &ALL_NODES);
+    world.create(Kind::Pod, unmanaged_pod("huge", "a1", "7"));
+    start_job(&mut world, "j", 2, &json!({REQUIRED: "rack"}));
+    wait_until_ungated(&mut world, "j");
     world.create(Kind::Job(0), job("k", 4, &json!({REQUIRED: "rack"})));
-    until(&mut world, "rack b is whole", |world| is_admitted(world, "k"));
-    assert!(!placed(&world, "j").contains_key("a1") && !placed(&world, "k").contains_key("a1"));
+    run_until(&mut world, "rack b is whole", |world| is_admitted(world, "k"));
+    assert!(
+        !topology_assignment(&world, "j").contains_key("a1")
+            && !topology_assignment(&world, "k").contains_key("a1")
+    );
 }
 
 #[test]
-fn one_failed_node_is_told_and_two_evict() {
+fn one_failed_node_is_reported_two_evict() {
     for seed in 0..4 {
-        let mut world = racks(seed, &ALL);
+        let mut world = cluster_with_racks(seed, &ALL_NODES);
         // Everything else is taken, so that nothing can be placed anew.
-        world.create(Kind::Pod, foreign("f1", "b1", "2"));
-        world.create(Kind::Pod, foreign("f2", "b2", "2"));
-        start(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
-        everybody_left(&mut world, "j");
-        bind(&mut world, "j");
+        world.create(Kind::Pod, unmanaged_pod("f1", "b1", "2"));
+        world.create(Kind::Pod, unmanaged_pod("f2", "b2", "2"));
+        start_job(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
+        wait_until_ungated(&mut world, "j");
+        bind_pods(&mut world, "j");
         // A heartbeat, and an unready node on which pods go on, say nothing.
         world.server.edit(Kind::Node, &ObjectKey::cluster("a1"), |node| {
             node["status"]["conditions"][0]["lastHeartbeatTime"] = json!("2026-01-02T00:00:00Z");
@@ -263,10 +273,10 @@ fn one_failed_node_is_told_and_two_evict() {
         world.server.edit(Kind::Node, &ObjectKey::cluster("a2"), |node| {
             node["status"]["conditions"][0]["status"] = json!("Unknown");
         });
-        assert!(world.rest(20_000));
+        assert!(world.run_until_idle(20_000));
         assert!(workload(&world, "j")["status"]["unhealthyNodes"].is_null(), "pods go on there");
         for pod in ["j-2", "j-3"] {
-            let now = world.stamp();
+            let now = world.timestamp_text();
             world.server.edit(Kind::Pod, &key(pod), |pod| {
                 pod["metadata"]["deletionTimestamp"] = json!(now);
                 pod["metadata"]["finalizers"] = json!(["kept"]);
@@ -276,48 +286,48 @@ fn one_failed_node_is_told_and_two_evict() {
             let want = json!([{"name": host}]);
             move |w: &Value| w["status"]["unhealthyNodes"] == want
         };
-        assert!(world.rest(20_000));
-        assert!(ever(&mut world, "j", told("a2")), "seed {seed}: its pods are ending");
+        assert!(world.run_until_idle(20_000));
+        assert!(any_version(&mut world, "j", told("a2")), "seed {seed}: its pods are ending");
         world.server.delete(Kind::Node, &ObjectKey::cluster("a1"), world.now);
-        assert!(world.rest(20_000));
+        assert!(world.run_until_idle(20_000));
         let evicted = |w: &Value| {
             condition(w, "Evicted") == Some("True")
                 && w["status"]["conditions"].as_array().unwrap().iter().any(|c| c["reason"] == "NodeFailures")
         };
-        assert!(ever(&mut world, "j", evicted), "seed {seed}: a second node has failed");
+        assert!(any_version(&mut world, "j", evicted), "seed {seed}: a second node has failed");
     }
 }
 
 /// A node that comes back is not said to have failed any longer.
 #[test]
-fn a_node_that_recovers_is_taken_off_the_list() {
-    let settings = Settings::default();
+fn recovered_node_leaves_unhealthy_list() {
+    let settings = CoreSettings::default();
     assert!(settings.gates.node_failures.is_some());
-    let mut world = racks(5, &ALL);
-    start(&mut world, "j", 1, &json!({}));
-    everybody_left(&mut world, "j");
-    let host = placed(&world, "j").into_keys().next().unwrap();
+    let mut world = cluster_with_racks(5, &ALL_NODES);
+    start_job(&mut world, "j", 1, &json!({}));
+    wait_until_ungated(&mut world, "j");
+    let host = topology_assignment(&world, "j").into_keys().next().unwrap();
     world.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
         node["status"]["conditions"][0]["status"] = json!("False");
     });
-    assert!(world.rest(20_000));
-    assert!(ever(&mut world, "j", |w| w["status"]["unhealthyNodes"] == json!([{"name": host}])));
+    assert!(world.run_until_idle(20_000));
+    assert!(any_version(&mut world, "j", |w| w["status"]["unhealthyNodes"] == json!([{"name": host}])));
     world.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
         node["status"]["conditions"][0]["status"] = json!("True");
     });
-    assert!(world.rest(20_000));
+    assert!(world.run_until_idle(20_000));
     assert!(workload(&world, "j")["status"]["unhealthyNodes"].is_null());
 }
 
 /// A pod that was sent to a node which went before it got there ends, so that its Job makes another.
 #[test]
-fn a_pod_on_its_way_to_a_lost_node_is_ended() {
-    let mut world = racks(6, &ALL);
-    start(&mut world, "j", 1, &json!({}));
-    everybody_left(&mut world, "j");
-    let host = placed(&world, "j").into_keys().next().unwrap();
+fn pod_bound_for_deleted_node_is_terminated() {
+    let mut world = cluster_with_racks(6, &ALL_NODES);
+    start_job(&mut world, "j", 1, &json!({}));
+    wait_until_ungated(&mut world, "j");
+    let host = topology_assignment(&world, "j").into_keys().next().unwrap();
     world.server.delete(Kind::Node, &ObjectKey::cluster(&host), world.now);
-    until(&mut world, "its pod is ended", |world| {
+    run_until(&mut world, "its pod is ended", |world| {
         let pod = world.server.get(Kind::Pod, &key("j-0")).unwrap();
         pod["status"]["phase"] == "Failed" && condition(pod, "TerminatedByKueue") == Some("True")
     });
@@ -325,10 +335,10 @@ fn a_pod_on_its_way_to_a_lost_node_is_ended() {
 
 /// With the gate off neither nodes nor pods are followed, and nothing waits for them.
 #[test]
-fn without_the_gate_nothing_is_followed() {
-    let mut settings = Settings::default();
+fn disabled_gate_watches_no_nodes_or_pods() {
+    let mut settings = CoreSettings::default();
     settings.engine.gates.topology = false;
     let kinds = settings.kinds();
     assert!(!kinds.contains(&Kind::Node) && !kinds.contains(&Kind::Pod));
-    assert!(Settings::default().kinds().contains(&Kind::Node));
+    assert!(CoreSettings::default().kinds().contains(&Kind::Node));
 }

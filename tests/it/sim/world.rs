@@ -1,13 +1,13 @@
 //! A small cluster in memory: the core, the server's double, and a job controller's double, driven by a seed.
 
-use super::watched::half_watched;
+use super::lazy_decoding::partially_decoded_by_turns;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::lifecycle::clock::Clock;
-use sluice::simulate::server::{Server, key_of};
+use sluice::lifecycle::clock::SlewedClock;
+use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
 use sluice::state::{
-    Delta, Effect, Kind, Observation, Settings, State, Verb, Write, WriteOutcome, WriteResult,
+    CoreSettings, Delta, Effect, Kind, Observation, Reconciler, Verb, Write, WriteOutcome, WriteResult,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -19,38 +19,38 @@ const BEGIN: Timestamp = Timestamp::constant(1_800_000_000, 0);
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Faults {
     /// The answer of a write that landed is lost.
-    pub(crate) lost: u32,
+    pub(crate) lost_responses: u32,
     /// A write does not land, and nobody says so.
-    pub(crate) dropped: u32,
+    pub(crate) dropped_writes: u32,
     /// The manager is killed.
-    pub(crate) killed: u32,
+    pub(crate) manager_kills: u32,
     /// Somebody else writes an object in between.
-    pub(crate) meddled: u32,
+    pub(crate) concurrent_writes: u32,
 }
 
 /// The cluster.
 pub(crate) struct World {
-    pub(crate) server: Server,
+    pub(crate) server: FakeApiServer,
     /// Every version of every Workload.
     pub(crate) history: Vec<Value>,
-    pub(crate) state: State,
-    settings: Settings,
+    pub(crate) state: Reconciler,
+    settings: CoreSettings,
     /// The time on everybody's wall.
     pub(crate) now: Timestamp,
     /// Time that has passed, whatever the wall says.
-    passed: Duration,
+    elapsed: Duration,
     /// The core's own.
-    clock: Clock,
+    clock: SlewedClock,
     /// Writes that are on their way to the server.
     outbox: VecDeque<Write>,
     /// Answers on their way back.
     inbox: VecDeque<Delta>,
     /// When running jobs end.
-    ends: BTreeMap<ObjectKey, Timestamp>,
+    end_times: BTreeMap<ObjectKey, Timestamp>,
     /// Running jobs do not end.
-    pub(crate) endless: bool,
+    pub(crate) jobs_never_end: bool,
     /// Their pods never are ready.
-    pub(crate) never_ready: bool,
+    pub(crate) pods_never_ready: bool,
     pub(crate) faults: Faults,
     random: u64,
     pub(crate) writes: BTreeMap<String, u32>,
@@ -59,20 +59,20 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, settings: &Settings) -> Self {
+    pub(crate) fn new(seed: u64, settings: &CoreSettings) -> Self {
         let mut world = Self {
-            server: Server::new(true),
+            server: FakeApiServer::new(true),
             history: Vec::new(),
-            state: State::new(settings.clone()),
+            state: Reconciler::new(settings.clone()),
             settings: settings.clone(),
             now: BEGIN,
-            passed: Duration::ZERO,
-            clock: Clock::new(BEGIN, Duration::ZERO),
+            elapsed: Duration::ZERO,
+            clock: SlewedClock::new(BEGIN, Duration::ZERO),
             outbox: VecDeque::new(),
             inbox: VecDeque::new(),
-            ends: BTreeMap::new(),
-            endless: false,
-            never_ready: false,
+            end_times: BTreeMap::new(),
+            jobs_never_end: false,
+            pods_never_ready: false,
             faults: Faults::default(),
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             writes: BTreeMap::new(),
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// One with a queue `a` of so many CPUs.
-    pub(crate) fn with_queue(settings: &Settings, cpus: i64) -> Self {
+    pub(crate) fn with_queue(settings: &CoreSettings, cpus: i64) -> Self {
         let mut world = Self::new(1, settings);
         world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
         world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
@@ -99,12 +99,12 @@ impl World {
 
     /// The manager dies, and another reads everything before it may act.
     pub(crate) fn restart(&mut self) {
-        self.state = State::new(self.settings.clone());
-        self.clock = Clock::new(self.now, self.passed);
+        self.state = Reconciler::new(self.settings.clone());
+        self.clock = SlewedClock::new(self.now, self.elapsed);
         self.outbox.clear();
         self.inbox.clear();
-        self.remember();
-        self.server.watch.clear();
+        self.record_undelivered_versions();
+        self.server.watch_events.clear();
         for delta in self.server.list() {
             self.feed([delta]);
         }
@@ -114,25 +114,25 @@ impl World {
     /// Somebody sets the clocks on the wall; jobs run as long as before.
     pub(crate) fn set_clocks(&mut self, by: SignedDuration) {
         self.now = self.now.checked_add(by).unwrap();
-        for end in self.ends.values_mut() {
+        for end in self.end_times.values_mut() {
             *end = end.checked_add(by).unwrap();
         }
     }
 
     /// Time that has passed since the begin, whatever the clocks were set to.
-    pub(crate) fn passed(&self) -> Duration {
-        self.passed
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.elapsed
     }
 
     /// A number below `n`.
-    pub(crate) fn roll(&mut self, n: u32) -> u32 {
+    pub(crate) fn random_below(&mut self, n: u32) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         u32::try_from((self.random >> 33) % u64::from(n.max(1))).unwrap()
     }
 
-    pub(crate) fn stamp(&self) -> String {
+    pub(crate) fn timestamp_text(&self) -> String {
         Timestamp::from_second(self.now.as_second()).unwrap().to_string()
     }
 
@@ -141,8 +141,8 @@ impl World {
     }
 
     fn feed(&mut self, deltas: impl IntoIterator<Item = Delta>) {
-        let now = self.clock.read(self.now, self.passed);
-        for effect in self.state.apply_all(deltas.into_iter().map(half_watched), now) {
+        let now = self.clock.read(self.now, self.elapsed);
+        for effect in self.state.apply_all(deltas.into_iter().map(partially_decoded_by_turns), now) {
             match effect {
                 Effect::Write(write) => self.outbox.push_back(write),
                 Effect::Refetch { kind, key } => {
@@ -159,75 +159,75 @@ impl World {
 
     /// One thing happens: which one is the seed's choice.
     pub(crate) fn step(&mut self) {
-        if self.roll(1000) < self.faults.killed {
+        if self.random_below(1000) < self.faults.manager_kills {
             self.restart();
         }
-        match self.roll(10) {
+        match self.random_below(10) {
             0..=2 => {
-                let deltas = self.watched();
+                let deltas = self.next_watch_deltas();
                 self.feed(deltas);
             }
-            3..=5 => self.deliver(),
+            3..=5 => self.execute_write(),
             6..=7 => {
-                let deltas = self.answered();
+                let deltas = self.next_responses();
                 self.feed(deltas);
             }
             8 => {
                 self.run_jobs();
-                self.collect();
+                self.collect_garbage();
             }
             _ => {
                 self.now = self.now.checked_add(SignedDuration::from_millis(200)).unwrap();
-                self.passed += Duration::from_millis(200);
+                self.elapsed += Duration::from_millis(200);
                 self.feed([Delta::Tick]);
             }
         }
-        if self.roll(1000) < self.faults.meddled {
-            self.meddle();
+        if self.random_below(1000) < self.faults.concurrent_writes {
+            self.annotate_random_object();
         }
     }
 
     /// What the watch delivers next: most often one delta, at times several that come together.
-    fn watched(&mut self) -> Vec<Delta> {
-        let count = self.together(self.server.watch.len());
-        let deltas: Vec<Delta> = self.server.watch.drain(..count).collect();
+    fn next_watch_deltas(&mut self) -> Vec<Delta> {
+        let count = self.batch_size(self.server.watch_events.len());
+        let deltas: Vec<Delta> = self.server.watch_events.drain(..count).collect();
         for delta in &deltas {
-            self.note(delta);
+            self.record_version(delta);
         }
         deltas
     }
 
     /// Answers that come next, and at times what the watch delivers with them.
-    fn answered(&mut self) -> Vec<Delta> {
-        let count = self.together(self.inbox.len());
+    fn next_responses(&mut self) -> Vec<Delta> {
+        let count = self.batch_size(self.inbox.len());
         let mut deltas: Vec<Delta> = self.inbox.drain(..count).collect();
-        if self.roll(4) == 0 {
-            deltas.extend(self.watched());
+        if self.random_below(4) == 0 {
+            deltas.extend(self.next_watch_deltas());
         }
         deltas
     }
 
-    fn together(&mut self, most: usize) -> usize {
-        let count = if self.roll(3) == 0 { 1 + self.roll(8) } else { 1 };
+    fn batch_size(&mut self, most: usize) -> usize {
+        let count = if self.random_below(3) == 0 { 1 + self.random_below(8) } else { 1 };
         most.min(usize::try_from(count).unwrap())
     }
 
     /// Keeps the version of a Workload that the watch delivers.
-    fn note(&mut self, delta: &Delta) {
+    fn record_version(&mut self, delta: &Delta) {
         if let Delta::Applied { kind: Kind::Workload, object } = delta {
             self.history.push(object.clone());
         }
     }
 
     /// Keeps the versions that nobody will be told of any more.
-    pub(crate) fn remember(&mut self) {
-        for delta in std::mem::take(&mut self.server.watch) {
-            self.note(&delta);
+    pub(crate) fn record_undelivered_versions(&mut self) {
+        for delta in std::mem::take(&mut self.server.watch_events) {
+            self.record_version(&delta);
         }
     }
 
     /// Carries out the oldest write; its answer comes back later, or not at all.
-    fn deliver(&mut self) {
+    fn execute_write(&mut self) {
         let Some(write) = self.outbox.pop_front() else { return };
         let unsure = WriteOutcome::Unavailable { message: "timeout".to_owned() };
         let precondition = match write.verb {
@@ -236,13 +236,13 @@ impl World {
             _ => write.body.pointer("/metadata/resourceVersion"),
         };
         assert!(precondition.is_some(), "a write without precondition: {write:?}");
-        let outcome = if self.roll(1000) < self.faults.dropped {
+        let outcome = if self.random_below(1000) < self.faults.dropped_writes {
             unsure
         } else {
             let name = format!("{:?} {}", write.kind, write.key);
             *self.writes.entry(name).or_default() += 1;
             let outcome = self.server.write(write.clone(), self.now);
-            if self.roll(1000) < self.faults.lost { unsure } else { outcome }
+            if self.random_below(1000) < self.faults.lost_responses { unsure } else { outcome }
         };
         if !matches!(outcome, WriteOutcome::Done(_) | WriteOutcome::NotFound) {
             let object = self.server.get(write.kind, &write.key).cloned();
@@ -253,21 +253,21 @@ impl World {
     }
 
     /// Somebody annotates an object, so that its version moves under a write.
-    fn meddle(&mut self) {
+    fn annotate_random_object(&mut self) {
         let kinds = Kind::all().into_iter().filter(|kind| matches!(kind, Kind::Workload | Kind::Job(_)));
         let keys: Vec<(Kind, ObjectKey)> = kinds
             .flat_map(|kind| self.server.keys_of(kind).into_iter().map(move |key| (kind, key)))
             .collect();
         let count = u32::try_from(keys.len()).unwrap();
         if count > 0 {
-            let (kind, key) = keys[usize::try_from(self.roll(count)).unwrap()].clone();
-            let mark = self.roll(1_000_000).to_string();
+            let (kind, key) = keys[usize::try_from(self.random_below(count)).unwrap()].clone();
+            let mark = self.random_below(1_000_000).to_string();
             self.server.edit(kind, &key, |o| o["metadata"]["annotations"]["meddled"] = json!(mark));
         }
     }
 
     /// The garbage collector: a Workload whose owner does not exist goes.
-    fn collect(&mut self) {
+    fn collect_garbage(&mut self) {
         let uids: Vec<Value> = self.server.all(JOB).map(|j| j["metadata"]["uid"].clone()).collect();
         let gone = |w: &&Value| {
             let owner = w.pointer("/metadata/ownerReferences/0/uid");
@@ -289,25 +289,25 @@ impl World {
             let suspended = job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false);
             let over = job.pointer("/status/conditions/0/type").and_then(Value::as_str) == Some("Complete");
             let parallelism = job.pointer("/spec/parallelism").and_then(Value::as_i64).unwrap_or(1);
-            let (now, stamp) = (self.now, self.stamp());
+            let (now, stamp) = (self.now, self.timestamp_text());
             if over {
                 continue;
             }
             if suspended {
-                self.ends.remove(&key);
+                self.end_times.remove(&key);
                 self.server.edit(JOB, &key, |j| {
                     j["status"]["active"] = json!((active - 1).max(0));
                     j["status"]["ready"] = json!(0);
                 });
             } else if active == 0 {
-                let run = 1 + self.roll(4);
-                self.ends
+                let run = 1 + self.random_below(4);
+                self.end_times
                     .insert(key.clone(), now.checked_add(SignedDuration::from_secs(i64::from(run))).unwrap());
-                let ready = if self.never_ready { 0 } else { parallelism };
+                let ready = if self.pods_never_ready { 0 } else { parallelism };
                 self.server.edit(JOB, &key, |j| {
                     j["status"] = json!({"active": parallelism, "ready": ready, "startTime": stamp});
                 });
-            } else if !self.endless && self.ends.get(&key).is_none_or(|end| *end <= now) {
+            } else if !self.jobs_never_end && self.end_times.get(&key).is_none_or(|end| *end <= now) {
                 self.server.edit(JOB, &key, |j| {
                     j["status"] = json!({"active": 0, "ready": 0, "succeeded": parallelism, "startTime": stamp,
                         "conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
@@ -317,12 +317,13 @@ impl World {
     }
 
     /// Lets everything come to rest without faults; whether it did within the steps.
-    pub(crate) fn settle(&mut self, steps: u32) -> bool {
+    pub(crate) fn run_until_finished(&mut self, steps: u32) -> bool {
         self.faults = Faults::default();
         for _ in 0..steps {
             self.step();
-            let quiet = self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch.is_empty();
-            if quiet && self.all_over() {
+            let quiet =
+                self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch_events.is_empty();
+            if quiet && self.all_finished() {
                 return true;
             }
         }
@@ -330,11 +331,11 @@ impl World {
     }
 
     /// Lets everything come to rest while jobs run on: no write for a while.
-    pub(crate) fn rest(&mut self, steps: u32) -> bool {
+    pub(crate) fn run_until_idle(&mut self, steps: u32) -> bool {
         let mut quiet = 0;
         for _ in 0..steps {
             self.step();
-            let idle = self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch.is_empty();
+            let idle = self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch_events.is_empty();
             quiet = if idle { quiet + 1 } else { 0 };
             if quiet > 200 {
                 return true;
@@ -345,7 +346,7 @@ impl World {
 
     /// Every Job has ended, and no Workload is left that has not. (A Workload that was deleted after its Job had ended
     /// is not made again.)
-    fn all_over(&self) -> bool {
+    fn all_finished(&self) -> bool {
         self.server.all(JOB).all(|j| condition(j, "Complete") == Some("True"))
             && self.server.all(Kind::Workload).all(|w| condition(w, "Finished") == Some("True"))
     }

@@ -61,7 +61,7 @@ impl Rules {
 }
 
 impl TypeRules {
-    pub(super) fn own(&self) -> &Value {
+    pub(super) fn type_rule(&self) -> &Value {
         &self.own
     }
 
@@ -98,7 +98,7 @@ fn checks(rules: &[(&str, &str)]) -> Value {
 }
 
 /// Two parts of a rule as one.
-fn both(mut rule: Value, other: &Value) -> Value {
+fn merged(mut rule: Value, other: &Value) -> Value {
     merge(&mut rule, other);
     rule
 }
@@ -154,5 +154,5 @@ fn tolerations() -> Value {
             TAINT_EFFECTS,
         ),
     ]);
-    both(atomic(8), &rules)
+    merged(atomic(8), &rules)
 }

@@ -1,7 +1,7 @@
 //! Rules of ResourceFlavor, Topology, AdmissionCheck, the priority class and the configuration kinds.
 
 use super::super::builtin::QUALIFIED_NAME;
-use super::{LABEL, Rules, TAINT_EFFECTS, atomic, both, checks, conditions, keyed, subdomain, tolerations};
+use super::{LABEL, Rules, TAINT_EFFECTS, atomic, checks, conditions, keyed, merged, subdomain, tolerations};
 use serde_json::json;
 
 const UNIQUE: (&str, &str) =
@@ -24,7 +24,7 @@ fn resource_flavor(rules: &mut Rules) {
     rules
         .of("ResourceFlavorSpec")
         .field("nodeLabels", json!({ "maxProperties": 8, "x-kubernetes-map-type": "atomic" }))
-        .field("nodeTaints", both(atomic(8), &effects))
+        .field("nodeTaints", merged(atomic(8), &effects))
         .field("tolerations", tolerations())
         .field("topologyName", subdomain())
         .check(&[
@@ -54,7 +54,7 @@ fn topology(rules: &mut Rules) {
     rules
         .of("TopologySpec")
         .require(&["levels"])
-        .field("levels", both(both(atomic(16), &json!({ "minItems": 1 })), &levels));
+        .field("levels", merged(merged(atomic(16), &json!({ "minItems": 1 })), &levels));
     rules
         .of("TopologyLevel")
         .require(&["nodeLabel"])
@@ -66,11 +66,11 @@ fn admission_check(rules: &mut Rules) {
     rules
         .of("AdmissionCheckSpec")
         .require(&["controllerName"])
-        .field("controllerName", both(json!({ "minLength": 1, "maxLength": 253 }), &immutable));
+        .field("controllerName", merged(json!({ "minLength": 1, "maxLength": 253 }), &immutable));
     rules
         .of("AdmissionCheckParametersReference")
         .require(&["apiGroup", "kind", "name"])
-        .field("apiGroup", both(subdomain(), &json!({ "minLength": 1 })))
+        .field("apiGroup", merged(subdomain(), &json!({ "minLength": 1 })))
         .field(
             "kind",
             json!({ "minLength": 1, "maxLength": 63, "pattern": "^(?i)[a-z]([-a-z0-9]*[a-z0-9])?$" }),
@@ -84,7 +84,7 @@ fn multikueue(rules: &mut Rules) {
     rules
         .of("MultiKueueConfigSpec")
         .require(&["clusters"])
-        .field("clusters", both(both(atomic(20), &clusters), &checks(&[UNIQUE])));
+        .field("clusters", merged(merged(atomic(20), &clusters), &checks(&[UNIQUE])));
     rules.of("MultiKueueClusterSpec").require(&["clusterSource"]);
     rules.of("ClusterSource").check(&[(
         "[has(self.kubeConfig),has(self.clusterProfileRef)].filter(x,x==true).size() == 1",
@@ -107,7 +107,7 @@ fn provisioning(rules: &mut Rules) {
     rules
         .of("ProvisioningRequestConfigSpec")
         .require(&["provisioningClassName"])
-        .field("provisioningClassName", both(subdomain(), &json!({ "minLength": 1 })))
+        .field("provisioningClassName", merged(subdomain(), &json!({ "minLength": 1 })))
         .field("parameters", json!({ "maxProperties": 100, "additionalProperties": { "maxLength": 255 } }))
         .field("managedResources", json!({ "maxItems": 100, "x-kubernetes-list-type": "set" }))
         .field("retryStrategy", json!({ "default": retry }));

@@ -1,6 +1,6 @@
 //! Rules of ClusterQueue, LocalQueue, Cohort and the parts that they share.
 
-use super::{Rules, atomic, both, checks, conditions, keyed, subdomain};
+use super::{Rules, atomic, checks, conditions, keyed, merged, subdomain};
 use serde_json::json;
 
 pub(super) fn add(rules: &mut Rules) {
@@ -9,7 +9,7 @@ pub(super) fn add(rules: &mut Rules) {
     cluster_queue(rules);
     cluster_queue_policies(rules);
     let local = rules.of("LocalQueueSpec");
-    local.field("clusterQueue", both(subdomain(), &checks(&[("self == oldSelf", "field is immutable")])));
+    local.field("clusterQueue", merged(subdomain(), &checks(&[("self == oldSelf", "field is immutable")])));
     local.field("stopPolicy", json!({ "default": "None" }));
     rules.of("CohortSpec").field("parentName", subdomain()).field("resourceGroups", atomic(16));
 }
@@ -18,8 +18,8 @@ fn quota(rules: &mut Rules) {
     rules
         .of("ResourceGroup")
         .require(&["coveredResources", "flavors"])
-        .field("coveredResources", both(atomic(64), &json!({ "minItems": 1 })))
-        .field("flavors", both(keyed(&["name"], 64), &json!({ "minItems": 1 })))
+        .field("coveredResources", merged(atomic(64), &json!({ "minItems": 1 })))
+        .field("flavors", merged(keyed(&["name"], 64), &json!({ "minItems": 1 })))
         .check(&[(
             "self.flavors.all(x, size(x.resources) == size(self.coveredResources))",
             "flavors must have the same number of resources as the coveredResources",
@@ -28,7 +28,7 @@ fn quota(rules: &mut Rules) {
         .of("FlavorQuotas")
         .require(&["name", "resources"])
         .field("name", subdomain())
-        .field("resources", both(keyed(&["name"], 64), &json!({ "minItems": 1 })));
+        .field("resources", merged(keyed(&["name"], 64), &json!({ "minItems": 1 })));
     rules.of("ResourceQuota").require(&["name", "nominalQuota"]);
     rules.of("FairSharing").field("weight", json!({ "default": 1 }));
     rules.of("FairSharingStatus").require(&["weightedShare"]);
@@ -68,7 +68,7 @@ fn cluster_queue(rules: &mut Rules) {
     rules
         .of("AdmissionChecksStrategy")
         .require(&["admissionChecks"])
-        .field("admissionChecks", both(keyed(&["name"], 64), &json!({ "minItems": 1 })));
+        .field("admissionChecks", merged(keyed(&["name"], 64), &json!({ "minItems": 1 })));
     rules
         .of("AdmissionCheckStrategyRule")
         .require(&["name"])

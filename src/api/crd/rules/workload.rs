@@ -1,6 +1,6 @@
 //! Rules of Workload.
 
-use super::{Rules, atomic, both, conditions, keyed, label, subdomain, tolerations};
+use super::{Rules, atomic, conditions, keyed, label, merged, subdomain, tolerations};
 use serde_json::{Value, json};
 
 pub(super) fn add(rules: &mut Rules) {
@@ -71,7 +71,7 @@ fn spec(rules: &mut Rules) {
         .of("WorkloadSpec")
         .field("active", json!({ "default": true }))
         .field("maximumExecutionTimeSeconds", json!({ "minimum": 1 }))
-        .field("podSets", both(keyed(&["name"], 18), &json!({ "minItems": 1 })))
+        .field("podSets", merged(keyed(&["name"], 18), &json!({ "minItems": 1 })))
         .field("preemptionGates", keyed(&["name"], 8))
         .field("queueName", subdomain())
         .check(&[(
@@ -84,7 +84,7 @@ fn spec(rules: &mut Rules) {
         .require(&["group", "kind", "name"])
         .field("group", json!({ "enum": ["kueue.x-k8s.io", "scheduling.k8s.io"] }))
         .field("kind", json!({ "enum": ["WorkloadPriorityClass", "PriorityClass"] }))
-        .field("name", both(subdomain(), &json!({ "minLength": 1 })))
+        .field("name", merged(subdomain(), &json!({ "minLength": 1 })))
         .check(&[
             (
                 "(self.group == 'scheduling.k8s.io') ? self.kind == 'PriorityClass' : true",
@@ -103,7 +103,7 @@ fn pod_set(rules: &mut Rules) {
         .require(&["template"])
         .field("count", json!({ "default": 1, "minimum": 0 }))
         .field("minCount", json!({ "minimum": 1 }))
-        .field("name", both(label(), &json!({ "default": "main" })))
+        .field("name", merged(label(), &json!({ "default": "main" })))
         .check(&[(
             "has(self.minCount) ? self.minCount <= self.count : true",
             "minCount should be positive and less or equal to count",
@@ -135,7 +135,7 @@ fn status(rules: &mut Rules) {
         .field("conditions", conditions())
         .field("admissionChecks", keyed(&["name"], 8))
         .field("clusterName", cluster.clone())
-        .field("nominatedClusterNames", both(atomic(20), &json!({ "items": cluster })))
+        .field("nominatedClusterNames", merged(atomic(20), &json!({ "items": cluster })))
         .field("preemptionGates", keyed(&["name"], 8))
         .field("reclaimablePods", keyed(&["name"], 18))
         .field("resourceRequests", keyed(&["name"], 18))
@@ -178,7 +178,7 @@ fn admission(rules: &mut Rules) {
         .field("count", json!({ "minimum": 0 }))
         .field("delayedTopologyRequest", json!({ "maxLength": 7 }))
         .field("flavors", json!({ "additionalProperties": subdomain() }))
-        .field("name", both(label(), &json!({ "default": "main" })));
+        .field("name", merged(label(), &json!({ "default": "main" })));
 }
 
 fn topology_assignment(rules: &mut Rules) {
@@ -186,7 +186,7 @@ fn topology_assignment(rules: &mut Rules) {
     rules
         .of("TopologyAssignment")
         .require(&["levels", "slices"])
-        .field("levels", both(both(atomic(16), &some), &json!({ "items": { "maxLength": 317 } })))
+        .field("levels", merged(merged(atomic(16), &some), &json!({ "items": { "maxLength": 317 } })))
         .field("slices", atomic(1000))
         .check(&[(
             "self.slices.all(x, size(x.valuesPerLevel) == size(self.levels))",
@@ -196,7 +196,7 @@ fn topology_assignment(rules: &mut Rules) {
         .of("TopologyAssignmentSlice")
         .require(&["domainCount", "podCounts", "valuesPerLevel"])
         .field("domainCount", json!({ "minimum": 1 }))
-        .field("valuesPerLevel", both(atomic(16), &some))
+        .field("valuesPerLevel", merged(atomic(16), &some))
         .check(&[
             (
                 "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
@@ -210,7 +210,7 @@ fn topology_assignment(rules: &mut Rules) {
     let one = "exactly one of the fields in [universal individual] must be set";
     rules
         .of("TopologyAssignmentPodCounts")
-        .field("individual", both(both(atomic(100_000), &some), &json!({ "items": { "minimum": 1 } })))
+        .field("individual", merged(merged(atomic(100_000), &some), &json!({ "items": { "minimum": 1 } })))
         .field("universal", json!({ "minimum": 1 }))
         .check(&[("[has(self.universal),has(self.individual)].filter(x,x==true).size() == 1", one)]);
     let value = json!({ "maxLength": 63 });
@@ -223,7 +223,7 @@ fn topology_assignment(rules: &mut Rules) {
         .require(&["roots"])
         .field("prefix", value.clone())
         .field("suffix", value.clone())
-        .field("roots", both(both(atomic(100_000), &some), &json!({ "items": value })));
+        .field("roots", merged(merged(atomic(100_000), &some), &json!({ "items": value })));
 }
 
 fn check_state(rules: &mut Rules) {

@@ -1,0 +1,455 @@
+//! One control plane: etcd, kube-apiserver and, if wanted, kube-controller-manager, kube-scheduler and KWOK, on free
+//! ports of 127.0.0.1 in a folder of its own. Several run side by side; dropping one ends its processes.
+
+use crate::binaries::Binaries;
+use crate::certs::{CertificateAuthority, signing_key, write_private};
+use crate::kubeconfig::{self, Credentials};
+use crate::paths;
+use crate::process::{Process, ProcessGuard, ProcessIdentity, free_ports};
+use anyhow::{Context as _, Result, bail};
+use kube::Client;
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How much of a control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// etcd and kube-apiserver: objects are stored and judged, nothing acts on them.
+    Api,
+    /// Objects go with their owners and namespaces, and the pods of Deployments and StatefulSets are made; Jobs make none, and
+    /// nothing runs.
+    Owners,
+    /// Jobs make pods, pods find nodes, and KWOK lets them live as their annotations say.
+    Full,
+}
+
+/// Controllers of a plane that runs nothing.
+const OWNER_CONTROLLERS: [&str; 5] = [
+    "garbage-collector-controller",
+    "namespace-controller",
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+];
+
+/// A running control plane.
+pub struct ControlPlane {
+    // Fields drop in this order: clients of the API server, the server, its store, and the guard last.
+    processes: Vec<Process>,
+    /// Ends whatever is left when this program is gone.
+    pub guard: ProcessGuard,
+    /// Where its binaries are.
+    pub binaries: Binaries,
+    ca: CertificateAuthority,
+    /// Signs what the API server shows to webhooks.
+    webhook_client_ca: Box<CertificateAuthority>,
+    folder: PathBuf,
+    server: String,
+    /// What the API server was started with.
+    apiserver_arguments: Vec<String>,
+    keep_files: bool,
+}
+
+impl ControlPlane {
+    /// Starts a plane in `folder`, which is emptied first.
+    pub async fn start(extent: Extent, folder: &Path) -> Result<Self> {
+        let wanted: &[&str] = match extent {
+            Extent::Api => &["etcd", "kube-apiserver", "kubectl"],
+            Extent::Owners => &["etcd", "kube-apiserver", "kubectl", "kube-controller-manager"],
+            Extent::Full => {
+                &["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok"]
+            }
+        };
+        let binaries = Binaries::ensure(wanted)?;
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        fs::create_dir_all(folder)?;
+        let ports = free_ports(3)?;
+        let [etcd, peer, api] = ports[..] else { bail!("three ports wanted") };
+        let mut plane = Self {
+            processes: Vec::new(),
+            guard: ProcessGuard::start()?,
+            binaries,
+            ca: CertificateAuthority::new("sluice-e2e")?,
+            webhook_client_ca: Box::new(CertificateAuthority::new("sluice-e2e-webhook-callers")?),
+            folder: folder.to_owned(),
+            server: format!("https://127.0.0.1:{api}"),
+            apiserver_arguments: Vec::new(),
+            keep_files: false,
+        };
+        plane.start_etcd(etcd, peer)?;
+        plane.start_apiserver(extent, etcd, api)?;
+        plane.credentials("admin", Some("system:masters"))?.write(&plane.admin_kubeconfig())?;
+        plane.wait_for_api().await?;
+        if extent != Extent::Api {
+            plane.start_controller_manager(extent)?;
+        }
+        if extent == Extent::Full {
+            plane.start_scheduler_and_kwok()?;
+            plane.wait_for_controllers().await?;
+        }
+        Ok(plane)
+    }
+
+    /// A folder for a plane that lives as long as this program.
+    pub fn temporary_folder() -> PathBuf {
+        paths::controlplane().join(format!("run-{}", std::process::id()))
+    }
+
+    /// Where its files are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The API server's URL.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The kubeconfig of a user in `system:masters`.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.folder.join("admin.kubeconfig")
+    }
+
+    /// The audit log, one JSON document per line.
+    pub fn audit_log(&self) -> PathBuf {
+        self.folder.join("audit.log")
+    }
+
+    /// A client certificate for a user.
+    pub fn credentials(&self, user: &str, group: Option<&str>) -> Result<Credentials> {
+        let pair = self.ca.client(user, group)?;
+        Ok(Credentials::certificate(&self.server, &self.ca.pem(), user, &pair))
+    }
+
+    /// The certificate of the authority behind what the API server shows to webhooks, in PEM.
+    pub fn webhook_client_ca(&self) -> String {
+        self.webhook_client_ca.pem()
+    }
+
+    /// Credentials for the server at this URL, whose certificate `ca` signed. The client certificate comes from the authority
+    /// that signs the API server's, or from a foreign authority.
+    pub fn webhook_client_credentials(&self, server: &str, ca: &str, authentic: bool) -> Result<Credentials> {
+        let authority = if authentic { &*self.webhook_client_ca } else { &self.ca };
+        Ok(Credentials::certificate(server, ca, "caller", &authority.client("caller", None)?))
+    }
+
+    /// The certificate of the authority that signs the API server's, in PEM.
+    pub fn ca_pem(&self) -> String {
+        self.ca.pem()
+    }
+
+    /// The credentials of a service account, by a token that the API server issues, for the server at this URL.
+    pub async fn service_account(&self, server: &str, namespace: &str, name: &str) -> Result<Credentials> {
+        let token = kubeconfig::token(&self.admin().await?, namespace, name).await?;
+        Ok(Credentials::token(server, &self.ca.pem(), name, &token))
+    }
+
+    /// A client that may do everything.
+    pub async fn admin(&self) -> Result<Client> {
+        kubeconfig::client(&self.admin_kubeconfig()).await
+    }
+
+    /// The processes, for the state file.
+    pub fn identities(&self) -> Vec<ProcessIdentity> {
+        self.processes.iter().rev().map(|process| process.identity().clone()).collect()
+    }
+
+    /// The pid of one of the processes.
+    pub fn pid(&self, name: &str) -> Option<u32> {
+        self.processes
+            .iter()
+            .map(Process::identity)
+            .find(|identity| identity.name == name)
+            .map(|found| found.pid)
+    }
+
+    fn process(&self, name: &str) -> Result<&Process> {
+        let found = self.processes.iter().find(|process| process.identity().name == name);
+        found.with_context(|| format!("{name} is not running"))
+    }
+
+    /// SIGSTOP: whatever is asked of this process stays unanswered.
+    pub fn pause(&self, name: &str) -> Result<()> {
+        self.process(name)?.identity().signal("STOP");
+        Ok(())
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self, name: &str) -> Result<()> {
+        self.process(name)?.identity().signal("CONT");
+        Ok(())
+    }
+
+    /// Kills the API server and starts it again as it was; returns when it is ready.
+    pub async fn restart_apiserver(&mut self) -> Result<()> {
+        let name = "kube-apiserver";
+        let at = self.processes.iter().position(|process| process.identity().name == name);
+        let old = self.processes.remove(at.context("kube-apiserver is not running")?);
+        old.kill();
+        let arguments = self.apiserver_arguments.clone();
+        self.start_process(name, &arguments)?;
+        self.wait_for_api().await
+    }
+
+    /// Lets everything outlive this program.
+    pub fn detach(&mut self) -> Result<()> {
+        self.keep_files = true;
+        self.processes.iter_mut().for_each(Process::detach);
+        self.guard.release()
+    }
+
+    /// Keeps the folder with logs and audit file when the plane ends.
+    pub const fn keep_folder(&mut self) {
+        self.keep_files = true;
+    }
+
+    fn start_process(&mut self, name: &str, arguments: &[String]) -> Result<()> {
+        let log = self.folder.join(format!("{name}.log"));
+        let mut command = Command::new(self.binaries.path(name));
+        command.current_dir(&self.folder).args(arguments).env("HOME", &self.folder);
+        let process = Process::start(name, &mut command, &log, &self.guard)?;
+        self.processes.insert(0, process);
+        Ok(())
+    }
+
+    fn write_file(&self, name: &str, text: &str) -> Result<String> {
+        Ok(write_private(&self.folder.join(name), text)?.display().to_string())
+    }
+
+    fn start_etcd(&mut self, client: u16, peer: u16) -> Result<()> {
+        let data = self.folder.join("etcd").display().to_string();
+        self.start_process(
+            "etcd",
+            &[
+                "--name=sluice".into(),
+                format!("--data-dir={data}"),
+                // The data is thrown away: durability would only cost time.
+                "--unsafe-no-fsync".into(),
+                format!("--listen-client-urls=http://127.0.0.1:{client}"),
+                format!("--advertise-client-urls=http://127.0.0.1:{client}"),
+                format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+                format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
+                format!("--initial-cluster=sluice=http://127.0.0.1:{peer}"),
+                "--log-level=warn".into(),
+            ],
+        )
+    }
+
+    fn start_apiserver(&mut self, extent: Extent, etcd: u16, port: u16) -> Result<()> {
+        let serving = self.ca.server(
+            "kube-apiserver",
+            &[
+                "127.0.0.1",
+                "localhost",
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+                "10.96.0.1",
+            ],
+        )?;
+        let front = CertificateAuthority::new("sluice-e2e-front-proxy")?;
+        let proxy = front.client("front-proxy", None)?;
+        let (private, public) = signing_key()?;
+        let ca = self.write_file("ca.crt", &self.ca.pem())?;
+        let certificate = self.write_file("apiserver.crt", &serving.certificate)?;
+        let key = self.write_file("apiserver.key", &serving.key)?;
+        let front_ca = self.write_file("front-proxy-ca.crt", &front.pem())?;
+        let proxy_certificate = self.write_file("front-proxy.crt", &proxy.certificate)?;
+        let proxy_key = self.write_file("front-proxy.key", &proxy.key)?;
+        let tokens = self.write_file("service-account.pub", &public)?;
+        let signer = self.write_file("service-account.key", &private)?;
+        let policy = paths::root().join("e2e/controlplane/audit-policy.yaml").display().to_string();
+        let audit = self.audit_log().display().to_string();
+        let mut arguments: Vec<String> = vec![
+            format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={port}"),
+            // A loopback address is no endpoint: nothing publishes one then.
+            "--endpoint-reconciler-type=none".into(),
+            "--service-cluster-ip-range=10.96.0.0/16".into(),
+            "--authorization-mode=RBAC".into(),
+            format!("--client-ca-file={ca}"),
+            format!("--tls-cert-file={certificate}"),
+            format!("--tls-private-key-file={key}"),
+            "--service-account-issuer=https://kubernetes.default.svc".into(),
+            format!("--service-account-key-file={tokens}"),
+            format!("--service-account-signing-key-file={signer}"),
+            format!("--requestheader-client-ca-file={front_ca}"),
+            "--requestheader-allowed-names=front-proxy".into(),
+            "--requestheader-username-headers=X-Remote-User".into(),
+            "--requestheader-group-headers=X-Remote-Group".into(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
+            format!("--proxy-client-cert-file={proxy_certificate}"),
+            format!("--proxy-client-key-file={proxy_key}"),
+            // Nothing routes a cluster IP here: endpoints are dialled.
+            "--enable-aggregator-routing=true".into(),
+            format!("--admission-control-config-file={}", self.webhook_credentials()?),
+            format!("--audit-policy-file={policy}"),
+            format!("--audit-log-path={audit}"),
+            // MB: it is read as one file, which is not to be begun anew meanwhile.
+            "--audit-log-maxsize=8192".into(),
+            "--profiling=false".into(),
+        ];
+        if extent != Extent::Full {
+            // Nothing makes default service accounts.
+            arguments.push("--disable-admission-plugins=ServiceAccount".into());
+        }
+        self.start_process("kube-apiserver", &arguments)?;
+        self.apiserver_arguments = arguments;
+        Ok(())
+    }
+
+    /// The API server shows a client certificate to every webhook.
+    fn webhook_credentials(&self) -> Result<String> {
+        let pair = self.webhook_client_ca.client("kube-apiserver-webhooks", None)?;
+        let certificate = self.write_file("webhook-caller.crt", &pair.certificate)?;
+        let key = self.write_file("webhook-caller.key", &pair.key)?;
+        let user = json!({"client-certificate": certificate, "client-key": key});
+        let kubeconfig =
+            json!({"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]});
+        let kubeconfig = self.write_file("webhook-caller.kubeconfig", &kubeconfig.to_string())?;
+        let plugin = |name: &str| {
+            json!({"name": name, "configuration": {
+                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
+                "kubeConfigFile": kubeconfig,
+            }})
+        };
+        let admission = json!({
+            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+            "plugins": [plugin("MutatingAdmissionWebhook"), plugin("ValidatingAdmissionWebhook")],
+        });
+        self.write_file("admission.yaml", &admission.to_string())
+    }
+
+    /// Writes the kubeconfig of a component; its path.
+    fn component_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String> {
+        let path = self.folder.join(format!("{}.kubeconfig", user.trim_start_matches("system:")));
+        self.credentials(user, group)?.write(&path)?;
+        Ok(path.display().to_string())
+    }
+
+    fn start_controller_manager(&mut self, extent: Extent) -> Result<()> {
+        let ports = free_ports(1)?;
+        let [port] = ports[..] else { bail!("a port wanted") };
+        let config = self.component_kubeconfig("system:kube-controller-manager", None)?;
+        let mut arguments = vec![
+            format!("--kubeconfig={config}"),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={port}"),
+            "--leader-elect=false".into(),
+            "--use-service-account-credentials=true".into(),
+            format!(
+                "--service-account-private-key-file={}",
+                self.folder.join("service-account.key").display()
+            ),
+            format!("--root-ca-file={}", self.folder.join("ca.crt").display()),
+            "--kube-api-qps=300".into(),
+            "--kube-api-burst=600".into(),
+            "--concurrent-job-syncs=10".into(),
+            // Nothing renews the leases of nodes: a node is as ready as its status says.
+            "--node-monitor-grace-period=24h".into(),
+        ];
+        if extent == Extent::Owners {
+            arguments.push(format!("--controllers={}", OWNER_CONTROLLERS.join(",")));
+        }
+        self.start_process("kube-controller-manager", &arguments)
+    }
+
+    fn start_scheduler_and_kwok(&mut self) -> Result<()> {
+        let ports = free_ports(2)?;
+        let [scheduler, kwok] = ports[..] else { bail!("two ports wanted") };
+        let config = self.component_kubeconfig("system:kube-scheduler", None)?;
+        let settings = json!({
+            "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": config, "qps": 300, "burst": 600},
+            "leaderElection": {"leaderElect": false},
+        });
+        let settings = self.write_file("scheduler.yaml", &settings.to_string())?;
+        self.start_process(
+            "kube-scheduler",
+            &[
+                format!("--config={settings}"),
+                "--bind-address=127.0.0.1".into(),
+                format!("--secure-port={scheduler}"),
+            ],
+        )?;
+        let config = self.component_kubeconfig("kwok", Some("system:masters"))?;
+        let stages = paths::root().join("e2e/controlplane/stages");
+        self.start_process(
+            "kwok",
+            &[
+                format!("--kubeconfig={config}"),
+                format!("--config={}", stages.join("node.yaml").display()),
+                format!("--config={}", stages.join("pods.yaml").display()),
+                "--manage-all-nodes=true".into(),
+                // The lease of a node that was deleted goes with it, also from the next one of its name, and until it is made
+                // anew no pod on that node is played.
+                "--node-lease-duration-seconds=0".into(),
+                format!("--server-address=127.0.0.1:{kwok}"),
+            ],
+        )
+    }
+
+    async fn wait_for_api(&self) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_mins(1);
+        loop {
+            self.check()?;
+            let last = match self.admin().await {
+                Ok(client) => match client.request_text(http_get("/readyz")?).await {
+                    Ok(_) => return Ok(()),
+                    Err(error) => error.to_string(),
+                },
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() > deadline {
+                bail!(
+                    "kube-apiserver is not ready after 60 s ({last}); its log is in {}",
+                    self.folder.display()
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Ready when the controller-manager has given the default namespace its service account.
+    async fn wait_for_controllers(&self) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_mins(1);
+        let client = self.admin().await?;
+        let accounts = kube::Api::<k8s_openapi::api::core::v1::ServiceAccount>::namespaced(client, "default");
+        while accounts.get_opt("default").await?.is_none() {
+            self.check()?;
+            if Instant::now() > deadline {
+                bail!(
+                    "kube-controller-manager makes no service account; its log is in {}",
+                    self.folder.display()
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// An error if one of the processes has ended.
+    pub fn check(&self) -> Result<()> {
+        self.processes.iter().try_for_each(Process::check)
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        if !self.keep_files {
+            self.processes.clear();
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// A GET request without a body.
+pub fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
+    http::Request::get(path).body(Vec::new()).context("bad path")
+}

@@ -1,0 +1,84 @@
+//! `up` and `down`: a cluster that outlives the program that started it, remembered in a state file.
+
+use crate::cluster::{Cluster, ClusterOptions};
+use crate::paths;
+use crate::process::ProcessIdentity;
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Serialize, Deserialize)]
+struct State {
+    /// The folder of kubectl.
+    tools: PathBuf,
+    /// In the order in which they are stopped.
+    processes: Vec<ProcessIdentity>,
+}
+
+fn folder() -> PathBuf {
+    paths::controlplane().join("up")
+}
+
+fn state_file() -> PathBuf {
+    paths::controlplane().join("up.json")
+}
+
+fn read() -> Result<Option<State>> {
+    match fs::read_to_string(state_file()) {
+        Ok(text) => {
+            Ok(Some(serde_json::from_str(&text).with_context(|| state_file().display().to_string())?))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| state_file().display().to_string()),
+    }
+}
+
+/// Starts a cluster and leaves it running.
+pub async fn up(options: &ClusterOptions) -> Result<()> {
+    if let Some(state) = read()?
+        && state.processes.iter().any(ProcessIdentity::is_running)
+    {
+        println!("A cluster is running already (`make down` stops it).\n");
+        print_usage(&state);
+        return Ok(());
+    }
+    let mut cluster = Cluster::start(options, &folder()).await?;
+    let mut processes = vec![cluster.manager()?.process().identity().clone()];
+    processes.extend(cluster.plane.identities());
+    let kubectl = cluster.plane.binaries.path("kubectl");
+    let tools = kubectl.parent().context("kubectl has no folder")?.to_owned();
+    let state = State { tools, processes };
+    // Written before anything is let go: what runs on is always known.
+    fs::write(state_file(), serde_json::to_string_pretty(&state)?)?;
+    cluster.detach()?;
+    println!("The cluster is running; `make down` stops it.\n");
+    print_usage(&state);
+    Ok(())
+}
+
+fn print_usage(state: &State) {
+    println!("    export KUBECONFIG={}", folder().join("admin.kubeconfig").display());
+    println!("    export PATH={}:$PATH    # for a kubectl of the same version", state.tools.display());
+}
+
+/// Stops the cluster that `up` left.
+pub fn down() -> Result<()> {
+    let Some(state) = read()? else {
+        println!("No cluster is running.");
+        return Ok(());
+    };
+    for process in &state.processes {
+        process.stop(Duration::from_secs(10));
+    }
+    if let Some(left) = state.processes.iter().find(|process| process.is_running()) {
+        bail!("{} ({}) does not end", left.name, left.pid);
+    }
+    if folder().exists() {
+        fs::remove_dir_all(folder())?;
+    }
+    fs::remove_file(state_file())?;
+    println!("Stopped.");
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! Clients that mean no good, against a release build in the memory that its container has.
+
+use crate::fixture::Fixture;
+use anyhow::{Context as _, Result, ensure};
+use futures::stream::{self, StreamExt as _};
+use kube::Client;
+use kube::client::Body;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use sluice_e2e::bench::webhooks::{ca_bundle, manager_client};
+use sluice_e2e::binaries;
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::install::NAMESPACE;
+use sluice_e2e::manager::{LEASE_NAME, ManagerSettings, get};
+use sluice_e2e::objects::Kind;
+use std::collections::VecDeque;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+
+/// What the shipped Deployment gives its container.
+const MEMORY_LIMIT: u64 = 512 << 20;
+/// The most that may be resident at any time.
+const MAX_PEAK_MEMORY: u64 = 300 << 20;
+/// Just under what a body may be.
+const LARGEST_BODY: usize = (6 << 20) + (250 << 10);
+/// Bad connections on each port and of each kind.
+const CONNECTIONS: usize = 4_096;
+/// Of these, at a time: more than the manager keeps on any port.
+const CONCURRENT_CONNECTIONS: usize = 1_500;
+/// Reviews of large objects at a time.
+const PARALLEL: usize = 40;
+const JOBS: &str = "/validate-batch-v1-job";
+const WORKLOADS: &str = "/validate-kueue-x-k8s-io-v1beta2-workload";
+const QUEUES: &str = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue";
+
+/// A group of processes that share a limit of memory; it goes when this is dropped, once its processes are gone.
+struct MemoryCgroup(PathBuf);
+
+impl MemoryCgroup {
+    /// None, with a printed line, where this user may not make one.
+    fn new(plane: &Path) -> Option<Self> {
+        let name = format!("sluice-e2e-{}", std::process::id());
+        for (folder, file) in
+            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+        {
+            let group = Path::new(folder).join(&name);
+            if fs::create_dir(&group).is_err() {
+                continue;
+            }
+            let group = Self(group);
+            if fs::write(group.0.join(file), MEMORY_LIMIT.to_string()).is_ok() {
+                return Some(group);
+            }
+        }
+        println!("no memory cgroup can be made here: {} runs unlimited, its peak is judged", plane.display());
+        None
+    }
+}
+
+impl Drop for MemoryCgroup {
+    fn drop(&mut self) {
+        // Left behind where a process is still in it: it holds nothing.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A program that puts itself under the limit and becomes the manager.
+fn write_launcher(folder: &Path, confined: Option<&MemoryCgroup>) -> Result<PathBuf> {
+    let program = binaries::sluice(true)?;
+    let enter = confined.map(|group| format!("echo $$ > '{}/cgroup.procs'\n", group.0.display()));
+    let script = format!("#!/bin/sh\n{}exec '{}' \"$@\"\n", enter.unwrap_or_default(), program.display());
+    let path = folder.join("sluice-confined");
+    fs::write(&path, script)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(path)
+}
+
+/// The most that the process ever had resident.
+fn peak_resident(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
+}
+
+async fn post(client: &Client, path: &str, body: Vec<u8>) -> Result<(u16, Value)> {
+    let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
+    let answer = client.send(request.body(Body::from(body))?).await?;
+    let code = answer.status().as_u16();
+    let bytes = answer.into_body().collect_bytes().await?;
+    Ok((code, serde_json::from_slice(&bytes).unwrap_or_default()))
+}
+
+fn review(group: &str, version: &str, object: &Value, old: &Value) -> Vec<u8> {
+    let kind = json!({"group": group, "version": version, "kind": object["kind"]});
+    let operation = if old.is_null() { "CREATE" } else { "UPDATE" };
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "good", "kind": kind, "operation": operation, "namespace": "ns", "object": object, "oldObject": old,
+    }})
+    .to_string()
+    .into_bytes()
+}
+
+fn template(variables: usize) -> Value {
+    let env: Vec<Value> = (0..variables).map(|n| json!({"name": format!("E{n}"), "value": ""})).collect();
+    json!({"spec": {"containers": [{"name": "c", "image": "x", "env": env, "resources": {"requests": {"cpu": "1"}}}]}})
+}
+
+fn job(variables: usize) -> Value {
+    json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "j", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+        "spec": {"suspend": true, "parallelism": 1, "completions": 1, "template": template(variables)}})
+}
+
+fn workload(variables: usize) -> Value {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w", "namespace": "ns", "uid": "w"},
+        "spec": {"podSets": [{"name": "main", "count": 1, "template": template(variables)}]},
+        "status": {"conditions": [{"type": "QuotaReserved", "status": "True", "reason": "R", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            "admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 1}]}}})
+}
+
+/// Bodies that are small as text and large as anything else, where rules look and where they do not.
+fn bad_bodies() -> Vec<(&'static str, String)> {
+    let list = |item: &str| format!("[{}0]", format!("{item},").repeat(LARGEST_BODY / (item.len() + 1)));
+    let nested = |open: &str, close: &str| {
+        let depth = LARGEST_BODY / (open.len() + close.len());
+        format!("{}0{}", open.repeat(depth), close.repeat(depth))
+    };
+    let mut values: Vec<String> = [r#"{"":0}"#, "0", r#""""#, "[]"].iter().map(|item| list(item)).collect();
+    values.extend([nested("[", "]"), nested(r#"{"":"#, "}")]);
+    let labels: Vec<String> = (0..LARGEST_BODY / 12).map(|n| format!(r#""{n:07}":0,"#)).collect();
+    let labels = labels.concat();
+    values.push(format!(r#"{{{labels}"":0}}"#));
+    let places = [
+        (JOBS, r#"{"request":{"uid":"u","operation":"CREATE","object":"#, "}}"),
+        (JOBS, r#"{"request":{"uid":"u","operation":"CREATE","object":{"metadata":{"labels":"#, "}}}}"),
+        (WORKLOADS, r#"{"request":{"uid":"u","operation":"CREATE","object":{"spec":{"podSets":"#, "}}}}"),
+        (
+            WORKLOADS,
+            r#"{"request":{"uid":"u","operation":"CREATE","object":{"status":{"conditions":"#,
+            "}}}}",
+        ),
+        (QUEUES, r#"{"request":{"uid":"u","operation":"CREATE","object":{"spec":{"resourceGroups":"#, "}}}}"),
+    ];
+    let wrapped =
+        |value: &String| places.map(|(path, before, after)| (path, format!("{before}{value}{after}")));
+    values.iter().flat_map(wrapped).collect()
+}
+
+/// Good clients beside all that: each question is answered.
+async fn run_good_clients(cluster: &Cluster, stop: &AtomicBool, answered: &AtomicUsize) -> Result<()> {
+    let manager = cluster.manager()?;
+    let kept = manager_client(cluster).await?;
+    let body = review("batch", "v1", &job(1), &Value::Null);
+    while !stop.load(Ordering::Relaxed) {
+        let fresh = manager_client(cluster).await?;
+        for client in [&kept, &fresh] {
+            let (code, answer) = post(client, JOBS, body.clone()).await.context("a good review")?;
+            ensure!(code == 200 && answer["response"]["allowed"] == true, "{code}: {answer}");
+        }
+        manager.is_ready().await?;
+        ensure!(manager.metrics().await?.contains("sluice_reviews_in_flight"), "no metrics");
+        answered.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+async fn connect_from(number: usize, port: u16) -> Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    let last = u8::try_from(2 + number % 32)?;
+    socket.bind(SocketAddr::from(([127, 0, 0, last], 0)))?;
+    Ok(socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await?)
+}
+
+/// Connections that say what they say and then nothing.
+async fn open_silent_connections(port: u16, opening: &str) -> Result<()> {
+    let mut open = VecDeque::new();
+    for number in 0..CONNECTIONS {
+        let mut stream = connect_from(number, port).await?;
+        // It may have had to go already.
+        let _ = stream.write_all(opening.as_bytes()).await;
+        open.push_back(stream);
+        if open.len() > CONCURRENT_CONNECTIONS {
+            open.pop_front();
+        }
+    }
+    Ok(())
+}
+
+/// The same after the handshake.
+async fn open_silent_tls_connections(port: u16, tls: &TlsConnector) -> Result<()> {
+    let name = ServerName::try_from("127.0.0.1")?;
+    let one = async |number| {
+        let stream = connect_from(number, port).await?;
+        anyhow::Ok(tls.connect(name.clone(), stream).await.ok())
+    };
+    let mut open = VecDeque::new();
+    let mut all = stream::iter(0..CONNECTIONS).map(one).buffer_unordered(8);
+    let mut made = 0;
+    while let Some(stream) = all.next().await {
+        made += usize::from(stream.as_ref().is_ok_and(Option::is_some));
+        open.push_back(stream?);
+        if open.len() > CONCURRENT_CONNECTIONS {
+            open.pop_front();
+        }
+    }
+    ensure!(made > CONNECTIONS / 2, "{made} of {CONNECTIONS} handshakes came to their end");
+    Ok(())
+}
+
+async fn send_bad_reviews(cluster: &Cluster) -> Result<()> {
+    let client = manager_client(cluster).await?;
+    for (path, body) in bad_bodies() {
+        let four = (0..4).map(|_| post(&client, path, body.clone().into_bytes()));
+        for outcome in futures::future::join_all(four).await {
+            // One whose body is refused unread may see no more than the end.
+            let code = outcome.map_or(413, |(code, _)| code);
+            ensure!([200, 400, 408, 413, 503].contains(&code), "{path} answers {code} to {body:.80}");
+        }
+    }
+    let (job, workload) = (job(105_000), workload(105_000));
+    for (path, body) in [
+        (JOBS, review("batch", "v1", &job, &job)),
+        (WORKLOADS, review("kueue.x-k8s.io", "v1beta2", &workload, &workload)),
+    ] {
+        let url = format!("{path}?timeout=10s");
+        let many = (0..PARALLEL).map(|_| post(&client, &url, body.clone()));
+        let mut judged = 0;
+        for outcome in futures::future::join_all(many).await {
+            let (code, answer) = outcome?;
+            ensure!(
+                code == 503 || (code == 200 && answer["response"]["allowed"] == true),
+                "{code}: {answer:.200}"
+            );
+            judged += usize::from(code == 200);
+        }
+        println!("{judged} of {PARALLEL} reviews of {} bytes on {path} were judged", body.len());
+        ensure!(judged > 0, "none was judged");
+    }
+    Ok(())
+}
+
+async fn open_connection_floods(cluster: &Cluster) -> Result<()> {
+    let manager = cluster.manager()?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca_bundle(cluster).await?.as_bytes()) {
+        roots.add(certificate?)?;
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let tls = TlsConnector::from(Arc::new(config));
+    let webhooks = manager.settings().webhook_port;
+    for port in [manager.health_port(), webhooks, manager.metrics_port()] {
+        for opening in ["", "GET /livez HTTP/1.1\r\nhost:", "PRI * HTTP/2.0\r\n\r\n"] {
+            open_silent_connections(port, opening)
+                .await
+                .with_context(|| format!("port {port} {opening:?}"))?;
+        }
+    }
+    open_silent_tls_connections(webhooks, &tls).await
+}
+
+/// Bodies that would become large, forty large reviews at a time, and thousands of connections that ask for nothing: good
+/// clients are answered throughout on every port, the lease stays where it is, and memory stays in its bounds.
+pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    rlimit::increase_nofile_limit(u64::MAX)?;
+    let confined = MemoryCgroup::new(cluster.plane.folder());
+    let program = write_launcher(cluster.plane.folder(), confined.as_ref())?;
+    let mut settings = ManagerSettings { program, ..cluster.manager()?.settings().clone() };
+    settings.flags.push("--metrics-insecure".to_owned());
+    let old = cluster.replace_manager(&settings).await?;
+    let pid = cluster.manager()?.process().identity().pid;
+    let lease = async || ground.objects.must_get(Kind::LEASE, NAMESPACE, LEASE_NAME).await;
+    sluice_e2e::wait::eventually("it leads", async || {
+        let page = cluster.manager()?.metrics().await?;
+        ensure!(page.contains(r#"replica_role="leader""#), "not yet");
+        Ok(())
+    })
+    .await?;
+    let before = lease().await?["spec"]["leaseTransitions"].clone();
+    println!("{} MiB resident at most after the start", peak_resident(pid)? >> 20);
+
+    let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let storm = async {
+        let outcome = async {
+            send_bad_reviews(cluster).await?;
+            println!("{} MiB after bodies", peak_resident(pid)? >> 20);
+            open_connection_floods(cluster).await
+        };
+        let outcome = outcome.await;
+        stop.store(true, Ordering::Relaxed);
+        outcome
+    };
+    let (stormed, was_good) = tokio::join!(storm, run_good_clients(cluster, &stop, &answered));
+    was_good?;
+    stormed?;
+    cluster.manager()?.process().check()?;
+    let (peak, rounds) = (peak_resident(pid)?, answered.load(Ordering::Relaxed));
+    println!("{} MiB resident at most, {rounds} rounds of good questions", peak >> 20);
+    ensure!(peak < MAX_PEAK_MEMORY, "{} MiB were resident", peak >> 20);
+    ensure!(rounds > 20, "good clients asked {rounds} times");
+    let after = lease().await?["spec"]["leaseTransitions"].clone();
+    ensure!(before == after, "the lease went from transition {before} to {after}");
+    let (code, told) = get(cluster.manager()?.health_port(), "/livez").await?;
+    ensure!(code == 200, "/livez answers {code}: {told}");
+    cluster.replace_manager(&old).await.map(drop)
+}

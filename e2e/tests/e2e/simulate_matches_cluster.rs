@@ -1,0 +1,203 @@
+//! What `sluice simulate --from-cluster --then job.yaml` says of a Job is what the cluster then does with it.
+
+use crate::fixture::Fixture;
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Map, Value, json};
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::objects::{Job, Kind, text};
+use sluice_e2e::wait::eventually;
+use std::time::Duration;
+
+/// The process says so when it left objects out.
+const INCOMPLETE_EXIT_CODE: i32 = 3;
+
+/// A Job with the state of the cluster that it meets.
+struct PredictedJob {
+    name: &'static str,
+    job: Job,
+    /// Jobs that run before.
+    running_jobs: Vec<Job>,
+    /// What is expected, so that a case cannot be right by accident: `admitted`, or the reason why it waits; or a word of
+    /// the refusal.
+    expected: &'static str,
+}
+
+pub(crate) async fn twelve_jobs_match_prediction(cluster: &Cluster, ground: &Fixture) -> Result<()> {
+    create_queues(ground).await?;
+    let high = ground.create_priority_class("high", 1000).await?;
+    for case in predicted_jobs(ground, &high) {
+        let name = case.name;
+        check_prediction(cluster, ground, case).await.with_context(|| name.to_owned())?;
+    }
+    Ok(())
+}
+
+/// A queue for each case: none has to do with another.
+async fn create_queues(ground: &Fixture) -> Result<()> {
+    let cpu = |amount| [("cpu", amount, None)];
+    for name in ["fits", "full", "small", "checked"] {
+        ground.create_queue(name, "", &cpu("2"), json!({})).await?;
+    }
+    ground.create_queue("lends", "idle", &cpu("2"), json!({})).await?;
+    ground.create_queue("borrows", "idle", &cpu("2"), json!({})).await?;
+    ground.create_queue("held", "", &cpu("2"), json!({"stopPolicy": "Hold"})).await?;
+    ground.create_queue("strict", "", &cpu("2"), json!({"queueingStrategy": "StrictFIFO"})).await?;
+    let within = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    ground.create_queue("contended", "", &cpu("2"), within).await?;
+    let reclaims = json!({"preemption": {"reclaimWithinCohort": "Any"}});
+    ground.create_queue("owner", "lent", &cpu("2"), reclaims).await?;
+    ground.create_queue("guest", "lent", &cpu("2"), json!({})).await?;
+    let spare = ground.create_flavor("spare", json!({})).await?;
+    let flavor = |name: &str| json!({"name": name, "resources": [{"name": "cpu", "nominalQuota": "2"}]});
+    let groups =
+        json!([{"coveredResources": ["cpu"], "flavors": [flavor(&ground.own_name("any")), flavor(&spare)]}]);
+    ground.create_queue("two", "", &cpu("2"), json!({"resourceGroups": groups})).await.map(drop)
+}
+
+fn predicted_jobs(ground: &Fixture, high: &str) -> Vec<PredictedJob> {
+    let case =
+        |name: &'static str, queue: &str, cpu: &str, others: &[(&str, &str)], outcome: &'static str| {
+            let others = others.iter().enumerate();
+            PredictedJob {
+                name,
+                job: ground.job(name, queue, cpu),
+                running_jobs: others
+                    .map(|(at, (q, cpu))| ground.job(&format!("{name}-{at}"), q, cpu))
+                    .collect(),
+                expected: outcome,
+            }
+        };
+    let mut found = vec![
+        case("it-fits", "fits", "2", &[], "admitted"),
+        case("it-waits", "full", "1", &[("full", "2")], "WaitingForQuota"),
+        case("it-never-fits", "small", "3", &[], "ExceedsMaxQuota"),
+        case("it-borrows", "borrows", "3", &[("lends", "1")], "admitted"),
+        case("it-takes-the-second-flavor", "two", "2", &[("two", "1")], "admitted"),
+        case("it-preempts", "contended", "1", &[("contended", "2")], "admitted"),
+        case("it-reclaims", "owner", "2", &[("guest", "3")], "admitted"),
+        case("its-queue-is-missing", "nowhere", "1", &[], "Misconfigured"),
+        case("its-queue-is-held", "held", "1", &[], "Suspended"),
+        case("it-is-refused", "fits", "1", &[], "kueue.x-k8s.io/queue-name"),
+        case("its-resource-is-not-declared", "checked", "1", &[], "NoMatchingFlavor"),
+        // Nobody has looked at it yet: its conditions say nothing.
+        case("it-stands-behind", "strict", "1", &[("strict", "1")], ""),
+    ];
+    for case in &mut found {
+        case.job = match case.name {
+            "it-preempts" => case.job.clone().priority(high),
+            // A label that the server takes, and a name that no queue can have.
+            "it-is-refused" => case.job.clone().label("kueue.x-k8s.io/queue-name", "Not_A_Name"),
+            "its-resource-is-not-declared" => {
+                Job::new(&ground.name, case.name, "checked", &[("memory", "1Gi")])
+            }
+            _ => case.job.clone(),
+        };
+    }
+    found
+}
+
+async fn check_prediction(cluster: &Cluster, ground: &Fixture, case: PredictedJob) -> Result<()> {
+    for job in case.running_jobs {
+        let name = text(job.body(), "/metadata/name").to_owned();
+        ground.submit(job).await?;
+        ground.wait_until_running(&name).await?;
+    }
+    if case.name == "it-stands-behind" {
+        ground.submit(ground.job("large", "strict", "2")).await?;
+        ground.wait_until_pending("large", "WaitingForQuota").await?;
+        // Creation times have whole seconds: the next one must be of a later second.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+    }
+    let (code, report, told) = simulate(cluster, case.name, &case.job).await?;
+    let refusal = told.lines().find_map(|line| line.split_once(&format!("{}: ", case.name)));
+    match ground.objects.create(Kind::JOB, case.job.body()).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) => {
+            let (_, reason) = refusal.with_context(|| format!("it was not said to be refused: {told}"))?;
+            ensure!(code == INCOMPLETE_EXIT_CODE && reason.contains(case.expected), "code {code}: {reason}");
+            ensure!(status.message.contains(reason), "refused with {}, not {reason}", status.message);
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    }
+    ensure!(code == 0, "code {code}: {told}");
+    let job = report_row(&report, &ground.name, case.name)?;
+    let waits = text(&job, "/conditions/QuotaReserved/reason");
+    let outcome = if job["admission"].is_null() { waits } else { "admitted" };
+    ensure!(outcome == case.expected, "it was said to be {outcome}");
+    let victims: Vec<&str> =
+        report["preempted"].as_array().context("no victims")?.iter().map(|v| text(v, "/job")).collect();
+    let agrees = async || {
+        check_workload_matches(ground, case.name, &job).await?;
+        for victim in &victims {
+            let name = victim.rsplit('/').next().unwrap_or_default();
+            check_workload_matches(ground, name, &report_row(&report, &ground.name, name)?).await?;
+        }
+        Ok(())
+    };
+    eventually(format!("what was said of {}", case.name), agrees).await?;
+    // It has not just passed through that state.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    agrees().await.context("a moment later")
+}
+
+/// Exit code, report and standard error of a simulation that begins with this cluster.
+async fn simulate(cluster: &Cluster, name: &str, job: &Job) -> Result<(i32, Value, String)> {
+    let file = cluster.plane.folder().join(format!("{name}.json"));
+    let mut body = job.body().clone();
+    body["apiVersion"] = json!("batch/v1");
+    body["kind"] = json!("Job");
+    std::fs::write(&file, body.to_string())?;
+    let output = tokio::process::Command::new(&cluster.manager()?.settings().program)
+        .args(["simulate", "--from-cluster", "--output", "json", "--until", "1m", "--kubeconfig"])
+        .arg(cluster.plane.admin_kubeconfig())
+        .arg("--then")
+        .arg(&file)
+        .output()
+        .await?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report = serde_json::from_slice(&output.stdout).with_context(|| told.clone())?;
+    Ok((output.status.code().unwrap_or(-1), report, told))
+}
+
+/// What a report says of a Job: its grant and its conditions.
+fn report_row(report: &Value, namespace: &str, job: &str) -> Result<Value> {
+    let name = format!("{namespace}/{job}");
+    for list in ["admitted", "pending"] {
+        let rows = report[list].as_array().context("not a list")?;
+        if let Some(row) = rows.iter().find(|row| row["job"] == name.as_str()) {
+            let admission = json!({"clusterQueue": row["clusterQueue"], "podSetAssignments": row["podSets"]});
+            let admission = if list == "admitted" { admission } else { Value::Null };
+            return Ok(json!({"admission": admission, "conditions": without_uids(&row["conditions"])}));
+        }
+    }
+    bail!("nothing is said of {name}")
+}
+
+/// Whether a Job's Workload has come to what was said.
+async fn check_workload_matches(ground: &Fixture, job: &str, said: &Value) -> Result<()> {
+    let workload = ground.workload(job).await?;
+    let list = workload.pointer("/status/conditions").and_then(Value::as_array);
+    let mut conditions = Map::new();
+    for c in list.into_iter().flatten() {
+        let row = json!({"status": c["status"], "reason": c["reason"], "message": c["message"]});
+        conditions.insert(text(c, "/type").to_owned(), row);
+    }
+    let admission = workload.pointer("/status/admission").cloned().unwrap_or_default();
+    let found = json!({"admission": admission, "conditions": without_uids(&Value::Object(conditions))});
+    ensure!(found == *said, "{job} came to {found}, and was said to come to {said}");
+    Ok(())
+}
+
+/// The conditions without UIDs, which nobody can foretell.
+fn without_uids(conditions: &Value) -> Value {
+    let mut conditions = conditions.clone();
+    for condition in conditions.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        let parts = text(condition, "/message").split("UID: ").enumerate().map(|(at, part)| {
+            let end = part.find([',', ')']).filter(|_| at > 0).unwrap_or(0);
+            part.split_at(end).1.to_owned()
+        });
+        condition["message"] = parts.collect::<Vec<_>>().join("UID: ").into();
+    }
+    conditions
+}

@@ -1,0 +1,145 @@
+//! Objects that are too large, or that no webhook saw and nobody can read.
+
+use crate::fixture::{Fixture, expect_refused};
+use anyhow::{Context as _, Result, ensure};
+use kube::api::PropagationPolicy;
+use serde_json::{Value, json};
+use sluice::api::crd::pod_template;
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::control_plane::http_get;
+use sluice_e2e::install::remove_webhooks;
+use sluice_e2e::manager::Manager;
+use sluice_e2e::objects::{Job, Kind, text};
+use sluice_e2e::wait::eventually;
+
+const CRD: &str = "workloads.kueue.x-k8s.io";
+const PRIORITY_SCHEMA_PATH: &str =
+    "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/priority";
+
+/// The committed schema of pod templates is the one of the server that all this runs on.
+pub(crate) async fn pod_template_schema_matches_server(cluster: &Cluster, _: &Fixture) -> Result<()> {
+    let document = cluster.objects.client().request::<Value>(http_get("/openapi/v3/api/v1")?).await?;
+    let (server, ours) = (pod_template::from_openapi(&document), pod_template::shipped()?);
+    ensure!(server["properties"]["spec"].is_object(), "the server's document has no pod template");
+    ensure!(
+        server == ours,
+        "src/api/crd/pod-template.json is another server's: CONTRIBUTING.md says how to renew it"
+    );
+    Ok(())
+}
+
+/// A Workload that nobody owns, with so much in its environment.
+fn workload(name: &str, namespace: &str, ballast: &str) -> Value {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}},
+        "env": [{"name": "BALLAST", "value": ballast}]});
+    json!({
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"queueName": "main", "podSets": [{"name": "main", "count": 1,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}]},
+    })
+}
+
+fn large_job(ground: &Fixture, name: &str, bytes: usize) -> Job {
+    let environment = json!([{"name": "BALLAST", "value": "x".repeat(bytes)}]);
+    let container = json!([{"name": "main", "image": "work:1", "env": environment,
+        "resources": {"requests": {"cpu": "1"}}}]);
+    ground.job(name, "main", "1").pod_spec("containers", container)
+}
+
+/// What the server takes runs, what it does not take is refused with the reason, and small ones are not held up.
+pub(crate) async fn large_objects_delay_no_others(_: &Cluster, ground: &Fixture) -> Result<()> {
+    ground.create_queue("main", "", &[("cpu", "3", None)], json!({})).await?;
+    ground.submit(large_job(ground, "large", 1_000_000)).await?;
+    ground.submit(ground.job("small", "main", "1")).await?;
+    ground.wait_until_running("small").await?;
+    ground.wait_until_running("large").await?;
+
+    let huge = workload("huge", &ground.name, &"x".repeat(2_000_000));
+    let message =
+        ground.objects.create(Kind::WORKLOAD, &huge).await.err().context("2 MB were stored")?.to_string();
+    ensure!(message.contains("too large"), "the answer is not clear: {message}");
+    let mut noted = ground.job("noted", "main", "1").body().clone();
+    noted["metadata"]["annotations"] = json!({"note": "x".repeat(1_400_000)});
+    let message = expect_refused(ground.objects.create(Kind::JOB, &noted).await, 422)?;
+    ensure!(message.contains("metadata.annotations: Too long"), "{message}");
+
+    ground.submit(ground.job("after", "main", "1")).await?;
+    ground.wait_until_running("after").await?;
+    for name in ["small", "large", "after"] {
+        ground.finish_job(name).await?;
+    }
+    ground.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await
+}
+
+/// A Job that the store just takes, and whose Workload with its status it does not: that is told, and others run.
+pub(crate) async fn too_large_workload_is_reported(_: &Cluster, ground: &Fixture) -> Result<()> {
+    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    ground.submit(large_job(ground, "brim", 1_571_000)).await?;
+    eventually("events say what is too large", async || {
+        let events = ground.objects.list(Kind::EVENT, &ground.name, "").await?;
+        let brim = events.iter().filter(|e| text(e, "/regarding/name").contains("brim"));
+        let notes: Vec<&str> = brim.map(|e| text(e, "/note")).collect();
+        ensure!(notes.iter().any(|note| note.contains("too large")), "they say {notes:?}");
+        Ok(())
+    })
+    .await?;
+    ground.submit(ground.job("small", "main", "1")).await?;
+    ground.wait_until_running("small").await?;
+    ground.finish_job("small").await
+}
+
+/// A Workload that was stored under another schema while no webhook looked stops nobody, before and after a restart.
+pub(crate) async fn undecodable_workload_blocks_no_others(
+    cluster: &mut Cluster,
+    ground: &Fixture,
+) -> Result<()> {
+    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    let strict = ground.objects.must_get(Kind::CRD, "", CRD).await?;
+    let strict = strict.pointer(PRIORITY_SCHEMA_PATH).context("no priority in the schema")?.clone();
+    let webhooks = remove_webhooks(&ground.objects).await?;
+    ensure!(webhooks.len() >= 2, "there are {} webhook configurations", webhooks.len());
+    set_priority_schema(ground, &json!({"x-kubernetes-int-or-string": true}))?;
+    let mut body = workload("broken", &ground.name, "");
+    body["spec"]["priority"] = "very high".into();
+    let stored = eventually("the broken one is stored", async || {
+        Ok(ground.objects.create(Kind::WORKLOAD, &body).await.map(drop)?)
+    })
+    .await;
+    set_priority_schema(ground, &strict)?;
+    for (kind, object) in webhooks {
+        ground.objects.create(kind, &object).await?;
+    }
+    stored?;
+    cluster.wait_for_webhooks().await?;
+
+    for name in ["one", "two"] {
+        ground.submit(ground.job(name, "main", "1")).await?;
+        ground.wait_until_running(name).await?;
+        ground.finish_job(name).await?;
+        let old = cluster.take_manager().context("no manager")?;
+        old.kill();
+        let new = Manager::start(&cluster.plane, old.settings()).await?;
+        new.wait_until_ready().await?;
+        cluster.put_manager(new);
+        cluster.wait_for_webhooks().await?;
+    }
+    eventually("an event says what cannot be read", async || {
+        let events = ground.objects.list(Kind::EVENT, &ground.name, "").await?;
+        let said = events.iter().find(|e| text(e, "/reason") == "Unreadable").context("there is none")?;
+        ensure!(text(said, "/regarding/name") == "broken", "it is about another: {said}");
+        ensure!(
+            text(said, "/note").contains("priority") || text(said, "/note").contains("very high"),
+            "{said}"
+        );
+        Ok(())
+    })
+    .await?;
+    ground.objects.delete(Kind::WORKLOAD, &ground.name, "broken", PropagationPolicy::Background).await?;
+    Ok(())
+}
+
+/// Sets the schema of a Workload's priority.
+fn set_priority_schema(ground: &Fixture, schema: &Value) -> Result<()> {
+    let patch = json!([{"op": "replace", "path": PRIORITY_SCHEMA_PATH, "value": schema}]).to_string();
+    ground.kubectl.run(&["patch", "crd", CRD, "--type=json", "-p", &patch]).map(drop)
+}

@@ -1,0 +1,280 @@
+//! Watches that withhold, repeat, delay, forget or stall, at each event of a Job's life that matters.
+//! `SLUICE_CELL=word` plays those cells whose names contain the word.
+
+use crate::fixture::Fixture;
+use crate::history::History;
+use crate::lost_writes::{EndState, end_state};
+use anyhow::{Context as _, Result, bail, ensure};
+use futures::stream::{self, StreamExt as _};
+use kube::api::PropagationPolicy;
+use serde_json::{Value, json};
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::manager::{Manager, ManagerSettings};
+use sluice_e2e::objects::{self, Kind, condition_is_true, text};
+use sluice_e2e::proxy::Proxy;
+use sluice_e2e::wait::{eventually, scaled_duration};
+use sluice_e2e::watch_faults::EventFault;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A tenth of what a watch and a list live by default, or less.
+const FLAGS: [&str; 3] = ["--metrics-insecure", "--watch-timeout=2s", "--relist-period=15s"];
+/// A list that begins just then tells what the event would have told: the story is played again.
+const ATTEMPTS: usize = 4;
+/// Stories at once.
+const PARALLEL_SCENARIOS: usize = 10;
+const HOST: &str = "kubernetes.io/hostname";
+const LABEL: &str = "e2e.example/cell";
+/// So much later than what other watches tell; a tenth of it, but for a soak.
+const DELAY: Duration = Duration::from_secs(20);
+
+const EVENT_FAULTS: [(&str, EventFault); 5] = [
+    ("dropped", EventFault::Dropped),
+    ("doubled", EventFault::Duplicated),
+    ("late", EventFault::Delayed(DELAY)),
+    ("gone", EventFault::Expired),
+    ("stalled", EventFault::Stalled),
+];
+
+/// Whether an object of a kind is as the event must show it.
+type EventPredicate = fn(&Value) -> bool;
+
+/// Name, end of the watch's path, type of event, and what it must show.
+const EVENTS: [(&str, &str, &str, EventPredicate); 12] = [
+    ("job-added", "/jobs", "ADDED", |_| true),
+    ("job-ended", "/jobs", "MODIFIED", |job| condition_is_true(job, "Complete")),
+    ("job-deleted", "/jobs", "DELETED", |_| true),
+    ("workload-added", "/workloads", "ADDED", |_| true),
+    ("workload-stopped", "/workloads", "MODIFIED", |workload| workload["spec"]["active"] == false),
+    ("workload-deleted", "/workloads", "DELETED", |_| true),
+    ("pod-added", "/pods", "ADDED", |_| true),
+    ("pod-bound", "/pods", "MODIFIED", |pod| pod["spec"]["nodeName"].is_string()),
+    ("pod-deleted", "/pods", "DELETED", |_| true),
+    ("node-added", "/nodes", "ADDED", |_| true),
+    ("node-ready", "/nodes", "MODIFIED", |node| condition_is_true(node, "Ready")),
+    ("node-deleted", "/nodes", "DELETED", |_| true),
+];
+
+/// One event of each kind, at each of its moments, withheld, repeated, late, answered with 410 Gone in its stead, or the
+/// last on a stream that stalls without an error, while others run on: the end and the counts are as without, and no
+/// queue ever holds more than its quota.
+pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+    let old = cluster.take_manager().context("no manager")?;
+    old.terminate();
+    let proxy = Proxy::open(&cluster.plane).await?;
+    let flags = FLAGS.map(str::to_owned).to_vec();
+    let settings = ManagerSettings { api_server_url: Some(proxy.url()), flags, ..old.settings().clone() };
+    let manager = Manager::start(&cluster.plane, &settings).await?;
+    manager.wait_until_ready().await?;
+    cluster.wait_for_webhooks().await?;
+    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
+    create_bystanders(ground).await?;
+
+    let play = async {
+        let calm = scenario(ground, &manager, "calm", None).await?;
+        let word = std::env::var("SLUICE_CELL").unwrap_or_default();
+        let all = EVENTS.iter().flat_map(|event| EVENT_FAULTS.iter().map(move |harm| (event, harm)));
+        let cells: Vec<_> =
+            all.map(|(e, h)| (format!("{}-{}", e.0, h.0), *e, h.1)).filter(|c| c.0.contains(&word)).collect();
+        let wrong: Vec<String> = stream::iter(cells)
+            .map(async |(cell, (_, path, kind, shown), harm)| {
+                let harm = if harm == EventFault::Delayed(DELAY) {
+                    EventFault::Delayed(scaled_duration(DELAY))
+                } else {
+                    harm
+                };
+                let play = async || {
+                    for attempt in 1..=ATTEMPTS {
+                        let name = format!("{cell}-{attempt}");
+                        let tap = proxy.inject_watch_fault(fault_once(name.clone(), path, kind, shown, harm));
+                        scenario(ground, &manager, &name, Some(&calm)).await?;
+                        if tap.injected_faults() == 1 {
+                            return Ok(());
+                        }
+                    }
+                    bail!("no such event passed")
+                };
+                play().await.err().map(|error| format!("{cell}: {error:#}"))
+            })
+            .buffer_unordered(PARALLEL_SCENARIOS)
+            .filter_map(async |wrong| wrong)
+            .collect()
+            .await;
+        ensure!(wrong.is_empty(), "{}\nand without any fault: {calm:#?}", wrong.join("\n"));
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        outcome = play => outcome?,
+        outcome = touch_bystanders(ground) => outcome?,
+    }
+    let most = max_reserved(&history.revisions()?, 1)?;
+    ensure!(most == 1, "the queues held at most {most}");
+
+    manager.terminate();
+    let direct = Manager::start(&cluster.plane, old.settings()).await?;
+    direct.wait_until_ready().await?;
+    cluster.put_manager(direct);
+    cluster.wait_for_webhooks().await
+}
+
+/// Harms the first such event of a cell.
+fn fault_once(
+    cell: String,
+    path: &'static str,
+    kind: &'static str,
+    shown: EventPredicate,
+    harm: EventFault,
+) -> impl FnMut(&sluice_e2e::proxy::Call, &Value) -> EventFault + Send {
+    let mut done = false;
+    move |call, event| {
+        let object = &event["object"];
+        let picked = !done
+            && call.path.ends_with(path)
+            && text(event, "/type") == kind
+            && text(object, "/metadata/name").contains(&cell)
+            && shown(object);
+        done |= picked;
+        if picked { harm } else { EventFault::Pass }
+    }
+}
+
+/// Three Jobs with room for one, on a node of their own: one is stopped by its user and runs again after the next has
+/// ended; all goes, the node too; the third runs on another node of the same name.
+async fn scenario(
+    ground: &Fixture,
+    manager: &Manager,
+    cell: &str,
+    calm: Option<&EndState>,
+) -> Result<EndState> {
+    let (next, last) = (format!("next-{cell}"), format!("last-{cell}"));
+    create_queue_and_node(ground, cell).await?;
+    ground.submit(ground.job(cell, cell, "1")).await?;
+    ground.wait_until_running(cell).await?;
+    ground.submit(ground.job(&next, cell, "1")).await?;
+    ground.wait_until_pending(&next, "WaitingForQuota").await?;
+    ground.set_workload_spec(cell, json!({"active": false})).await?;
+    ground.wait_until_running(&next).await?;
+    ground.wait_until_pending(cell, "Deactivated").await?;
+    ground.set_workload_spec(cell, json!({"active": true})).await?;
+    ground.finish_job(&next).await?;
+    ground.wait_until_running_and_reported(cell).await?;
+    ground.finish_job(cell).await?;
+    ground.wait_for_queue_counts(cell, (0, 0, 0), &[("cpu", "0")]).await?;
+    let found = eventually("the end is as without any fault", async || {
+        let found = end_state(ground, manager, cell).await?.without_placement();
+        ensure!(found.is_counted(), "the manager counts too little: {found:?}");
+        ensure!(calm.is_none_or(|calm| *calm == found), "it is {found:#?}");
+        Ok(found)
+    })
+    .await?;
+    for job in [cell, &next] {
+        ground.objects.delete(Kind::JOB, &ground.name, job, PropagationPolicy::Background).await?;
+    }
+    wait_until_gone(ground, Kind::WORKLOAD, &ground.name, cell).await?;
+    ground.objects.delete(Kind::NODE, "", &ground.own_name(cell), PropagationPolicy::Background).await?;
+    wait_until_gone(ground, Kind::NODE, "", &ground.own_name(cell)).await?;
+    ground.objects.create(Kind::NODE, &node(ground, cell)).await?;
+    ground.submit(ground.job(&last, cell, "1")).await?;
+    ground.wait_until_running(&last).await?;
+    ground.finish_job(&last).await?;
+    ground.wait_for_queue_counts(cell, (0, 0, 0), &[("cpu", "0")]).await?;
+    Ok(found)
+}
+
+/// A queue for one, and a node for one that nobody else is sent to.
+async fn create_queue_and_node(ground: &Fixture, cell: &str) -> Result<()> {
+    let name = ground.own_name(cell);
+    ground.create_tracked(Kind::NODE, node(ground, cell)).await?;
+    let levels = json!([{"nodeLabel": HOST}]);
+    ground
+        .create_tracked(Kind::TOPOLOGY, json!({"metadata": {"name": name}, "spec": {"levels": levels}}))
+        .await?;
+    let toleration = json!({"key": LABEL, "operator": "Exists"});
+    let spec = json!({"nodeLabels": {LABEL: name}, "tolerations": [toleration], "topologyName": name});
+    ground.create_flavor(cell, spec).await?;
+    let body = objects::cluster_queue(&name, "", &name, &[("cpu", "1", None)]);
+    ground.create_tracked(Kind::CLUSTER_QUEUE, body).await?;
+    ground.objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(&ground.name, cell, &name)).await?;
+    Ok(())
+}
+
+fn node(ground: &Fixture, cell: &str) -> Value {
+    let name = ground.own_name(cell);
+    let room = json!({"cpu": "1", "memory": "8Gi", "pods": "20"});
+    let taint = json!({"key": LABEL, "value": name, "effect": "NoSchedule"});
+    json!({
+        "metadata": {"name": name, "labels": {LABEL: name, HOST: name}}, "spec": {"taints": [taint]},
+        "status": {"capacity": room, "allocatable": room},
+    })
+}
+
+async fn wait_until_gone(ground: &Fixture, kind: Kind, namespace: &str, part: &str) -> Result<()> {
+    eventually(format!("{part} is gone"), async || {
+        let all = ground.objects.list(kind, namespace, "").await?;
+        let left = all.iter().find(|object| text(object, "/metadata/name").contains(part));
+        ensure!(left.is_none(), "{left:?} is left");
+        Ok(())
+    })
+    .await
+}
+
+const BYSTANDERS: [Kind; 4] = [Kind::JOB, Kind::WORKLOAD, Kind::POD, Kind::NODE];
+
+/// One object of each kind, of no account to anybody.
+async fn create_bystanders(ground: &Fixture) -> Result<()> {
+    let name = ground.own_name("other");
+    let metadata = json!({"namespace": ground.name, "name": name});
+    let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "work:1"}]});
+    let job = json!({"metadata": metadata, "spec": {"suspend": true, "template": {"spec": pod}}});
+    ground.objects.create(Kind::JOB, &job).await?;
+    let sets = json!([{"name": "main", "count": 1, "template": {"spec": pod}}]);
+    let workload = json!({"metadata": metadata, "spec": {"queueName": "none", "podSets": sets}});
+    ground.objects.create(Kind::WORKLOAD, &workload).await?;
+    let mut gated = json!({"metadata": metadata, "spec": pod});
+    gated["spec"]["schedulingGates"] = json!([{"name": "e2e.example/never"}]);
+    ground.objects.create(Kind::POD, &gated).await?;
+    ground
+        .create_tracked(Kind::NODE, json!({"metadata": {"name": name}, "spec": {"unschedulable": true}}))
+        .await?;
+    Ok(())
+}
+
+/// Changes the bystanders for ever: what was withheld is followed by another event, and does not come again.
+async fn touch_bystanders(ground: &Fixture) -> Result<()> {
+    let name = ground.own_name("other");
+    for round in 0_u64.. {
+        for kind in BYSTANDERS {
+            let namespace = if kind == Kind::NODE { "" } else { &ground.name };
+            let patch = json!({"metadata": {"annotations": {"e2e.example/round": round.to_string()}}});
+            ground.objects.merge(kind, namespace, &name, &patch).await?;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// The most that any queue held at any revision, in workloads of one CPU; an error if it was more than its room.
+pub(crate) fn max_reserved(revisions: &[Value], room: usize) -> Result<usize> {
+    let mut held: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut most = 0;
+    for object in revisions {
+        if object.is_null() {
+            // All that is there follows.
+            held.clear();
+            continue;
+        }
+        let name = text(object, "/metadata/name");
+        for names in held.values_mut() {
+            names.remove(name);
+        }
+        let goes = !object["metadata"]["deletionTimestamp"].is_null();
+        if condition_is_true(object, "QuotaReserved") && !condition_is_true(object, "Finished") && !goes {
+            let names = held.entry(text(object, "/status/admission/clusterQueue")).or_default();
+            names.insert(name);
+            let revision = text(object, "/metadata/resourceVersion");
+            ensure!(names.len() <= room, "{names:?} at revision {revision}");
+            most = most.max(names.len());
+        }
+    }
+    Ok(most)
+}

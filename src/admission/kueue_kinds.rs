@@ -1,0 +1,29 @@
+//! Judging of our own kinds: rules that their schemas cannot say.
+
+use super::response::ReviewResponse;
+use super::review::ReviewRequest;
+use crate::api::validation;
+
+pub(super) fn workload(request: &ReviewRequest<'_>) -> ReviewResponse {
+    ReviewResponse::from_errors(&validation::workload(
+        request.object,
+        request.old,
+        &request.ctx.settings.gates,
+    ))
+}
+
+pub(super) fn cluster_queue(request: &ReviewRequest<'_>) -> ReviewResponse {
+    ReviewResponse::from_errors(&validation::cluster_queue(
+        request.object,
+        request.old,
+        &request.ctx.settings.gates,
+    ))
+}
+
+pub(super) fn cohort(request: &ReviewRequest<'_>) -> ReviewResponse {
+    ReviewResponse::from_errors(&validation::cohort(request.object))
+}
+
+pub(super) fn resource_flavor(request: &ReviewRequest<'_>) -> ReviewResponse {
+    ReviewResponse::from_errors(&validation::resource_flavor(request.object))
+}

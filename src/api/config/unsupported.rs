@@ -1,0 +1,92 @@
+//! Known settings whose feature is not part of this version.
+
+use super::{BATCH_JOB, Configuration, Problems};
+use serde_json::Value;
+
+/// Frameworks that Kueue has, beside the one that is built.
+const FRAMEWORKS: &[&str] = &[
+    "deployment",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+    "pod",
+    "ray.io/raycluster",
+    "ray.io/rayjob",
+    "ray.io/rayservice",
+    "sparkoperator.k8s.io/sparkapplication",
+    "statefulset",
+    "trainer.kubeflow.org/trainjob",
+    "workload.codeflare.dev/appwrapper",
+];
+
+/// Sections that can be ignored: nothing of what they configure is there, and why.
+const IGNORED: [(&str, &str); 3] = [
+    ("/multiKueue", "jobs are not sent to other clusters"),
+    ("/visibilityServer", "the visibility API is not served"),
+    ("/pprofBindAddress", "there is no profiler"),
+];
+
+/// Settings that a feature gate takes the effect from, with the gate and its value then.
+const GATED: [(&str, &str, bool); 5] = [
+    ("/metrics/customLabels", "CustomMetricLabels", false),
+    ("/metrics/localQueueMetrics", "LocalQueueMetrics", false),
+    ("/waitForPodsReady", "DisableWaitForPodsReady", true),
+    ("/admissionFairSharing", "AdmissionFairSharing", false),
+    ("/resources/quotaCheckStrategy", "QuotaCheckStrategy", false),
+];
+
+/// Errors where ignoring a setting would change a decision, warnings elsewhere.
+pub(super) fn check(document: &Value, configuration: &Configuration, problems: &mut Problems) {
+    let given = |pointer: &str| {
+        let empty = |value: &Value| match value {
+            Value::String(text) => matches!(text.as_str(), "" | "0"),
+            Value::Array(items) => items.is_empty(),
+            _ => false,
+        };
+        document.pointer(pointer).is_some_and(|value| !empty(value))
+    };
+    let path = |pointer: &str| pointer.trim_start_matches('/').replace('/', ".");
+    for (pointer, why) in IGNORED.iter().filter(|(pointer, _)| given(pointer)) {
+        problems.warn(&path(pointer), &format!("has no effect: {why}"));
+    }
+    for (pointer, gate, value) in GATED {
+        if given(pointer) && configuration.gates.enabled(gate) == value {
+            let text = format!("has no effect: feature gate {gate} is {}", if value { "on" } else { "off" });
+            problems.warn(&path(pointer), &text);
+        }
+    }
+    if !configuration.resources.device_class_mappings.is_empty() {
+        problems.error("resources.deviceClassMappings", "is not supported: devices have no quota");
+    }
+    if !configuration.controller.group_kind_concurrency.is_empty() {
+        let text = "has no effect: one task serves all kinds";
+        problems.warn("controller.groupKindConcurrency", text);
+    }
+    if configuration.certificate_folder().is_none() && given("/webhook/certDir") {
+        let text = "has no effect: internalCertManagement is enabled, and its Secret is served";
+        problems.warn("webhook.certDir", text);
+    }
+    check_frameworks(configuration, problems);
+}
+
+/// Objects of frameworks that are not there start as they are made: one warning names them all.
+fn check_frameworks(configuration: &Configuration, problems: &mut Problems) {
+    for (index, name) in configuration.integrations.frameworks.iter().enumerate() {
+        let path = format!("integrations.frameworks[{index}]");
+        if configuration.integrations.frameworks.iter().take(index).any(|earlier| earlier == name) {
+            problems.error(&path, &format!("{name} is listed twice"));
+        } else if name != BATCH_JOB && !FRAMEWORKS.contains(&name.as_str()) {
+            problems.error(&path, &format!("unknown framework {name}"));
+        }
+    }
+    let missing: Vec<&str> = configuration.unmanaged_frameworks().collect();
+    if !missing.is_empty() {
+        let text = "configured but not part of this version: their objects are not managed, start at once and take no quota";
+        problems.warn("integrations.frameworks", &format!("{}: {text}", missing.join(", ")));
+    }
+}

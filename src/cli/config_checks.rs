@@ -1,0 +1,79 @@
+//! What is configured and may not come about: first lists that take too long, webhooks that do not hold Jobs back.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::kube::Client;
+use anyhow::bail;
+use tokio::sync::watch;
+
+use super::settings::ManagerSettings;
+use crate::admission::fails_closed_for_unqueued_jobs;
+use crate::kube::webhook_config_watch;
+use crate::view::ConfigurationGaps;
+
+/// Ends with an error when the first lists take longer than `controller.cacheSyncTimeout`: the process is started again
+/// then, as with Kueue. Runs on without a limit, and once everything is listed.
+pub(super) async fn enforce_sync_timeout(
+    limit: Option<Duration>,
+    mut synced: watch::Receiver<bool>,
+    unlisted: impl Fn() -> Vec<&'static str>,
+) -> anyhow::Result<()> {
+    if let Some(limit) = limit {
+        let all = tokio::time::timeout(limit, synced.wait_for(|synced| *synced)).await;
+        if all.is_err() {
+            bail!("controller.cacheSyncTimeout: not listed within {limit:?}: {}", unlisted().join(", "));
+        }
+    }
+    std::future::pending().await
+}
+
+/// Tells of webhooks that let Jobs without a queue start while no manager answers, where such Jobs are to be managed.
+pub(super) fn watch_fail_closed_webhooks(
+    settings: &ManagerSettings,
+    client: Client,
+    standing: Arc<ConfigurationGaps>,
+) -> impl Future<Output = ()> + Send + use<> {
+    let wanted = settings.configuration.manage_jobs_without_queue_name;
+    let names = settings.certificates();
+    let names = [names.mutating, names.validating];
+    let watch = settings.watch();
+    async move {
+        if !wanted {
+            return std::future::pending().await;
+        }
+        let tell = move |held: bool| {
+            let news = standing.set_jobs_unguarded(!held);
+            if news && !held {
+                tracing::warn!(
+                    "manageJobsWithoutQueueName is on, but no webhook that fails closed is asked about Jobs without a queue: \
+                     they start while no manager answers; apply the component config/webhooks/manage-all-jobs"
+                );
+            } else if news {
+                tracing::info!("webhooks hold Jobs without a queue back while no manager answers");
+            }
+        };
+        webhook_config_watch::run(client, names, watch, fails_closed_for_unqueued_jobs, tell).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn initial_lists_time_out_after_limit() {
+        let unlisted = || vec!["pods", "nodes"];
+        let (sender, synced) = watch::channel(false);
+        let error = enforce_sync_timeout(Some(Duration::ZERO), synced.clone(), unlisted).await.unwrap_err();
+        assert!(error.to_string().ends_with("pods, nodes"), "{error}");
+        let goes_on = |limit| {
+            let task = enforce_sync_timeout(limit, synced.clone(), unlisted);
+            async move { tokio::time::timeout(Duration::from_millis(1), task).await.is_err() }
+        };
+        assert!(goes_on(None).await);
+        sender.send_replace(true);
+        assert!(goes_on(Some(Duration::ZERO)).await);
+    }
+}

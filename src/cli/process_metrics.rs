@@ -1,0 +1,211 @@
+//! What this process tells of itself: watches, the way to the core, progress of its parts, missing rights, and what the
+//! kernel knows of it under Prometheus' standard names.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc::WeakSender;
+
+use super::manager::ManagerContext;
+use crate::kube::heartbeat::Heartbeats;
+use crate::kube::rbac_check::Permission;
+use crate::kube::watch_status::WatchStatuses;
+use crate::state::Delta;
+use crate::view;
+
+type MetricLabels = Vec<(&'static str, String)>;
+type GaugeFamily = Family<MetricLabels, Gauge>;
+type SecondsFamily = Family<MetricLabels, Gauge<f64, AtomicU64>>;
+type CounterFamily = Family<MetricLabels, Counter>;
+
+/// All of it as Prometheus' text.
+pub(super) fn render(shared: &ProcessMetrics) -> String {
+    let mut registry = Registry::default();
+    let own = registry.sub_registry_with_prefix("sluice");
+    register_watches(own, &shared.watch_statuses);
+    register_channel(own, &shared.deltas);
+    register_progress(own, &shared.heartbeats);
+    register_permissions(own, &shared.missing_permissions.list());
+    #[cfg(target_os = "linux")]
+    process::register(&mut registry);
+    view::text(&registry).unwrap_or_default()
+}
+
+/// Where it is read from.
+pub(super) struct ProcessMetrics {
+    watch_statuses: WatchStatuses,
+    deltas: WeakSender<Delta>,
+    heartbeats: Heartbeats,
+    missing_permissions: std::sync::Arc<crate::kube::rbac_check::MissingPermissions>,
+}
+
+impl ProcessMetrics {
+    pub(super) fn new(shared: &ManagerContext) -> Self {
+        Self {
+            watch_statuses: shared.watch_statuses.clone(),
+            deltas: shared.deltas.clone(),
+            heartbeats: shared.heartbeats.clone(),
+            missing_permissions: std::sync::Arc::clone(&shared.missing_permissions),
+        }
+    }
+}
+
+fn register_watches(registry: &mut Registry, board: &WatchStatuses) {
+    let (age, synced) = (SecondsFamily::default(), GaugeFamily::default());
+    let (errors, restarts) = (CounterFamily::default(), CounterFamily::default());
+    for (kind, health) in board.iter() {
+        let resource = kind.resource();
+        let labels = vec![("group", resource.group.to_owned()), ("resource", resource.plural.to_owned())];
+        age.get_or_create(&labels).set(health.time_since_activity().as_secs_f64());
+        synced.get_or_create(&labels).set(i64::from(health.synced()));
+        errors.get_or_create(&labels).inc_by(health.errors());
+        restarts.get_or_create(&labels).inc_by(health.restarts());
+    }
+    let help = "Time since the API server last sent anything for this watch; about a minute is normal";
+    registry.register("watch_age_seconds", help, age);
+    registry.register("watch_synced", "Whether a whole list of this kind was read", synced);
+    registry.register("watch_errors", "Errors of this watch", errors);
+    registry.register("watch_restarts", "Lists that were begun after the first one", restarts);
+}
+
+fn register_channel(registry: &mut Registry, deltas: &WeakSender<Delta>) {
+    let (depth, capacity) = (Gauge::<i64>::default(), Gauge::<i64>::default());
+    if let Some(sender) = deltas.upgrade() {
+        depth.set(to_i64(sender.max_capacity().saturating_sub(sender.capacity())));
+        capacity.set(to_i64(sender.max_capacity()));
+    }
+    registry.register("core_channel_depth", "Changes that wait for the core", depth);
+    registry.register("core_channel_capacity", "Changes for which there is room", capacity);
+}
+
+fn register_progress(registry: &mut Registry, pulses: &Heartbeats) {
+    let age = SecondsFamily::default();
+    for (part, silent) in pulses.ages() {
+        age.get_or_create(&vec![("part", part.to_owned())]).set(silent.as_secs_f64());
+    }
+    let help = "Time since a part last made progress; the process ends when it is as long as a lease";
+    registry.register("progress_age_seconds", help, age);
+}
+
+fn register_permissions(registry: &mut Registry, missing: &[Permission]) {
+    let family = GaugeFamily::default();
+    for right in missing {
+        let labels = vec![
+            ("group", right.group.clone()),
+            ("resource", right.resource.clone()),
+            ("name", right.name.clone().unwrap_or_default()),
+            ("namespace", right.namespace.clone().unwrap_or_default()),
+            ("verb", right.verb.to_owned()),
+            ("needed_by", if right.needed_for_reviews { "webhooks" } else { "controller" }.to_owned()),
+        ];
+        family.get_or_create(&labels).set(1);
+    }
+    registry.register("missing_permissions", "Rights that the manager needs and does not have", family);
+}
+
+fn to_i64(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(target_os = "linux")]
+mod process {
+    use super::{AtomicU64, Counter, Gauge, Registry, to_i64};
+    use procfs::process::{LimitValue, Process};
+
+    /// What cannot be read is left out.
+    pub(super) fn register(registry: &mut Registry) {
+        let Ok(own) = Process::myself() else { return };
+        let mut gauge = |name: &str, help: &str, value: i64| {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(value);
+            registry.register(name, help, gauge);
+        };
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        if let Ok(number) = own.fd_count() {
+            gauge("process_open_fds", "Open file descriptors", to_i64(number));
+        }
+        if let Ok(limits) = own.limits()
+            && let LimitValue::Value(most) = limits.max_open_files.soft_limit
+        {
+            gauge("process_max_fds", "Most file descriptors that may be open", signed(most));
+        }
+        let Ok(stat) = own.stat() else { return };
+        let resident = stat.rss.saturating_mul(procfs::page_size());
+        gauge("process_resident_memory_bytes", "Resident memory", signed(resident));
+        gauge("process_virtual_memory_bytes", "Virtual memory", signed(stat.vsize));
+        gauge("process_threads", "Threads", stat.num_threads);
+        let ticks = procfs::ticks_per_second();
+        if let Ok(boot) = procfs::boot_time_secs() {
+            let began = boot.saturating_add(stat.starttime / ticks.max(1));
+            gauge("process_start_time_seconds", "Start of the process since the epoch", signed(began));
+        }
+        let used = std::time::Duration::from_millis(
+            stat.utime.saturating_add(stat.stime).saturating_mul(1000) / ticks.max(1),
+        );
+        let cpu = Counter::<f64, AtomicU64>::default();
+        cpu.inc_by(used.as_secs_f64());
+        registry.register("process_cpu_seconds", "CPU time of user and system", cpu);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Kind;
+
+    fn text(fill: impl FnOnce(&mut Registry)) -> String {
+        let mut registry = Registry::default();
+        fill(registry.sub_registry_with_prefix("sluice"));
+        view::text(&registry).unwrap()
+    }
+
+    #[test]
+    fn watch_metrics_cover_every_kind() {
+        let kinds = Kind::all();
+        let page = text(|registry| register_watches(registry, &WatchStatuses::new(&kinds)));
+        for kind in &kinds {
+            let (group, resource) = (kind.resource().group, kind.resource().plural);
+            let labels = format!("{{group=\"{group}\",resource=\"{resource}\"}}");
+            for name in ["watch_age_seconds", "watch_synced", "watch_errors_total", "watch_restarts_total"] {
+                assert!(page.contains(&format!("\nsluice_{name}{labels} ")), "{name}{labels} in\n{page}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn channel_metrics_do_not_keep_channel_open() {
+        let (sender, receiver) = tokio::sync::mpsc::channel(8);
+        sender.send(Delta::Tick).await.unwrap();
+        let weak = sender.downgrade();
+        let page = text(|registry| register_channel(registry, &weak));
+        assert!(page.contains("\nsluice_core_channel_depth 1\n"), "{page}");
+        assert!(page.contains("\nsluice_core_channel_capacity 8\n"), "{page}");
+        drop(sender);
+        assert!(receiver.is_closed(), "the last sender is gone");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn process_metrics_use_standard_names() {
+        let mut registry = Registry::default();
+        process::register(&mut registry);
+        let page = view::text(&registry).unwrap();
+        for name in [
+            "process_open_fds",
+            "process_max_fds",
+            "process_resident_memory_bytes",
+            "process_virtual_memory_bytes",
+            "process_threads",
+            "process_start_time_seconds",
+            "process_cpu_seconds_total",
+        ] {
+            let line = page.lines().find(|line| line.starts_with(&format!("{name} ")));
+            let value: f64 =
+                line.unwrap_or_else(|| panic!("{name} in\n{page}"))[name.len()..].trim().parse().unwrap();
+            assert!(value >= 0.0, "{name} is {value}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Every setting has an effect, is named in a warning, or is refused.
+
+use super::{ManagerArgs, from_configuration};
+use crate::api::config::{self, Configuration};
+use clap::Parser;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    args: ManagerArgs,
+}
+
+/// Each field of the configuration with a value that is not its default, and what must stand with it. The last word says
+/// what becomes of it: a part of the manager gets it, a warning names it, or it is refused.
+const FIELDS: &[(&str, &str, &str)] = &[
+    ("namespace", "namespace: elsewhere", "used"),
+    ("webhook.port", "webhook: {port: 1}", "used"),
+    ("webhook.host", "webhook: {host: '::1'}", "used"),
+    ("webhook.certDir", "webhook: {certDir: /a}\ninternalCertManagement: {enable: false}", "used"),
+    ("webhook.certDir", "webhook: {certDir: /a}", "warned"),
+    ("health.healthProbeBindAddress", "health: {healthProbeBindAddress: ':1'}", "used"),
+    ("health.readinessEndpointName", "health: {readinessEndpointName: a}", "used"),
+    ("health.livenessEndpointName", "health: {livenessEndpointName: a}", "used"),
+    ("metrics.bindAddress", "metrics: {bindAddress: ':1'}", "used"),
+    ("metrics.enableClusterQueueResources", "metrics: {enableClusterQueueResources: true}", "used"),
+    ("metrics.localQueueMetrics.enable", "metrics: {localQueueMetrics: {enable: false}}", "used"),
+    (
+        "metrics.localQueueMetrics.localQueueSelector",
+        "metrics: {localQueueMetrics: {localQueueSelector: {matchLabels: {a: b}}}}",
+        "used",
+    ),
+    ("metrics.customLabels", "metrics: {customLabels: [{name: a}]}", "warned"),
+    ("leaderElection.leaderElect", "leaderElection: {leaderElect: false}", "used"),
+    ("leaderElection.leaseDuration", "leaderElection: {leaseDuration: 60s}", "used"),
+    ("leaderElection.renewDeadline", "leaderElection: {renewDeadline: 11s}", "used"),
+    ("leaderElection.retryPeriod", "leaderElection: {retryPeriod: 1s}", "used"),
+    ("leaderElection.resourceLock", "leaderElection: {resourceLock: configmaps}", "refused"),
+    ("leaderElection.resourceName", "leaderElection: {resourceName: a}", "used"),
+    ("leaderElection.resourceNamespace", "leaderElection: {resourceNamespace: a}", "used"),
+    ("controller.groupKindConcurrency", "controller: {groupKindConcurrency: {Pod: 5}}", "warned"),
+    ("controller.cacheSyncTimeout", "controller: {cacheSyncTimeout: 1000000000}", "used"),
+    ("tls.minVersion", "tls: {minVersion: VersionTLS13}", "used"),
+    ("tls.cipherSuites", "tls: {cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]}", "used"),
+    ("tls.curvePreferences", "tls: {curvePreferences: [29]}", "used"),
+    ("pprofBindAddress", "pprofBindAddress: ':1'", "warned"),
+    ("manageJobsWithoutQueueName", "manageJobsWithoutQueueName: true", "used"),
+    ("managedJobsNamespaceSelector", "managedJobsNamespaceSelector: {matchLabels: {a: b}}", "used"),
+    ("internalCertManagement.enable", "internalCertManagement: {enable: false}", "used"),
+    ("internalCertManagement.webhookServiceName", "internalCertManagement: {webhookServiceName: a}", "used"),
+    ("internalCertManagement.webhookSecretName", "internalCertManagement: {webhookSecretName: a}", "used"),
+    ("waitForPodsReady.timeout", "waitForPodsReady: {timeout: 1m}", "used"),
+    ("waitForPodsReady.blockAdmission", "waitForPodsReady: {blockAdmission: true}", "used"),
+    ("waitForPodsReady.recoveryTimeout", "waitForPodsReady: {recoveryTimeout: 1m}", "used"),
+    (
+        "waitForPodsReady.requeuingStrategy.timestamp",
+        "waitForPodsReady: {requeuingStrategy: {timestamp: Creation}}",
+        "used",
+    ),
+    (
+        "waitForPodsReady.requeuingStrategy.backoffLimitCount",
+        "waitForPodsReady: {requeuingStrategy: {backoffLimitCount: 1}}",
+        "used",
+    ),
+    (
+        "waitForPodsReady.requeuingStrategy.backoffBaseSeconds",
+        "waitForPodsReady: {requeuingStrategy: {backoffBaseSeconds: 1}}",
+        "used",
+    ),
+    (
+        "waitForPodsReady.requeuingStrategy.backoffMaxSeconds",
+        "waitForPodsReady: {requeuingStrategy: {backoffMaxSeconds: 1}}",
+        "used",
+    ),
+    ("clientConnection.qps", "clientConnection: {qps: 1}", "used"),
+    ("clientConnection.burst", "clientConnection: {burst: 1}", "used"),
+    ("integrations.frameworks", "integrations: {frameworks: []}", "used"),
+    ("integrations.frameworks", "integrations: {frameworks: [batch/job, pod]}", "warned"),
+    ("integrations.externalFrameworks", "integrations: {externalFrameworks: [A.v1.b]}", "used"),
+    ("integrations.labelKeysToCopy", "integrations: {labelKeysToCopy: [a]}", "used"),
+    ("multiKueue.gcInterval", "multiKueue: {gcInterval: 1s}", "warned"),
+    ("multiKueue.origin", "multiKueue: {origin: a}", "warned"),
+    ("multiKueue.workerLostTimeout", "multiKueue: {workerLostTimeout: 1s}", "warned"),
+    ("multiKueue.dispatcherName", "multiKueue: {dispatcherName: a}", "warned"),
+    (
+        "multiKueue.incrementalDispatcherConfig.stepSize",
+        "multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental,
+          incrementalDispatcherConfig: {stepSize: 1}}",
+        "warned",
+    ),
+    ("multiKueue.externalFrameworks", "multiKueue: {externalFrameworks: [{name: A.v1.b}]}", "warned"),
+    ("multiKueue.clusterProfile", "multiKueue: {clusterProfile: {}}", "warned"),
+    (
+        "fairSharing.preemptionStrategies",
+        "fairSharing: {preemptionStrategies: [LessThanInitialShare]}",
+        "used",
+    ),
+    ("admissionFairSharing.usageHalfLifeTime", "admissionFairSharing: {usageHalfLifeTime: 1s}", "used"),
+    (
+        "admissionFairSharing.usageSamplingInterval",
+        "admissionFairSharing: {usageSamplingInterval: 1s}",
+        "used",
+    ),
+    ("admissionFairSharing.resourceWeights", "admissionFairSharing: {resourceWeights: {cpu: 2}}", "used"),
+    ("resources.excludeResourcePrefixes", "resources: {excludeResourcePrefixes: [a]}", "used"),
+    ("resources.quotaCheckStrategy", "resources: {quotaCheckStrategy: IgnoreUndeclared}", "used"),
+    ("resources.transformations", "resources: {transformations: [{input: a}]}", "used"),
+    ("resources.deviceClassMappings", "resources: {deviceClassMappings: [{name: a}]}", "refused"),
+    ("featureGates", "featureGates: {PartialAdmission: false}", "used"),
+    (
+        "objectRetentionPolicies.workloads.afterFinished",
+        "objectRetentionPolicies: {workloads: {afterFinished: 1s}}",
+        "used",
+    ),
+    (
+        "objectRetentionPolicies.workloads.afterDeactivatedByKueue",
+        "objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 1s}}",
+        "used",
+    ),
+    ("visibilityServer.bindAddress", "visibilityServer: {bindAddress: '::1'}", "warned"),
+    ("visibilityServer.bindPort", "visibilityServer: {bindPort: 1}", "warned"),
+];
+
+/// Everything that the parts of the manager get, as text, with the warnings.
+fn effect(body: &str) -> Result<(String, Vec<String>), String> {
+    let head = format!("apiVersion: {}\nkind: Configuration\n", config::API_VERSION);
+    let loaded = config::parse(&format!("{head}{body}\n")).map_err(|error| error.to_string())?;
+    let warnings = loaded.warnings.clone();
+    let args = Command::parse_from(["manager", "--identity", "a"]).args;
+    let settings = from_configuration(args, loaded.configuration);
+    let configuration = &settings.configuration;
+    // What the listeners are made of.
+    let listeners = (
+        (&configuration.webhook.host, configuration.webhook.port),
+        &configuration.health,
+        &configuration.metrics.bind_address,
+        &configuration.tls,
+    );
+    let parts = (settings.core(), settings.admission(), settings.families(), settings.rate());
+    let more = (settings.lease(), settings.certificates(), settings.sync_timeout());
+    Ok((format!("{listeners:?} {parts:?} {more:?}"), warnings))
+}
+
+#[test]
+fn every_setting_is_used_warned_or_refused() {
+    assert_eq!(effect("").unwrap().1, Vec::<String>::new());
+    for (path, body, want) in FIELDS {
+        let found = effect(body);
+        let named = |text: &String| text.starts_with(path.split('.').next().unwrap());
+        match found {
+            Err(error) => assert!(*want == "refused" && error.contains(path), "{path}: {error}"),
+            Ok((parts, warnings)) if warnings.is_empty() => {
+                // What stands with it on a line of its own changes nothing by itself.
+                let without = body.split_once('\n').map_or("", |(_, rest)| rest);
+                let same = parts == effect(without).unwrap().0;
+                assert!(*want == "used" && !same, "{path}: {want}, but not used");
+            }
+            Ok((_, warnings)) => {
+                assert!(*want == "warned" && warnings.iter().all(named), "{path}: {warnings:?}");
+            }
+        }
+    }
+}
+
+/// The table above has every field: what has fields of its own is named by them.
+#[test]
+fn field_table_is_complete() {
+    fn leaves(schema: &Value, root: &Value, path: &str, found: &mut BTreeSet<String>) {
+        let target = schema.get("$ref").and_then(Value::as_str);
+        let first = schema.get("anyOf").and_then(|any| any.get(0));
+        let schema = match target {
+            Some(name) => root.pointer(name.trim_start_matches('#')).unwrap(),
+            None => schema,
+        };
+        match (schema.get("properties").and_then(Value::as_object), first) {
+            (Some(fields), _) if !path.ends_with("Selector") => {
+                for (name, field) in fields {
+                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    leaves(field, root, &path, found);
+                }
+            }
+            (None, Some(first)) => leaves(first, root, path, found),
+            _ => drop(found.insert(path.to_owned())),
+        }
+    }
+    let schema = schemars::schema_for!(Configuration).to_value();
+    let mut fields = BTreeSet::new();
+    leaves(&schema, &schema, "", &mut fields);
+    let named: BTreeSet<String> =
+        FIELDS.iter().map(|(path, ..)| *path).chain(["apiVersion", "kind"]).map(str::to_owned).collect();
+    assert_eq!(named, fields);
+}

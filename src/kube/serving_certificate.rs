@@ -1,0 +1,172 @@
+//! The served certificate, and whether the API server accepts it.
+//!
+//! Invariants: a replica counts as verified only while there is at least one webhook, and every webhook of the published
+//! configurations accepts the served certificate under the host name that it dials; an accepted certificate is never
+//! replaced by a certificate that the webhooks do not accept.
+
+use std::sync::Arc;
+
+use ::kube::api::DynamicObject;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use rustls::sign::CertifiedKey;
+use serde_json::Value;
+
+use super::pki::{self, Certificate, VerificationError};
+use crate::view::certificates::CertificateStatus;
+
+/// Why webhooks cannot be answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotReadyReason {
+    /// Nothing is served.
+    #[error("no serving certificate: {0}")]
+    NoCertificate(String),
+    /// The configurations have not been read.
+    #[error("the webhook configurations have not been read yet")]
+    ConfigurationsNotRead,
+    /// There is no webhook, so the API server would send no review.
+    #[error("no webhook is configured: neither {mutating} nor {validating} exists with webhooks in it")]
+    NoWebhooks {
+        /// Name of the MutatingWebhookConfiguration.
+        mutating: String,
+        /// Name of the ValidatingWebhookConfiguration.
+        validating: String,
+    },
+    /// The API server refuses the served certificate.
+    #[error("webhook {webhook} does not accept the serving certificate: {refusal}")]
+    CertificateRejected {
+        /// Name of the webhook.
+        webhook: String,
+        /// Why.
+        refusal: VerificationError,
+    },
+}
+
+/// The served certificate. Written by the certificates task, read by the TLS stack, the readiness probe and the metrics.
+#[derive(Debug)]
+pub struct ServingCertificate {
+    key: ArcSwapOption<CertifiedKey>,
+    not_ready_reason: ArcSwapOption<NotReadyReason>,
+    status: ArcSwap<CertificateStatus>,
+}
+
+impl Default for ServingCertificate {
+    fn default() -> Self {
+        let nothing = NotReadyReason::NoCertificate("its Secret has not been read yet".to_owned());
+        Self {
+            key: ArcSwapOption::empty(),
+            not_ready_reason: ArcSwapOption::from_pointee(nothing),
+            status: ArcSwap::default(),
+        }
+    }
+}
+
+impl ServingCertificate {
+    /// The certificate, once there is one.
+    pub fn key(&self) -> Option<Arc<CertifiedKey>> {
+        self.key.load_full()
+    }
+
+    /// Replaces the certificate.
+    pub fn store(&self, key: Arc<CertifiedKey>) {
+        self.key.store(Some(key));
+    }
+
+    /// Why the API server does not accept the certificate; `None` when all webhooks accept it.
+    pub fn not_ready_reason(&self) -> Option<Arc<NotReadyReason>> {
+        self.not_ready_reason.load_full()
+    }
+
+    /// Sets the obstacle and the metrics. Logs a change of the obstacle.
+    pub(super) fn update_status(&self, obstacle: Option<NotReadyReason>, shown: CertificateStatus) {
+        let known = self.not_ready_reason.load_full();
+        if known.as_deref() != obstacle.as_ref() {
+            if let Some(obstacle) = &obstacle {
+                tracing::warn!(%obstacle, "webhooks cannot be answered");
+            } else {
+                tracing::info!("all webhooks accept the serving certificate");
+            }
+            self.not_ready_reason.store(obstacle.map(Arc::new));
+        }
+        self.status.store(Arc::new(shown));
+    }
+
+    /// Values of the metrics.
+    pub fn status(&self) -> CertificateStatus {
+        **self.status.load()
+    }
+}
+
+/// A webhook as the API server calls it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookTarget {
+    /// Its name.
+    pub webhook: String,
+    /// The name that the certificate must bear.
+    pub host: String,
+    /// The authorities that the API server trusts for this webhook.
+    pub bundle: Vec<Certificate>,
+}
+
+/// The webhooks of a configuration.
+pub fn targets(configuration: &DynamicObject) -> Vec<WebhookTarget> {
+    let webhooks = configuration.data.get("webhooks").and_then(Value::as_array);
+    let target = |webhook: &Value| WebhookTarget {
+        webhook: text(webhook, "/name").to_owned(),
+        host: host(webhook),
+        bundle: bundle(webhook),
+    };
+    webhooks.into_iter().flatten().map(target).collect()
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn bundle(webhook: &Value) -> Vec<Certificate> {
+    let bytes = webhook.pointer("/clientConfig/caBundle").cloned();
+    let bytes = bytes.and_then(|value| serde_json::from_value::<ByteString>(value).ok());
+    bytes.map(|bytes| pki::certificates(&bytes.0)).unwrap_or_default()
+}
+
+/// A Service is dialled by its name in its namespace, a URL by its host.
+fn host(webhook: &Value) -> String {
+    if webhook.pointer("/clientConfig/service").is_some() {
+        let part = |name: &str| text(webhook, &format!("/clientConfig/service/{name}"));
+        return format!("{}.{}.svc", part("name"), part("namespace"));
+    }
+    let url = text(webhook, "/clientConfig/url").parse::<http::Uri>().unwrap_or_default();
+    let host = url.host().unwrap_or_default();
+    host.trim_start_matches('[').trim_end_matches(']').to_owned()
+}
+
+/// Returns an error with the first webhook that does not accept the certificate. Each pair of bundle and host is verified
+/// once: most webhooks have the same.
+pub fn verify_targets(
+    targets: &[WebhookTarget],
+    key: &CertifiedKey,
+    now: Timestamp,
+) -> Result<(), NotReadyReason> {
+    let mut judged: Vec<&WebhookTarget> = Vec::new();
+    for target in targets {
+        if judged.iter().any(|known| known.host == target.host && known.bundle == target.bundle) {
+            continue;
+        }
+        pki::verify(&target.bundle, key, &target.host, now).map_err(|refusal| {
+            NotReadyReason::CertificateRejected { webhook: target.webhook.clone(), refusal }
+        })?;
+        judged.push(target);
+    }
+    Ok(())
+}
+
+/// Whether the found certificate may replace the served one: false while the webhooks accept only the served one.
+pub fn may_replace(
+    targets: &[WebhookTarget],
+    served: &CertifiedKey,
+    found: &CertifiedKey,
+    now: Timestamp,
+) -> bool {
+    verify_targets(targets, found, now).is_ok() || verify_targets(targets, served, now).is_err()
+}

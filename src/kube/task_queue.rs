@@ -1,0 +1,213 @@
+//! Order of the executor's tasks: one per object at a time unless it overtakes, foreground first, background within a budget.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::rate_limit::AdaptiveRateLimiter;
+use crate::api::ObjectKey;
+use crate::state::{Kind, Write};
+
+/// The object that a task is about.
+pub type TaskTarget = (Kind, ObjectKey);
+
+/// Something for the executor to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Task {
+    /// Change an object.
+    Write(Write),
+    /// Read an object.
+    Refetch {
+        /// Its kind.
+        kind: Kind,
+        /// Its key.
+        key: ObjectKey,
+    },
+}
+
+impl Task {
+    /// The object.
+    pub fn target(&self) -> TaskTarget {
+        match self {
+            Self::Write(write) => (write.kind, write.key.clone()),
+            Self::Refetch { kind, key } => (*kind, key.clone()),
+        }
+    }
+}
+
+/// What can be started.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NextTask {
+    /// This one now.
+    Start(Task),
+    /// One after this time.
+    Wait(Duration),
+    /// None.
+    Idle,
+}
+
+/// Tasks that wait.
+#[derive(Debug)]
+pub struct TaskQueue {
+    foreground: VecDeque<Task>,
+    background: BTreeMap<u64, Write>,
+    /// Places in `background`: a newer write of an object takes the older one's place.
+    positions: BTreeMap<TaskTarget, u64>,
+    /// Tasks of objects with a call under way.
+    blocked: BTreeMap<TaskTarget, VecDeque<Task>>,
+    in_flight: BTreeSet<TaskTarget>,
+    sequence: u64,
+    rate_limiter: AdaptiveRateLimiter,
+}
+
+impl TaskQueue {
+    /// An empty queue with a budget for background writes.
+    pub fn new(background_rate: f64, now: Duration) -> Self {
+        Self {
+            foreground: VecDeque::new(),
+            background: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            blocked: BTreeMap::new(),
+            in_flight: BTreeSet::new(),
+            sequence: 0,
+            rate_limiter: AdaptiveRateLimiter::new(background_rate, background_rate.max(1.0), now),
+        }
+    }
+
+    /// Adds a task.
+    pub fn push(&mut self, task: Task) {
+        match task {
+            Task::Write(write) if write.background => {
+                let target = (write.kind, write.key.clone());
+                let place = *self.positions.entry(target).or_insert_with(|| {
+                    self.sequence = self.sequence.wrapping_add(1);
+                    self.sequence
+                });
+                self.background.insert(place, write);
+            }
+            task => self.foreground.push_back(task),
+        }
+    }
+
+    /// The next task whose object is free. While it is crowded, few background writes are sent: they would take the
+    /// server's time from the others.
+    pub fn next(&mut self, now: Duration, crowded: bool) -> NextTask {
+        while let Some(task) = self.foreground.pop_front() {
+            let target = task.target();
+            let overtakes = matches!(&task, Task::Write(write) if write.bypasses_in_flight);
+            if overtakes || self.in_flight.insert(target.clone()) {
+                return NextTask::Start(task);
+            }
+            self.blocked.entry(target).or_default().push_back(task);
+        }
+        let free = self
+            .background
+            .iter()
+            .find(|(_, write)| !self.in_flight.contains(&(write.kind, write.key.clone())));
+        let Some(place) = free.map(|(place, _)| *place) else {
+            return NextTask::Idle;
+        };
+        if !self.rate_limiter.try_acquire(now, crowded) {
+            return NextTask::Wait(self.rate_limiter.time_until_available(crowded));
+        }
+        let Some(write) = self.background.remove(&place) else {
+            return NextTask::Idle;
+        };
+        let task = Task::Write(write);
+        self.positions.remove(&task.target());
+        self.in_flight.insert(task.target());
+        NextTask::Start(task)
+    }
+
+    /// The call on this object is over.
+    pub fn task_finished(&mut self, target: &TaskTarget) {
+        self.in_flight.remove(target);
+        for task in self.blocked.remove(target).into_iter().flatten().rev() {
+            self.foreground.push_front(task);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Verb;
+
+    fn write(id: u64, name: &str, background: bool) -> Task {
+        Task::Write(Write {
+            id,
+            kind: Kind::Workload,
+            key: ObjectKey::new("ns", name),
+            verb: Verb::Merge,
+            subresource: None,
+            body: serde_json::Value::Null,
+            status: None,
+            response_metadata_only: false,
+            background,
+            bypasses_in_flight: false,
+        })
+    }
+
+    fn id(next: NextTask) -> Option<u64> {
+        match next {
+            NextTask::Start(Task::Write(write)) => Some(write.id),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn one_task_per_object_runs_in_order() {
+        let mut queue = TaskQueue::new(30.0, Duration::ZERO);
+        for (number, name) in [(1, "a"), (2, "a"), (3, "b"), (4, "a")] {
+            queue.push(write(number, name, false));
+        }
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(1));
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(3));
+        assert_eq!(queue.next(Duration::ZERO, false), NextTask::Idle);
+        let target = (Kind::Workload, ObjectKey::new("ns", "a"));
+        queue.task_finished(&target);
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(2));
+        queue.task_finished(&target);
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(4));
+    }
+
+    #[test]
+    fn bypassing_write_does_not_wait() {
+        let mut queue = TaskQueue::new(30.0, Duration::ZERO);
+        queue.push(write(1, "a", false));
+        let Task::Write(end) = write(2, "a", false) else { panic!("a write") };
+        queue.push(Task::Write(Write { bypasses_in_flight: true, ..end }));
+        queue.push(write(3, "a", false));
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(1));
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(2));
+        assert_eq!(queue.next(Duration::ZERO, false), NextTask::Idle);
+    }
+
+    #[test]
+    fn background_tasks_run_oldest_first_latest_content() {
+        let mut queue = TaskQueue::new(1.0, Duration::ZERO);
+        for (number, name) in [(1, "a"), (2, "b"), (3, "a")] {
+            queue.push(write(number, name, true));
+        }
+        queue.push(write(9, "c", false));
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(9), "foreground first");
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(3), "the place of 1, the content of 3");
+        let NextTask::Wait(wait) = queue.next(Duration::ZERO, false) else { panic!("budget is spent") };
+        assert_eq!(id(queue.next(wait, false)), Some(2));
+        assert_eq!(queue.next(wait, false), NextTask::Idle);
+    }
+
+    #[test]
+    fn background_rate_drops_under_load() {
+        let mut queue = TaskQueue::new(20.0, Duration::ZERO);
+        for number in 0..100 {
+            queue.push(write(number, &format!("w{number}"), true));
+        }
+        let mut sent = |from: u64, crowded: bool| {
+            (from..from + 1000)
+                .filter(|ms| id(queue.next(Duration::from_millis(*ms), crowded)).is_some())
+                .count()
+        };
+        assert_eq!(sent(0, true), 2, "one at once, and two a second");
+        assert!((19..=40).contains(&sent(1000, false)));
+    }
+}

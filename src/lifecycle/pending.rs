@@ -1,0 +1,279 @@
+//! A Workload without a reservation: where it belongs, and what is said of why it waits.
+//!
+//! Precedence: what keeps it from being judged at all comes before the scheduler's verdict; neither is invented where
+//! nothing is known.
+
+use super::facts::{Facts, QueueFact, QueueMembership, Transition, WorkloadInput, WorkloadOwner};
+use super::workload::Draft;
+use super::{conditions, reservation};
+use crate::api::reason::{ConditionType, PendingReason};
+use crate::api::v1beta2::WorkloadStatus;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::sync::Arc;
+
+/// Reasons that hold only as long as what they name stands in the way.
+const INELIGIBLE_REASONS: [PendingReason; 4] = [
+    PendingReason::Suspended,
+    PendingReason::Misconfigured,
+    PendingReason::Deactivated,
+    PendingReason::AdmissionGated,
+];
+/// What is said when an obstacle is gone and the scheduler has not judged yet.
+const PENDING_EVALUATION_MESSAGE: &str = "The workload is waiting to be evaluated";
+/// The same when the obstacle was an annotation with gates.
+const GATE_CLEARED_MESSAGE: &str = "AdmissionGatedBy cleared, waiting for quota reservation";
+
+/// Whether nothing is new but the words for why it waits.
+pub fn changes_only_pending_reason(old: &WorkloadStatus, new: &WorkloadStatus) -> bool {
+    let words = [ConditionType::QuotaReserved, ConditionType::Admitted];
+    let other = |c: &&Condition| words.iter().all(|kind| kind.as_str() != c.type_);
+    let rest = |status: &WorkloadStatus| {
+        status.conditions.iter().filter(other).eq(new.conditions.iter().filter(other))
+    };
+    let WorkloadStatus {
+        conditions: _,
+        admission,
+        requeue_state,
+        reclaimable_pods,
+        admission_checks,
+        resource_requests: _,
+        accumulated_past_execution_time_seconds,
+        scheduling_stats,
+        nominated_cluster_names,
+        cluster_name,
+        unhealthy_nodes,
+        preemption_gates,
+    } = old;
+    words.iter().all(|kind| !conditions::is_true(old, *kind))
+        && rest(old)
+        && (admission, requeue_state) == (&new.admission, &new.requeue_state)
+        && (reclaimable_pods, admission_checks) == (&new.reclaimable_pods, &new.admission_checks)
+        && *accumulated_past_execution_time_seconds == new.accumulated_past_execution_time_seconds
+        && *scheduling_stats == new.scheduling_stats
+        && (nominated_cluster_names, cluster_name) == (&new.nominated_cluster_names, &new.cluster_name)
+        && (unhealthy_nodes, preemption_gates) == (&new.unhealthy_nodes, &new.preemption_gates)
+}
+
+/// Where a workload without a reservation belongs.
+pub(super) fn membership_without_reservation(
+    subject: &WorkloadInput<'_>,
+    status: &WorkloadStatus,
+    facts: &Facts<'_>,
+    now: Timestamp,
+) -> QueueMembership {
+    let gone = |queue: &QueueFact| matches!(queue, QueueFact::Terminating | QueueFact::Missing);
+    let closed = gone(&facts.local_queue)
+        || matches!(facts.local_queue, QueueFact::Stopped(_))
+        || gone(&facts.cluster_queue);
+    // A Workload whose job is gone is about to be collected.
+    let orphan = facts.owner == WorkloadOwner::Missing;
+    if !subject.active || subject.admission_gates.is_some() || closed || orphan || is_on_hold(status) {
+        return QueueMembership::NotQueued;
+    }
+    let backoff = status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref());
+    let held = conditions::is_false(status, ConditionType::Requeued)
+        || backoff.is_some_and(|at| at.0 > now)
+        || facts.misconfigured.is_some();
+    if held { QueueMembership::Waiting } else { QueueMembership::Queued }
+}
+
+/// Whether the status says that gates of an annotation hold the workload back.
+fn is_reported_gated(status: &WorkloadStatus) -> bool {
+    conditions::is_false(status, ConditionType::QuotaReserved)
+        && conditions::reason(status, ConditionType::QuotaReserved) == PendingReason::AdmissionGated.as_str()
+        && !conditions::is_true(status, ConditionType::BlockedOnPreemptionGates)
+}
+
+/// Whether the status still says that gates of an annotation hold the workload back, and none does.
+pub fn admission_gate_cleared(subject: &WorkloadInput<'_>, status: &WorkloadStatus) -> bool {
+    subject.admission_gates.is_none() && is_reported_gated(status)
+}
+
+fn is_on_hold(status: &WorkloadStatus) -> bool {
+    conditions::is_false(status, ConditionType::QuotaReserved)
+        && conditions::reason(status, ConditionType::QuotaReserved) == PendingReason::OnHold.as_str()
+}
+
+impl Draft<'_> {
+    /// Says why a workload without a reservation waits, and where.
+    pub(super) fn set_pending_reason(&mut self, facts: &Facts<'_>) -> QueueMembership {
+        let place = membership_without_reservation(self.input, &self.status, facts, self.now);
+        if place == QueueMembership::NotQueued && self.input.active && is_on_hold(&self.status) {
+            return place;
+        }
+        let obstacle = self.ineligible_reason(facts);
+        let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
+        let (was_gated, gate_cleared) =
+            (is_reported_gated(&self.status), admission_gate_cleared(self.input, &self.status));
+        let said = obstacle
+            .or_else(|| facts.verdict.clone().filter(|_| place == QueueMembership::Queued))
+            .or_else(|| {
+                let text = if gate_cleared { GATE_CLEARED_MESSAGE } else { PENDING_EVALUATION_MESSAGE };
+                (known && self.has_ineligible_reason())
+                    .then(|| (PendingReason::PendingEvaluation, text.to_owned()))
+            });
+        let Some((reason, message)) = said else {
+            return place;
+        };
+        let before = conditions::find(&self.status, ConditionType::QuotaReserved)
+            .map(|c| (c.reason.clone(), c.message.clone()));
+        let generation = self.input.generation;
+        if place == QueueMembership::Queued {
+            reservation::set_pending(&mut self.status, reason, &message, generation, self.now);
+        } else {
+            reservation::unreserve(&mut self.status, reason, &message, generation, self.now);
+        }
+        if before != Some((reason.as_str().to_owned(), message.clone())) {
+            self.status.resource_requests = Arc::clone(&facts.resource_requests);
+            if gate_cleared {
+                self.transitions.push(Transition::AdmissionGateCleared);
+            }
+            match self.input.admission_gates.filter(|_| reason == PendingReason::AdmissionGated) {
+                Some(gates) if !was_gated => {
+                    self.transitions.push(Transition::AdmissionGated(gates.to_owned()));
+                }
+                Some(_) => {}
+                None => self.transitions.push(Transition::Pending(reason, message)),
+            }
+        }
+        place
+    }
+
+    /// Whether the reason that stands is an obstacle, which is gone by now.
+    fn has_ineligible_reason(&self) -> bool {
+        let reason = conditions::reason(&self.status, ConditionType::QuotaReserved);
+        INELIGIBLE_REASONS.iter().any(|obstacle| obstacle.as_str() == reason)
+    }
+
+    /// What keeps the workload from being judged by the scheduler at all.
+    fn ineligible_reason(&self, facts: &Facts<'_>) -> Option<(PendingReason, String)> {
+        if !self.input.active {
+            return Some((PendingReason::Deactivated, "The workload is deactivated".to_owned()));
+        }
+        let (local, cluster) = facts.queue_names;
+        let suspended = |m: String| Some((PendingReason::Suspended, m));
+        let misconfigured = |m: String| Some((PendingReason::Misconfigured, m));
+        match (&facts.local_queue, &facts.cluster_queue) {
+            (QueueFact::Missing, _) => return misconfigured(format!("LocalQueue {local} doesn't exist")),
+            (QueueFact::Stopped(_) | QueueFact::Inactive(_) | QueueFact::Terminating, _) => {
+                return suspended(format!("LocalQueue {local} is inactive"));
+            }
+            (QueueFact::Active, QueueFact::Missing) => {
+                return misconfigured(format!("ClusterQueue {cluster} doesn't exist"));
+            }
+            (QueueFact::Active, QueueFact::Stopped(_)) => {
+                return suspended(format!("ClusterQueue {cluster} is stopped"));
+            }
+            (QueueFact::Active, QueueFact::Terminating) => {
+                return suspended(format!("ClusterQueue {cluster} is inactive: it is being deleted"));
+            }
+            (QueueFact::Active, QueueFact::Inactive(why)) => {
+                return suspended(format!("ClusterQueue {cluster} is inactive: {why}"));
+            }
+            (QueueFact::Active, QueueFact::Active) => {}
+        }
+        if let Some(message) = &facts.misconfigured {
+            return misconfigured(message.clone());
+        }
+        let gates = self.input.admission_gates?;
+        Some((PendingReason::AdmissionGated, format!("Admission is gated by: {gates}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1beta2::RequeueState;
+    use crate::lifecycle::workload::{JobFacts, LifecycleSettings, plan};
+    use crate::lifecycle::{node_failure, workload};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    const NOW: Timestamp = Timestamp::constant(1000, 0);
+
+    /// Every set of conditions that matters, each with every wait.
+    fn statuses() -> Vec<WorkloadStatus> {
+        let kinds = [
+            ConditionType::QuotaReserved,
+            ConditionType::Requeued,
+            ConditionType::DeactivationTarget,
+            ConditionType::Finished,
+        ];
+        let mut all = vec![WorkloadStatus::default()];
+        for kind in kinds {
+            let before = all.clone();
+            for (holds, reason) in [(true, "Yes"), (false, "OnHold"), (false, "PodsReadyTimeout")] {
+                all.extend(before.iter().cloned().map(|mut status| {
+                    reservation::set_condition(&mut status, kind, holds, reason, "", 1, NOW);
+                    status
+                }));
+            }
+        }
+        let waits = [None, Some(None), Some(Some(999)), Some(Some(1001))];
+        let with = |status: &WorkloadStatus, wait: Option<Option<i64>>| WorkloadStatus {
+            requeue_state: wait.map(|at| RequeueState {
+                count: Some(1),
+                requeue_at: at.map(|at| Time(Timestamp::constant(at, 0))),
+            }),
+            ..status.clone()
+        };
+        all.iter().flat_map(|status| waits.map(|wait| with(status, wait))).collect()
+    }
+
+    fn facts(owner: WorkloadOwner, queue: QueueFact, misconfigured: bool) -> Facts<'static> {
+        Facts {
+            queue_names: ("lq", "cq"),
+            local_queue: QueueFact::Active,
+            cluster_queue: queue,
+            owner,
+            checks: Vec::new(),
+            misconfigured: misconfigured.then(|| "too much".to_owned()),
+            verdict: None,
+            preemption: None,
+            slice_replaced_message: None,
+            own_check_states: Vec::new(),
+            node_health: node_failure::NodeHealthReport::default(),
+            resource_requests: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn queue_membership_equals_plan() {
+        let over = JobFacts { finished: Some((true, String::new())), ..JobFacts::default() };
+        let owners =
+            [WorkloadOwner::None, WorkloadOwner::Missing, WorkloadOwner::External, WorkloadOwner::Job(over)];
+        let mut seen = [0; 3];
+        for status in &statuses() {
+            for flags in 0..16_u8 {
+                let on = |bit: u8| flags & bit != 0;
+                let subject = WorkloadInput {
+                    generation: 1,
+                    active: on(1),
+                    deleting: on(2),
+                    has_finalizer: false,
+                    made_for_job: on(8),
+                    admission_gates: on(4).then_some("example.com/gate"),
+                    max_execution_seconds: None,
+                    status,
+                };
+                for owner in &owners {
+                    for (queue, wrong) in
+                        [(QueueFact::Active, false), (QueueFact::Active, true), (QueueFact::Missing, false)]
+                    {
+                        let facts = facts(owner.clone(), queue, wrong);
+                        let settings = LifecycleSettings::default();
+                        let found = workload::queue_membership(&subject, &facts, &settings, NOW);
+                        assert_eq!(
+                            found,
+                            plan(&subject, &facts, &settings, NOW).membership,
+                            "{subject:?} {facts:?}"
+                        );
+                        seen[usize::from(found == QueueMembership::Queued)
+                            + 2 * usize::from(found == QueueMembership::Waiting)] += 1;
+                    }
+                }
+            }
+        }
+        assert!(seen.iter().all(|number| *number > 100), "{seen:?}");
+    }
+}

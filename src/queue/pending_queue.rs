@@ -1,0 +1,373 @@
+//! The pending workloads of one ClusterQueue, in classes of workloads that are judged alike.
+//!
+//! Within a class only the first workload is ever judged; what is found for it holds for all. A class leaves the set of
+//! heads while it is parked. In a StrictFIFO queue the first head of all classes, parked or not, is the only one, beside those
+//! for whom room is kept.
+
+use super::Workload;
+use super::equivalence_class::{
+    ClassId, CrossQueueKey, EquivalenceClass, EquivalenceKey, FlavorCursor, HeadClaim, HeadOrder, Member,
+    Parked, UsageRank,
+};
+use super::hash_counts::HashCounts;
+use crate::api::ObjectKey;
+use crate::api::v1beta2::QueueingStrategy;
+use std::borrow::Borrow;
+use std::cmp::{Ordering, Reverse};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// How many workloads wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PendingCounts {
+    /// To be judged at the queue's next turns.
+    pub active: usize,
+    /// Parked until something changes.
+    pub inadmissible: usize,
+}
+
+impl PendingCounts {
+    /// All of them.
+    pub const fn total(self) -> usize {
+        self.active.saturating_add(self.inadmissible)
+    }
+
+    /// So many are active from now on, or not any more.
+    const fn set_active(&mut self, number: usize, active: bool) {
+        let (from, to) = if active {
+            (&mut self.inadmissible, &mut self.active)
+        } else {
+            (&mut self.active, &mut self.inadmissible)
+        };
+        *from = from.saturating_sub(number);
+        *to = to.saturating_add(number);
+    }
+}
+
+/// The first workload of a class, to be judged.
+#[derive(Clone, Debug)]
+pub struct Head<'a> {
+    /// Its class.
+    pub class: ClassId,
+    /// The workload.
+    pub workload: &'a Arc<Workload>,
+    /// Where its search over flavors goes on.
+    pub cursor: Option<&'a FlavorCursor>,
+    /// Its claim, if it is a blocked head of a StrictFIFO queue.
+    pub claim: Option<&'a HeadClaim>,
+}
+
+/// Pending workloads of one ClusterQueue.
+#[derive(Debug, Default)]
+pub(super) struct PendingQueue {
+    /// Whether heads may be taken: the queue is configured and active.
+    pub(super) active: bool,
+    strategy: QueueingStrategy,
+    next_id: u64,
+    by_key: BTreeMap<EquivalenceKey, ClassId>,
+    /// Classes that differ in nothing but their LocalQueue.
+    by_cross_queue_key: BTreeMap<CrossQueueKey, BTreeSet<ClassId>>,
+    pub(super) classes: BTreeMap<ClassId, EquivalenceClass>,
+    /// First members of the classes that take turns.
+    heads: BTreeSet<HeadOrder>,
+    /// Classes of workloads for which room is kept.
+    isolated: BTreeSet<ClassId>,
+    /// Ranks of LocalQueues where past usage counts.
+    ranks: BTreeMap<(Arc<str>, Arc<str>), UsageRank>,
+    pub(super) counts: PendingCounts,
+    pub(super) hash_counts: HashCounts,
+    pub(super) local_counts: BTreeMap<(Arc<str>, Arc<str>), PendingCounts>,
+}
+
+/// Place of a pending workload: found by its key.
+#[derive(Clone, Debug)]
+pub(super) struct PendingEntry {
+    pub(super) workload: Arc<Workload>,
+    pub(super) class: ClassId,
+}
+
+impl PendingEntry {
+    /// Its ClusterQueue.
+    pub(super) fn queue(&self) -> &Arc<str> {
+        &self.workload.cluster_queue
+    }
+}
+
+impl Borrow<ObjectKey> for PendingEntry {
+    fn borrow(&self) -> &ObjectKey {
+        &self.workload.key
+    }
+}
+
+/// As that of its key.
+impl Hash for PendingEntry {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.workload.key.hash(state);
+    }
+}
+
+impl PartialEq for PendingEntry {
+    fn eq(&self, other: &Self) -> bool {
+        self.workload.key == other.workload.key
+    }
+}
+
+impl Eq for PendingEntry {}
+
+impl PendingQueue {
+    pub(super) fn set_strategy(&mut self, strategy: QueueingStrategy) {
+        if self.strategy == strategy {
+            return;
+        }
+        self.strategy = strategy;
+        self.heads = self.classes.keys().filter_map(|id| self.head_order_of(*id)).collect();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// The next to be judged.
+    pub(super) fn head(&self) -> Option<Head<'_>> {
+        let class = match self.strategy {
+            QueueingStrategy::BestEffortFIFO => &self.heads.first()?.3,
+            QueueingStrategy::StrictFIFO => {
+                // Room that is kept is nobody else's: waiting for those ahead would be waiting for itself.
+                let active = |id: &&ClassId| self.classes.get(id).is_some_and(|class| class.parked.is_none());
+                let first = || self.heads.first().map(|(.., id)| id).filter(active);
+                self.isolated.iter().find(active).or_else(first)?
+            }
+        };
+        self.head_of(*class)
+    }
+
+    /// The blocked head of a StrictFIFO queue with its claim.
+    pub(super) fn blocked_head(&self) -> Option<Head<'_>> {
+        let class = &self.heads.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.3;
+        self.head_of(*class).filter(|head| head.claim.is_some())
+    }
+
+    fn head_of(&self, id: ClassId) -> Option<Head<'_>> {
+        let class = self.classes.get(&id)?;
+        let claim = class.parked.as_ref().and_then(|parked| parked.claim.as_ref());
+        let workload = &class.members.first()?.workload;
+        Some(Head { class: id, workload, cursor: class.cursor.as_ref(), claim })
+    }
+
+    /// Adds a workload to its class and answers with the class.
+    pub(super) fn insert(&mut self, key: EquivalenceKey, workload: &Arc<Workload>) -> ClassId {
+        let id = self.by_key.get(&key).copied().unwrap_or_else(|| {
+            self.next_id += 1;
+            ClassId(self.next_id)
+        });
+        let before = self.head_order_of(id);
+        let class = self.classes.entry(id).or_insert_with(|| {
+            self.by_key.insert(key.clone(), id);
+            self.by_cross_queue_key.entry(key.cross_queue_key()).or_default().insert(id);
+            self.hash_counts.add(&key, false);
+            if key.isolated.is_some() {
+                self.isolated.insert(id);
+            }
+            EquivalenceClass { key, members: BTreeSet::new(), parked: None, verdict: None, cursor: None }
+        });
+        class.members.insert(Member::new(workload));
+        self.update_counts(id, usize::saturating_add);
+        self.reindex(id, before);
+        id
+    }
+
+    /// Removes a workload; answers with what a class that is now gone was parked by.
+    pub(super) fn remove(&mut self, place: &PendingEntry) -> Option<Parked> {
+        let before = self.head_order_of(place.class);
+        self.update_counts(place.class, usize::saturating_sub);
+        let class = self.classes.get_mut(&place.class)?;
+        let member = Member::new(&place.workload);
+        if class.members.first() == Some(&member) {
+            class.cursor = None;
+        }
+        class.members.remove(&member);
+        let is_over = class.members.is_empty();
+        self.reindex(place.class, before);
+        if is_over {
+            let class = self.classes.remove(&place.class)?;
+            self.by_key.remove(&class.key);
+            self.hash_counts.remove(&class.key, class.parked.is_some());
+            self.isolated.remove(&place.class);
+            let likeness = class.key.cross_queue_key();
+            if let Some(all) = self.by_cross_queue_key.get_mut(&likeness) {
+                all.remove(&place.class);
+                if all.is_empty() {
+                    self.by_cross_queue_key.remove(&likeness);
+                }
+            }
+            return class.parked;
+        }
+        None
+    }
+
+    /// Changes what is known of a class, not its members, with the indexes kept in step as far as they are concerned.
+    pub(super) fn update<T>(
+        &mut self,
+        id: ClassId,
+        change: impl FnOnce(&mut EquivalenceClass) -> T,
+    ) -> Option<T> {
+        let before = self.head_order_of(id);
+        let class = self.classes.get_mut(&id)?;
+        let was_active = class.is_active();
+        let answer = change(class);
+        let active = class.is_active();
+        if was_active != active {
+            self.hash_counts.remove(&class.key, !was_active);
+            self.hash_counts.add(&class.key, !active);
+            let number = class.members.len();
+            let name = (Arc::clone(&class.key.namespace), Arc::clone(&class.key.local_queue));
+            self.counts.set_active(number, active);
+            self.local_counts.entry(name).or_default().set_active(number, active);
+        }
+        self.reindex(id, before);
+        Some(answer)
+    }
+
+    /// Active classes of which whatever is found for one holds as well; none in a StrictFIFO queue, where they wait anyway.
+    pub(super) fn equivalent_classes(&self, id: ClassId) -> Vec<ClassId> {
+        // As many likenesses as classes: every class is the only one of its kind.
+        if self.by_cross_queue_key.len() == self.classes.len() {
+            return Vec::new();
+        }
+        let best_effort = self.strategy == QueueingStrategy::BestEffortFIFO;
+        let class = self.classes.get(&id).filter(|_| best_effort);
+        let all = class
+            .and_then(|class| self.by_cross_queue_key.get(&class.key.cross_queue_key()))
+            .into_iter()
+            .flatten();
+        let active = |other: &&ClassId| {
+            **other != id && self.classes.get(other).is_some_and(|class| class.parked.is_none())
+        };
+        all.filter(active).copied().collect()
+    }
+
+    fn rank_of(&self, key: &EquivalenceKey) -> UsageRank {
+        if self.ranks.is_empty() {
+            return UsageRank::default();
+        }
+        let name = (Arc::clone(&key.namespace), Arc::clone(&key.local_queue));
+        self.ranks.get(&name).copied().unwrap_or_default()
+    }
+
+    /// Sets the rank of a LocalQueue; without one it comes first.
+    pub(super) fn set_rank(&mut self, local_queue: &ObjectKey, rank: UsageRank) {
+        let name = (Arc::clone(&local_queue.namespace), Arc::clone(&local_queue.name));
+        if self.ranks.get(&name).copied().unwrap_or_default() == rank {
+            return;
+        }
+        let of =
+            |class: &EquivalenceClass| (&class.key.namespace, &class.key.local_queue) == (&name.0, &name.1);
+        let ids: Vec<ClassId> =
+            self.classes.iter().filter(|(_, class)| of(class)).map(|(id, _)| *id).collect();
+        let before: Vec<(ClassId, Option<HeadOrder>)> =
+            ids.into_iter().map(|id| (id, self.head_order_of(id))).collect();
+        if rank == UsageRank::default() {
+            self.ranks.remove(&name);
+        } else {
+            self.ranks.insert(name, rank);
+        }
+        for (id, before) in before {
+            self.reindex(id, before);
+        }
+    }
+
+    /// The turn of a class, if it takes turns.
+    fn head_order_of(&self, id: ClassId) -> Option<HeadOrder> {
+        let class = self.classes.get(&id).filter(|class| class.is_head_candidate(self.strategy))?;
+        class.head_order(self.rank_of(&class.key), id)
+    }
+
+    /// Brings a class whose turn may have changed to its place.
+    fn reindex(&mut self, id: ClassId, before: Option<HeadOrder>) {
+        let after = self.head_order_of(id);
+        if before == after {
+            return;
+        }
+        if let Some(before) = before {
+            self.heads.remove(&before);
+        }
+        self.heads.extend(after);
+    }
+
+    /// Counts one workload of a class more or less.
+    fn update_counts(&mut self, id: ClassId, apply: impl Fn(usize, usize) -> usize) {
+        let Some(class) = self.classes.get(&id) else {
+            return;
+        };
+        let change = |counts: &mut PendingCounts| {
+            let side = if class.is_active() { &mut counts.active } else { &mut counts.inadmissible };
+            *side = apply(*side, 1);
+        };
+        change(&mut self.counts);
+        match self.local_counts.entry((Arc::clone(&class.key.namespace), Arc::clone(&class.key.local_queue)))
+        {
+            Entry::Vacant(new) => change(new.insert(PendingCounts::default())),
+            Entry::Occupied(mut known) => {
+                change(known.get_mut());
+                if *known.get() == PendingCounts::default() {
+                    known.remove();
+                }
+            }
+        }
+    }
+
+    /// All workloads in order.
+    pub(super) fn in_order(&self) -> Vec<&Workload> {
+        let ranked = |class: &'_ EquivalenceClass| self.rank_of(&class.key);
+        let mut all: Vec<(UsageRank, Reverse<i64>, &Member)> = Vec::with_capacity(self.counts.total());
+        for class in self.classes.values() {
+            let rank = (ranked(class), Reverse(class.key.priority));
+            all.extend(class.members.iter().map(|member| (rank.0, rank.1, member)));
+        }
+        all.sort();
+        all.into_iter().map(|(_, _, member)| &*member.workload).collect()
+    }
+
+    /// Whether a class takes no turns; a StrictFIFO queue keeps the place of all that are not passed over.
+    pub(super) fn is_parked(&self, id: ClassId) -> bool {
+        let parked = self.classes.get(&id).and_then(|class| class.parked.as_ref());
+        parked.is_some_and(|parked| {
+            parked.never_blocks_queue || self.strategy == QueueingStrategy::BestEffortFIFO
+        })
+    }
+
+    /// How many come before a place.
+    pub(super) fn ahead_of(&self, place: &PendingEntry) -> usize {
+        let own = self.classes.get(&place.class).map(|class| self.rank_of(&class.key)).unwrap_or_default();
+        let own = (own, Reverse(place.workload.priority));
+        let member = Member::new(&place.workload);
+        let ahead = |class: &EquivalenceClass| match (self.rank_of(&class.key), Reverse(class.key.priority))
+            .cmp(&own)
+        {
+            Ordering::Less => class.members.len(),
+            Ordering::Equal => class.members.range(..&member).count(),
+            Ordering::Greater => 0,
+        };
+        self.classes.values().map(ahead).sum()
+    }
+
+    /// Parked classes of a namespace, or all.
+    pub(super) fn parked_ids(&self, namespace: Option<&str>) -> Vec<ClassId> {
+        let of = |class: &EquivalenceClass| {
+            class.parked.is_some() && namespace.is_none_or(|ns| *class.key.namespace == *ns)
+        };
+        self.classes.iter().filter(|(_, class)| of(class)).map(|(id, _)| *id).collect()
+    }
+
+    /// Up to `limit` members of a class that come after a place.
+    pub(super) fn members_after(&self, id: ClassId, from: Option<&Member>, limit: usize) -> Vec<Member> {
+        let Some(class) = self.classes.get(&id) else {
+            return Vec::new();
+        };
+        let start = from.map_or(Bound::Unbounded, Bound::Excluded);
+        class.members.range((start, Bound::Unbounded)).take(limit).cloned().collect()
+    }
+}

@@ -1,0 +1,209 @@
+//! Admission fair sharing: LocalQueues that used less in the past come first in their ClusterQueue.
+//!
+//! What was used halves with every half-life. A workload that is admitted counts at once by its entry penalty, which
+//! becomes part of the usage when its admission is complete. Whoever changes what is in use says first what was in use until
+//! then, so that what was used is the decayed integral of it, however samples and changes follow each other.
+
+use super::config::{AdmissionFairSharing, LocalQueue};
+use super::reserving_workloads::ReservingWorkload;
+use crate::api::ObjectKey;
+use crate::quota::FlavorResource;
+use crate::resources::{Amount, to_f64};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Usage by resource in whole units: cores, bytes.
+type UsageByResource = BTreeMap<Arc<str>, f64>;
+
+#[derive(Clone, Debug, Default)]
+struct LocalQueueEntry {
+    config: LocalQueue,
+    /// Penalties of workloads whose admission is not complete yet.
+    penalties: BTreeMap<ObjectKey, UsageByResource>,
+}
+
+/// Past usage of all LocalQueues.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AfsUsageLedger {
+    local_queues: BTreeMap<ObjectKey, LocalQueueEntry>,
+    by_cluster_queue: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// LocalQueues by the workloads that they have penalties for.
+    penalized_local_queues: BTreeMap<ObjectKey, ObjectKey>,
+}
+
+impl AfsUsageLedger {
+    /// Sets or removes a LocalQueue. What a known one has used is known better here than by whoever says so.
+    pub(super) fn set(&mut self, key: &ObjectKey, config: Option<LocalQueue>) {
+        let old = self.local_queues.remove(key);
+        if let Some(all) =
+            old.as_ref().and_then(|old| self.by_cluster_queue.get_mut(&old.config.cluster_queue))
+        {
+            all.remove(key);
+        }
+        let Some(mut config) = config else {
+            return;
+        };
+        self.by_cluster_queue.entry(Arc::clone(&config.cluster_queue)).or_default().insert(key.clone());
+        let penalties = old.map(|old| {
+            (config.consumed, config.sampled_at) = (old.config.consumed, old.config.sampled_at);
+            old.penalties
+        });
+        self.local_queues
+            .insert(key.clone(), LocalQueueEntry { config, penalties: penalties.unwrap_or_default() });
+    }
+
+    /// LocalQueues that lead to a ClusterQueue.
+    pub(super) fn local_queues_of(&self, cluster_queue: &str) -> Vec<ObjectKey> {
+        self.by_cluster_queue.get(cluster_queue).into_iter().flatten().cloned().collect()
+    }
+
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&LocalQueue> {
+        self.local_queues.get(key).map(|local| &local.config)
+    }
+
+    /// What a LocalQueue used, by weight; none if it is not known.
+    pub(super) fn weighted_usage(&self, key: &ObjectKey, settings: &AdmissionFairSharing) -> Option<f64> {
+        let local = self.local_queues.get(key)?;
+        let weight = local.config.weight.unwrap_or(1.0);
+        if weight <= 0.0 {
+            return Some(f64::INFINITY);
+        }
+        let mut sums = local.config.consumed.clone();
+        for (resource, amount) in local.penalties.values().flatten() {
+            *sums.entry(Arc::clone(resource)).or_default() += amount;
+        }
+        let of = |resource: &Arc<str>| settings.resource_weights.get(resource).copied().unwrap_or(1.0);
+        Some(sums.iter().map(|(resource, amount)| of(resource) * amount).sum::<f64>() / weight)
+    }
+
+    /// The same of the LocalQueue of one that holds quota.
+    pub(super) fn weighted_usage_for(
+        &self,
+        holder: &ReservingWorkload,
+        settings: &AdmissionFairSharing,
+    ) -> Option<f64> {
+        let name = Arc::clone(&holder.charge.local_queue);
+        self.weighted_usage(&ObjectKey { namespace: Arc::clone(&holder.key.namespace), name }, settings)
+    }
+
+    /// Counts a workload that is being admitted.
+    pub(super) fn add_penalty(
+        &mut self,
+        local: &ObjectKey,
+        workload: &ObjectKey,
+        usage: &BTreeMap<FlavorResource, Amount>,
+        settings: &AdmissionFairSharing,
+    ) {
+        let factor = decayed_fraction(settings.sampling_interval, settings.half_life);
+        let mut penalty = UsageByResource::new();
+        for (pair, amount) in usage {
+            *penalty.entry(Arc::clone(&pair.resource)).or_default() +=
+                round_down_to_nano(in_whole_units(&pair.resource, *amount) * factor);
+        }
+        self.remove_penalty(workload);
+        self.local_queues.entry(local.clone()).or_default().penalties.insert(workload.clone(), penalty);
+        self.penalized_local_queues.insert(workload.clone(), local.clone());
+    }
+
+    /// Takes a penalty back, and answers which LocalQueue had it.
+    pub(super) fn remove_penalty(&mut self, workload: &ObjectKey) -> Option<ObjectKey> {
+        let local = self.penalized_local_queues.remove(workload)?;
+        self.local_queues.get_mut(&local)?.penalties.remove(workload)?;
+        Some(local)
+    }
+
+    /// The LocalQueue with a penalty for a workload.
+    pub(super) fn penalized_local_queue(&self, workload: &ObjectKey) -> Option<&ObjectKey> {
+        self.penalized_local_queues.get(workload)
+    }
+
+    /// The admission is complete: its penalty becomes part of what was used. Answers which LocalQueue had it.
+    pub(super) fn commit_penalty(&mut self, workload: &ObjectKey) -> Option<ObjectKey> {
+        let key = self.penalized_local_queues.remove(workload)?;
+        let local = self.local_queues.get_mut(&key)?;
+        for (resource, amount) in local.penalties.remove(workload)? {
+            *local.config.consumed.entry(resource).or_default() += amount;
+        }
+        Some(key)
+    }
+
+    /// Adds what was in use until now to what was used. Without a half-life nothing is kept but what penalties added, and that
+    /// until the next sample.
+    pub(super) fn accrue(
+        &mut self,
+        local: &ObjectKey,
+        usage: &BTreeMap<FlavorResource, Amount>,
+        settings: &AdmissionFairSharing,
+        now: Timestamp,
+    ) {
+        if let Some(local) = self.local_queues.get_mut(local).filter(|_| !settings.half_life.is_zero()) {
+            local.config.accrue(&by_resource(usage), settings.half_life, now);
+        }
+    }
+
+    /// The time from which what is in use counts, unless there is one.
+    pub(super) fn begin_sampling(&mut self, local: &ObjectKey, now: Timestamp) {
+        if let Some(local) = self.local_queues.get_mut(local) {
+            local.config.sampled_at.get_or_insert(now);
+        }
+    }
+
+    /// Takes a sample of what is in use.
+    pub(super) fn sample(
+        &mut self,
+        local: &ObjectKey,
+        usage: &BTreeMap<FlavorResource, Amount>,
+        settings: &AdmissionFairSharing,
+        now: Timestamp,
+    ) {
+        let Some(local) = self.local_queues.get_mut(local) else { return };
+        if settings.half_life.is_zero() {
+            local.config.consumed.clear();
+            local.config.sampled_at = Some(now);
+        } else {
+            local.config.accrue(&by_resource(usage), settings.half_life, now);
+        }
+    }
+}
+
+impl LocalQueue {
+    /// Brings what was used up to now, where so much was in use since the last time.
+    fn accrue(&mut self, used: &UsageByResource, half_life: SignedDuration, now: Timestamp) {
+        let since = self.sampled_at.unwrap_or(now);
+        let new = decayed_fraction(now.duration_since(since).max(SignedDuration::ZERO), half_life);
+        for amount in self.consumed.values_mut() {
+            *amount *= 1.0 - new;
+        }
+        for (resource, amount) in used {
+            *self.consumed.entry(Arc::clone(resource)).or_default() += new * amount;
+        }
+        // A clock that is set back must not let the same time count twice.
+        self.sampled_at = Some(since.max(now));
+    }
+}
+
+fn by_resource(usage: &BTreeMap<FlavorResource, Amount>) -> UsageByResource {
+    let mut used = UsageByResource::new();
+    for (pair, amount) in usage {
+        *used.entry(Arc::clone(&pair.resource)).or_default() += in_whole_units(&pair.resource, *amount);
+    }
+    used
+}
+
+/// The part of usage that is forgotten after so long.
+fn decayed_fraction(elapsed: SignedDuration, half_life: SignedDuration) -> f64 {
+    if half_life.is_zero() {
+        return 0.0;
+    }
+    1.0 - 0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64())
+}
+
+/// In whole billionths, as Kueue rounds, so that ties fall alike.
+fn round_down_to_nano(amount: f64) -> f64 {
+    (amount * 1e9).floor() / 1e9
+}
+
+fn in_whole_units(resource: &str, amount: Amount) -> f64 {
+    to_f64(amount.to_i128()) / if resource == "cpu" { 1000.0 } else { 1.0 }
+}

@@ -1,0 +1,327 @@
+//! A double of the API server: versions, preconditions, finalizers, forced applies of one field manager, and a watch that
+//! holds each object's versions in order until somebody takes them.
+//!
+//! Invariants: an object's version grows with every change and with nothing else; what carries a deletion time goes with its
+//! last finalizer. `tests/it/sim` drives the core against it, and the end-to-end tests against the real one.
+
+pub use super::objects::key_of;
+use super::objects::{field, merge, set, text_at, value_at};
+use crate::api::{ByKey, ObjectKey};
+use crate::lifecycle::conditions::to_api_time;
+use crate::state::{Delta, Kind, Verb, Write, WriteOutcome};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Objects, and the changes that watches still have to deliver.
+#[derive(Clone, Debug, Default)]
+pub struct FakeApiServer {
+    objects: BTreeMap<Kind, ByKey<Value>>,
+    /// Names of namespaces, each kept once.
+    namespaces: BTreeSet<Arc<str>>,
+    version: u64,
+    uid_counter: u64,
+    /// Changes that are not delivered yet, oldest first.
+    pub watch_events: VecDeque<Delta>,
+    echoes_writes: bool,
+}
+
+impl FakeApiServer {
+    /// An empty server; with `echo` the core sees its own writes in the watch as well, beside their results. Without it
+    /// answers to writes of a Workload's status leave the spec out, which no such write changes, and the status, which is as
+    /// it was written.
+    pub fn new(echo: bool) -> Self {
+        Self { echoes_writes: echo, ..Self::default() }
+    }
+
+    /// The object.
+    pub fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
+        self.objects.get(&kind)?.get(key)
+    }
+
+    fn get_mut(&mut self, kind: Kind, key: &ObjectKey) -> Option<&mut Value> {
+        self.objects.get_mut(&kind)?.get_mut(key)
+    }
+
+    /// Objects of a kind in the order of their keys.
+    fn sorted(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Value)> {
+        let mut all: Vec<(&ObjectKey, &Value)> = self.objects.get(&kind).into_iter().flatten().collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all.into_iter()
+    }
+
+    /// All objects of a kind by key.
+    pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Value> {
+        self.sorted(kind).map(|(_, object)| object)
+    }
+
+    /// Whether an object of a kind is like that.
+    pub(super) fn any(&self, kind: Kind, like: impl Fn(&Value) -> bool) -> bool {
+        self.objects.get(&kind).is_some_and(|objects| objects.values().any(like))
+    }
+
+    /// Keys of all objects of a kind, in order.
+    pub fn keys_of(&self, kind: Kind) -> Vec<ObjectKey> {
+        self.sorted(kind).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Number of objects.
+    pub(super) fn count(&self) -> usize {
+        self.objects.values().map(ByKey::len).sum()
+    }
+
+    /// What a fresh start lists.
+    pub fn list(&self) -> Vec<Delta> {
+        let mut deltas = Vec::new();
+        for kind in Kind::all() {
+            deltas.push(Delta::Restarted { kind });
+            deltas.extend(self.all(kind).cloned().map(|object| Delta::Applied { kind, object }));
+            deltas.push(Delta::Synced { kind });
+        }
+        deltas
+    }
+
+    /// A new object; none if there is one of that name.
+    pub fn create(&mut self, kind: Kind, object: Value, now: Timestamp) -> Option<Value> {
+        let key = self.insert(kind, object, now, true)?;
+        self.get(kind, &key).cloned()
+    }
+
+    /// A new object, of which the watch tells or not; its key, unless there is one of that name.
+    pub(super) fn insert(
+        &mut self,
+        kind: Kind,
+        mut object: Value,
+        now: Timestamp,
+        told: bool,
+    ) -> Option<ObjectKey> {
+        let resource = kind.resource();
+        let key = key_of(&object);
+        if self.get(kind, &key).is_some() {
+            return None;
+        }
+        self.uid_counter = self.uid_counter.saturating_add(1);
+        set(&mut object, &["apiVersion"], json!(resource.api_version()));
+        set(&mut object, &["kind"], json!(resource.kind));
+        set(&mut object, &["metadata", "uid"], json!(format!("uid-{:08}", self.uid_counter)));
+        set(&mut object, &["metadata", "creationTimestamp"], json!(to_api_time(now)));
+        set(&mut object, &["metadata", "generation"], json!(1));
+        self.store(kind, key.clone(), object, WatchNotification::full_if(told));
+        Some(key)
+    }
+
+    /// Takes in an object as another server stored it: whatever identity it has is kept.
+    pub fn load(&mut self, kind: Kind, mut object: Value, now: Timestamp) {
+        self.uid_counter = self.uid_counter.saturating_add(1);
+        let uid = format!("uid-{:08}", self.uid_counter);
+        for (field, value) in
+            [("uid", json!(uid)), ("creationTimestamp", json!(to_api_time(now))), ("generation", json!(1))]
+        {
+            if object.pointer(&format!("/metadata/{field}")).is_none_or(Value::is_null) {
+                set(&mut object, &["metadata", field], value);
+            }
+        }
+        let stored = value_at(&object, "/metadata/resourceVersion").and_then(Value::as_str);
+        if let Some(version) = stored.and_then(|text| text.parse().ok()) {
+            self.version = self.version.max(version);
+        }
+        self.store(kind, key_of(&object), object, WatchNotification::Full);
+    }
+
+    fn store(&mut self, kind: Kind, key: ObjectKey, mut object: Value, told: WatchNotification) {
+        self.version = self.version.saturating_add(1);
+        set(&mut object, &["metadata", "resourceVersion"], json!(self.version.to_string()));
+        if is_deleting(&object) && finalizer_count(&object) == 0 {
+            let uid = text_at(&object, "/metadata/uid").to_owned();
+            if let Some(objects) = self.objects.get_mut(&kind) {
+                objects.swap_remove(&key);
+            }
+            self.watch_events.push_back(Delta::Deleted { kind, key, uid });
+        } else {
+            let delta = match told {
+                WatchNotification::Skip => None,
+                WatchNotification::Full => Some(object.clone()),
+                WatchNotification::WithoutSpec => Some(pick_fields(&object, &["metadata", "status"])),
+            };
+            self.watch_events.extend(delta.map(|object| Delta::Applied { kind, object }));
+            let namespace = self.namespaces.get(&key.namespace).unwrap_or(&key.namespace).clone();
+            self.namespaces.insert(namespace.clone());
+            let key = ObjectKey { namespace, name: key.name };
+            self.objects.entry(kind).or_default().insert(key, object);
+        }
+    }
+
+    /// A change by somebody else.
+    pub fn edit(&mut self, kind: Kind, key: &ObjectKey, change: impl FnOnce(&mut Value)) {
+        let Some(before) = self.get(kind, key) else {
+            return;
+        };
+        let mut object = before.clone();
+        change(&mut object);
+        if object == *before {
+            return;
+        }
+        if object.get("spec") != before.get("spec") {
+            let generation = next_generation(before);
+            set(&mut object, &["metadata", "generation"], generation);
+        }
+        self.store(kind, key.clone(), object, WatchNotification::Full);
+    }
+
+    /// A change of the status, and of nothing else, by somebody else. The watch tells of a Workload that is known without
+    /// its spec.
+    pub(super) fn edit_status(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        known: bool,
+        change: impl FnOnce(&mut Value),
+    ) {
+        let Some(object) = self.get_mut(kind, key) else {
+            return;
+        };
+        let mut object = object.take();
+        change(&mut object);
+        let told = if known && can_omit_spec(kind, &object) {
+            WatchNotification::WithoutSpec
+        } else {
+            WatchNotification::Full
+        };
+        self.store(kind, key.clone(), object, told);
+    }
+
+    /// A deletion by somebody else; owned Workloads of a job follow it, as the garbage collector has it.
+    pub fn delete(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
+        let Some(mut object) = self.get(kind, key).cloned() else {
+            return;
+        };
+        let uid = value_at(&object, "/metadata/uid").cloned();
+        set(&mut object, &["metadata", "deletionTimestamp"], json!(to_api_time(now)));
+        self.store(kind, key.clone(), object, WatchNotification::Full);
+        let owned = |w: &&Value| value_at(w, "/metadata/ownerReferences/0/uid") == uid.as_ref();
+        let owned: Vec<ObjectKey> = self.all(Kind::Workload).filter(owned).map(key_of).collect();
+        for key in owned.iter().filter(|owned| (kind, *owned) != (Kind::Workload, key)) {
+            self.delete(Kind::Workload, key, now);
+        }
+    }
+
+    /// Carries out a write of the core.
+    pub fn write(&mut self, mut write: Write, now: Timestamp) -> WriteOutcome {
+        if let Some(status) = write.status.take() {
+            set(&mut write.body, &["status"], json!(*status));
+        }
+        if write.verb == Verb::Create {
+            let made = self.insert(write.kind, write.body, now, self.echoes_writes);
+            let made = made.and_then(|key| self.get(write.kind, &key).cloned());
+            return made.map_or(WriteOutcome::Conflict, WriteOutcome::Done);
+        }
+        let (kind, key) = (write.kind, write.key.clone());
+        let Some(object) = self.get_mut(kind, &key) else {
+            return WriteOutcome::NotFound;
+        };
+        let precondition = match write.verb {
+            Verb::Delete => value_at(&write.body, "/preconditions/resourceVersion"),
+            _ => value_at(&write.body, "/metadata/resourceVersion"),
+        };
+        if precondition != value_at(object, "/metadata/resourceVersion") {
+            return WriteOutcome::Conflict;
+        }
+        if write.verb == Verb::Apply
+            && let Some(path) = emptied_field(object, &write.body)
+        {
+            let message = format!("status.{path}: Invalid value: \"null\": must be of type object");
+            return WriteOutcome::Rejected { code: 422, message };
+        }
+        // The most frequent write by far.
+        if (write.verb, write.subresource) == (Verb::Apply, Some("status")) {
+            let status = write.body.get_mut("status").map(Value::take).unwrap_or_default();
+            if object.get("status") == Some(&status) {
+                return WriteOutcome::Done(object.clone());
+            }
+            let mut new = object.take();
+            set(&mut new, &["status"], status);
+            self.store(write.kind, write.key, new, WatchNotification::full_if(self.echoes_writes));
+            let leaves_out = |object: &Value| {
+                write.response_metadata_only || (!self.echoes_writes && can_omit_spec(write.kind, object))
+            };
+            let identity = |object: &Value| pick_fields(object, &["metadata"]);
+            let answer = |object: &Value| if leaves_out(object) { identity(object) } else { object.clone() };
+            return self.get(kind, &key).map(answer).map_or(WriteOutcome::NotFound, WriteOutcome::Done);
+        }
+        let mut new = object.clone();
+        apply_verb(&mut new, &write, now);
+        if write.subresource == Some("status") {
+            set(&mut new, &["spec"], object.get("spec").cloned().unwrap_or(Value::Null));
+        } else if write.verb != Verb::Delete && new.get("spec") != object.get("spec") {
+            let generation = next_generation(object);
+            set(&mut new, &["metadata", "generation"], generation);
+        }
+        if new == *object {
+            return WriteOutcome::Done(new);
+        }
+        self.store(write.kind, write.key, new.clone(), WatchNotification::full_if(self.echoes_writes));
+        WriteOutcome::Done(self.get(kind, &key).cloned().unwrap_or(new))
+    }
+}
+
+/// What the watch tells of a change.
+#[derive(Clone, Copy)]
+enum WatchNotification {
+    Skip,
+    Full,
+    /// Metadata and status.
+    WithoutSpec,
+}
+
+impl WatchNotification {
+    const fn full_if(told: bool) -> Self {
+        if told { Self::Full } else { Self::Skip }
+    }
+}
+
+/// Whether whoever knows an object needs no more than metadata and status of a version with the same generation: pod
+/// templates are copied for admission checks.
+fn can_omit_spec(kind: Kind, object: &Value) -> bool {
+    kind == Kind::Workload && value_at(object, "/status/admissionChecks").is_none()
+}
+
+/// Some fields of an object.
+fn pick_fields(object: &Value, fields: &[&str]) -> Value {
+    let part = |name: &&str| ((*name).to_owned(), field(object, name).cloned().unwrap_or_default());
+    Value::Object(fields.iter().map(part).collect())
+}
+
+fn apply_verb(object: &mut Value, write: &Write, now: Timestamp) {
+    match write.verb {
+        Verb::Delete => set(object, &["metadata", "deletionTimestamp"], json!(to_api_time(now))),
+        // A forced apply by the one manager that ever wrote the status: what it leaves out goes.
+        Verb::Apply => {
+            set(object, &["status"], write.body.get("status").cloned().unwrap_or_default());
+        }
+        Verb::Merge => merge(object, &write.body),
+        Verb::Create => {}
+    }
+}
+
+/// A field of the status of which an apply leaves nothing but an empty object: the server makes it null, and then refuses.
+fn emptied_field(object: &Value, body: &Value) -> Option<String> {
+    let status = body.get("status")?.as_object()?;
+    let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+    let stood =
+        |name: &str| object.get("status").and_then(|status| status.get(name)).is_some_and(|v| !empty(v));
+    status.iter().find(|(name, value)| empty(value) && stood(name)).map(|(name, _)| name.clone())
+}
+
+fn is_deleting(object: &Value) -> bool {
+    value_at(object, "/metadata/deletionTimestamp").is_some()
+}
+
+fn finalizer_count(object: &Value) -> usize {
+    value_at(object, "/metadata/finalizers").and_then(Value::as_array).map_or(0, Vec::len)
+}
+
+fn next_generation(object: &Value) -> Value {
+    let generation = value_at(object, "/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+    json!(generation.saturating_add(1))
+}

@@ -1,0 +1,163 @@
+//! On which line of a document a field stands, by its path.
+//!
+//! Follows the indentation, in block style YAML and in JSON with one field per line. What stands within one line, or is not
+//! there, is at the line of what is around it.
+
+/// One step of a path.
+#[derive(Debug, PartialEq, Eq)]
+enum PathStep<'a> {
+    Field(&'a str),
+    Item(usize),
+}
+
+/// The number of lines before the one of the field; the path is as errors name it: `spec.groups[0].name`.
+pub(super) fn line_of_field(document: &str, path: &str) -> usize {
+    let lines: Vec<Line<'_>> = document.lines().map(Line::read).collect();
+    let (mut at, mut column) = (None, None);
+    for step in parse_path(path) {
+        let from = at.map_or(0, |at: usize| at.saturating_add(1));
+        let found = match step {
+            PathStep::Field(name) => find_field(&lines, at, from, column, name),
+            PathStep::Item(index) => find_item(&lines, from, column, index),
+        };
+        let Some((line, inner)) = found else {
+            break;
+        };
+        (at, column) = (Some(line), Some(inner));
+    }
+    at.unwrap_or(0)
+}
+
+fn parse_path(path: &str) -> Vec<PathStep<'_>> {
+    let mut found = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        let (name, tail) = rest.split_at(end);
+        if !name.is_empty() {
+            found.push(PathStep::Field(name));
+        }
+        rest = match tail.strip_prefix('[').and_then(|tail| tail.split_once(']')) {
+            Some((inner, tail)) => {
+                found.push(inner.parse().map_or(PathStep::Field(inner), PathStep::Item));
+                tail.strip_prefix('.').unwrap_or(tail)
+            }
+            None => tail.strip_prefix('.').unwrap_or_default(),
+        };
+    }
+    found
+}
+
+/// A line by its indentation.
+struct Line<'a> {
+    /// Column of the first character; of a list's item that of its dash.
+    start: usize,
+    /// Column behind the dash.
+    content: usize,
+    text: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn read(line: &'a str) -> Self {
+        let trimmed = line.trim_start();
+        let start = line.len().saturating_sub(trimmed.len());
+        let text = trimmed.strip_prefix("- ").map_or(trimmed, str::trim_start);
+        let text = if trimmed == "-" { "" } else { text };
+        let content = line.len().saturating_sub(text.len());
+        Self { start, content, text: text.trim_end() }
+    }
+
+    fn is_blank(&self) -> bool {
+        (self.text.is_empty() && self.content == self.start) || self.text.starts_with('#')
+    }
+
+    fn is_item(&self) -> bool {
+        self.content > self.start
+    }
+
+    fn has_key(&self, name: &str) -> bool {
+        let bare = self.text.trim_start_matches(['"', '\'']);
+        bare.strip_prefix(name)
+            .is_some_and(|rest| rest.trim_start_matches(['"', '\'']).trim_start().starts_with(':'))
+    }
+}
+
+/// The line of a field of what stands at line `at`, and the column within which its own fields stand.
+fn find_field(
+    lines: &[Line<'_>],
+    at: Option<usize>,
+    from: usize,
+    column: Option<usize>,
+    name: &str,
+) -> Option<(usize, usize)> {
+    // The first field of a list's item stands on the item's own line.
+    if let Some((at, line)) = at.and_then(|at| Some((at, lines.get(at)?)))
+        && Some(line.start) == column
+        && line.is_item()
+        && line.has_key(name)
+    {
+        return Some((at, line.content));
+    }
+    let own = at.and_then(|at| lines.get(at)).filter(|line| line.is_item() && Some(line.start) == column);
+    let mut depth = own.map(|line| line.content);
+    for (number, line) in lines.iter().enumerate().skip(from).filter(|(_, line)| !line.is_blank()) {
+        if column.is_some_and(|column| line.start <= column) {
+            return None;
+        }
+        let opens = matches!(line.text, "{" | "[");
+        if !opens && line.content == *depth.get_or_insert(line.content) && line.has_key(name) {
+            return Some((number, line.content));
+        }
+    }
+    None
+}
+
+/// The line of an item of a list, and the column within which its fields stand.
+fn find_item(lines: &[Line<'_>], from: usize, column: Option<usize>, index: usize) -> Option<(usize, usize)> {
+    let (mut depth, mut seen) = (None, 0);
+    for (number, line) in lines.iter().enumerate().skip(from).filter(|(_, line)| !line.is_blank()) {
+        let begins = line.is_item() || line.text.starts_with(['{', '"']);
+        // A list may stand at the column of its field.
+        if column.is_some_and(|column| line.start < column || (line.start == column && !line.is_item())) {
+            return None;
+        }
+        if begins && line.start == *depth.get_or_insert(line.start) {
+            if seen == index {
+                return Some((number, line.start));
+            }
+            seen = seen.saturating_add(1);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_of_cases() {
+        let yaml = "kind: A\nmetadata:\n  name: x\n  labels: {a: b}\nspec:\n  # first\n  groups:\n  - name: one\n    flavors:\n      - name: f\n        quota: 1\n  - flavors:\n    - quota: 2\n    name: two\n  name: last\n";
+        let table = [
+            ("kind", 0),
+            ("metadata.labels.a", 3),
+            ("metadata.labels[a]", 3),
+            ("spec.groups[0].name", 7),
+            ("spec.groups[0].flavors[0].quota", 10),
+            ("spec.groups[1].flavors[0].quota", 12),
+            ("spec.groups[1].name", 13),
+            ("spec.name", 14),
+            ("spec.missing", 4),
+            ("spec.groups[7].name", 6),
+            ("", 0),
+        ];
+        for (path, line) in table {
+            assert_eq!(line_of_field(yaml, path), line, "{path}");
+        }
+        let json = "{\n  \"kind\": \"A\",\n  \"spec\": {\n    \"groups\": [\n      {\n        \"name\": \"one\"\n      },\n      {\n        \"name\": \"two\"\n      }\n    ],\n    \"name\": 1\n  }\n}";
+        for (path, line) in [("spec.groups[1].name", 8), ("spec.name", 11), ("spec", 2)] {
+            assert_eq!(line_of_field(json, path), line, "{path}");
+        }
+        assert_eq!(line_of_field("{\"kind\": \"A\", \"spec\": {}}", "spec.name"), 0);
+    }
+}

@@ -1,0 +1,368 @@
+//! What every job kind promises, tried on each of `KINDS`.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::{Value, json};
+use sluice::jobs::{
+    JobKind, JobPatch, KINDS, Priority, TemplateInfo, WorkloadRequest, pod_set_fingerprint, pod_set_infos,
+    workload_body,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A suspended job of a kind as a server would return it, with a template of its own.
+fn sample(kind: &dyn JobKind, template: &Value) -> Value {
+    let gvk = kind.gvk();
+    assert_eq!((gvk.group, gvk.kind), ("batch", "Job"), "a new kind needs a sample");
+    json!({
+        "apiVersion": gvk.api_version(), "kind": gvk.kind,
+        "metadata": {
+            "name": "train", "namespace": "team", "uid": "0c8e0f4b-2b5f-4b3c-9d57-0d8a7b2f6d01", "generation": 1,
+            "resourceVersion": "7", "creationTimestamp": "2026-01-02T03:04:05Z",
+            "labels": { "kueue.x-k8s.io/queue-name": "main", "team": "a" },
+            "annotations": { "kueue.x-k8s.io/job-min-parallelism": "2", "provreq.kueue.x-k8s.io/x": "1" },
+        },
+        "spec": { "suspend": true, "parallelism": 5, "completions": 9, "template": template },
+        "status": {},
+    })
+}
+
+fn plain_template() -> Value {
+    json!({
+        "metadata": { "labels": { "job-name": "train", "app": "x" } },
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{ "name": "c", "image": "x", "env": [{ "name": "A", "value": "1" },
+                    { "name": "B", "value": "$(A)" }, { "name": "A", "value": "2" }],
+                "resources": { "requests": { "cpu": "1", "memory": "1Gi" } } }],
+        },
+    })
+}
+
+fn map(prefix: &'static str) -> impl Strategy<Value = BTreeMap<String, String>> {
+    proptest::collection::btree_map((0..6_u8).prop_map(move |n| format!("{prefix}{n}")), "[a-z]{1,3}", 0..4)
+}
+
+fn tolerations() -> impl Strategy<Value = Vec<Value>> {
+    let one = (0..4_u8, any::<bool>()).prop_map(|(key, exists)| {
+        if exists {
+            json!({ "key": format!("t{key}"), "operator": "Exists" })
+        } else {
+            json!({ "key": format!("t{key}"), "operator": "Equal", "value": "v", "effect": "NoSchedule" })
+        }
+    });
+    proptest::collection::vec(one, 0..3)
+}
+
+prop_compose! {
+    /// A template as a server returns it: empty collections are absent, and its own labels are there.
+    fn template()(
+        labels in map("l"), annotations in map("a"), selector in map("n"), tolerations in tolerations(),
+        gated in any::<bool>(),
+    ) -> Value {
+        let mut template = plain_template();
+        // What the server adds to the template of a Job must survive as well.
+        template["metadata"]["labels"]["controller-uid"] = json!("0c8e0f4b");
+        template["metadata"]["labels"].as_object_mut().unwrap()
+            .extend(labels.into_iter().map(|(key, value)| (key, json!(value))));
+        if !annotations.is_empty() {
+            template["metadata"]["annotations"] = json!(annotations);
+        }
+        if !selector.is_empty() {
+            template["spec"]["nodeSelector"] = json!(selector);
+        }
+        if !tolerations.is_empty() {
+            template["spec"]["tolerations"] = json!(tolerations);
+        }
+        if gated {
+            template["spec"]["schedulingGates"] = json!([{ "name": "example.com/own" }]);
+        }
+        template
+    }
+}
+
+prop_compose! {
+    fn addition()(
+        labels in map("l"), annotations in map("a"), node_selector in map("n"), tolerations in tolerations(),
+        gated in any::<bool>(),
+    ) -> TemplateInfo {
+        TemplateInfo {
+            labels, annotations, node_selector,
+            tolerations: tolerations.into_iter().map(|raw| serde_json::from_value(raw).unwrap()).collect(),
+            scheduling_gates: if gated { vec!["kueue.x-k8s.io/topology".to_owned()] } else { Vec::new() },
+        }
+    }
+}
+
+fn merge_patch(target: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (name, value) in fields {
+        if value.is_null() {
+            target.as_object_mut().unwrap().shift_remove(name);
+        } else {
+            merge_patch(&mut target[name.as_str()], value);
+        }
+    }
+}
+
+/// Applies patches as a server does, with its rule that a started template is fixed.
+fn apply_patches(job: &mut Value, patches: &[JobPatch]) {
+    for patch in patches {
+        let fixed = job["spec"]["suspend"] != json!(true) || job["status"].get("startTime").is_some();
+        assert!(
+            !fixed || patch.body.pointer("/spec/template").is_none(),
+            "the template of a started job is fixed"
+        );
+        assert_eq!(patch.status, patch.body.get("status").is_some());
+        merge_patch(job, &patch.body);
+    }
+}
+
+/// The server stores no empty map.
+fn drop_empty(value: &mut Value) {
+    for fields in ["metadata", "spec"] {
+        if let Some(map) = value[fields].as_object_mut() {
+            map.retain(|_, field| field.as_object().is_none_or(|map| !map.is_empty()));
+        }
+    }
+}
+
+fn stop_job(kind: &dyn JobKind, job: &mut Value, originals: &[Value]) {
+    let infos = pod_set_infos(originals).unwrap();
+    for _ in 0..5 {
+        let patches = kind.stop_patches(&kind.decode(job).unwrap(), &infos);
+        if patches.is_empty() {
+            return;
+        }
+        apply_patches(job, &patches);
+    }
+    panic!("stopping does not end");
+}
+
+proptest! {
+    #[test]
+    fn start_then_stop_restores_job(template in template(), added in addition(), fewer in 2..=5_i32) {
+        for kind in KINDS {
+            let before = sample(*kind, &template);
+            let mut job = before.clone();
+            let stored = kind.pod_sets(&job).unwrap();
+            let view = kind.decode(&job).unwrap();
+            let mut infos = pod_set_infos(&stored).unwrap();
+            for info in &mut infos {
+                info.template = Arc::new(added.clone());
+                info.count = fewer;
+            }
+            let Ok(patches) = kind.run_patch(&view, &infos) else {
+                prop_assert!((*view.pod_sets[0].template).clone().merge(&added).is_err());
+                continue;
+            };
+            apply_patches(&mut job, &patches);
+            job["status"]["startTime"] = json!("2026-01-02T03:05:00Z");
+            let running = kind.decode(&job).unwrap();
+            prop_assert!(!running.suspended);
+            prop_assert_eq!(running.pod_sets[0].count, fewer);
+            prop_assert_eq!(running.pod_sets[0].fingerprint, view.pod_sets[0].fingerprint);
+            prop_assert_eq!(kind.run_patch(&running, &infos).unwrap(), vec![]);
+            stop_job(*kind, &mut job, &stored);
+            drop_empty(&mut job["spec"]["template"]);
+            prop_assert_eq!(serde_json::to_value(&job).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn decoding_damaged_object_never_panics(cuts in proptest::collection::vec((any::<Index>(), 0..6_u8), 1..4)) {
+        for kind in KINDS {
+            let mut job = sample(*kind, &plain_template());
+            job["status"] = json!({ "active": 1, "ready": 1, "conditions": [{ "type": "Complete", "status": "False" }] });
+            for (at, how) in &cuts {
+                let paths = pointers(&job);
+                let path = &paths[at.index(paths.len())];
+                *job.pointer_mut(path).unwrap() = match how {
+                    0 => Value::Null,
+                    1 => json!(-1),
+                    2 => json!("x"),
+                    3 => json!([1, {}]),
+                    4 => json!({ "a": null }),
+                    _ => json!(9.5e300),
+                };
+            }
+            if let Ok(view) = kind.decode(&job) {
+                let _ = kind.run_patch(&view, &[]);
+                let _ = kind.stop_patches(&view, &[]);
+                let priority = Priority::default();
+                let keys = ["team".to_owned()];
+                let request = WorkloadRequest { name: "w", queue_name: None, label_keys_to_copy: &keys, priority: &priority };
+                let _ = workload_body(*kind, &job, &view, &request);
+            }
+            let _ = kind.pod_sets(&job);
+        }
+    }
+}
+
+fn pointers(value: &Value) -> Vec<String> {
+    let escape = |key: &str| key.replace('~', "~0").replace('/', "~1");
+    let below: Vec<(String, &Value)> = match value {
+        Value::Object(fields) => fields.iter().map(|(key, value)| (escape(key), value)).collect(),
+        Value::Array(items) => items.iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect(),
+        _ => Vec::new(),
+    };
+    let deeper = below
+        .iter()
+        .flat_map(|(key, value)| pointers(value).into_iter().map(move |rest| format!("/{key}{rest}")));
+    std::iter::once(String::new()).chain(deeper).collect()
+}
+
+/// Kueue's webhook gives elastic Jobs a gate that nothing here opens: it goes at the start, and comes back with the rest.
+#[test]
+fn start_removes_elastic_job_gate() {
+    for kind in KINDS {
+        let mut template = plain_template();
+        template["spec"]["schedulingGates"] =
+            json!([{ "name": "kueue.x-k8s.io/elastic-job" }, { "name": "example.com/own" }]);
+        let mut job = sample(*kind, &template);
+        let before = job.clone();
+        let stored = kind.pod_sets(&job).unwrap();
+        let mut infos = pod_set_infos(&stored).unwrap();
+        for info in &mut infos {
+            info.template = Arc::default();
+        }
+        let patches = kind.run_patch(&kind.decode(&job).unwrap(), &infos).unwrap();
+        apply_patches(&mut job, &patches);
+        assert_eq!(
+            job["spec"]["template"]["spec"]["schedulingGates"],
+            json!([{ "name": "example.com/own" }])
+        );
+        stop_job(*kind, &mut job, &stored);
+        assert_eq!(job, before);
+    }
+}
+
+#[test]
+fn stored_copy_matches_template_fingerprint() {
+    for kind in KINDS {
+        let job = sample(*kind, &plain_template());
+        let view = kind.decode(&job).unwrap();
+        let mut stored = kind.pod_sets(&job).unwrap().remove(0);
+        assert_eq!(pod_set_fingerprint(&stored), view.pod_sets[0].fingerprint);
+        let container = &mut stored["template"]["spec"]["containers"][0];
+        container["resources"]["requests"]["cpu"] = json!("1000m");
+        container["resources"]["limits"] = json!({});
+        container["unknown"] = json!(1);
+        stored["topologyRequest"] = Value::Null;
+        assert_eq!(pod_set_fingerprint(&stored), view.pod_sets[0].fingerprint);
+        stored["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("2");
+        assert_ne!(pod_set_fingerprint(&stored), view.pod_sets[0].fingerprint);
+    }
+}
+
+/// What is taken over from an earlier version is what would be read.
+#[test]
+fn incremental_decode_equals_full_decode() {
+    for kind in KINDS {
+        let mut job = sample(*kind, &plain_template());
+        let before = kind.decode(&job).unwrap();
+        job["status"] = json!({"active": 1, "ready": 1, "startTime": "2026-01-02T03:05:00Z"});
+        job["metadata"]["resourceVersion"] = json!("8");
+        job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = json!("3");
+        assert_eq!(kind.decode_after(&job, Some(&before)).unwrap(), kind.decode(&job).unwrap());
+        job["spec"]["template"]["spec"]["containers"][0]["image"] = json!("another");
+        job["metadata"]["generation"] = json!(2);
+        let edited = kind.decode_after(&job, Some(&before)).unwrap();
+        assert_eq!(edited, kind.decode(&job).unwrap());
+        assert_ne!(edited.pod_sets[0].fingerprint, before.pod_sets[0].fingerprint);
+    }
+}
+
+#[test]
+fn uncounted_succeeded_pod_counts_as_ready() {
+    for kind in KINDS {
+        let mut job = sample(*kind, &plain_template());
+        job["spec"]["parallelism"] = json!(1);
+        job["spec"]["completions"] = json!(1);
+        job["status"] = json!({"ready": 0, "uncountedTerminatedPods": {"succeeded": ["a"]}});
+        assert!(kind.decode(&job).unwrap().status.pods_ready);
+    }
+}
+
+#[test]
+fn finished_job_stays_finished() {
+    for kind in KINDS {
+        for (type_, success) in [("Complete", true), ("Failed", false)] {
+            let mut job = sample(*kind, &plain_template());
+            job["status"]["conditions"] = json!([
+                { "type": "SuccessCriteriaMet", "status": "True" },
+                { "type": type_, "status": "True", "message": "done" },
+            ]);
+            let finished = kind.decode(&job).unwrap().status.finished.unwrap();
+            assert_eq!((finished.success, finished.message.as_str()), (success, "done"));
+            job["spec"]["suspend"] = json!(false);
+            job["status"]["active"] = json!(1);
+            assert!(kind.decode(&job).unwrap().status.finished.is_some());
+        }
+    }
+}
+
+#[test]
+fn edit_of_pending_job_survives_stop() {
+    for kind in KINDS {
+        let mut job = sample(*kind, &plain_template());
+        let stored = kind.pod_sets(&job).unwrap();
+        job["spec"]["template"]["spec"]["nodeSelector"] = json!({ "zone": "a" });
+        let edited = job.clone();
+        stop_job(*kind, &mut job, &stored);
+        assert_eq!(job, edited);
+    }
+}
+
+#[test]
+fn workload_names_job_and_deduplicates_env() {
+    for kind in KINDS {
+        let job = sample(*kind, &plain_template());
+        let view = kind.decode(&job).unwrap();
+        let priority = Priority::default();
+        let keys = ["team".to_owned(), "absent".to_owned()];
+        let request = WorkloadRequest {
+            name: "w",
+            queue_name: Some("main"),
+            label_keys_to_copy: &keys,
+            priority: &priority,
+        };
+        let workload = workload_body(*kind, &job, &view, &request).unwrap();
+        assert_eq!(
+            workload["metadata"]["labels"],
+            json!({ "team": "a", "kueue.x-k8s.io/job-uid": &*view.uid })
+        );
+        assert_eq!(workload["metadata"]["annotations"], json!({ "provreq.kueue.x-k8s.io/x": "1" }));
+        assert_eq!(workload["metadata"]["ownerReferences"][0]["uid"], json!(&*view.uid));
+        let set = &workload["spec"]["podSets"][0];
+        assert_eq!((&set["count"], &set["minCount"]), (&json!(5), &json!(2)));
+        let env = &set["template"]["spec"]["containers"][0]["env"];
+        assert_eq!(env, &json!([{ "name": "A", "value": "2" }, { "name": "B", "value": "$(A)" }]));
+        // The index of each pod is its rank on any flavor with a topology.
+        assert!(set["topologyRequest"]["podIndexLabel"].is_string(), "{set}");
+    }
+}
+
+#[test]
+fn pods_beyond_completions_are_reclaimable() {
+    let kind = sluice::jobs::kind_of("batch", "Job").unwrap();
+    let spare = |parallelism: i32, completions: i32, succeeded: i32, active: i32| {
+        let mut job = sample(kind, &plain_template());
+        job["spec"]["parallelism"] = json!(parallelism);
+        job["spec"]["completions"] = json!(completions);
+        job["status"] = json!({ "succeeded": succeeded, "active": active });
+        kind.decode(&job).unwrap().reclaimable_pods.first().map_or(0, |(_, count)| *count)
+    };
+    assert_eq!(spare(5, 9, 3, 5), 0);
+    assert_eq!(spare(5, 9, 6, 3), 2);
+    assert_eq!(spare(5, 3, 1, 2), 1);
+    assert_eq!(spare(5, 9, 9, 0), 5);
+    assert_eq!(spare(1, 9, 9, 0), 0);
+    assert_eq!(spare(5, 9, 6, 4), 1, "a pod that still runs is not given back");
+}

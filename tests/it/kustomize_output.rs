@@ -1,0 +1,168 @@
+//! What kubectl builds of the shipped kustomizations. Skipped, with a printed line, where there is no kubectl.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const DEFAULT_NAMESPACE: &str = "kueue-system";
+const OTHER_NAMESPACE: &str = "batch-queues";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The kubectl of the end-to-end tests, else the machine's.
+fn kubectl() -> Option<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    let folders = assets.into_iter().chain([target.join("controlplane/bin")]);
+    let own = folders.map(|folder| folder.join("kubectl")).find(|path| path.is_file());
+    let program = own.unwrap_or_else(|| PathBuf::from("kubectl"));
+    let works = Command::new(&program).args(["version", "--client"]).output();
+    if works.is_ok_and(|output| output.status.success()) {
+        return Some(program);
+    }
+    println!("skipped: no kubectl; the end-to-end tests build one");
+    None
+}
+
+/// A folder that goes at the end.
+struct TemporaryFolder(PathBuf);
+
+impl TemporaryFolder {
+    /// Below the repository: kustomize takes relative paths alone.
+    fn new(name: &str) -> Self {
+        let path = root().join("target").join(format!("rendered-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Builds a kustomization on top of `config/default` in another namespace.
+fn build(name: &str, components: &[&str], certificates: &str) -> Option<String> {
+    let program = kubectl()?;
+    let folder = TemporaryFolder::new(name);
+    // A copy: the certificate component is chosen in config/default itself.
+    for tree in ["config", "crds", "webhook-certs"] {
+        copy_folder(&root().join(tree), &folder.0.join(tree));
+    }
+    let default = folder.0.join("config/default/kustomization.yaml");
+    let text = fs::read_to_string(&default).unwrap();
+    let component = "- ../../webhook-certs/self-managed";
+    assert!(text.contains(component), "{text}");
+    fs::write(&default, text.replace(component, &format!("- ../../webhook-certs/{certificates}"))).unwrap();
+    let overlay = folder.0.join("overlay");
+    fs::create_dir_all(&overlay).unwrap();
+    let lines: Vec<String> =
+        components.iter().map(|component| format!("- ../config/{component}\n")).collect();
+    let lines = lines.concat();
+    let components = if lines.is_empty() { String::new() } else { format!("components:\n{lines}") };
+    let overlaid = format!(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: {OTHER_NAMESPACE}\nresources:\n- ../config/default\n{components}transformers:\n- ../config/namespace\n"
+    );
+    fs::write(overlay.join("kustomization.yaml"), overlaid).unwrap();
+    let output = Command::new(program).arg("kustomize").arg(&overlay).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn objects(text: &str, kind: &str) -> Vec<Value> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    all.into_iter().filter(|object| object["kind"] == kind).collect()
+}
+
+/// The old namespace occurs nowhere, and the texts that kustomize does not know hold the new one.
+fn check_namespace(text: &str) {
+    let left: Vec<&str> = text.lines().filter(|line| line.contains(DEFAULT_NAMESPACE)).collect();
+    assert!(left.is_empty(), "{left:#?}");
+    let account = format!("system:serviceaccount:{OTHER_NAMESPACE}:kueue-controller-manager");
+    let mut conditions = 0;
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        for webhook in objects(text, kind)[0]["webhooks"].as_array().unwrap() {
+            assert_eq!(webhook["clientConfig"]["service"]["namespace"], OTHER_NAMESPACE);
+            let name = webhook["name"].as_str().unwrap();
+            if name.contains("job") {
+                let excluded = &webhook["namespaceSelector"]["matchExpressions"][0]["values"];
+                assert_eq!(excluded, &serde_json::json!(["kube-system", OTHER_NAMESPACE]), "{name}");
+            }
+            let expressions = webhook["matchConditions"].as_array().unwrap().iter();
+            conditions +=
+                expressions.filter(|c| c["expression"].as_str().unwrap().contains(&account)).count();
+        }
+    }
+    assert_eq!(conditions, 1, "the manager's own writes are known by its account");
+    assert_eq!(objects(text, "Namespace")[0]["metadata"]["name"], OTHER_NAMESPACE);
+}
+
+#[test]
+fn other_namespace_renders_with_self_managed_certificates() {
+    let components = ["webhooks/manage-all-jobs", "network-policy/api-server-ports"];
+    let Some(text) = build("self-managed", &components, "self-managed") else { return };
+    check_namespace(&text);
+    let policies = objects(&text, "NetworkPolicy");
+    let ports = policies[0]["spec"]["egress"][0]["ports"].as_array().unwrap();
+    let ports: Vec<u64> = ports.iter().map(|port| port["port"].as_u64().unwrap()).collect();
+    assert_eq!(ports, [443, 6443, 8443, 16443]);
+    let mutating = &objects(&text, "MutatingWebhookConfiguration")[0]["webhooks"];
+    let names: Vec<&str> =
+        mutating.as_array().unwrap().iter().map(|webhook| webhook["name"].as_str().unwrap()).collect();
+    assert!(
+        names.contains(&"mjob-managed.kb.io") && !names.contains(&"mjob-default-queue.kb.io"),
+        "{names:?}"
+    );
+    assert_eq!(names.len(), 5, "the others stay: {names:?}");
+}
+
+#[test]
+fn other_namespace_renders_with_cert_manager() {
+    let Some(text) =
+        build("cert-manager", &["network-policy/api-server-addresses", "webhooks/client-ca"], "cert-manager")
+    else {
+        return;
+    };
+    check_namespace(&text);
+    let names = &objects(&text, "Certificate")[0]["spec"]["dnsNames"];
+    let names: Vec<&str> = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    for service in ["kueue-webhook-service", "kueue-controller-manager-metrics-service"] {
+        for name in [
+            format!("{service}.{OTHER_NAMESPACE}.svc"),
+            format!("{service}.{OTHER_NAMESPACE}.svc.cluster.local"),
+        ] {
+            assert!(names.contains(&&*name), "{name} is not among {names:?}");
+        }
+    }
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let injected = &objects(&text, kind)[0]["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
+        assert_eq!(injected, &format!("{OTHER_NAMESPACE}/kueue-serving-cert"), "{kind}");
+    }
+    let pod = &objects(&text, "Deployment")[0]["spec"]["template"]["spec"];
+    let arguments = pod["containers"][0]["args"].to_string();
+    assert!(arguments.contains("--webhook-client-ca=/etc/kueue-webhook-client-ca/ca.crt"), "{arguments}");
+    let mounts = pod["containers"][0]["volumeMounts"].to_string();
+    assert!(mounts.contains(r#""mountPath":"/etc/kueue-webhook-client-ca""#), "{mounts}");
+    let policies = objects(&text, "NetworkPolicy");
+    let ingress = &policies[0]["spec"]["ingress"][0];
+    assert_eq!(
+        (ingress["ports"][0]["port"].as_str(), ingress["from"].as_array().map(Vec::len)),
+        (Some("webhook"), Some(1))
+    );
+}

@@ -1,0 +1,48 @@
+//! A search over flavors that had found something which somebody else took: it is not over before all flavors were looked at as
+//! they are then (I8).
+
+use super::builders::{
+    admitted_names, charge, cohort, cpu_gpu_group, engine, key, pod_set, queue, run_until_idle, workload,
+};
+use sluice::scheduler::{Engine, Workload};
+
+/// A workload of two pod sets, the second of which fits on red alone, and there beside the first only if nobody takes any.
+fn two_pod_sets(name: &str, cpu: i64, gpu: [i64; 2]) -> Workload {
+    let sets = vec![
+        pod_set("a", 1, &[("cpu", 0), ("gpu", gpu[0])]),
+        pod_set("b", 1, &[("cpu", cpu), ("gpu", gpu[1])]),
+    ];
+    workload(name, "asks", 0, 0, sets)
+}
+
+/// One pod that asks for gpus.
+fn gpu_pod(name: &str, queue: &str, priority: i64, gpu: i64) -> Workload {
+    workload(name, queue, priority, 0, vec![pod_set("main", 1, &[("cpu", 0), ("gpu", gpu)])])
+}
+
+fn engine_with_quotas(red: i64, lends: &[(&str, i64, i64)]) -> Engine {
+    let mut engine = engine();
+    engine.set_cohort("all", Some(cohort(None, cpu_gpu_group(&[("red", 0, red)]))));
+    engine
+        .set_cluster_queue("asks", Some(queue(Some("all"), cpu_gpu_group(&[("red", 5, 0), ("blue", 4, 0)]))));
+    engine.set_cluster_queue("lends", Some(queue(Some("all"), cpu_gpu_group(lends))));
+    engine
+}
+
+#[test]
+fn second_flavor_is_retried_when_claim_ends() {
+    let mut engine = engine_with_quotas(14, &[("blue", 0, 14)]);
+    engine.charge(&key("holds"), charge("lends", &[("blue", "gpu", 2)]));
+    engine.enqueue(gpu_pod("claims", "lends", 1, 14));
+    engine.enqueue(gpu_pod("first", "lends", 2, 0));
+    engine.enqueue(two_pod_sets("w", 5, [3, 12]));
+    assert_eq!(admitted_names(&run_until_idle(&mut engine)), ["first", "w"]);
+}
+
+#[test]
+fn alternative_flavor_is_used_when_first_is_taken() {
+    let mut engine = engine_with_quotas(16, &[("red", 0, 0), ("blue", 0, 4)]);
+    engine.enqueue(two_pod_sets("w", 0, [4, 12]));
+    engine.enqueue(gpu_pod("first", "lends", 1, 1));
+    assert_eq!(admitted_names(&run_until_idle(&mut engine)), ["first", "w"]);
+}

@@ -1,0 +1,162 @@
+//! Queues deleted and made again, moved between cohorts, cohorts deleted, all with quota held and workloads waiting: the
+//! figures stay those of the model (I1), nobody misses the change that lets it in (I8), and nobody is lost.
+
+use super::builders::{
+    AmountRange, COHORTS, FLAVORS, QUEUES, RESOURCES, Step, admitted_names, apply_step, config, engine,
+    groups, key, limits, pod_set, queue, run_until_idle, workload,
+};
+use super::conservation::assert_matches_model;
+use super::model::Model;
+use proptest::prelude::*;
+use sluice::api::v1beta2::QueueingStrategy;
+use sluice::quota::{FlavorQuotas, ResourceGroup};
+use sluice::scheduler::{ClusterQueue, Engine, Workload};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const WORKLOADS: usize = 12;
+
+/// What happens to a world; the last two queues are StrictFIFO whenever they exist.
+#[derive(Clone, Debug)]
+enum Event {
+    Config(Step),
+    Enqueue(Workload),
+    Finish(usize),
+    Cycle,
+}
+
+/// Deletion, creation and moves of queues and cohorts; parents are drawn freely, cycles among them.
+fn config_step() -> impl Strategy<Value = Step> {
+    let node = || {
+        let parent = proptest::option::weighted(0.8, 0..4_usize);
+        proptest::option::weighted(0.7, (parent, groups(AmountRange::Small)))
+    };
+    prop_oneof![
+        (0..4_usize, node()).prop_map(|(at, node)| Step::Cohort(at, node)),
+        (0..QUEUES.len(), node()).prop_map(|(at, node)| Step::Queue(at, node)),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let wanted = (0..WORKLOADS, 0..QUEUES.len(), 0..3_i64, 0..6_i64, 0..8_i64, 0..8_i64);
+    let enqueue = wanted.prop_map(|(at, queue, priority, second, cpu, gpu)| {
+        let sets = vec![pod_set("main", 1, &[("cpu", cpu), ("gpu", gpu)])];
+        Event::Enqueue(workload(&format!("w{at}"), QUEUES[queue], priority, second, sets))
+    });
+    prop_oneof![
+        4 => config_step().prop_map(Event::Config),
+        4 => enqueue,
+        1 => (0..WORKLOADS).prop_map(Event::Finish),
+        4 => Just(Event::Cycle),
+    ]
+}
+
+fn configure(engine: &mut Engine, step: &Step) {
+    match step {
+        Step::Queue(at, Some((up, groups))) if is_strict(*at) => {
+            let strategy = QueueingStrategy::StrictFIFO;
+            let made = ClusterQueue { strategy, ..queue(up.map(|up| COHORTS[up]), groups.clone()) };
+            engine.set_cluster_queue(QUEUES[*at], Some(made));
+        }
+        _ => apply_step(engine, step),
+    }
+}
+
+const fn is_strict(queue: usize) -> bool {
+    queue >= 2
+}
+
+fn apply_event(engine: &mut Engine, event: &Event, steps: &mut Vec<Step>) {
+    match event {
+        Event::Config(step) => {
+            configure(engine, step);
+            steps.push(step.clone());
+        }
+        Event::Enqueue(workload) => engine.enqueue(workload.clone()),
+        Event::Finish(at) => engine.release(&key(&format!("w{at}"))),
+        Event::Cycle => drop(engine.run_cycle(jiff::Timestamp::UNIX_EPOCH)),
+    }
+}
+
+fn model_of(engine: &Engine, steps: &[Step]) -> Model {
+    let mut model = Model::default();
+    for step in steps {
+        model.apply(step);
+    }
+    for (n, (_, charge)) in engine.charges().enumerate() {
+        let at = QUEUES.iter().position(|queue| *queue == &*charge.cluster_queue).unwrap();
+        let usage = charge.usage.iter().map(|(pair, amount)| (pair.clone(), amount.to_i128())).collect();
+        model.charges.insert(n, (at, usage));
+    }
+    model
+}
+
+/// A queue without a cohort and with more than all could ask for.
+fn ample_quota(at: usize) -> Step {
+    let quotas = |flavor: &&str| FlavorQuotas {
+        name: Arc::from(*flavor),
+        limits: RESOURCES
+            .iter()
+            .map(|r| (Arc::from(*r), limits(1000, None, None)))
+            .collect::<BTreeMap<_, _>>(),
+    };
+    Step::Queue(at, Some((None, vec![ResourceGroup::from_flavors(FLAVORS.iter().map(quotas).collect())])))
+}
+
+proptest! {
+    #![proptest_config(config(250))]
+
+    #[test]
+    fn i01_usage_matches_model_under_queue_churn(events in prop::collection::vec(event(), 1..50)) {
+        let (mut engine, mut steps) = (engine(), Vec::new());
+        for event in &events {
+            apply_event(&mut engine, event, &mut steps);
+            assert_matches_model(&engine, &model_of(&engine, &steps))?;
+        }
+    }
+
+    /// Each of those that wait (of a StrictFIFO queue the first) is put into an engine that has seen nothing but the final
+    /// state, beside the first of every StrictFIFO queue: nobody is admitted there either.
+    #[test]
+    fn i08_queue_churn_wakes_admissible_workloads(events in prop::collection::vec(event(), 1..50)) {
+        let (mut old, mut steps) = (engine(), Vec::new());
+        for event in &events {
+            apply_event(&mut old, event, &mut steps);
+        }
+        run_until_idle(&mut old);
+        let firsts: Vec<&Workload> = (0..QUEUES.len())
+            .filter(|at| is_strict(*at))
+            .filter_map(|at| old.pending_in_order(QUEUES[at]).first().copied())
+            .collect();
+        let others = (0..QUEUES.len()).filter(|at| !is_strict(*at)).flat_map(|at| old.pending_in_order(QUEUES[at]));
+        for waiting in others.map(Some).chain([None]) {
+            let mut fresh = engine();
+            for step in &steps {
+                configure(&mut fresh, step);
+            }
+            for (key, charge) in old.charges() {
+                fresh.charge(key, charge.clone());
+            }
+            for one in firsts.iter().copied().chain(waiting) {
+                fresh.enqueue(one.clone());
+            }
+            prop_assert_eq!(admitted_names(&run_until_idle(&mut fresh)), Vec::<String>::new(), "beside {:?}", waiting.map(|w| &w.key));
+        }
+    }
+
+    #[test]
+    fn workloads_survive_queue_churn(events in prop::collection::vec(event(), 1..50)) {
+        let (mut engine, mut steps) = (engine(), Vec::new());
+        for event in &events {
+            apply_event(&mut engine, event, &mut steps);
+        }
+        let waiting: Vec<Workload> = QUEUES.iter().flat_map(|q| engine.pending_in_order(q)).cloned().collect();
+        for at in 0..QUEUES.len() {
+            configure(&mut engine, &ample_quota(at));
+        }
+        run_until_idle(&mut engine);
+        for workload in waiting {
+            prop_assert!(engine.charge_of(&workload.key).is_some(), "{} still waits", workload.key);
+        }
+    }
+}

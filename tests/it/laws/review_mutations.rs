@@ -1,0 +1,299 @@
+//! Reviews with their bytes and their structure changed at random: each is judged or refused, and none brings the process
+//! down or makes it write without end.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde_json::{Value, json};
+use sluice::admission::{
+    AdmissionSettings, ObjectLookup, OwnerView, PATHS, ReadError, ReviewContext, read_heavy, read_light,
+    review,
+};
+use sluice::api::validation::Gates;
+
+use super::builders::seed_and_multiplier;
+use super::long_histories::SeededRandom;
+
+/// Mutants per run.
+const MUTANTS: u64 = 100_000;
+/// Recorded objects of each suite that are mutated.
+const RECORDED_PER_SUITE: usize = 40;
+/// Longest answer that is sent.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+const GATES: [&str; 6] = [
+    "AdmissionGatedBy",
+    "PriorityBoost",
+    "ElasticJobsViaWorkloadSlices",
+    "ConcurrentAdmission",
+    "TASMultiLayerTopology",
+    "MultiKueue",
+];
+/// Pieces of JSON that readers stumble over.
+const JSON_FRAGMENTS: [&str; 20] = [
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    ",",
+    ":",
+    "null",
+    "-",
+    "1e999",
+    "18446744073709551616",
+    "\\u0000",
+    "\\ud800",
+    "\u{fffd}",
+    "true",
+    "{\"\":0}",
+    "[[[[",
+    "0",
+    "\n",
+    "\"object\":",
+];
+
+struct FixedLookup(BTreeMap<String, String>);
+
+impl ObjectLookup for FixedLookup {
+    fn namespace_labels(&self, _: &str) -> Option<&BTreeMap<String, String>> {
+        Some(&self.0)
+    }
+    fn local_queue_exists(&self, _: &str, name: &str) -> bool {
+        name == "default"
+    }
+    fn default_priority_class_exists(&self) -> bool {
+        true
+    }
+    fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
+        true
+    }
+    fn owner(&self, _: &str, _: &str, _: &str, name: &str) -> Option<OwnerView> {
+        Some(OwnerView { uid: name.to_owned(), queue_name: None, controller: None })
+    }
+}
+
+/// Path and kind of an object that is reviewed there.
+type ReviewSample = (&'static str, Value);
+
+fn own_samples() -> Vec<ReviewSample> {
+    let template = json!({"metadata": {"labels": {"a": "b"}, "annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}},
+        "spec": {"containers": [{"name": "c", "image": "x", "env": [{"name": "A", "value": "1"}],
+            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}], "schedulingGates": [{"name": "g"}]}});
+    let metadata = json!({"name": "w", "namespace": "ns", "uid": "u", "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+        "annotations": {"kueue.x-k8s.io/admission-gated-by": "a.io/b", "kueue.x-k8s.io/elastic-job": "true",
+            "kueue.x-k8s.io/job-min-parallelism": "1"},
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "o", "controller": true}]});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
+        "spec": {"suspend": false, "parallelism": 3, "completions": 3, "completionMode": "Indexed", "template": template}});
+    let workload = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata,
+        "spec": {"queueName": "q", "podSets": [{"name": "main", "count": 2, "minCount": 1, "template": template,
+            "topologyRequest": {"podSetSliceSize": 1, "podSetSliceRequiredTopology": "rack"}}]},
+        "status": {"conditions": [{"type": "QuotaReserved", "status": "True", "reason": "R", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            "admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 2,
+                "resourceUsage": {"cpu": "2"}, "topologyAssignment": {"levels": ["host"], "slices": []}}]},
+            "reclaimablePods": [{"name": "main", "count": 1}],
+            "admissionChecks": [{"name": "c", "state": "Ready", "podSetUpdates": [{"name": "main", "labels": {"a": "b"}}]}]}});
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources":
+        [{"name": "cpu", "nominalQuota": 1, "lendingLimit": "1"}]}]}]);
+    let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "q"},
+        "spec": {"cohortName": "c", "resourceGroups": groups, "fairSharing": {"weight": "1"},
+            "namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
+            "admissionChecksStrategy": {"admissionChecks": [{"name": "c", "onFlavors": ["f"]}]}}});
+    let cohort = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "c"},
+        "spec": {"parentName": "p", "resourceGroups": groups}});
+    let flavor = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "f"},
+        "spec": {"nodeLabels": {"a": "b"}, "nodeTaints": [{"key": "a", "effect": "NoSchedule"}], "tolerations": [{"key": "a"}]}});
+    let on = |stem: &str, object: &Value| {
+        PATHS
+            .iter()
+            .filter(|path| path.ends_with(stem))
+            .map(|path| (*path, object.clone()))
+            .collect::<Vec<_>>()
+    };
+    [
+        on("-job", &job),
+        on("-workload", &workload),
+        on("-clusterqueue", &queue),
+        on("-cohort", &cohort),
+        on("-resourceflavor", &flavor),
+        vec![("/validate--v1-pod", json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}))],
+    ]
+    .concat()
+}
+
+/// Objects of recorded requests, where the recording is.
+fn recorded_samples() -> Vec<ReviewSample> {
+    let Some(folder) = crate::reference_data::path("conformance/api") else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in PATHS.iter().filter(|path| path.starts_with("/validate-")) {
+        let suite = path.rsplit('-').next().unwrap();
+        let mut text = String::new();
+        let file = std::fs::File::open(folder.join(format!("{suite}.jsonl.gz"))).unwrap();
+        flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
+        let cases = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let bodies =
+            cases.map(|mut case| case["request"]["body"].take()).filter(|body| body["spec"].is_object());
+        found.extend(bodies.take(RECORDED_PER_SUITE).map(|body| (*path, body)));
+    }
+    found
+}
+
+fn as_review((path, object): &ReviewSample, dice: &mut SeededRandom) -> (&'static str, Value) {
+    let (group, version) =
+        object["apiVersion"].as_str().unwrap_or("v1").split_once('/').unwrap_or(("", "v1"));
+    let update = dice.below(2) == 0;
+    let request = json!({
+        "uid": "705ab4f5", "kind": {"group": group, "version": version, "kind": object["kind"]}, "namespace": "ns",
+        "operation": if update { "UPDATE" } else { "CREATE" }, "object": object,
+        "oldObject": if update { object.clone() } else { Value::Null },
+    });
+    (path, json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}))
+}
+
+/// A value somewhere below.
+fn random_node<'a>(value: &'a mut Value, dice: &mut SeededRandom) -> &'a mut Value {
+    let count = match value {
+        Value::Object(map) => map.len(),
+        Value::Array(items) => items.len(),
+        _ => 0,
+    };
+    if count == 0 || dice.below(8) == 0 {
+        return value;
+    }
+    let place = dice.index_below(count);
+    match value {
+        Value::Object(map) => random_node(map.values_mut().nth(place).unwrap(), dice),
+        Value::Array(items) => random_node(&mut items[place], dice),
+        _ => unreachable!("it has parts"),
+    }
+}
+
+fn odd_value(dice: &mut SeededRandom) -> Value {
+    match dice.below(20) {
+        0 => json!([]),
+        1 => json!({}),
+        2 => json!(""),
+        3 => json!(true),
+        4 => json!(-1),
+        5 => json!(i64::MIN),
+        6 => json!(u64::MAX),
+        7 => json!(0.5),
+        8 => json!("-9223372036854775809"),
+        9 => json!("1e30"),
+        10 => json!("a,,b"),
+        11 => json!("Bad_"),
+        12 => json!({"": 0}),
+        13 => json!([[[{}]]]),
+        14 => json!("True"),
+        15 => json!("2026-01-01T00:00:00Z"),
+        16 => json!("x".repeat(dice.index_below(3_000))),
+        17 => json!(",".repeat(dice.index_below(3_000))),
+        18 => json!({"name": "main", "count": -1}),
+        _ => Value::Null,
+    }
+}
+
+fn mutate_structure(review: &mut Value, dice: &mut SeededRandom) {
+    for _ in 0..=dice.below(4) {
+        let other = random_node(&mut review.clone(), dice).take();
+        let odd = odd_value(dice);
+        let target = random_node(review, dice);
+        match (dice.below(6), target) {
+            (0, Value::Object(map)) if !map.is_empty() => {
+                let name = map.keys().nth(dice.index_below(map.len())).unwrap().clone();
+                map.shift_remove(&name);
+            }
+            (1, Value::Object(map)) => {
+                drop(map.insert(JSON_FRAGMENTS[dice.index_below(JSON_FRAGMENTS.len())].to_owned(), other));
+            }
+            (2, Value::Array(items)) if !items.is_empty() => {
+                let item = items[dice.index_below(items.len())].clone();
+                items.extend(std::iter::repeat_n(item, dice.index_below(300)));
+            }
+            (3, target) => *target = json!([target.take()]),
+            (4, target) => *target = other,
+            (_, target) => *target = odd,
+        }
+    }
+}
+
+fn mutate_bytes(bytes: &mut Vec<u8>, dice: &mut SeededRandom) {
+    for _ in 0..=dice.below(3) {
+        let at = dice.index_below(bytes.len() + 1);
+        let until = (at + dice.index_below(40)).min(bytes.len());
+        match dice.below(5) {
+            0 => drop(bytes.drain(at..until)),
+            1 => bytes.truncate(at),
+            2 => {
+                let piece = JSON_FRAGMENTS[dice.index_below(JSON_FRAGMENTS.len())];
+                bytes.splice(at..at, piece.bytes().cycle().take(dice.index_below(200))).for_each(drop);
+            }
+            3 => {
+                let copied = bytes[at..until].to_vec();
+                let to = dice.index_below(bytes.len() + 1);
+                bytes.splice(to..to, copied).for_each(drop);
+            }
+            _ => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << dice.below(8);
+                }
+            }
+        }
+    }
+}
+
+/// Whether it was judged.
+fn is_answered(path: &str, body: &[u8], ctx: &ReviewContext<'_>) -> bool {
+    let read = match read_light(path, body) {
+        Err(ReadError::TooManyValues(_)) => read_heavy(path, body),
+        read => read,
+    };
+    let Ok(read) = read else { return false };
+    let answer = review(path, &read, ctx);
+    assert_eq!(answer["kind"], "AdmissionReview");
+    assert!(answer["response"]["allowed"].is_boolean());
+    let uid = read.pointer("/request/uid").and_then(Value::as_str).unwrap_or_default();
+    assert_eq!(answer["response"]["uid"], uid);
+    assert!(answer.to_string().len() <= MAX_ANSWER_BYTES + uid.len(), "{} bytes", answer.to_string().len());
+    true
+}
+
+#[test]
+fn mutated_reviews_are_answered_or_refused() {
+    let (seed, times) = seed_and_multiplier("mutations");
+    let subjects = [own_samples(), recorded_samples()].concat();
+    let cluster = FixedLookup(BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), "ns".to_owned())]));
+    let open = Gates::new(GATES.iter().map(|gate| ((*gate).to_owned(), true)).collect());
+    let settings = [
+        AdmissionSettings::default(),
+        AdmissionSettings {
+            manage_jobs_without_queue_name: true,
+            gates: open,
+            ..AdmissionSettings::default()
+        },
+    ];
+    let mut judged = 0_u64;
+    for number in 0..MUTANTS * times {
+        // Each follows from its own seed, which the message names.
+        let own_seed = seed.wrapping_add(number);
+        let mut dice = SeededRandom(own_seed);
+        let (path, mut mutant) = as_review(&subjects[dice.index_below(subjects.len())], &mut dice);
+        let ctx = ReviewContext { objects: &cluster, settings: &settings[dice.index_below(2)] };
+        if dice.below(3) > 0 {
+            mutate_structure(&mut mutant, &mut dice);
+        }
+        let mut body = mutant.to_string().into_bytes();
+        if dice.below(3) == 0 {
+            mutate_bytes(&mut body, &mut dice);
+        }
+        let Ok(answered) = catch_unwind(AssertUnwindSafe(|| is_answered(path, &body, &ctx))) else {
+            panic!("PROPTEST_RNG_SEED={own_seed}: {path}: {}", String::from_utf8_lossy(&body));
+        };
+        judged += u64::from(answered);
+    }
+    let share = judged * 100 / (MUTANTS * times);
+    println!("{share} in 100 mutants were judged, the others refused");
+    assert!((30..100).contains(&share), "{share} in 100: the mutants are too tame or too wild");
+}

@@ -1,0 +1,270 @@
+//! Admission against recorded answers of an API server, as far as they can be judged without one: each request that
+//! was accepted must be allowed, each that a webhook denied must be denied at the same fields.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::PathBuf;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use serde_json::{Value, json};
+use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContext, review};
+
+/// The objects of the recording's `context.json`, as admission asks for them.
+struct RecordedCluster {
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    queues: BTreeSet<(String, String)>,
+}
+
+impl RecordedCluster {
+    fn read(context: &Value) -> Self {
+        let mut recorded = Self { namespaces: BTreeMap::new(), queues: BTreeSet::new() };
+        let mut names = vec!["default".to_owned(), "kube-system".to_owned()];
+        for item in context.as_array().unwrap() {
+            let (body, meta) = (&item["body"], &item["body"]["metadata"]);
+            let name = meta["name"].as_str().unwrap().to_owned();
+            match body["kind"].as_str().unwrap() {
+                "Namespace" => names.push(name),
+                "LocalQueue" => {
+                    recorded.queues.insert((meta["namespace"].as_str().unwrap().to_owned(), name));
+                }
+                _ => {}
+            }
+        }
+        for name in names {
+            let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.clone())]);
+            recorded.namespaces.insert(name, labels);
+        }
+        recorded
+    }
+}
+
+impl ObjectLookup for RecordedCluster {
+    fn namespace_labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>> {
+        self.namespaces.get(namespace)
+    }
+    fn local_queue_exists(&self, namespace: &str, name: &str) -> bool {
+        self.queues.contains(&(namespace.to_owned(), name.to_owned()))
+    }
+    fn default_priority_class_exists(&self) -> bool {
+        false
+    }
+    fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
+        false
+    }
+    fn owner(&self, _: &str, _: &str, _: &str, _: &str) -> Option<OwnerView> {
+        None
+    }
+}
+
+fn recordings_folder() -> Option<PathBuf> {
+    let root = std::env::var_os("SLUICE_SHARED")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
+    let api = root.join("conformance/api");
+    api.is_dir().then_some(api)
+}
+
+fn read_json_lines(path: PathBuf) -> Vec<Value> {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What a patch makes of an object: the status alone, or all but the status.
+fn apply_patch(object: &Value, path: &str, kind: &str, body: &Value) -> Option<Value> {
+    let mut all = object.clone();
+    if kind == "application/json-patch+json" {
+        let operations: json_patch::Patch = serde_json::from_value(body.clone()).ok()?;
+        json_patch::patch(&mut all, &operations).ok()?;
+    } else {
+        json_patch::merge(&mut all, body);
+    }
+    let mut made = object.clone();
+    if path.ends_with("/status") {
+        made["status"] = all["status"].clone();
+    } else {
+        let status = made["status"].clone();
+        made = all;
+        made["status"] = status;
+    }
+    Some(made)
+}
+
+struct Suite {
+    group: &'static str,
+    kind: &'static str,
+    path_suffix: &'static str,
+    has_mutating_webhook: bool,
+}
+
+impl Suite {
+    fn send_review(
+        &self,
+        verb: &str,
+        namespace: &str,
+        object: &Value,
+        old: Option<&Value>,
+        ctx: &ReviewContext<'_>,
+    ) -> Value {
+        let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+        let request = json!({"request": {
+            "uid": "u", "operation": operation, "namespace": namespace, "dryRun": true,
+            "kind": {"group": self.group, "kind": self.kind}, "object": object, "oldObject": old,
+        }});
+        let answer = review(&format!("/{verb}-{}", self.path_suffix), &request, ctx);
+        assert_eq!(answer["response"]["uid"], "u");
+        answer["response"].clone()
+    }
+
+    /// The object as stored, after the mutating answer.
+    fn after_mutation(&self, namespace: &str, object: &Value, ctx: &ReviewContext<'_>) -> Value {
+        let mut object = object.clone();
+        if self.has_mutating_webhook {
+            let answer = self.send_review("mutate", namespace, &object, None, ctx);
+            if let Some(text) = answer["patch"].as_str() {
+                let patch: json_patch::Patch =
+                    serde_json::from_slice(&BASE64_STANDARD.decode(text).unwrap()).unwrap();
+                json_patch::patch(&mut object, &patch).unwrap();
+            }
+            let again = self.send_review("mutate", namespace, &object, None, ctx);
+            assert!(again.get("patch").is_none(), "not idempotent: {again}");
+        }
+        object
+    }
+}
+
+/// Path and kind of each error in a message.
+fn error_fields(message: &str) -> BTreeSet<(String, String)> {
+    let kinds = "Invalid value|Required value|Forbidden|Duplicate value|Not found|Unsupported value|Too long|Too many";
+    let path = r"((?:spec|status|metadata)[^\s,:\[\]]*(?:\[[^\]]*\][^\s,:\[\]]*)*)";
+    let pattern = regex::Regex::new(&format!("{path}: ({kinds})")).unwrap();
+    pattern.captures_iter(message).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
+}
+
+fn recorded_fields(expect: &Value) -> Option<BTreeSet<(String, String)>> {
+    let all = expect["fields"].as_array()?;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    Some(all.iter().map(|pair| (text(&pair[0]), text(&pair[1]))).collect())
+}
+
+/// Old and new object of a case, or nothing where a server would have been needed to tell.
+fn old_and_new_object(
+    suite: &Suite,
+    namespace: &str,
+    case: &Value,
+    ctx: &ReviewContext<'_>,
+) -> Option<(Option<Value>, Value)> {
+    let mut stored: Option<Value> = None;
+    for step in case["steps"].as_array().unwrap() {
+        stored = Some(match step["do"].as_str().unwrap() {
+            "create" => suite.after_mutation(namespace, &step["body"], ctx),
+            _ => apply_patch(&stored?, step["path"].as_str()?, step["type"].as_str()?, &step["body"])?,
+        });
+    }
+    let request = &case["request"];
+    let path = request["path"].as_str()?;
+    match request["method"].as_str()? {
+        "POST" => Some((None, suite.after_mutation(namespace, &request["body"], ctx))),
+        "PATCH" => {
+            let old = stored?;
+            let new = apply_patch(&old, path, request["type"].as_str()?, &request["body"])?;
+            Some((Some(old), new))
+        }
+        _ => None,
+    }
+}
+
+fn namespace_of(path: &str) -> &str {
+    path.split_once("/namespaces/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default())
+}
+
+/// Suites and names of the cases that are answered otherwise on purpose.
+fn deviations() -> BTreeSet<(String, String)> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/api-deviations.tsv");
+    let text = std::fs::read_to_string(path).unwrap();
+    let listed = text.lines().map(|line| {
+        let mut parts = line.split('\t').map(str::to_owned);
+        (parts.next().unwrap(), parts.next().unwrap())
+    });
+    listed.collect()
+}
+
+#[test]
+fn reviews_match_recorded_api_answers() {
+    let Some(api) = recordings_folder() else {
+        println!("skipped: no recorded answers (../shared/conformance/api, or SLUICE_SHARED)");
+        return;
+    };
+    let context: Value =
+        serde_json::from_str(&std::fs::read_to_string(api.join("context.json")).unwrap()).unwrap();
+    let recorded = RecordedCluster::read(&context);
+    let settings = AdmissionSettings::default();
+    let ctx = ReviewContext { objects: &recorded, settings: &settings };
+    let group = "kueue.x-k8s.io";
+    let own = |kind, stem, mutated| Suite { group, kind, path_suffix: stem, has_mutating_webhook: mutated };
+    let suites = [
+        (
+            "job",
+            Suite { group: "batch", kind: "Job", path_suffix: "batch-v1-job", has_mutating_webhook: true },
+        ),
+        ("workload", own("Workload", "kueue-x-k8s-io-v1beta2-workload", true)),
+        ("clusterqueue", own("ClusterQueue", "kueue-x-k8s-io-v1beta2-clusterqueue", true)),
+        ("cohort", own("Cohort", "kueue-x-k8s-io-v1beta2-cohort", false)),
+        ("resourceflavor", own("ResourceFlavor", "kueue-x-k8s-io-v1beta2-resourceflavor", true)),
+    ];
+    let apart = deviations();
+    let (mut judged, mut wrong) = (0, Vec::new());
+    for (name, suite) in &suites {
+        for case in read_json_lines(api.join(format!("{name}.jsonl.gz"))) {
+            if apart.contains(&((*name).to_owned(), case["name"].as_str().unwrap().to_owned())) {
+                continue;
+            }
+            let expect = &case["expect"];
+            let message = expect["message"].as_str().unwrap_or_default();
+            let by_webhook = message.starts_with("admission webhook");
+            let namespace = namespace_of(case["request"]["path"].as_str().unwrap());
+            // The server itself answered, or does not ask about Jobs of this namespace.
+            if expect["verdict"] != "accepted" && !by_webhook
+                || (*name == "job" && namespace == "kube-system")
+            {
+                continue;
+            }
+            let Some((old, new)) = old_and_new_object(suite, namespace, &case, &ctx) else {
+                continue;
+            };
+            judged += 1;
+            let answer = suite.send_review("validate", namespace, &new, old.as_ref(), &ctx);
+            let said = answer["status"]["message"].as_str().unwrap_or_default();
+            let right = if by_webhook {
+                answer["allowed"] == false
+                    && recorded_fields(expect).is_none_or(|want| want == error_fields(said))
+            } else {
+                answer["allowed"] == true && is_defaulted_as_recorded(suite, &new, old.is_none(), expect)
+            };
+            if !right {
+                wrong.push(format!("{}: {said:?} instead of {message:?}, {new}", case["name"]));
+            }
+        }
+    }
+    println!("{judged} recorded answers judged");
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Whether a new object was defaulted as recorded, where that can be seen.
+fn is_defaulted_as_recorded(suite: &Suite, new: &Value, created: bool, expect: &Value) -> bool {
+    let want = &expect["object"];
+    if !created || !suite.has_mutating_webhook {
+        return true;
+    }
+    let truth = |value: &Value| value.as_bool().unwrap_or(false);
+    // The recording writes whatever looks like a quantity in one form, so only our own labels compare.
+    let plain = |value: &Value| -> BTreeMap<String, Value> {
+        let all = value.as_object().cloned().unwrap_or_default();
+        all.into_iter().filter(|(key, _)| key.starts_with("kueue.x-k8s.io/")).collect()
+    };
+    let gates = ["spec", "template", "spec", "schedulingGates"];
+    let at = |object: &Value| gates.iter().fold(object.clone(), |value, field| value[*field].clone());
+    truth(&new["spec"]["suspend"]) == truth(&want["spec"]["suspend"])
+        && plain(&new["metadata"]["labels"]) == plain(&want["metadata"]["labels"])
+        && new["metadata"]["finalizers"] == want["metadata"]["finalizers"]
+        && (suite.kind != "Job" || at(new) == at(want))
+}

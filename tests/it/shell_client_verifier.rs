@@ -1,0 +1,166 @@
+//! Callers of the webhooks that must show a certificate: handshakes against the TLS configuration alone.
+#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs and waits too")]
+
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use sluice::kube::certificates::ServingCertificate;
+use sluice::kube::pki;
+use sluice::server::client_verifier::WebhookClientVerifier;
+use sluice::server::tls;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const YEAR: Duration = Duration::from_hours(365 * 24);
+
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn client(&self, common: &str, names: &[&str], usage: ExtendedKeyUsagePurpose) -> (String, String) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common);
+        params.extended_key_usages = vec![usage];
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn user(&self, common: &str) -> (String, String) {
+        self.client(common, &[], ExtendedKeyUsagePurpose::ClientAuth)
+    }
+}
+
+/// A server that wants certificates, and the authority of its own.
+struct TlsServer {
+    config: Arc<ServerConfig>,
+    ca_pem: String,
+}
+
+impl TlsServer {
+    fn new(callers: Option<Arc<WebhookClientVerifier>>) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (now, serving) = (Timestamp::now(), Arc::new(ServingCertificate::default()));
+        let authority = pki::new_ca(now, YEAR).unwrap();
+        let names = ["svc.ns.svc".to_owned()];
+        let leaf = pki::new_leaf(&authority, Timestamp::MAX, &names, now, YEAR / 2).unwrap();
+        let loaded = pki::load(leaf.certificate.as_bytes(), leaf.key.as_bytes(), None, &names, now).unwrap();
+        serving.store(loaded.key);
+        Self {
+            config: tls::server_config_with_clients(serving, None, callers).unwrap(),
+            ca_pem: authority.certificate,
+        }
+    }
+
+    /// Whether the server lets a client in that shows this, by both versions of TLS. Both sides run to the end.
+    fn accepts(&self, client: Option<&(String, String)>) -> bool {
+        let by = |version| self.accepts_by(client, version);
+        let (old, new) = (by(&rustls::version::TLS12), by(&rustls::version::TLS13));
+        assert_eq!(old, new, "TLS 1.2 and 1.3 judge alike");
+        new
+    }
+
+    fn accepts_by(
+        &self,
+        client: Option<&(String, String)>,
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> bool {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).unwrap()).unwrap();
+        let builder = ClientConfig::builder_with_protocol_versions(&[version]).with_root_certificates(roots);
+        let config = match client {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(
+                    vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+                    PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+                )
+                .unwrap(),
+        };
+        let name = ServerName::try_from("svc.ns.svc").unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut server = ServerConnection::new(Arc::clone(&self.config)).unwrap();
+        for _ in 0..10 {
+            let mut wire = Vec::new();
+            client.write_tls(&mut wire).unwrap();
+            server.read_tls(&mut wire.as_slice()).unwrap();
+            if server.process_new_packets().is_err() {
+                return false;
+            }
+            let mut wire = Vec::new();
+            server.write_tls(&mut wire).unwrap();
+            client.read_tls(&mut wire.as_slice()).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        !server.is_handshaking() && !client.is_handshaking()
+    }
+}
+
+fn temporary_file(name: &str, text: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("callers-{name}-{}", std::process::id()));
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn only_trusted_client_certificates_are_accepted() {
+    let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
+    let path = temporary_file("authorities", &ours.0.pem());
+    let served = TlsServer::new(Some(WebhookClientVerifier::read(&path, Vec::new()).unwrap()));
+    assert!(served.accepts(Some(&ours.user("kube-apiserver"))));
+    assert!(!served.accepts(None));
+    assert!(!served.accepts(Some(&foreign.user("kube-apiserver"))));
+    let serving_only = ours.client("kube-apiserver", &[], ExtendedKeyUsagePurpose::ServerAuth);
+    assert!(!served.accepts(Some(&serving_only)), "a serving certificate is none of a client");
+    assert!(TlsServer::new(None).accepts(None), "without authorities every client is");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn only_listed_client_names_are_accepted() {
+    let ours = Authority::new("ours");
+    let path = temporary_file("names", &ours.0.pem());
+    let names = vec!["kube-apiserver".to_owned(), "api.example.org".to_owned()];
+    let served = TlsServer::new(Some(WebhookClientVerifier::read(&path, names).unwrap()));
+    assert!(served.accepts(Some(&ours.user("kube-apiserver"))));
+    assert!(!served.accepts(Some(&ours.user("system:node:n1"))));
+    let alternative = ours.client("x", &["api.example.org"], ExtendedKeyUsagePurpose::ClientAuth);
+    assert!(served.accepts(Some(&alternative)));
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn ca_file_reload_ignores_invalid_content() {
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let path = temporary_file("again", &old.0.pem());
+    let callers = WebhookClientVerifier::read(&path, Vec::new()).unwrap();
+    let served = TlsServer::new(Some(Arc::clone(&callers)));
+    assert!(!callers.reload().unwrap(), "it has not changed");
+    for bad in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        std::fs::write(&path, bad).unwrap();
+        let error = callers.reload().unwrap_err().to_string();
+        assert!(error.contains(&path.display().to_string()), "{error}");
+        assert!(served.accepts(Some(&old.user("a"))));
+        assert!(WebhookClientVerifier::read(&path, Vec::new()).is_err(), "{bad:?}");
+    }
+    std::fs::write(&path, format!("{}{}", old.0.pem(), new.0.pem())).unwrap();
+    assert!(callers.reload().unwrap());
+    assert!(served.accepts(Some(&old.user("a"))) && served.accepts(Some(&new.user("a"))));
+    std::fs::write(&path, new.0.pem()).unwrap();
+    assert!(callers.reload().unwrap());
+    assert!(!served.accepts(Some(&old.user("a"))) && served.accepts(Some(&new.user("a"))));
+    std::fs::remove_file(&path).unwrap();
+    assert!(callers.reload().is_err());
+    assert!(served.accepts(Some(&new.user("a"))));
+}

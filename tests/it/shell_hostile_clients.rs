@@ -1,0 +1,206 @@
+//! Listeners under clients that mean no good: silent, slow and too many connections, large bodies, reviews that panic.
+#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs and waits too")]
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use serde_json::json;
+use sluice::server::listener::{Listener, ListenerLimits};
+use sluice::server::webhooks::{self, MAX_BODY_BYTES, Review, SMALL_BODY_BYTES};
+use sluice::view::counters::{Counters, ReviewMetrics};
+use sluice::view::metrics::MetricFamilies;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::watch;
+
+const FAMILIES: MetricFamilies = MetricFamilies {
+    cluster_queue_resources: false,
+    local_queues: false,
+    cohorts: false,
+    creation_latency: false,
+};
+
+async fn serve(
+    addresses: &[&str],
+    router: Router,
+    limits: ListenerLimits,
+) -> (SocketAddr, watch::Sender<bool>) {
+    let (stop, stopped) = watch::channel(false);
+    let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+    let listener = Listener::bind("test", addresses, None, router, limits).await.unwrap();
+    let address = listener.address().unwrap();
+    tokio::spawn(listener.run(stopped));
+    (address, stop)
+}
+
+fn health_router() -> Router {
+    Router::new().route("/livez", get(async || "fine"))
+}
+
+/// A connection from one of the many addresses of this machine.
+async fn connect_from(last: u8, port: u16) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(IpAddr::from([127, 0, 0, last]), 0)).unwrap();
+    socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await.unwrap()
+}
+
+async fn send_and_read(stream: &mut TcpStream, text: &str) -> String {
+    // A connection that was closed is known by what it answers.
+    let _ = stream.write_all(text.as_bytes()).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn is_healthy(last: u8, port: u16) -> bool {
+    let mut stream = connect_from(last, port).await;
+    let answer =
+        send_and_read(&mut stream, "GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    answer.starts_with("HTTP/1.1 200") && answer.ends_with("fine")
+}
+
+/// Connections that say nothing, part of a head, part of a body, or the beginning of HTTP/2: a good client is let in
+/// whatever they are and from wherever they come, also from its own address; all of them are sent away.
+#[tokio::test]
+async fn hostile_connections_do_not_block_good_clients() {
+    let limits = ListenerLimits {
+        max_connections: 64,
+        max_connections_per_peer: 16,
+        first_request_timeout: Duration::from_secs(2),
+        ..ListenerLimits::default()
+    };
+    let (address, _stop) = serve(&["127.0.0.1:0"], health_router(), limits).await;
+    let opening = [
+        "",
+        "GET /livez HTTP/1.1\r\nhost:",
+        "POST /livez HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nx",
+        "PRI * HTTP/2.0\r\n\r\n",
+    ];
+    let mut bad = Vec::new();
+    for number in 0..400_usize {
+        let mut stream = connect_from(u8::try_from(2 + number % 20).unwrap(), address.port()).await;
+        // It may have been sent away already.
+        let _ = stream.write_all(opening[number % opening.len()].as_bytes()).await;
+        bad.push(stream);
+        if number % 50 == 49 {
+            assert!(
+                is_healthy(2, address.port()).await && is_healthy(200, address.port()).await,
+                "after {number}"
+            );
+        }
+    }
+    for mut stream in bad {
+        // Whatever it is told, the end comes.
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_mins(1), stream.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "it was not sent away");
+    }
+    assert!(is_healthy(2, address.port()).await);
+}
+
+#[tokio::test]
+async fn port_only_address_binds_both_families() {
+    let (address, _stop) = serve(&["[::]:0", "0.0.0.0:0"], health_router(), ListenerLimits::default()).await;
+    assert!(is_healthy(1, address.port()).await);
+    if !address.is_ipv6() {
+        println!("skipped: this machine has no IPv6");
+        return;
+    }
+    let mut stream = TcpStream::connect(("::1", address.port())).await.unwrap();
+    let answer =
+        send_and_read(&mut stream, "GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    assert!(answer.ends_with("fine"), "{answer}");
+    // An address that this machine lacks is passed over.
+    let (address, _stop) =
+        serve(&["192.0.2.1:0", "127.0.0.1:0"], health_router(), ListenerLimits::default()).await;
+    assert_eq!(address.ip(), IpAddr::from([127, 0, 0, 1]));
+}
+
+fn request_head(length: usize) -> String {
+    format!(
+        "POST /validate-batch-v1-job?timeout=2s HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    )
+}
+
+async fn post(port: u16, body: &str) -> String {
+    let mut stream = connect_from(1, port).await;
+    send_and_read(&mut stream, &format!("{}{body}", request_head(body.len()))).await
+}
+
+fn review_counters() -> (Counters, ReviewMetrics) {
+    let counters = Counters::new("test", FAMILIES);
+    let reviews = counters.reviews();
+    (counters, reviews)
+}
+
+#[tokio::test]
+async fn panicking_review_is_answered_and_counted() {
+    let review: Review = Arc::new(|_, request| {
+        let uid = request.pointer("/request/uid").and_then(|uid| uid.as_str()).unwrap_or_default();
+        assert_ne!(uid, "bad", "on purpose");
+        json!({"uid": uid})
+    });
+    let (counters, reviews) = review_counters();
+    let (address, _stop) =
+        serve(&["127.0.0.1:0"], webhooks::router(review, reviews), ListenerLimits::default()).await;
+    let large = |uid: &str| {
+        format!("{{\"request\":{{\"uid\":\"{uid}\"}},\"pad\":\"{}\"}}", "x".repeat(SMALL_BODY_BYTES))
+    };
+    for body in [r#"{"request":{"uid":"bad"}}"#.to_owned(), large("bad")] {
+        let answer = post(address.port(), &body).await;
+        assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    }
+    for body in [r#"{"request":{"uid":"good"}}"#.to_owned(), large("good")] {
+        let answer = post(address.port(), &body).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("good"), "{answer}");
+    }
+    let page = counters.render().unwrap();
+    assert!(page.contains(r#"sluice_reviews_refused_total{reason="panicked"} 2"#), "{page}");
+    assert!(page.contains("sluice_reviews_in_flight 0"), "{page}");
+}
+
+/// Large bodies that do not come to their end hold what large ones may take: others of their kind wait until their time is
+/// up, and small ones pass.
+#[tokio::test]
+async fn small_reviews_overtake_waiting_large_reviews() {
+    let review: Review = Arc::new(|_, request| json!({"uid": request.pointer("/request/uid")}));
+    let (counters, reviews) = review_counters();
+    let (address, _stop) =
+        serve(&["127.0.0.1:0"], webhooks::router(review, reviews), ListenerLimits::default()).await;
+    let mut slow = Vec::new();
+    for _ in 0..4 {
+        let mut stream = connect_from(2, address.port()).await;
+        stream
+            .write_all(request_head(MAX_BODY_BYTES).replace("timeout=2s", "timeout=10s").as_bytes())
+            .await
+            .unwrap();
+        slow.push(stream);
+    }
+    let large =
+        format!("{{\"request\":{{\"uid\":\"big\"}},\"pad\":\"{}\"}}", "x".repeat(MAX_BODY_BYTES - 64));
+    let port = address.port();
+    let waiting = tokio::spawn(async move { post(port, &large).await });
+    for _ in 0..50 {
+        let answer = post(port, r#"{"request":{"uid":"small"}}"#).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("small"), "{answer}");
+    }
+    let answer = waiting.await.unwrap();
+    // What it wrote may be on its way when it is refused, and the end is all it sees then.
+    assert!(answer.starts_with("HTTP/1.1 503") || answer.is_empty(), "{answer}");
+    let page = counters.render().unwrap();
+    assert!(page.contains(r#"sluice_reviews_refused_total{reason="busy"} "#), "{page}");
+    drop(slow);
+    let large =
+        format!("{{\"request\":{{\"uid\":\"big\"}},\"pad\":\"{}\"}}", "x".repeat(MAX_BODY_BYTES - 64));
+    let mut answer = String::new();
+    for _ in 0..20 {
+        answer = post(port, &large).await;
+        if answer.contains("big") {
+            return;
+        }
+    }
+    panic!("large ones never pass again: {answer}");
+}

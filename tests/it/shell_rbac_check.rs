@@ -1,0 +1,228 @@
+//! Rights that are missing, from the start or later, are named until they are granted.
+#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs and waits too")]
+
+use super::shell_executor::scripted_client_with_body;
+use serde_json::{Value, json};
+use sluice::kube::certificates::{CertificateMode, CertificateSettings};
+use sluice::kube::client::Caller;
+use sluice::kube::rbac_check::{
+    MissingPermissions, Permission, PermissionCheck, PermissionRequirements, required_permissions,
+    run_permission_checks,
+};
+use sluice::kube::watch_status::WatchStatuses;
+use sluice::lifecycle::certificates::RotationSettings as Rotation;
+use sluice::state::Kind;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+fn right(verb: &'static str, resource: &str) -> Permission {
+    Permission {
+        namespace: Some("here".to_owned()),
+        group: "batch".to_owned(),
+        resource: resource.to_owned(),
+        name: None,
+        verb,
+        needed_for_reviews: false,
+        only_if_served: None,
+    }
+}
+
+/// What the scripted server grants, as verb and resource, and how it answers.
+#[derive(Default)]
+struct Server {
+    granted: Vec<(&'static str, &'static str)>,
+    /// It lists its rules.
+    lists_rules: bool,
+    /// It fails.
+    is_down: bool,
+    /// Questions about one right.
+    access_reviews: u32,
+    /// Questions about all rules.
+    rules_reviews: u32,
+    /// The last question about one right.
+    last_access_review: Value,
+}
+
+type Script = Arc<Mutex<Server>>;
+
+fn start(
+    server: &Script,
+    rights: Vec<Permission>,
+) -> (Arc<MissingPermissions>, Arc<Notify>, tokio::task::JoinHandle<()>) {
+    let script = Arc::clone(server);
+    let (client, _) = scripted_client_with_body(move |_, uri, body| {
+        let mut server = script.lock().unwrap();
+        if server.is_down {
+            let status =
+                json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "X", "code": 503});
+            return (503, status);
+        }
+        if uri.ends_with("selfsubjectrulesreviews") {
+            server.rules_reviews += 1;
+            let here = body["spec"]["namespace"] == "here" && server.lists_rules;
+            let rule = |(verb, resource): &(&str, &str)| json!({"verbs": [verb], "apiGroups": ["batch"], "resources": [resource]});
+            let rules: Vec<Value> = server.granted.iter().filter(|_| here).map(rule).collect();
+            return (201, json!({"status": {"resourceRules": rules, "incomplete": !here}}));
+        }
+        assert!(uri.ends_with("selfsubjectaccessreviews"), "{uri}");
+        server.access_reviews += 1;
+        server.last_access_review = body["spec"]["resourceAttributes"].clone();
+        let text = |field: &str| server.last_access_review[field].as_str().unwrap_or_default().to_owned();
+        let resource = format!("{}/{}", text("resource"), text("subresource"));
+        let resource = resource.trim_end_matches('/');
+        let allowed = server.granted.iter().any(|(v, r)| *v == text("verb") && *r == resource);
+        (201, json!({"status": {"allowed": allowed}}))
+    });
+    let (missing, suspicion) = (Arc::new(MissingPermissions::default()), Arc::new(Notify::new()));
+    let asking = PermissionCheck {
+        caller: Caller::new(client, Duration::from_secs(5)),
+        permissions: rights,
+        watch_statuses: WatchStatuses::new(&[]),
+        missing_permissions: Arc::clone(&missing),
+        recheck: Arc::clone(&suspicion),
+    };
+    (missing, suspicion, tokio::spawn(run_permission_checks(asking)))
+}
+
+/// Questions so far, about one right and about all rules.
+fn review_counts(server: &Script) -> (u32, u32) {
+    let server = server.lock().unwrap();
+    (server.access_reviews, server.rules_reviews)
+}
+
+fn missing_texts(missing: &MissingPermissions) -> Vec<String> {
+    missing.list().iter().map(ToString::to_string).collect()
+}
+
+const STATUS: &str = "patch jobs/status of batch in namespace here";
+
+async fn wait_for_missing(missing: &MissingPermissions, wanted: &[&str]) -> Duration {
+    let began = Instant::now();
+    while missing_texts(missing) != wanted {
+        assert!(began.elapsed() < Duration::from_mins(1), "{:?} after a minute", missing_texts(missing));
+        sleep(Duration::from_millis(100)).await;
+    }
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn permission_changes_are_seen_within_one_minute() {
+    for lists in [true, false] {
+        let granted = vec![("list", "jobs"), ("get", "jobs")];
+        let server = Arc::new(Mutex::new(Server { granted, lists_rules: lists, ..Server::default() }));
+        let rights = vec![right("list", "jobs"), right("patch", "jobs/status"), right("get", "jobs")];
+        let (missing, _, task) = start(&server, rights);
+        wait_for_missing(&missing, &[STATUS]).await;
+        let wanted = json!({"namespace": "here", "group": "batch", "resource": "jobs", "subresource": "status",
+            "name": null, "verb": "patch"});
+        if lists {
+            assert_eq!(server.lock().unwrap().last_access_review, wanted);
+        }
+        server.lock().unwrap().granted.push(("patch", "jobs/status"));
+        wait_for_missing(&missing, &[]).await;
+        // All is well for an hour, and then one goes.
+        // Between two rounds of questions.
+        sleep(Duration::from_millis(37)).await;
+        let before = review_counts(&server);
+        sleep(Duration::from_hours(1)).await;
+        let after = review_counts(&server);
+        assert!(after.1 - before.1 <= 150, "{} questions in an hour", after.1 - before.1);
+        assert_eq!(after.0 - before.0, if lists { 0 } else { 3 * (after.1 - before.1) }, "one by one");
+        server.lock().unwrap().granted.retain(|(verb, _)| *verb != "get");
+        wait_for_missing(&missing, &["get jobs of batch in namespace here"]).await;
+        // What cannot be asked for stays as it is.
+        server.lock().unwrap().is_down = true;
+        sleep(Duration::from_mins(5)).await;
+        assert_eq!(missing_texts(&missing), ["get jobs of batch in namespace here"]);
+        server.lock().unwrap().is_down = false;
+        server.lock().unwrap().granted.push(("get", "jobs"));
+        wait_for_missing(&missing, &[]).await;
+        task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn forbidden_write_triggers_permission_check() {
+    let granted = vec![("patch", "jobs/status")];
+    let server = Arc::new(Mutex::new(Server { granted, lists_rules: true, ..Server::default() }));
+    let (missing, suspicion, task) = start(&server, vec![right("patch", "jobs/status")]);
+    sleep(Duration::from_millis(10)).await;
+    server.lock().unwrap().granted.clear();
+    suspicion.notify_one();
+    let took = wait_for_missing(&missing, &[STATUS]).await;
+    assert!(took < Duration::from_secs(7), "{took:?} of the scripted clock");
+    // Refusals all the time do not make questions all the time.
+    let before = server.lock().unwrap().rules_reviews;
+    for _ in 0..600 {
+        suspicion.notify_one();
+        sleep(Duration::from_millis(100)).await;
+    }
+    let asked = server.lock().unwrap().rules_reviews - before;
+    assert!(asked <= 13, "{asked} questions in a minute");
+    task.abort();
+}
+
+fn needed_for(kinds: &[Kind], deletes_jobs: bool) -> Vec<Permission> {
+    let day = Duration::from_hours(24);
+    let rotation = Rotation { ca_lifetime: day, leaf_lifetime: day, overlap: day, retirement: day };
+    let name = || "x".to_owned();
+    let certificates = CertificateSettings {
+        namespace: name(),
+        serving_secret: name(),
+        ca_secret: name(),
+        mutating: name(),
+        validating: name(),
+        names: Vec::new(),
+        mode: CertificateMode::External,
+        folder: None,
+        rotation,
+    };
+    required_permissions(&PermissionRequirements {
+        kinds,
+        certificates: &certificates,
+        lease: None,
+        authorizes_metrics: false,
+        deletes_jobs,
+    })
+}
+
+#[test]
+fn needed_permissions_follow_enabled_kinds_and_reviews() {
+    let is =
+        |right: &Permission, verb: &str, resource: &str| right.verb == verb && right.resource == resource;
+    let has =
+        |rights: &[Permission], verb: &str, resource: &str| rights.iter().any(|r| is(r, verb, resource));
+    let job = Kind::Job(0);
+    let plural = job.resource().plural;
+    assert!(
+        has(&needed_for(&[job], true), "delete", plural)
+            && !has(&needed_for(&[job], false), "delete", plural)
+    );
+    for resource in ["pods", "pods/status"] {
+        assert!(
+            has(&needed_for(&[Kind::Pod], false), "patch", resource)
+                && !has(&needed_for(&[job], false), "patch", resource)
+        );
+    }
+    let rights = needed_for(&Kind::all(), true);
+    for right in &rights {
+        let autoscaler = right.verb != "get"
+            && right.verb != "list"
+            && right.verb != "watch"
+            && ["provisioningrequests", "podtemplates"].contains(&right.resource.as_str());
+        assert_eq!(right.only_if_served, autoscaler.then_some(Kind::ProvisioningRequest), "{right}");
+        if right.needed_for_reviews {
+            assert!(["get", "list", "watch"].contains(&right.verb), "{right} is no reading");
+        }
+    }
+    let needed_by_reviews =
+        |resource: &str| rights.iter().any(|r| r.needed_for_reviews && r.resource == resource);
+    for resource in ["namespaces", "localqueues", "clusterqueues", plural] {
+        assert!(needed_by_reviews(resource), "{resource}");
+    }
+    for resource in ["nodes", "pods", "provisioningrequests", "events", "secrets"] {
+        assert!(!needed_by_reviews(resource), "{resource}");
+    }
+}

@@ -1,0 +1,317 @@
+//! The served certificate and its verification, against a fake API server with Secret and webhook configurations.
+#![expect(clippy::disallowed_methods, reason = "the certificates' task runs beside the test")]
+
+use crate::fake_api::FakeApi;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sluice::kube::certificates::{self, CertificateMode, CertificateSettings, ServingCertificate};
+use sluice::kube::pki::{self, PemPair};
+use sluice::kube::server_clock::ServerClock;
+use sluice::kube::watch::WatchSettings;
+use sluice::lifecycle::certificates::RotationSettings as Rotation;
+use sluice::view;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SECRET: &str = "/api/v1/namespaces/ns/secrets/cert";
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/m";
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v";
+const HOST: &str = "svc.ns.svc";
+const DAY: Duration = Duration::from_hours(24);
+
+fn settings(mode: CertificateMode) -> CertificateSettings {
+    CertificateSettings {
+        folder: None,
+        namespace: "ns".to_owned(),
+        serving_secret: "cert".to_owned(),
+        ca_secret: "cert-ca".to_owned(),
+        mutating: "m".to_owned(),
+        validating: "v".to_owned(),
+        names: vec![HOST.to_owned(), "metrics.ns.svc".to_owned()],
+        mode,
+        rotation: Rotation {
+            ca_lifetime: 30 * DAY,
+            leaf_lifetime: 10 * DAY,
+            overlap: Duration::from_mins(10),
+            retirement: DAY,
+        },
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+fn time_before(time: Duration) -> Timestamp {
+    now().saturating_sub(time).unwrap()
+}
+
+fn authority() -> PemPair {
+    pki::new_ca(time_before(DAY), 30 * DAY).unwrap()
+}
+
+fn leaf(authority: &PemPair, names: &[&str], made: Timestamp, lifetime: Duration) -> PemPair {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    pki::new_leaf(authority, Timestamp::MAX, &names, made, lifetime).unwrap()
+}
+
+fn secret(leaf: &PemPair, authority: &PemPair) -> Value {
+    let parts = json!({"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate});
+    json!({"apiVersion": "v1", "kind": "Secret", "stringData": parts})
+}
+
+fn webhooks(kind: &str, trusted: &[&PemPair]) -> Value {
+    let pem: String = trusted.iter().map(|authority| authority.certificate.as_str()).collect();
+    let bundle = k8s_openapi::ByteString(pem.into_bytes());
+    let service = json!({"service": {"name": "svc", "namespace": "ns"}, "caBundle": bundle});
+    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+        "webhooks": [{"name": "a", "clientConfig": service}, {"name": "b", "clientConfig": service}]})
+}
+
+fn publish(api: &FakeApi, trusted: &[&PemPair]) {
+    api.put(MUTATING, webhooks("MutatingWebhookConfiguration", trusted));
+    api.put(VALIDATING, webhooks("ValidatingWebhookConfiguration", trusted));
+}
+
+/// The task, until it is dropped.
+struct Running {
+    serving: Arc<ServingCertificate>,
+    clock: Arc<ServerClock>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn start(api: &FakeApi, mode: CertificateMode) -> Running {
+    start_with(api, settings(mode)).await
+}
+
+async fn start_with(api: &FakeApi, settings: CertificateSettings) -> Running {
+    let clients = api.clients().await;
+    let (serving, clock) = (Arc::new(ServingCertificate::default()), Arc::clone(&clients.clock));
+    let task = certificates::run(
+        clients.watch,
+        clients.call,
+        settings,
+        WatchSettings::default(),
+        Arc::clone(&serving),
+        Arc::clone(&clock),
+    );
+    Running { serving, clock, task: tokio::spawn(task) }
+}
+
+impl Running {
+    fn not_ready_reason(&self) -> String {
+        self.serving.not_ready_reason().map(|obstacle| obstacle.to_string()).unwrap_or_default()
+    }
+
+    async fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..600 {
+            if holds(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{what}: {:?}, {:?}", self.not_ready_reason(), self.serving.status());
+    }
+
+    async fn wait_until_ready(&self) {
+        self.wait_until("ready", |running| running.not_ready_reason().is_empty()).await;
+    }
+
+    async fn wait_until_not_ready(&self, words: &str) {
+        self.wait_until(words, |running| running.not_ready_reason().contains(words)).await;
+    }
+
+    fn serves(&self, pair: &PemPair) -> bool {
+        let served = self.serving.key().and_then(|key| pki::leaf_certificate(&key));
+        served.is_some_and(|served| pki::certificates(pair.certificate.as_bytes()).contains(&served))
+    }
+}
+
+#[tokio::test]
+async fn external_certificate_waits_for_webhook_trust() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let (old, new) = (authority(), authority());
+    let (first, second) =
+        (leaf(&old, &[HOST], time_before(DAY), 10 * DAY), leaf(&new, &[HOST], now(), 10 * DAY));
+    api.put(SECRET, secret(&first, &old));
+    publish(&api, &[&old]);
+    let running = start(&api, CertificateMode::External).await;
+    running.wait_until_ready().await;
+    api.put(SECRET, secret(&second, &new));
+    running.wait_until("held back", |running| running.serving.status().held_back).await;
+    assert!(running.serves(&first) && running.not_ready_reason().is_empty());
+    // One of two configurations accepts it: that is not enough.
+    api.put(MUTATING, webhooks("MutatingWebhookConfiguration", &[&old, &new]));
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(running.serves(&first) && running.not_ready_reason().is_empty());
+    api.put(VALIDATING, webhooks("ValidatingWebhookConfiguration", &[&old, &new]));
+    running.wait_until("the new one", |running| running.serves(&second)).await;
+    assert!(running.not_ready_reason().is_empty() && !running.serving.status().held_back);
+    // The replica is not ready once the bundles no longer accept the served certificate.
+    publish(&api, &[&old]);
+    running.wait_until_not_ready("no valid authority in the caBundle signed it").await;
+}
+
+/// With a folder no Secret is read: what its files hold is served, and so is what takes their place.
+#[tokio::test]
+async fn folder_certificate_is_served_and_reloaded() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let signer = authority();
+    let [stored, first, second] =
+        [1, 2, 3].map(|days| leaf(&signer, &[HOST], time_before(DAY), days * 3 * DAY));
+    api.put(SECRET, secret(&stored, &signer));
+    publish(&api, &[&signer]);
+    let folder = std::env::temp_dir().join(format!("sluice-serving-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |pair: &PemPair| {
+        for (name, text) in [("tls.crt", &pair.certificate), ("tls.key", &pair.key)] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+    };
+    write(&first);
+    let settings =
+        CertificateSettings { folder: Some(folder.clone()), ..settings(CertificateMode::External) };
+    let running = start_with(&api, settings).await;
+    running.wait_until("the first is served", |running| running.serves(&first)).await;
+    running.wait_until_ready().await;
+    write(&second);
+    running.wait_until("the second is served", |running| running.serves(&second)).await;
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Fault row 39: a certificate that the API server would refuse makes the replica not ready, with the reason.
+#[tokio::test]
+async fn untrusted_or_invalid_certificate_is_not_ready() {
+    let (ours, foreign) = (authority(), authority());
+    let old = pki::new_ca(time_before(30 * DAY), 20 * DAY).unwrap();
+    let good = leaf(&ours, &[HOST], time_before(DAY), 10 * DAY);
+    let trusting = |trusted: &PemPair| (SECRET, secret(&good, &ours), vec![trusted.clone()]);
+    let holding =
+        |leaf: PemPair, authority: &PemPair| (SECRET, secret(&leaf, authority), vec![authority.clone()]);
+    let later = now().saturating_add(Duration::from_hours(2)).unwrap();
+    for (what, (path, object, trusted), words) in [
+        ("expired", holding(leaf(&ours, &[HOST], time_before(2 * DAY), DAY), &ours), "not valid now"),
+        ("not yet valid", holding(leaf(&ours, &[HOST], later, DAY), &ours), "not valid now"),
+        (
+            "its authority expired",
+            holding(leaf(&old, &[HOST], time_before(DAY), 10 * DAY), &old),
+            "no valid authority",
+        ),
+        ("wrong authority", trusting(&foreign), "no valid authority in the caBundle signed it"),
+        (
+            "other name",
+            holding(leaf(&ours, &["other.ns.svc"], now(), DAY), &ours),
+            "does not bear the name svc.ns.svc",
+        ),
+        (
+            "no key",
+            (
+                SECRET,
+                json!({"kind": "Secret", "apiVersion": "v1", "stringData": {"tls.crt": good.certificate}}),
+                vec![ours.clone()],
+            ),
+            "tls.key",
+        ),
+        (
+            "no Secret",
+            ("/api/v1/namespaces/ns/secrets/other", secret(&good, &ours), vec![ours.clone()]),
+            "Secret ns/cert does not exist",
+        ),
+    ] {
+        let api = FakeApi::new(SignedDuration::ZERO);
+        api.put(path, object);
+        publish(&api, &trusted.iter().collect::<Vec<_>>());
+        let running = start(&api, CertificateMode::External).await;
+        running.wait_until_not_ready(words).await;
+        assert!(!running.serving.status().verified, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn missing_webhooks_are_not_ready() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let ours = authority();
+    api.put(SECRET, secret(&leaf(&ours, &[HOST], time_before(DAY), 10 * DAY), &ours));
+    let running = start(&api, CertificateMode::External).await;
+    running.wait_until_not_ready("neither m nor v exists").await;
+    api.put(MUTATING, webhooks("MutatingWebhookConfiguration", &[]));
+    running
+        .wait_until_not_ready(
+            "webhook a does not accept the serving certificate: the caBundle has no certificate",
+        )
+        .await;
+    publish(&api, &[&ours]);
+    running.wait_until_ready().await;
+    api.put(MUTATING, json!({"kind": "MutatingWebhookConfiguration", "webhooks": []}));
+    api.put(VALIDATING, json!({"kind": "ValidatingWebhookConfiguration", "webhooks": []}));
+    running.wait_until_not_ready("no webhook is configured").await;
+}
+
+#[tokio::test]
+async fn expired_serving_certificate_is_not_ready() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let ours = authority();
+    let short = leaf(&ours, &[HOST], now(), Duration::from_secs(8));
+    api.put(SECRET, secret(&short, &ours));
+    publish(&api, &[&ours]);
+    let running = start(&api, CertificateMode::External).await;
+    running.wait_until_ready().await;
+    running.wait_until_not_ready("it expired at").await;
+    let until = running.serving.status().serving_until.unwrap();
+    println!("not ready {:?} after the end", now().duration_since(until));
+    // The next one is served at once: nothing is lost by it.
+    api.put(SECRET, secret(&leaf(&ours, &[HOST], now(), DAY), &ours));
+    running.wait_until_ready().await;
+}
+
+#[tokio::test]
+async fn self_managed_certificate_with_missing_name_is_replaced() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let other = authority();
+    let found = leaf(&other, &["other.ns.svc"], time_before(DAY), 10 * DAY);
+    api.put(SECRET, secret(&found, &other));
+    publish(&api, &[&other]);
+    let running = start(&api, CertificateMode::SelfManaged).await;
+    running.wait_until_ready().await;
+    assert!(pki::has_san(&running.serving.key().unwrap(), HOST));
+    let text = view::certificates::render(&running.serving.status(), running.clock.ahead()).unwrap();
+    assert!(text.contains("sluice_serving_certificate_verified 1"), "{text}");
+    assert!(text.contains("sluice_authority_certificate_expiry_timestamp_seconds 1"), "{text}");
+    // The old authority stays trusted until the retirement: a second manager may still serve its certificate.
+    let bundle = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).unwrap();
+    assert_eq!(pki::certificates(&bundle.0).len(), 2);
+}
+
+#[tokio::test]
+async fn clock_ahead_of_server_makes_acceptable_certificates() {
+    let api = FakeApi::new(SignedDuration::from_mins(30));
+    publish(&api, &[]);
+    let running = start(&api, CertificateMode::SelfManaged).await;
+    running.wait_until_ready().await;
+    let ahead = running.clock.ahead().unwrap();
+    assert!(ahead > SignedDuration::from_mins(29) && ahead <= SignedDuration::from_mins(31), "{ahead}");
+    let served = pki::leaf_certificate(&running.serving.key().unwrap()).unwrap().info;
+    let (servers, key) =
+        (now().saturating_sub(SignedDuration::from_mins(30)).unwrap(), running.serving.key());
+    assert!(
+        served.not_before <= servers,
+        "not valid before {}, the server's time is {servers}",
+        served.not_before
+    );
+    let bundle = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).unwrap();
+    let judged = pki::verify(&pki::certificates(&bundle.0), &key.unwrap(), HOST, servers);
+    assert_eq!(judged, Ok(()));
+    let text = view::certificates::render(&running.serving.status(), Some(ahead)).unwrap();
+    assert!(
+        text.contains("sluice_clock_skew_seconds 17") || text.contains("sluice_clock_skew_seconds 18"),
+        "{text}"
+    );
+}

@@ -1,0 +1,106 @@
+//! Workloads as the watch reads them: what the core does with them is what it does with the same objects read as a whole.
+
+use super::stale_reads::{leading_state, time_at, workload};
+use serde_json::{Value, json};
+use sluice::kube::workload::PartialWorkload;
+use sluice::state::{Delta, Effect, Kind, Reconciler, Write, WriteOutcome, WriteResult};
+
+/// A Workload as its watch tells of it: from the text that the server sends.
+fn partially_decoded(mut object: Value) -> Delta {
+    object["apiVersion"] = json!("kueue.x-k8s.io/v1beta2");
+    object["kind"] = json!("Workload");
+    object["metadata"]["managedFields"] = json!([{"manager": "m", "fieldsV1": {"f:status": {}}}]);
+    serde_json::from_str::<PartialWorkload>(&object.to_string()).unwrap().into()
+}
+
+/// Every second version of a Workload as its watch tells of it; all others as they come.
+pub(super) fn partially_decoded_by_turns(delta: Delta) -> Delta {
+    match delta {
+        Delta::Applied { kind: Kind::Workload, object } if is_even(&object) => partially_decoded(object),
+        other => other,
+    }
+}
+
+fn is_even(object: &Value) -> bool {
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    version.ends_with(['0', '2', '4', '6', '8'])
+}
+
+/// A history with a change of each part, and parts that cannot be read.
+fn versions() -> Vec<Value> {
+    let mut versions = Vec::new();
+    let mut change = |edit: &dyn Fn(&mut Value)| {
+        let version = 100 + versions.len();
+        let mut object = versions.last().cloned().unwrap_or_else(|| workload("100"));
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        edit(&mut object);
+        versions.push(object);
+    };
+    change(&|object| object["status"] = json!({}));
+    change(&|object| object["metadata"]["annotations"] = json!({"a": "b"}));
+    change(&|object| *object = workload("102"));
+    change(&|object| object["status"]["conditions"][1]["type"] = json!(7));
+    change(&|object| *object = workload("104"));
+    change(&|object| {
+        object["metadata"]["generation"] = json!(2);
+        object["spec"]["podSets"] = json!([{"name": "main", "count": "many"}]);
+    });
+    change(&|object| object["spec"]["podSets"] = json!("nonsense"));
+    change(&|object| object["spec"] = json!(7));
+    change(&|object| *object = workload("108"));
+    change(&|object| {
+        object["metadata"]["generation"] = json!(3);
+        object["spec"]["active"] = json!(false);
+    });
+    change(&|object| {
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        object["metadata"]["finalizers"] = json!([]);
+    });
+    versions
+}
+
+/// Takes a version in. No write lands, so that each version is decided on.
+fn apply_with_failing_writes(state: &mut Reconciler, delta: Delta, second: i64) -> String {
+    let effects = state.apply(delta, time_at(second));
+    for effect in &effects {
+        if let Effect::Write(Write { id, kind, key, .. }) = effect {
+            let outcome = WriteOutcome::Unavailable { message: "timeout".to_owned() };
+            let result = WriteResult { id: *id, kind: *kind, key: key.clone(), outcome };
+            state.apply(Delta::Written(result), time_at(second));
+        }
+    }
+    format!("{effects:#?}")
+}
+
+#[test]
+fn partially_decoded_workload_behaves_like_full_object() {
+    let (mut whole, mut text) = (leading_state(), leading_state());
+    let mut said = Vec::new();
+    for (second, object) in (100..).step_by(100).zip(versions()) {
+        let delta = Delta::Applied { kind: Kind::Workload, object: object.clone() };
+        let expected = apply_with_failing_writes(&mut whole, delta, second);
+        assert_eq!(
+            apply_with_failing_writes(&mut text, partially_decoded(object), second),
+            expected,
+            "version at {second}"
+        );
+        said.push(expected);
+    }
+    let says = |word: &str| said.iter().filter(|effects| effects.contains(word)).count();
+    assert_eq!(says("cannot be read"), 4, "{said:#?}");
+    assert_eq!(says("The workload is admitted"), 2, "{said:#?}");
+    assert_eq!(says("Evicted"), 1, "{said:#?}");
+    let queues = |state: &Reconciler| format!("{:?}", state.snapshot().queues.cluster_queues);
+    assert_eq!(queues(&whole), queues(&text));
+}
+
+/// The spec of a version whose generation is known is not looked at: here it could not be read.
+#[test]
+fn spec_of_known_generation_is_not_decoded() {
+    let mut state = leading_state();
+    state.apply(partially_decoded(workload("100")), time_at(1));
+    let mut object = workload("101");
+    object["spec"] = json!("nonsense");
+    assert!(!apply_with_failing_writes(&mut state, partially_decoded(object), 2).contains("cannot be read"));
+    assert_eq!(state.snapshot().queues.cluster_queues["a"].reserving, 1);
+}

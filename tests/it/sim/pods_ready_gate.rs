@@ -1,0 +1,63 @@
+//! Admissions one after the other: nobody is admitted while pods of somebody admitted are not ready, and whoever holds
+//! quota already is left alone.
+
+use super::laws::{check_transitions, cluster, job, seeds};
+use super::world::{Faults, World, condition};
+use jiff::SignedDuration;
+use serde_json::Value;
+use sluice::lifecycle::pods_ready::PodsReadyLimits;
+use sluice::state::{CoreSettings, Kind};
+
+fn block_admission_settings() -> CoreSettings {
+    let mut settings = CoreSettings::default();
+    let hour = SignedDuration::from_hours(1);
+    let second = SignedDuration::from_secs(1);
+    settings.engine.block_admission = true;
+    settings.lifecycle.pods_ready = Some(PodsReadyLimits {
+        timeout: hour,
+        recovery_timeout: Some(hour),
+        max_requeues: None,
+        backoff_base: second,
+        backoff_max: second,
+    });
+    settings
+}
+
+/// Those admitted whose pods are not ready.
+fn admitted_without_ready_pods(world: &World) -> usize {
+    let awaited = |w: &&Value| {
+        condition(w, "Admitted") == Some("True")
+            && condition(w, "Finished") != Some("True")
+            && condition(w, "PodsReady") != Some("True")
+    };
+    world.server.all(Kind::Workload).filter(awaited).count()
+}
+
+#[test]
+fn admission_waits_for_ready_pods_of_previous() {
+    for seed in seeds(600..610) {
+        let mut world = cluster(seed, &block_admission_settings());
+        world.faults =
+            Faults { lost_responses: 40, dropped_writes: 40, manager_kills: 2, concurrent_writes: 20 };
+        for n in 0..8_u32 {
+            let queue = if world.random_below(2) == 0 { "a" } else { "b" };
+            world.create(Kind::Job(0), job(&format!("j{n}"), queue, 1));
+            for _ in 0..world.random_below(60) {
+                world.step();
+                assert!(
+                    admitted_without_ready_pods(&world) <= 1,
+                    "seed {seed}: {} at once",
+                    admitted_without_ready_pods(&world)
+                );
+            }
+        }
+        assert!(world.run_until_finished(60_000), "seed {seed}: did not come to rest");
+        world.record_undelivered_versions();
+        check_transitions(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let text = |w: &Value| w["status"]["conditions"].to_string();
+        let told = world.history.iter().any(|w| text(w).contains("WaitingForPodsReady"));
+        assert!(told, "seed {seed}: nobody ever waited");
+        let lost = |w: &Value| text(w).contains("EvictedDue") || condition(w, "Evicted") == Some("True");
+        assert!(!world.history.iter().any(lost), "seed {seed}: somebody lost what he had");
+    }
+}

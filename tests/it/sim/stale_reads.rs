@@ -1,0 +1,325 @@
+//! What comes late: answers and reads that are older than what is known already.
+
+use super::world::World;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::state::{
+    CoreSettings, Delta, Effect, Kind, Observation, Reconciler, Write, WriteOutcome, WriteResult,
+};
+
+pub(super) fn time_at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+pub(super) fn workload(version: &str) -> Value {
+    let condition = |kind: &str| {
+        json!({"type": kind, "status": "True", "reason": kind, "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    json!({
+        "metadata": {"name": "w", "namespace": "ns", "uid": "u1", "resourceVersion": version, "generation": 1,
+            "finalizers": ["kueue.x-k8s.io/resource-in-use"]},
+        "spec": {"queueName": "a", "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]},
+        "status": {"conditions": [condition("QuotaReserved"), condition("Admitted")], "admission": {
+            "clusterQueue": "a", "podSetAssignments": [
+                {"name": "main", "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}, "count": 1}]}},
+    })
+}
+
+/// The same as the Workload of Job `j`.
+fn workload_of_job(version: &str) -> Value {
+    let mut object = workload(version);
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j1", "controller": true}]);
+    object
+}
+
+/// A state that leads a cluster with one queue, `a`.
+pub(super) fn leading_state() -> Reconciler {
+    leading_state_with(CoreSettings::default())
+}
+
+fn leading_state_with(settings: CoreSettings) -> Reconciler {
+    let world = World::with_queue(&CoreSettings::default(), 1);
+    let mut state = Reconciler::new(settings);
+    for delta in world.server.list() {
+        state.apply(delta, time_at(0));
+    }
+    state.apply(Delta::Leading(true), time_at(0));
+    state
+}
+
+fn reserving_workloads(state: &mut Reconciler, second: i64) -> usize {
+    state.apply(Delta::Tick, time_at(second));
+    state.snapshot().queues.cluster_queues["a"].reserving
+}
+
+fn workload_applied(version: &str) -> Delta {
+    Delta::Applied { kind: Kind::Workload, object: workload(version) }
+}
+
+#[test]
+fn late_response_does_not_revive_deleted_object() {
+    let mut state = leading_state();
+    state.apply(workload_applied("100"), time_at(1));
+    assert_eq!(reserving_workloads(&mut state, 2), 1);
+    let key = ObjectKey::new("ns", "w");
+    state.apply(Delta::Deleted { kind: Kind::Workload, key, uid: "u1".to_owned() }, time_at(3));
+    state.apply(workload_applied("101"), time_at(4));
+    assert_eq!(reserving_workloads(&mut state, 5), 0);
+}
+
+#[test]
+fn older_version_is_ignored() {
+    let mut state = leading_state();
+    state.apply(workload_applied("100"), time_at(1));
+    let mut older = workload("99");
+    older["status"] = json!({});
+    state.apply(Delta::Applied { kind: Kind::Workload, object: older }, time_at(2));
+    assert_eq!(reserving_workloads(&mut state, 3), 1);
+}
+
+#[test]
+fn deleting_object_without_finalizers_is_removed() {
+    let mut state = leading_state();
+    state.apply(workload_applied("100"), time_at(1));
+    let mut last = workload("101");
+    last["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    last["metadata"]["finalizers"] = json!([]);
+    state.apply(Delta::Applied { kind: Kind::Workload, object: last }, time_at(2));
+    assert_eq!(reserving_workloads(&mut state, 3), 0);
+}
+
+#[test]
+fn unreadable_object_is_ingested_when_fixed() {
+    let mut state = leading_state();
+    let mut broken = workload("100");
+    broken["spec"]["podSets"] = json!("nonsense");
+    let effects = state.apply(Delta::Applied { kind: Kind::Workload, object: broken.clone() }, time_at(1));
+    let warns = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::Event(e) if e.warning));
+    assert!(warns(&effects), "{effects:?}");
+    broken["metadata"]["resourceVersion"] = json!("101");
+    let again = state.apply(Delta::Applied { kind: Kind::Workload, object: broken }, time_at(1));
+    assert!(!warns(&again), "it is said once: {again:?}");
+    state.apply(workload_applied("102"), time_at(2));
+    assert_eq!(reserving_workloads(&mut state, 3), 1);
+}
+
+fn job(version: &str, suspended: bool) -> Delta {
+    let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+    let object = json!({
+        "metadata": {"name": "j", "namespace": "ns", "uid": "j1", "resourceVersion": version,
+            "labels": {"kueue.x-k8s.io/queue-name": "a"}},
+        "spec": {"suspend": suspended, "parallelism": 1, "completions": 1, "template": pod},
+        "status": {"active": i32::from(!suspended)},
+    });
+    Delta::Applied { kind: Kind::Job(0), object }
+}
+
+fn write_of(effects: &[Effect], kind: Kind) -> Option<Write> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Write(write) if write.kind == kind => {
+            Some(Write { body: serde_json::to_value(write.payload()).unwrap(), ..write.clone() })
+        }
+        _ => None,
+    })
+}
+
+#[test]
+fn quota_is_released_when_watch_precedes_stop_response() {
+    let mut state = leading_state();
+    let mut evicted = workload_of_job("100");
+    evicted["status"]["conditions"].as_array_mut().unwrap().push(json!({
+        "type": "Evicted", "status": "True", "reason": "Deactivated", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }));
+    let stop = write_of(&state.apply(job("101", false), time_at(1)), Kind::Job(0)).unwrap();
+    state.apply(Delta::Applied { kind: Kind::Workload, object: evicted }, time_at(1));
+    // The job has stopped at 103; the answer is of 102, and late.
+    assert!(write_of(&state.apply(job("103", true), time_at(2)), Kind::Workload).is_none());
+    let Delta::Applied { object, .. } = job("102", true) else { unreachable!() };
+    let Write { id, kind, key, .. } = stop;
+    let answer = WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) };
+    let release = write_of(&state.apply(Delta::Written(answer), time_at(3)), Kind::Workload).unwrap();
+    let mut conditions = release.body["status"]["conditions"].as_array().unwrap().iter();
+    assert!(conditions.any(|c| c["type"] == "QuotaReserved" && c["status"] == "False"), "{}", release.body);
+}
+
+/// The watch tells of the end before the manager learns that its own write has landed: it is counted all the same.
+#[test]
+fn finish_is_counted_when_write_response_is_lost() {
+    let mut state = leading_state();
+    let mut running = workload_of_job("100");
+    state.apply(Delta::Applied { kind: Kind::Workload, object: running.clone() }, time_at(1));
+    let Delta::Applied { kind, object: mut over } = job("101", false) else { unreachable!() };
+    over["status"] = json!({"conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
+    let end =
+        write_of(&state.apply(Delta::Applied { kind, object: over }, time_at(2)), Kind::Workload).unwrap();
+    running["metadata"]["resourceVersion"] = json!("102");
+    running["status"] = end.body["status"].clone();
+    let counts = |effects: &[Effect]| {
+        effects.iter().filter(|e| matches!(e, Effect::Observe(Observation::Finished(..)))).count()
+    };
+    let seen = state.apply(Delta::Applied { kind: Kind::Workload, object: running }, time_at(3));
+    assert_eq!(counts(&seen), 0, "nobody knows yet whose write it was");
+    let outcome = WriteOutcome::Unavailable { message: "timeout".to_owned() };
+    let Write { id, kind, key, .. } = end;
+    let told = state.apply(Delta::Written(WriteResult { id, kind, key, outcome }), time_at(4));
+    assert_eq!(counts(&told), 1, "{told:?}");
+}
+
+fn pending_workload(name: &str, version: &str) -> Delta {
+    let mut object = workload(version);
+    object["metadata"]["name"] = json!(name);
+    object["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+    let containers = json!([{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]);
+    object["spec"]["podSets"][0]["template"]["spec"]["containers"] = containers;
+    object["status"] = json!({});
+    Delta::Applied { kind: Kind::Workload, object }
+}
+
+/// Somebody takes the condition away by hand: what was let go of at the end is read again.
+#[test]
+fn workload_is_rescheduled_when_finished_condition_is_removed() {
+    let mut state = leading_state();
+    let Delta::Applied { kind, object: waiting } = pending_workload("w", "102") else { unreachable!() };
+    let mut finished = waiting.clone();
+    finished["metadata"]["resourceVersion"] = json!("101");
+    finished["metadata"]["finalizers"] = json!([]);
+    finished["status"]["conditions"] = json!([{"type": "Finished", "status": "True", "reason": "Succeeded",
+        "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    assert!(
+        write_of(&state.apply(Delta::Applied { kind, object: finished }, time_at(1)), Kind::Workload)
+            .is_none()
+    );
+    let again = state.apply(Delta::Applied { kind, object: waiting }, time_at(2));
+    let admission = write_of(&again, Kind::Workload).unwrap();
+    let granted = &admission.body["status"]["admission"]["podSetAssignments"][0]["resourceUsage"];
+    assert_eq!(granted, &json!({"cpu": "500m"}), "{}", admission.body);
+}
+
+/// What waits for room among the writes under way says what holds when its turn comes, on the newest object.
+#[test]
+fn queued_write_uses_newest_object_version() {
+    let mut state =
+        leading_state_with(CoreSettings { max_in_flight_status_writes: Some(1), ..CoreSettings::default() });
+    let first = state.apply(pending_workload("first", "100"), time_at(1));
+    let first = write_of(&first, Kind::Workload).unwrap();
+    assert!(
+        write_of(&state.apply(pending_workload("second", "101"), time_at(1)), Kind::Workload).is_none(),
+        "no room"
+    );
+    assert!(
+        write_of(&state.apply(pending_workload("second", "102"), time_at(1)), Kind::Workload).is_none(),
+        "no room"
+    );
+    let outcome = WriteOutcome::Done(json!({}));
+    let done = WriteResult { id: first.id, kind: Kind::Workload, key: first.key, outcome };
+    let effects = state.apply(Delta::Written(done), time_at(1));
+    let writes = || {
+        effects.iter().filter_map(|effect| match effect {
+            Effect::Write(write) if write.kind == Kind::Workload => Some(write),
+            _ => None,
+        })
+    };
+    assert_eq!(writes().next().unwrap().key.name.as_ref(), "second");
+    assert_eq!(writes().next().unwrap().body["metadata"]["resourceVersion"], "102");
+    assert_eq!(writes().count(), 1);
+}
+
+/// The watch repeats what the answer to a write said already: nothing is decided or written again for it.
+#[test]
+fn echo_of_known_version_is_ignored() {
+    let mut state = leading_state();
+    state.apply(workload_applied("100"), time_at(1));
+    let Delta::Applied { kind, mut object } = workload_applied("100") else { unreachable!() };
+    object["status"] = json!({});
+    state.apply(Delta::Applied { kind, object: object.clone() }, time_at(2));
+    assert_eq!(reserving_workloads(&mut state, 2), 1, "the same version says the same");
+    object["metadata"]["resourceVersion"] = json!("101");
+    state.apply(Delta::Applied { kind, object }, time_at(3));
+    assert_eq!(reserving_workloads(&mut state, 4), 0);
+}
+
+/// The same of queues.
+#[test]
+fn echo_of_known_queue_version_is_ignored() {
+    let world = World::with_queue(&CoreSettings::default(), 0);
+    let objects = world.server.list().into_iter().filter_map(|delta| match delta {
+        Delta::Applied { kind: kind @ (Kind::ClusterQueue | Kind::LocalQueue), object } => {
+            Some((kind, object))
+        }
+        _ => None,
+    });
+    let mut state = leading_state();
+    let mut told = 0;
+    for (kind, object) in objects {
+        assert_ne!(object["metadata"]["resourceVersion"], Value::Null);
+        state.apply(Delta::Applied { kind, object }, time_at(1));
+        told += 1;
+    }
+    assert_eq!(told, 2);
+    assert!(write_of(&state.apply(pending_workload("w", "100"), time_at(2)), Kind::Workload).unwrap().body["status"]["admission"]
+        .is_object(), "there is quota, as the version said that is known");
+}
+
+fn admission_write(state: &mut Reconciler, status: Value) -> Write {
+    let Delta::Applied { kind, mut object } = pending_workload("w", "100") else { unreachable!() };
+    object["status"] = status;
+    write_of(&state.apply(Delta::Applied { kind, object }, time_at(1)), Kind::Workload).unwrap()
+}
+
+/// An answer without spec and status.
+fn metadata_only_response(write: Write, version: &str) -> Delta {
+    let Delta::Applied { mut object, .. } = pending_workload("w", version) else { unreachable!() };
+    let Write { id, kind, key, .. } = write;
+    let object = json!({"metadata": object["metadata"].take()});
+    Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) })
+}
+
+/// What an apply leaves out stays where another manager says it as well: then the answer says what there is.
+#[test]
+fn response_is_metadata_only_when_apply_is_complete() {
+    let seen = json!({"type": "e2e.example/Seen", "status": "True", "reason": "Told", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let waited = json!({"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    for (status, foretold) in [
+        (json!({}), true),
+        (json!({"conditions": [waited]}), true),
+        (
+            json!({"schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 1}]}}),
+            true,
+        ),
+        (json!({"conditions": [seen]}), false),
+        (json!({"requeueState": {"count": 1, "requeueAt": "2026-01-01T00:00:00Z"}}), false),
+    ] {
+        let mut state = leading_state();
+        let write = admission_write(&mut state, status.clone());
+        assert_eq!(write.response_metadata_only, foretold, "{status}: {}", write.body);
+        if foretold {
+            state.apply(metadata_only_response(write, "101"), time_at(2));
+            assert_eq!(reserving_workloads(&mut state, 3), 1);
+        }
+    }
+}
+
+/// An object that nobody could read in between is not made of an answer that leaves most of it out.
+#[test]
+fn metadata_only_response_is_ignored_for_unreadable_object() {
+    let mut state = leading_state();
+    let write = admission_write(&mut state, json!({}));
+    let Delta::Applied { kind, object: good } = pending_workload("w", "103") else { unreachable!() };
+    let mut broken = good.clone();
+    broken["metadata"]["resourceVersion"] = json!("101");
+    broken["metadata"]["generation"] = json!(2);
+    broken["spec"]["podSets"] = json!("nonsense");
+    state.apply(Delta::Applied { kind, object: broken }, time_at(2));
+    let effects = state.apply(metadata_only_response(write, "102"), time_at(3));
+    assert!(!effects.iter().any(|e| matches!(e, Effect::Event(e) if e.warning)), "{effects:?}");
+    assert_eq!(reserving_workloads(&mut state, 4), 0);
+    assert!(
+        write_of(&state.apply(Delta::Applied { kind, object: good }, time_at(5)), Kind::Workload).is_some()
+    );
+}
