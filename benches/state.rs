@@ -1,7 +1,7 @@
-//! Figures of the whole core: memory of a pending Workload with its Job, and one event of a Workload at growing numbers
-//! of pending ones; memory of nodes and pods, and a heartbeat.
+//! Benchmarks of the whole core: memory per pending Workload with its Job, and one event of a Workload by number of pending
+//! Workloads; memory of nodes and pods, and a heartbeat.
 
-#![allow(clippy::indexing_slicing, reason = "JSON objects that are put together here")]
+#![allow(clippy::indexing_slicing, reason = "the JSON objects are built here")]
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ const QUEUES: usize = 30;
 const COHORTS: usize = 5;
 const JOB: Kind = Kind::Job(0);
 
-/// The core with everything around it that it talks to.
+/// The core, with the version and time of the next object that it gets.
 struct Core {
     state: Reconciler,
     version: u64,
@@ -21,7 +21,7 @@ struct Core {
 }
 
 impl Core {
-    /// 30 queues in 5 cohorts, with room for nothing.
+    /// 30 queues in 5 cohorts, without capacity for any workload.
     fn new(leading: bool) -> Self {
         let now = Timestamp::from_second(1_800_000_000).unwrap_or_default();
         let mut core = Self { state: Reconciler::new(CoreSettings::default()), version: 0, now };
@@ -51,7 +51,7 @@ impl Core {
         self.state.apply(delta, self.now)
     }
 
-    /// An object as the server would send it.
+    /// Feeds an object as the server would send it.
     fn put(&mut self, kind: Kind, mut object: Value) -> Vec<Effect> {
         self.version += 1;
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -64,7 +64,7 @@ impl Core {
         self.feed(Delta::Applied { kind, object })
     }
 
-    /// A Job and the Workload that was made for it, told that it waits.
+    /// Feeds a Job and its Workload, which has a pending reason already.
     fn pair(&mut self, n: usize) {
         self.put(JOB, job(n));
         self.put(Kind::Workload, workload(n));
@@ -110,7 +110,7 @@ fn workload(n: usize) -> Value {
     })
 }
 
-/// One event of one Workload among many: an annotation moved its version.
+/// One event of one Workload among many: an annotation changed its version.
 fn event(c: &mut Criterion) {
     if !wanted("event") {
         return;
@@ -141,15 +141,15 @@ fn event(c: &mut Criterion) {
     group.finish();
 }
 
-/// Whether this part is wanted: `memory`, `finished` or `nodes` on the command line asks for that alone, since figures of memory need
-/// a process that has not held anything else.
+/// Whether this part is to run: `memory`, `finished` or `nodes` on the command line selects that part alone, because memory is
+/// measured in a process that has held nothing else.
 fn wanted(part: &str) -> bool {
     let mut words =
         std::env::args().skip(1).filter(|word| matches!(word.as_str(), "memory" | "finished" | "nodes"));
     words.next().is_none_or(|word| word == part)
 }
 
-/// Resident memory of the process in bytes, where the system tells.
+/// Resident memory of the process in bytes, or 0 where the system does not report it.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -157,7 +157,7 @@ fn resident() -> usize {
     kib.unwrap_or_default().saturating_mul(1024)
 }
 
-/// Prints what one of 15,000 pending Workloads costs, alone and with its Job, in a replica that has no writes under way.
+/// Prints the memory per Workload, of 15,000 pending ones, alone and with its Job, in a replica without in-flight writes.
 fn memory(_: &mut Criterion) {
     if !wanted("memory") {
         return;
@@ -180,7 +180,7 @@ fn memory(_: &mut Criterion) {
     drop(core);
 }
 
-/// A Workload without a Job that was admitted and has finished.
+/// A finished Workload that was admitted and has no Job.
 fn finished(n: usize) -> Value {
     let second = |offset: usize| {
         format!("2026-11-21T1{}:{:02}:{:02}Z", n / 36_000, n / 600 % 60, n / 10 % 50 + offset)
@@ -204,7 +204,7 @@ fn finished(n: usize) -> Value {
     })
 }
 
-/// Prints what one of 50,000 finished Workloads costs.
+/// Prints the memory per Workload, of 50,000 finished ones.
 fn memory_of_finished(_: &mut Criterion) {
     if !wanted("finished") {
         return;
@@ -226,7 +226,7 @@ fn memory_of_finished(_: &mut Criterion) {
     drop(core);
 }
 
-/// A node with the labels that clouds put on them.
+/// A node with labels as cloud providers set them.
 fn node(n: usize, beat: usize) -> Value {
     let mut labels = json!({"kubernetes.io/hostname": format!("node-{n}"), "rack": format!("r{}", n / 64),
         "block": format!("b{}", n / 640), "pool": "t"});
@@ -243,15 +243,15 @@ fn node(n: usize, beat: usize) -> Value {
     })
 }
 
-/// A pod on a node: of nobody, or with `of` of a Workload.
-fn pod(n: usize, nodes: usize, of: Option<&str>) -> Value {
+/// A running pod on a node: unmanaged, or of the Workload `owner`.
+fn pod(n: usize, nodes: usize, owner: Option<&str>) -> Value {
     let mut pod = json!({
-        "metadata": {"name": format!("some-pod-of-somebody-{n}"), "namespace": "ns", "labels": {"app": "serve"}},
+        "metadata": {"name": format!("some-pod-of-services-{n}"), "namespace": "ns", "labels": {"app": "serve"}},
         "spec": {"nodeName": format!("node-{}", n % nodes), "containers": [
             {"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]},
         "status": {"phase": "Running"},
     });
-    if let Some(workload) = of {
+    if let Some(workload) = owner {
         pod["metadata"]["annotations"] = json!({"kueue.x-k8s.io/workload": workload});
         pod["metadata"]["labels"] = json!({"kueue.x-k8s.io/podset": "main", "batch.kubernetes.io/job-completion-index": n.to_string()});
         pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": format!("node-{}", n % nodes)});
@@ -259,14 +259,14 @@ fn pod(n: usize, nodes: usize, of: Option<&str>) -> Value {
     pod
 }
 
-/// Prints what 4,000 nodes and 40,000 pods cost, and times a heartbeat that says nothing new.
+/// Prints the memory of 4,000 nodes and 40,000 pods, and measures a heartbeat that changes nothing.
 fn nodes(c: &mut Criterion) {
     if !wanted("nodes") {
         return;
     }
     let (nodes, pods) = (4_000, 40_000);
-    let mut kept = Vec::new();
-    for (whose, of) in [("of others", None), ("of workloads", Some("job-train-0a1b2"))] {
+    let mut cores = Vec::new();
+    for (kind, owner) in [("of others", None), ("of workloads", Some("job-train-0a1b2"))] {
         let mut core = Core::new(false);
         let levels =
             json!([{"nodeLabel": "block"}, {"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]);
@@ -279,17 +279,17 @@ fn nodes(c: &mut Criterion) {
         }
         let with_nodes = resident();
         for n in 0..pods {
-            core.put(Kind::Pod, pod(n, nodes, of));
+            core.put(Kind::Pod, pod(n, nodes, owner));
         }
         let all = resident();
         let each = |from: usize, to: usize, number: usize| to.saturating_sub(from) / number;
         eprintln!("memory, {nodes} nodes: {} bytes each", each(before, with_nodes, nodes));
-        eprintln!("memory, {pods} pods {whose}: {} bytes each", each(with_nodes, all, pods));
+        eprintln!("memory, {pods} pods {kind}: {} bytes each", each(with_nodes, all, pods));
         eprintln!(
-            "memory, {nodes} nodes and {pods} pods {whose}: {} MB",
+            "memory, {nodes} nodes and {pods} pods {kind}: {} MB",
             all.saturating_sub(before) / 1_000_000
         );
-        if of.is_none() {
+        if owner.is_none() {
             let mut beat = 0;
             c.bench_function("state/nodes: a heartbeat that changes nothing, decoding included", |b| {
                 b.iter(|| {
@@ -298,7 +298,7 @@ fn nodes(c: &mut Criterion) {
                 });
             });
         }
-        kept.push(core);
+        cores.push(core);
     }
 }
 

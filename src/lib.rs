@@ -1,7 +1,7 @@
 //! Sluice: an admission gate and quota scheduler for Kubernetes batch workloads that speaks Kueue's API.
 //!
-//! Modules stand in the order of their dependencies: each may use those before it. Down to `view` they are pure: no
-//! clock, no environment, no network, no task. `kube`, `server` and `cli` are the shell that waits and talks.
+//! Modules are listed in the order of their dependencies: each may use only the modules above it. The modules up to
+//! `view` are pure: no clock, environment, network or task. `kube`, `server` and `cli` are the shell that performs I/O.
 
 pub mod resources;
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use tikv_jemallocator::Jemalloc;
 
-/// Objects of a few kilobytes made of many small pieces come and go all the time, read by one thread, kept by another.
+/// jemalloc, because objects consist of many small allocations that one thread makes and another thread frees.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

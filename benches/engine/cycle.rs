@@ -54,7 +54,7 @@ pub(crate) fn cycle(c: &mut Criterion) {
                 let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
                 spent += start.elapsed();
                 for decision in decisions {
-                    assert!(matches!(decision.outcome, Outcome::Admitted(_)), "there is room for all");
+                    assert!(matches!(decision.outcome, Outcome::Admitted(_)), "there is quota for all heads");
                     engine.release(&decision.key);
                     let number = decision.key.name.trim_start_matches('w').parse().unwrap_or_default();
                     engine.enqueue(workload(number));

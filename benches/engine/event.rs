@@ -20,23 +20,22 @@ pub(crate) fn event(c: &mut Criterion) {
             b.iter(|| {
                 engine.enqueue(extra.clone());
                 engine.remove_pending(&extra.key);
-                // What nobody takes would pile up.
+                // Message updates would accumulate otherwise.
                 engine.take_message_updates(1);
             });
         });
-        let holder = ObjectKey::new("ns", "holder");
+        let reserving = ObjectKey::new("ns", "holder");
         group.bench_function(BenchmarkId::new("charge and release", pending), |b| {
             b.iter(|| {
-                engine.charge(&holder, charge("q3", &["cpu", "memory"], 0));
-                engine.release(&holder);
+                engine.charge(&reserving, charge("q3", &["cpu", "memory"], 0));
+                engine.release(&reserving);
             });
         });
     }
     group.finish();
 }
 
-/// From a workload that lets go to the one that gets the quota, in a full cluster; what is needed to start over is done
-/// outside the measurement.
+/// From the release of quota to the admission that uses it, in a full cluster; the state is restored outside the measurement.
 pub(crate) fn decision(c: &mut Criterion) {
     let mut group = c.benchmark_group("event to decision");
     for pending in PENDING {
@@ -54,8 +53,8 @@ pub(crate) fn decision(c: &mut Criterion) {
             });
         });
         engine.take_message_updates(usize::MAX);
-        // What most of those that wait ask for, so that somebody fits into it.
-        let Some((holder, charge)) = engine
+        // A charge of the amount that most pending workloads request, so that one of them fits.
+        let Some((reserving, charge)) = engine
             .charges()
             .find(|(_, charge)| charge.usage.values().all(|amount| amount.get() == 10))
             .map(|(key, charge)| (key.clone(), charge.clone()))
@@ -64,9 +63,9 @@ pub(crate) fn decision(c: &mut Criterion) {
         };
         let full = RefCell::new((engine, Vec::<ObjectKey>::new()));
         let start_over = || {
-            let (engine, given) = &mut *full.borrow_mut();
-            engine.charge(&holder, charge.clone());
-            for key in given.drain(..) {
+            let (engine, admitted_keys) = &mut *full.borrow_mut();
+            engine.charge(&reserving, charge.clone());
+            for key in admitted_keys.drain(..) {
                 engine.release(&key);
                 engine.enqueue(numbered(&key));
             }
@@ -74,21 +73,21 @@ pub(crate) fn decision(c: &mut Criterion) {
             engine.take_message_updates(usize::MAX);
         };
         let release = |()| {
-            let (engine, given) = &mut *full.borrow_mut();
-            engine.release(&holder);
+            let (engine, admitted_keys) = &mut *full.borrow_mut();
+            engine.release(&reserving);
             let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
             let admitted = decisions.iter().filter(|d| matches!(d.outcome, Outcome::Admitted(_)));
-            given.extend(admitted.map(|decision| decision.key.clone()));
-            assert!(!given.is_empty(), "nobody took what was free");
+            admitted_keys.extend(admitted.map(|decision| decision.key.clone()));
+            assert!(!admitted_keys.is_empty(), "no workload was admitted");
         };
-        group.bench_function(BenchmarkId::new("release, somebody fits", pending), |b| {
+        group.bench_function(BenchmarkId::new("release, one workload fits", pending), |b| {
             b.iter_batched(start_over, release, BatchSize::PerIteration);
         });
     }
     group.finish();
 }
 
-/// The workload that has the name.
+/// Returns the workload with this name.
 fn numbered(key: &ObjectKey) -> Workload {
     workload(key.name.trim_start_matches('w').parse().unwrap_or_default())
 }

@@ -1,5 +1,5 @@
-//! Figures of the engine: memory of a pending workload, one cycle of a busy cluster, one event and the time from an event
-//! to its decision at growing numbers of pending workloads, the search for victims, and recorded scenarios.
+//! Benchmarks of the engine: memory per pending workload, one cycle of a busy cluster, one event and the time from an event to
+//! its decision by number of pending workloads, the search for victims, and recorded scenarios.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -13,7 +13,7 @@ mod world;
 use criterion::{criterion_group, criterion_main};
 use tikv_jemallocator::Jemalloc;
 
-// The allocator of the program.
+// The same allocator as in the program.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

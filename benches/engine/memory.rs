@@ -1,10 +1,10 @@
-//! Memory of a pending workload.
+//! Memory per pending workload.
 
 use super::world::{settle, workload, world};
 use criterion::Criterion;
 use sluice::scheduler::Workload;
 
-/// Resident memory of the process in bytes, where the system tells.
+/// Resident memory of the process in bytes, or 0 where the system does not report it.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -12,9 +12,9 @@ fn resident() -> usize {
     kib.unwrap_or_default().saturating_mul(1024)
 }
 
-/// Prints what one of many pending workloads costs; workloads of one job template share their pod sets.
+/// Prints the memory per pending workload; workloads of one job template share their pod sets.
 pub(crate) fn memory(_: &mut Criterion) {
-    // Criterion has no place for it, so a filter that asks for something else has to be read here.
+    // Criterion does not filter this function, so that a filter for another benchmark is read here.
     if std::env::args()
         .skip(1)
         .any(|arg| !arg.starts_with('-') && arg.parse::<f64>().is_err() && arg != "memory")
@@ -30,7 +30,7 @@ pub(crate) fn memory(_: &mut Criterion) {
         }),
         ("pod sets of their own", &workload),
     ];
-    let mut kept = Vec::new();
+    let mut engines = Vec::new();
     for (name, make) in variants {
         let mut engine = world(0, 0);
         let before = resident();
@@ -40,6 +40,6 @@ pub(crate) fn memory(_: &mut Criterion) {
         settle(&mut engine);
         let each = resident().saturating_sub(before) / number;
         eprintln!("memory, {number} pending, {name}: {each} bytes per workload");
-        kept.push(engine);
+        engines.push(engine);
     }
 }

@@ -1,5 +1,5 @@
-//! The search for victims. The preemptor's gate is closed, so that the search is all that happens and nobody has to go. Beside
-//! it a whole cycle in which every head preempts.
+//! The search for victims, with a gated preemptor, so that only the search runs and no workload is evicted; and a whole cycle in
+//! which every head preempts.
 
 use super::world::{charge, empty, groups, settle, workload};
 use criterion::Criterion;
@@ -11,14 +11,20 @@ use sluice::resources::Amount;
 use sluice::scheduler::{Charge, ClusterQueue, Engine, EngineSettings, Outcome, PodSet, Workload};
 use std::sync::Arc;
 
-/// Queues of one cohort, each with so many holders of one cpu; `owned` is what each of them owns, and the first, which
-/// is to take quota back, owns `first`.
-fn crowd(settings: EngineSettings, queues: usize, holders: usize, owned: i64, first: i64) -> Engine {
+/// Queues of one cohort with nominal quota `nominal`, each with `per_queue` reserving workloads of one cpu; the first queue,
+/// which reclaims quota, owns `first_nominal`.
+fn crowd(
+    settings: EngineSettings,
+    queues: usize,
+    per_queue: usize,
+    nominal: i64,
+    first_nominal: i64,
+) -> Engine {
     let mut engine = empty(settings);
     for n in 0..queues {
         let queue = ClusterQueue {
             cohort: Some(Arc::from("c")),
-            groups: groups(&["spot"], &["cpu"], if n == 0 { first } else { owned }),
+            groups: groups(&["spot"], &["cpu"], if n == 0 { first_nominal } else { nominal }),
             namespace_selector: Some(LabelSelector::default()),
             preemption: ClusterQueuePreemption {
                 reclaim_within_cohort: Some(ReclaimPolicy::Any),
@@ -29,8 +35,8 @@ fn crowd(settings: EngineSettings, queues: usize, holders: usize, owned: i64, fi
         };
         engine.set_cluster_queue(&format!("q{n}"), Some(queue));
     }
-    for n in 0..queues * holders {
-        // The first queue holds something only where it is alone.
+    for n in 0..queues * per_queue {
+        // The first queue has reserving workloads only if it is the only queue.
         let queue = if queues == 1 { 0 } else { 1 + n % (queues - 1) };
         engine.charge(&ObjectKey::new("ns", &format!("h{n}")), charge(&format!("q{queue}"), &["cpu"], n));
     }
@@ -81,8 +87,8 @@ pub(crate) fn preemption(c: &mut Criterion) {
     group.finish();
 }
 
-/// 30 queues in 5 cohorts that are full, with 15,000 workloads waiting that may evict nobody; then a head for every queue that
-/// evicts ten.
+/// 30 queues in 5 full cohorts, with 15,000 pending workloads that may not preempt; then one head per queue that evicts ten
+/// victims.
 pub(crate) fn crowded(c: &mut Criterion) {
     let mut engine = empty(EngineSettings::default());
     for n in 0..30 {
@@ -100,8 +106,8 @@ pub(crate) fn crowded(c: &mut Criterion) {
         engine.set_cluster_queue(&format!("q{n}"), Some(queue));
     }
     for n in 0..3_000 {
-        let held = charge(&format!("q{}", n % 30), &["cpu", "memory"], n);
-        engine.charge(&ObjectKey::new("ns", &format!("h{n}")), Charge { priority: 50, ..held });
+        let base = charge(&format!("q{}", n % 30), &["cpu", "memory"], n);
+        engine.charge(&ObjectKey::new("ns", &format!("h{n}")), Charge { priority: 50, ..base });
     }
     for n in 0..15_000 {
         engine.enqueue(workload(n));

@@ -1,5 +1,5 @@
-//! Recorded scenarios as `sluice simulate --jsonl` answers them: read, decided, written. Suites that lie beside the repository
-//! (`../shared` or `SLUICE_SHARED`); where there are none, nothing is measured.
+//! Recorded scenarios as `sluice simulate --jsonl` processes them: read, decide, write. The suites lie beside the repository
+//! (`../shared` or `SLUICE_SHARED`); without them, nothing is measured.
 
 use criterion::Criterion;
 use flate2::read::GzDecoder;
@@ -8,14 +8,13 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The lines of a suite.
 fn lines(path: &Path) -> Option<Vec<String>> {
     let mut text = String::new();
     GzDecoder::new(File::open(path).ok()?).read_to_string(&mut text).ok()?;
     Some(text.lines().map(str::to_owned).collect())
 }
 
-/// One line in, one line out; none if it is no scenario for the scheduler.
+/// Replays one line. Returns the output line, or `None` if it is no scenario of the scheduler.
 fn answer(line: &str) -> Option<String> {
     let outcome = replay(&Scenario::parse(line.as_bytes()).ok()?).ok()?;
     serde_json::to_string(&outcome).ok()

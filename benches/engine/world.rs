@@ -1,4 +1,4 @@
-//! The cluster that is measured: 30 ClusterQueues in 5 cohorts, two flavors with two resources each.
+//! The measured cluster: 30 ClusterQueues in 5 cohorts, two flavors with two resources each.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 const QUEUES: usize = 30;
 const COHORTS: usize = 5;
 
-/// One group of flavors, each with so much of every resource.
+/// One group of flavors, each with this nominal quota of every resource.
 pub(crate) fn groups(flavors: &[&str], resources: &[&str], nominal: i64) -> Vec<ResourceGroup> {
     let limits = QuotaLimits { nominal: Amount::new(nominal), ..QuotaLimits::default() };
     let flavor = |name: &&str| FlavorQuotas {
@@ -24,7 +24,7 @@ pub(crate) fn groups(flavors: &[&str], resources: &[&str], nominal: i64) -> Vec<
     vec![ResourceGroup::from_flavors(flavors.iter().map(flavor).collect())]
 }
 
-/// Every tenth workload has a shape of its own.
+/// Every tenth workload has requests, and so an equivalence class, of its own.
 pub(crate) fn workload(n: usize) -> Workload {
     let number = i64::try_from(n).unwrap_or_default();
     let own = if n.is_multiple_of(10) { 1 + number % 500 } else { 10 };
@@ -43,7 +43,7 @@ pub(crate) fn workload(n: usize) -> Workload {
     }
 }
 
-/// An engine that knows the namespace and the flavors.
+/// An engine with the namespace and the flavors.
 pub(crate) fn empty(settings: EngineSettings) -> Engine {
     let mut engine = Engine::new(settings);
     engine.set_namespace("ns", Some(BTreeMap::new()));
@@ -53,7 +53,7 @@ pub(crate) fn empty(settings: EngineSettings) -> Engine {
     engine
 }
 
-/// So many pending workloads, none of them judged yet; each queue owns `nominal` of each resource and flavor.
+/// An engine with pending workloads, none of them nominated yet; each queue owns `nominal` of each resource and flavor.
 pub(crate) fn world(pending: usize, nominal: i64) -> Engine {
     let mut engine = empty(EngineSettings::default());
     for n in 0..QUEUES {
@@ -71,14 +71,14 @@ pub(crate) fn world(pending: usize, nominal: i64) -> Engine {
     engine
 }
 
-/// Decides until nothing is left to decide.
+/// Runs cycles until no work is left.
 pub(crate) fn settle(engine: &mut Engine) {
     while engine.has_work() {
         engine.run_cycle(Timestamp::UNIX_EPOCH);
     }
 }
 
-/// A charge of a queue: one unit of each resource.
+/// A charge of one unit of each resource.
 pub(crate) fn charge(cluster_queue: &str, resources: &[&str], n: usize) -> Charge {
     let usage = resources.iter().map(|r| (FlavorResource::new("spot", r), Amount::new(1))).collect();
     Charge {

@@ -1,10 +1,10 @@
-//! Figures of placement: one pod set on clusters of growing size, with and without a leader, events of nodes and pods, and a
-//! cycle that evicts for the sake of places.
+//! Benchmarks of topology placement: one pod set on clusters of growing size, with and without a leader, events of nodes and
+//! pods, and a cycle that preempts for topology.
 
 #![expect(
     clippy::disallowed_methods,
     clippy::panic,
-    reason = "a benchmark reads the clock and has nothing to hand on"
+    reason = "a benchmark reads the clock and has no caller that handles errors"
 )]
 
 mod preemption;
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// Racks of 32 nodes in blocks of 8.
+/// Racks of 32 nodes, in blocks of 8 racks.
 fn cluster(nodes: usize) -> TasCache {
     let mut cluster = TasCache::default();
     let levels = ["block", "rack", HOSTNAME_LABEL].map(Arc::from);
@@ -64,7 +64,7 @@ fn part(count: i32, cpu: i64, request: &PodSetTopologyRequest, group: Option<&st
     }
 }
 
-/// A pod of others, and what it takes.
+/// A pod without a topology assignment, and its requests.
 fn pod() -> (ObjectKey, Requests) {
     (ObjectKey::new("ns", "pod"), [(Arc::from("cpu"), Amount::new(100))].into_iter().collect())
 }
@@ -76,21 +76,21 @@ fn placement(criterion: &mut Criterion) {
         ("preferred", PodSetTopologyRequest { preferred: Some("rack".to_owned()), ..base.clone() }),
         ("unconstrained", PodSetTopologyRequest { unconstrained: Some(true), ..base }),
     ];
-    let (key, takes) = pod();
+    let (key, usage) = pod();
     let mut group = criterion.benchmark_group("placement");
     for nodes in [500, 2_500] {
         let mut fresh = cluster(nodes);
-        // The domains are made once, however many ask.
+        // The domains are built once, whatever the number of requests.
         let other = [part(1, 1, &PodSetTopologyRequest::default(), None)];
         assert!(
             fresh.place_all(&other, CapacityView::Projected, TasGates::default()).is_ok(),
-            "there is room"
+            "there is capacity"
         );
         for (name, request) in &requests {
             let workers = [part(400, 4_000, request, None)];
             let led = [part(1, 8_000, request, Some("g")), part(400, 4_000, request, Some("g"))];
             for (kind, parts) in [("workers", &workers[..]), ("with leader", &led[..])] {
-                // Counted from nothing: nobody has asked for the like on this cluster.
+                // Without cached counts: this cluster has not seen such a request.
                 let id = BenchmarkId::new(format!("{name}, {kind}"), nodes);
                 group.bench_function(id, |bencher| {
                     bencher.iter_batched_ref(
@@ -102,12 +102,12 @@ fn placement(criterion: &mut Criterion) {
                     );
                 });
                 let id = BenchmarkId::new(format!("{name}, {kind}, again, a pod having come or gone"), nodes);
-                let (mut cluster, mut there) = (fresh.clone(), false);
+                let (mut cluster, mut present) = (fresh.clone(), false);
                 group.bench_function(id, |bencher| {
                     bencher.iter(|| {
-                        there = !there;
+                        present = !present;
                         cluster
-                            .set_non_tas_pod(&key, there.then(|| (Arc::from("node-00009"), takes.clone())));
+                            .set_non_tas_pod(&key, present.then(|| (Arc::from("node-00009"), usage.clone())));
                         black_box(cluster.place_all(parts, CapacityView::Projected, TasGates::default()))
                     });
                 });
@@ -117,7 +117,7 @@ fn placement(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A node whose capacity changes, a heartbeat, and a pod that comes and goes.
+/// A node whose capacity has changed, its heartbeat, and a pod that is created and deleted.
 fn events(criterion: &mut Criterion) {
     let mut cluster = cluster(2_500);
     let labels = |name: &str| {
@@ -136,10 +136,10 @@ fn events(criterion: &mut Criterion) {
             criterion::BatchSize::SmallInput,
         );
     });
-    let (key, takes) = pod();
+    let (key, usage) = pod();
     criterion.bench_function("pod comes and goes, 2500 nodes", |bencher| {
         bencher.iter(|| {
-            cluster.set_non_tas_pod(&key, Some((Arc::from("node-00009"), takes.clone())));
+            cluster.set_non_tas_pod(&key, Some((Arc::from("node-00009"), usage.clone())));
             cluster.set_non_tas_pod(&key, None)
         });
     });

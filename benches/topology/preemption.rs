@@ -1,5 +1,5 @@
-//! A whole cycle in which one workload evicts others for the sake of places on nodes: 1,000 nodes with 30 resources, full of
-//! workloads, and a newcomer of 200 pods, each of which takes half a node.
+//! A whole cycle in which one workload preempts others for topology: 1,000 nodes with 30 resources, full of workloads, and a
+//! preemptor of 200 pods, each of which requests half a node.
 
 use criterion::Criterion;
 use jiff::Timestamp;
@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 const NODES: usize = 1_000;
 const RACKS: usize = 8;
 const RESOURCES: usize = 30;
-/// What a node has of each resource.
+/// Capacity of a node per resource.
 const ROOM: i64 = 10;
 
 fn resource(n: usize) -> Arc<str> {
     Arc::from(format!("example.com/resource-{n}"))
 }
 
-/// So much of each resource.
+/// This amount of each resource.
 fn of_each(amount: i64) -> Requests {
     (0..RESOURCES).map(|n| (resource(n), Amount::new(amount))).collect()
 }
@@ -33,7 +33,7 @@ fn host(node: usize) -> String {
     format!("node-{node:04}")
 }
 
-/// Neighbours are in different racks.
+/// A node; neighbours are in different racks.
 fn node(n: usize) -> NodeSpec {
     let labels = [("pool", "a".to_owned()), ("rack", format!("r{}", n % RACKS)), (HOSTNAME_LABEL, host(n))];
     let mut allocatable = of_each(ROOM);
@@ -46,25 +46,27 @@ fn node(n: usize) -> NodeSpec {
     }
 }
 
-/// Workloads of 1 to 31 pods with 1 to 10 of each resource fill one node after the other, the least important first.
+/// Fills one node after the other with workloads of 1 to 31 pods with 1 to 10 of each resource, lowest priority first. Returns
+/// a priority above theirs.
 fn fill(engine: &mut Engine) -> i64 {
     let mut free = [ROOM; NODES];
     for n in 1.. {
         let (size, pods) = (1 + n % ROOM, 1 + n * 10 % 31);
         let mut domains: Vec<(usize, i32)> = Vec::new();
         let mut left = pods;
-        for (at, room) in free.iter_mut().enumerate() {
-            let here = (*room / size).min(left);
-            if here > 0 {
-                *room -= here * size;
-                left -= here;
-                domains.push((at, i32::try_from(here).unwrap_or_default()));
+        for (node_index, capacity) in free.iter_mut().enumerate() {
+            let count = (*capacity / size).min(left);
+            if count > 0 {
+                *capacity -= count * size;
+                left -= count;
+                domains.push((node_index, i32::try_from(count).unwrap_or_default()));
             }
         }
         if left > 0 {
             return n;
         }
-        let domains = domains.into_iter().map(|(at, pods)| (Arc::from([Arc::from(host(at))]), pods));
+        let domains =
+            domains.into_iter().map(|(node_index, pods)| (Arc::from([Arc::from(host(node_index))]), pods));
         let placement =
             Placement { levels: Arc::from([Arc::from(HOSTNAME_LABEL)]), domains: domains.collect() };
         let flavor: Arc<str> = Arc::from("f");
@@ -85,7 +87,7 @@ fn fill(engine: &mut Engine) -> i64 {
     0
 }
 
-/// A cluster that is full, with so much quota of each resource; and a priority above all who are in it.
+/// A full cluster with this nominal quota of each resource, and a priority above those of its workloads.
 fn full(nominal: i64) -> (Engine, i64) {
     let mut engine = Engine::new(EngineSettings::default());
     engine.set_namespace("ns", Some(BTreeMap::new()));
@@ -138,7 +140,7 @@ fn newcomer(priority: i64, request: Option<PodSetTopologyRequest>, rack: Option<
     }
 }
 
-/// The cycle alone is timed; what it decides is taken back.
+/// Measures the cycle alone; its decisions are undone.
 pub(super) fn preemption(criterion: &mut Criterion) {
     let base = PodSetTopologyRequest::default();
     let rack = Some("rack".to_owned());
@@ -156,7 +158,7 @@ pub(super) fn preemption(criterion: &mut Criterion) {
     for (name, request, rack, nominal) in cases {
         let (mut engine, priority) = full(nominal);
         let newcomer = newcomer(priority, request, rack);
-        let mut said = false;
+        let mut reported = false;
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|times| {
                 let mut spent = Duration::ZERO;
@@ -166,10 +168,10 @@ pub(super) fn preemption(criterion: &mut Criterion) {
                     let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
                     spent += start.elapsed();
                     let Some(Outcome::Preempting(_, victims)) = decisions.first().map(|d| &d.outcome) else {
-                        panic!("nobody has to go: {decisions:?}");
+                        panic!("no victims: {decisions:?}");
                     };
-                    if !std::mem::replace(&mut said, true) {
-                        eprintln!("{name}: {} of {} have to go", victims.len(), priority - 1);
+                    if !std::mem::replace(&mut reported, true) {
+                        eprintln!("{name}: {} of {} workloads are victims", victims.len(), priority - 1);
                     }
                     engine.remove_pending(&newcomer.key);
                     engine.take_message_updates(usize::MAX);

@@ -1,11 +1,11 @@
-//! The owners of an object under review.
+//! Owners of an object under review.
 
 use serde_json::Value;
 
 use super::{OwnerRef, ReviewContext};
 use crate::jobs::{Ancestor, AncestryError, Management, OwnerLookup, queued_ancestor};
 
-/// The controller owner that an object names, if any.
+/// Returns the controller owner reference of an object, if any.
 pub(super) fn controller_of(object: &Value) -> Option<OwnerRef> {
     let references = object.get("metadata")?.get("ownerReferences")?.as_array()?;
     let owner = references.iter().find(|r| r.get("controller").and_then(Value::as_bool) == Some(true))?;
@@ -18,10 +18,11 @@ pub(super) fn controller_of(object: &Value) -> Option<OwnerRef> {
     })
 }
 
-/// The highest ancestor of an object of this kind, given as (group, kind), that is queued itself, so that the object must not be.
+/// Returns the highest ancestor that is queued itself, so that the object must not be queued. `kind` is the kind of the
+/// object as (group, kind).
 ///
 /// # Errors
-/// Names the owner that was not found, or why the owners have no end.
+/// An owner was not found, or the owner references are cyclic or too deep.
 pub fn managed_ancestor(
     ctx: &ReviewContext<'_>,
     kind: (&str, &str),

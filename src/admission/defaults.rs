@@ -1,4 +1,4 @@
-//! Defaulting of our own kinds, beyond what their schemas default.
+//! Defaulting of Kueue's kinds beyond the schema defaults.
 
 use serde_json::{Value, json};
 
@@ -8,8 +8,8 @@ use super::review::ReviewRequest;
 use crate::api::names::RESOURCE_IN_USE_FINALIZER;
 use crate::api::validation::Gate;
 
-/// Texts that stand in where they are missing, as with Kueue: lists by `*`, the field of their elements, the text. An
-/// empty one leads to the error of an empty text; a quota of nothing is a quota.
+/// Defaults of missing texts, as with Kueue: path (`*` means all list elements), field, text. An empty text is refused
+/// by later validation; a missing quota is 0.
 const DEFAULT_TEXTS: [(&[&str], &str, &str); 6] = [
     (&["spec", "resourceGroups", "*", "flavors", "*"], "name", ""),
     (&["spec", "resourceGroups", "*", "flavors", "*", "resources", "*"], "nominalQuota", "0"),
@@ -19,25 +19,25 @@ const DEFAULT_TEXTS: [(&[&str], &str, &str); 6] = [
     (&["spec", "nodeTaints", "*"], "effect", ""),
 ];
 
-/// Queues and flavors are kept until nothing uses them.
+/// Sets default texts and the finalizer that keeps queues and flavors until they are unused.
 pub(super) fn protect_in_use(request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut patch = Patch::new(request.object);
     for (path, field, text) in DEFAULT_TEXTS {
         patch.fill_missing(path, field, text);
     }
-    let held = request
+    let has_finalizer = request
         .object
         .get("metadata")
         .and_then(|meta| meta.get("finalizers"))
         .and_then(Value::as_array)
         .is_some_and(|all| all.iter().any(|name| name == RESOURCE_IN_USE_FINALIZER));
-    if !held && !patch.append(&["metadata", "finalizers"], json!(RESOURCE_IN_USE_FINALIZER)) {
+    if !has_finalizer && !patch.append(&["metadata", "finalizers"], json!(RESOURCE_IN_USE_FINALIZER)) {
         return ReviewResponse::Denied("metadata.finalizers: Invalid value: must be a list".to_owned());
     }
     allow_with_patch(patch)
 }
 
-/// Without partial admission a pod set has no minimum.
+/// Removes `minCount` of pod sets if partial admission is disabled.
 pub(super) fn workload(request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut patch = Patch::new(request.object);
     if !request.ctx.settings.gates.is_enabled(Gate::PartialAdmission) {

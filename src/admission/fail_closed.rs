@@ -1,28 +1,32 @@
-//! Whether the webhooks that are registered hold back what they must while no manager answers.
+//! Check whether the registered webhooks refuse unqueued Jobs while no manager answers.
 
 use super::review::{BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE};
 use serde_json::Value;
 
-/// Name of the condition by which an entry of ours passes Jobs that name no queue.
+/// Name of the matchCondition with which a webhook entry skips Jobs without a queue name.
 const QUEUE_NAMED: &str = "queue-named";
 
-/// Whether a webhook configuration has an entry of this manager for new Jobs that name no queue, and that fails closed.
+/// Returns whether a webhook configuration has an entry of this manager that covers new Jobs without a queue name and
+/// fails closed.
 pub fn fails_closed_for_unqueued_jobs(configuration: &Value) -> bool {
     let webhooks = configuration.get("webhooks").and_then(Value::as_array);
     webhooks.into_iter().flatten().any(|webhook| {
         let path = webhook.pointer("/clientConfig/service/path").and_then(Value::as_str);
         let url = webhook.pointer("/clientConfig/url").and_then(Value::as_str);
-        let ends =
-            |path: &str| [BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE].iter().any(|ours| path.ends_with(ours));
+        let is_job_path =
+            |path: &str| [BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE].iter().any(|served| path.ends_with(served));
         let closed = webhook.get("failurePolicy").and_then(Value::as_str) != Some("Ignore");
         let conditions = webhook.get("matchConditions").and_then(Value::as_array);
         let named = |condition: &Value| condition.get("name").and_then(Value::as_str) == Some(QUEUE_NAMED);
         let selected = webhook.get("objectSelector").is_some_and(|selector| {
             ["matchLabels", "matchExpressions"]
                 .iter()
-                .any(|by| selector.get(by).is_some_and(|by| !is_empty(by)))
+                .any(|field| selector.get(field).is_some_and(|terms| !is_empty(terms)))
         });
-        path.or(url).is_some_and(ends) && closed && !selected && !conditions.into_iter().flatten().any(named)
+        path.or(url).is_some_and(is_job_path)
+            && closed
+            && !selected
+            && !conditions.into_iter().flatten().any(named)
     })
 }
 

@@ -1,12 +1,12 @@
-//! The same answers without the wire: an object as it would be stored, or why it would not be.
+//! Admission without HTTP: returns the object as it would be stored, or why it would be refused.
 
 use super::ReviewContext;
 use super::response::ReviewResponse;
 use super::review::{evaluate, path_for_kind};
 use serde_json::{Map, Value};
 
-/// What becomes of an object that is created, or that takes the place of `old`: first defaults, then its schema, then
-/// judgement, in an API server's order. Kinds that no rule answers for have their schema alone. The second value is advice.
+/// Admits an object that is created, or that replaces `old`: defaulting, schema validation, then webhook validation, in
+/// the order of an API server. Kinds without a rule have only schema validation. Returns the object and the warnings.
 pub fn admit_object(
     (group, kind): (&str, &str),
     mut object: Value,
@@ -15,7 +15,7 @@ pub fn admit_object(
     ctx: &ReviewContext<'_>,
 ) -> Result<(Value, Vec<String>), String> {
     let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
-    let mut advice = Vec::new();
+    let mut all_warnings = Vec::new();
     let mut schema = Some(schema);
     for mutating in [true, false] {
         if let Some(check) = schema.take_if(|_| !mutating) {
@@ -32,11 +32,11 @@ pub fn admit_object(
         ];
         let named = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
         let mut request = Value::Object(named.collect::<Map<_, _>>());
-        let answer = evaluate(path, &request, ctx);
+        let response = evaluate(path, &request, ctx);
         object = request.get_mut("object").map(Value::take).unwrap_or_default();
-        match answer {
+        match response {
             ReviewResponse::Allowed { patch, warnings } => {
-                advice.extend(warnings);
+                all_warnings.extend(warnings);
                 let operations: json_patch::Patch =
                     serde_json::from_value(Value::Array(patch)).map_err(|error| error.to_string())?;
                 json_patch::patch(&mut object, &operations).map_err(|error| error.to_string())?;
@@ -44,5 +44,5 @@ pub fn admit_object(
             ReviewResponse::Denied(message) | ReviewResponse::Malformed(message) => return Err(message),
         }
     }
-    Ok((object, advice))
+    Ok((object, all_warnings))
 }

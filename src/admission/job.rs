@@ -1,6 +1,6 @@
-//! batch/v1 Jobs: defaulting when they are made, and the rules for making and changing them.
+//! Reviews of batch/v1 Jobs: defaulting of new Jobs, and validation of new and changed Jobs.
 //!
-//! Invariant: a Job that is to be queued is suspended before it is stored, so that none of its pods starts unasked.
+//! Invariant: a Job that must be queued is suspended before it is stored, so that no pod starts before admission.
 
 use serde_json::json;
 
@@ -18,10 +18,10 @@ use crate::jobs::{Ancestor, Management};
 
 /// Group and kind.
 const KIND: (&str, &str) = ("batch", "Job");
-/// The value of `spec.managedBy` that stands for the built-in controller.
+/// The value of `spec.managedBy` for the built-in Job controller.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
-/// Defaults a new Job: queue, priority class, suspension, dispatcher.
+/// Defaults queue, priority class, `suspend` and `managedBy` of a new Job.
 pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut errors = Errors::new();
     let job = JobFields::read(&FieldCursor::root(request.object), &mut errors);
@@ -31,15 +31,15 @@ pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
     let (ctx, settings) = (request.ctx, request.ctx.settings);
     let mut patch = Patch::new(request.object);
     let controller = controller_of(request.object);
-    let managed = settings.managed_kinds();
+    let kinds = settings.managed_kinds();
     let owned =
-        controller.as_ref().is_some_and(|owner| managed.owner_management(owner, KIND) != Management::None);
+        controller.as_ref().is_some_and(|owner| kinds.owner_management(owner, KIND) != Management::None);
     let selected = ctx
         .objects
         .namespace_labels(request.namespace)
         .is_some_and(|labels| matches(&settings.managed_namespaces, labels));
 
-    // An empty label asks for nothing.
+    // An empty label equals an absent one.
     let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);
     if queue.is_none()
         && !owned
@@ -62,15 +62,15 @@ pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
         Ok(ancestor) => ancestor,
         Err(error) => return ReviewResponse::Denied(error.to_string()),
     };
-    let wanted = !queue.is_empty() || (settings.manage_jobs_without_queue_name && selected);
-    let held = wanted
+    let managed = !queue.is_empty() || (settings.manage_jobs_without_queue_name && selected);
+    let must_suspend = managed
         && match ancestor {
             None => true,
             Some(Ancestor::Queued(_)) => false,
-            // Whether that owner is queued cannot be read, so it cannot spare a Job the queue that the Job names itself.
+            // Whether this owner is queued is unknown, so a Job that names a queue itself is queued.
             Some(Ancestor::Unsupported(_)) => !queue.is_empty(),
         };
-    if held && !job.suspended {
+    if must_suspend && !job.suspended {
         patch.set(&["spec", "suspend"], json!(true));
     }
     if settings.gates.is_enabled(Gate::MultiKueue)
@@ -81,14 +81,14 @@ pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
         patch.set(&["spec", "managedBy"], json!(MULTIKUEUE_CONTROLLER));
     }
     let mut warnings = Vec::new();
-    if job.elastic(settings) && held {
-        // No pod gate either: nothing here would ever open it.
+    if job.elastic(settings) && must_suspend {
+        // The pod gate of elastic Jobs is not added, because this version never ungates such pods.
         warnings.push(format!(
             "metadata.annotations[{ELASTIC_JOB_ANNOTATION}]: elastic Jobs are not part of this version; a change of \
              spec.parallelism stops the Job and queues it again"
         ));
     }
-    if held && !queue.is_empty() && !ctx.objects.local_queue_exists(request.namespace, &queue) {
+    if must_suspend && !queue.is_empty() && !ctx.objects.local_queue_exists(request.namespace, &queue) {
         warnings.push(format!(
             "LocalQueue {queue:?} does not exist in namespace {:?}; the Job stays suspended until it does",
             request.namespace
@@ -97,7 +97,7 @@ pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
     ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
 }
 
-/// Judges a new or changed Job.
+/// Validates a new or changed Job.
 pub(super) fn validate(request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut errors = Errors::new();
     let job = JobFields::read(&FieldCursor::root(request.object), &mut errors);

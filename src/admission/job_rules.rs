@@ -1,4 +1,4 @@
-//! Rules for making and changing a batch/v1 Job.
+//! Validation of new and changed batch/v1 Jobs.
 
 use super::AdmissionSettings;
 use super::job_view::JobFields;
@@ -22,22 +22,22 @@ fn annotation(key: &str) -> String {
     key_path("metadata.annotations", key)
 }
 
-/// The minimum of pods is judged when it is set or changed; what it stands beside may move on.
+/// Checks the minimum parallelism if it is new or changed. Later changes of other fields do not make it invalid.
 pub(super) fn validate_min_parallelism(
     job: &JobFields<'_>,
     old: Option<&JobFields<'_>>,
     settings: &AdmissionSettings,
     errors: &mut Errors,
 ) {
-    // An empty annotation is the same as none: Kueue compares what it reads, and reads "" of an absent one.
-    let text = |of: &JobFields<'_>| of.annotation(MIN_PARALLELISM).unwrap_or_default().to_owned();
+    // An empty annotation equals an absent one, as in Kueue, which reads "" for an absent annotation.
+    let text = |job: &JobFields<'_>| job.annotation(MIN_PARALLELISM).unwrap_or_default().to_owned();
     let same = |old: &JobFields<'_>| text(old) == text(job);
     if !old.is_some_and(same) {
         validate_partial_admission(job, settings, errors);
     }
 }
 
-/// Rules that hold for every Job, new or changed.
+/// Checks the rules for every Job, new or changed.
 pub(super) fn validate_create(job: &JobFields<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     if let Some(queue) = job.queue {
         errors.extend(invalid_each(&label(QUEUE_NAME_LABEL), queue, subdomain(queue)));
@@ -63,12 +63,13 @@ pub(super) fn validate_create(job: &JobFields<'_>, settings: &AdmissionSettings,
     validate_topology(job, settings, errors);
 }
 
-/// The Workload that a Job adopts, and the path of what names it: an annotation goes before a label.
+/// Returns the name of the prebuilt Workload and the path of the annotation or label that names it. The annotation has
+/// precedence.
 fn prebuilt_name<'a>(job: &JobFields<'a>, settings: &AdmissionSettings) -> (String, Option<&'a str>) {
-    let noted = job
+    let from_annotation = job
         .annotation(PREBUILT_WORKLOAD)
         .filter(|_| settings.gates.is_enabled(Gate::WorkloadIdentifierAnnotations));
-    match (noted, job.label(PREBUILT_WORKLOAD)) {
+    match (from_annotation, job.label(PREBUILT_WORKLOAD)) {
         (Some(name), _) => (annotation(PREBUILT_WORKLOAD), Some(name)),
         (None, Some(name)) if name.len() > LABEL_VALUE_MAX => (annotation(PREBUILT_WORKLOAD), Some(name)),
         (None, name) => (label(PREBUILT_WORKLOAD), name),
@@ -83,12 +84,12 @@ fn validate_prebuilt(job: &JobFields<'_>, settings: &AdmissionSettings, errors: 
 }
 
 fn validate_partial_admission(job: &JobFields<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
-    let Some(least) = job.annotation(MIN_PARALLELISM) else {
+    let Some(min) = job.annotation(MIN_PARALLELISM) else {
         return;
     };
     let path = annotation(MIN_PARALLELISM);
-    match parse_int(least) {
-        Err(fault) => errors.push(FieldError::invalid(path.clone(), least, fault)),
+    match parse_int(min) {
+        Err(fault) => errors.push(FieldError::invalid(path.clone(), min, fault)),
         Ok(number) if number <= 0 || number >= job.pods() => {
             let detail = format!("should be between 0 and {}", job.pods().saturating_sub(1));
             errors.push(FieldError::invalid(path.clone(), number, detail));
@@ -97,7 +98,7 @@ fn validate_partial_admission(job: &JobFields<'_>, settings: &AdmissionSettings,
     }
     if job.elastic(settings) {
         let detail = "partial admission and elastic job cannot be used together";
-        errors.push(FieldError::invalid(path, least, detail));
+        errors.push(FieldError::invalid(path, min, detail));
     }
 }
 
@@ -123,10 +124,10 @@ fn validate_synced_completions(job: &JobFields<'_>, errors: &mut Errors) {
 fn validate_topology(job: &JobFields<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     let annotations = job.template_annotations;
     if settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
-        let found = topology::check(annotations, TEMPLATE_ANNOTATIONS, job.pods(), &settings.gates);
-        if !found.is_empty() {
-            // What cannot be read is not judged any further.
-            errors.extend(found);
+        let topology_errors = topology::check(annotations, TEMPLATE_ANNOTATIONS, job.pods(), &settings.gates);
+        if !topology_errors.is_empty() {
+            // Invalid annotations are not checked any further.
+            errors.extend(topology_errors);
             return;
         }
     }
@@ -140,7 +141,7 @@ fn validate_topology(job: &JobFields<'_>, settings: &AdmissionSettings, errors: 
     }
 }
 
-/// Rules for a change, with whether jobs of the namespace have a queue to default to.
+/// Checks the rules for a changed Job. `default_queue`: whether the namespace has a default LocalQueue.
 pub(super) fn validate_update(
     job: &JobFields<'_>,
     old: &JobFields<'_>,
@@ -148,7 +149,7 @@ pub(super) fn validate_update(
     settings: &AdmissionSettings,
     errors: &mut Errors,
 ) {
-    let queue = |of: &JobFields<'_>| of.queue.unwrap_or_default().to_owned();
+    let queue = |job: &JobFields<'_>| job.queue.unwrap_or_default().to_owned();
     if !job.suspended && queue(job) != queue(old) {
         errors.push(FieldError::immutable(label(QUEUE_NAME_LABEL), queue(job)));
     }
@@ -156,12 +157,12 @@ pub(super) fn validate_update(
         let detail = "may not be removed where a default LocalQueue exists";
         errors.push(FieldError::invalid(label(QUEUE_NAME_LABEL), "", detail));
     }
-    // A suspended job may change its prebuilt Workload: the rules of creation, which ran already, are all there is.
+    // A suspended Job may change its prebuilt Workload; the rules for new Jobs were already checked.
     let ((path, name), (_, old_name)) = (prebuilt_name(job, settings), prebuilt_name(old, settings));
     if !job.suspended && !old.elastic(settings) && name.unwrap_or_default() != old_name.unwrap_or_default() {
         errors.push(FieldError::immutable(path, name.unwrap_or_default()));
     }
-    let seconds = |of: &JobFields<'_>| of.label(MAX_EXEC_TIME_LABEL).unwrap_or_default().to_owned();
+    let seconds = |job: &JobFields<'_>| job.label(MAX_EXEC_TIME_LABEL).unwrap_or_default().to_owned();
     if !(job.suspended && old.suspended) && seconds(job) != seconds(old) {
         errors.push(FieldError::immutable(label(MAX_EXEC_TIME_LABEL), seconds(job)));
     }
@@ -170,21 +171,21 @@ pub(super) fn validate_update(
         errors.push(FieldError::immutable(annotation(ELASTIC_JOB_ANNOTATION), job.elastic(settings)));
     }
     if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
-        let gates = |of: &JobFields<'_>| of.annotation(ADMISSION_GATED_BY_ANNOTATION).map(str::to_owned);
+        let gates = |job: &JobFields<'_>| job.annotation(ADMISSION_GATED_BY_ANNOTATION).map(str::to_owned);
         gated_by::check_update(gates(job).as_deref(), gates(old).as_deref(), errors);
     }
     if old.annotation(MIN_PARALLELISM).is_some() && !old.suspended && job.parallelism != old.parallelism {
         let detail = "cannot change when partial admission is enabled and the job is not suspended";
         errors.push(FieldError::forbidden("spec.parallelism", detail));
     }
-    let synced = |of: &JobFields<'_>| of.annotation(SYNC).and_then(parse_bool).unwrap_or(false);
+    let synced = |job: &JobFields<'_>| job.annotation(SYNC).and_then(parse_bool).unwrap_or(false);
     if !job.suspended && !old.suspended && synced(job) != synced(old) {
         let detail = "field is immutable while the job is not suspended";
         errors.push(FieldError::forbidden(annotation(SYNC), detail));
     }
 }
 
-/// A class may change at any time, come only while suspended, and never go.
+/// Checks the priority class: it may be changed at any time, added only while suspended, and never removed.
 fn validate_priority_class(job: &JobFields<'_>, old: &JobFields<'_>, errors: &mut Errors) {
     let (class, old_class) = (job.priority_class.unwrap_or_default(), old.priority_class.unwrap_or_default());
     let path = label(PRIORITY_CLASS_LABEL);

@@ -6,7 +6,7 @@ use super::AdmissionSettings;
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
 use crate::api::validation::{Errors, FieldCursor, Gate};
 
-/// A Job as the rules see it. Labels and annotations are read by key, empty or not.
+/// The fields of a Job that rules read. Labels and annotations are returned even if empty.
 #[derive(Debug)]
 pub(super) struct JobFields<'a> {
     pub(super) uid: &'a str,
@@ -14,7 +14,7 @@ pub(super) struct JobFields<'a> {
     pub(super) priority_class: Option<&'a str>,
     pub(super) suspended: bool,
     pub(super) managed_by: Option<&'a str>,
-    /// As defaulted: 1 when absent.
+    /// 1 when absent.
     pub(super) parallelism: i64,
     pub(super) completions: Option<i64>,
     pub(super) indexed: bool,
@@ -55,12 +55,12 @@ impl<'a> JobFields<'a> {
         map_text(self.annotations, key)
     }
 
-    /// Pods that run at once: never more than there are completions.
+    /// Returns the number of pods that can run at the same time: at most the completions.
     pub(super) fn pods(&self) -> i64 {
         self.completions.map_or(self.parallelism, |completions| completions.min(self.parallelism))
     }
 
-    /// Whether the Job may be resized while it runs.
+    /// Returns whether the Job may be resized while it runs.
     pub(super) fn elastic(&self, settings: &AdmissionSettings) -> bool {
         settings.gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
             && self.annotation(ELASTIC_JOB_ANNOTATION) == Some("true")

@@ -1,4 +1,4 @@
-//! Judging of our own kinds: rules that their schemas cannot say.
+//! Validation of Kueue's kinds by rules that schemas cannot express.
 
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;

@@ -1,4 +1,4 @@
-//! The core's snapshot as the answer to what reviews ask.
+//! [`ObjectLookup`] for the snapshot of the core.
 
 use super::{ObjectLookup, OwnerView};
 use crate::api::ObjectKey;

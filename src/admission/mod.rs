@@ -1,8 +1,9 @@
-//! Answers to admission reviews: what the API server asks before it stores an object, decided from the object, a
-//! read-only view of the cluster, and the settings.
+//! Admission reviews: defaulting and validation of objects before the API server stores them, based on the object, a
+//! read-only snapshot of the cluster, and the settings.
 //!
-//! Invariants: `review` is total (it answers any input, with the request's uid, and never panics); a mutating answer
-//! applied twice changes nothing the second time; nothing here has a side effect, so a dry run needs no care.
+//! Invariants: `review` is total (it answers any input with the uid of the request and never panics); applying a
+//! mutating response twice changes nothing the second time; reviews have no side effects, so dry runs need no special
+//! handling.
 
 mod ancestry;
 mod defaults;
@@ -33,36 +34,36 @@ pub use crate::jobs::OwnerRef;
 
 use std::collections::BTreeMap;
 
-/// What a review may look at besides the object: the cluster as last seen, and the settings.
+/// Inputs of a review besides the object: the snapshot of the cluster and the settings.
 #[derive(Clone, Copy)]
 pub struct ReviewContext<'a> {
-    /// Objects that rules refer to.
+    /// Other objects of the cluster.
     pub objects: &'a dyn ObjectLookup,
-    /// How this installation treats jobs.
+    /// Settings of admission.
     pub settings: &'a AdmissionSettings,
 }
 
-/// The questions that reviews ask about other objects.
+/// Lookups of other objects by reviews.
 pub trait ObjectLookup {
-    /// Labels of a namespace, or nothing when it is unknown.
+    /// Returns the labels of a namespace, or `None` if it is unknown.
     fn namespace_labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>>;
-    /// Whether a LocalQueue exists.
+    /// Returns whether a LocalQueue exists.
     fn local_queue_exists(&self, namespace: &str, name: &str) -> bool;
-    /// Whether a WorkloadPriorityClass named `default` exists.
+    /// Returns whether a WorkloadPriorityClass named `default` exists.
     fn default_priority_class_exists(&self) -> bool;
-    /// Whether the `ClusterQueue` behind a `LocalQueue` dispatches to other clusters.
+    /// Returns whether the `ClusterQueue` of a `LocalQueue` dispatches to worker clusters.
     fn queue_is_multikueue(&self, namespace: &str, local_queue: &str) -> bool;
-    /// The object that an owner reference points at, or nothing when it is unknown.
+    /// Returns the object of an owner reference, or `None` if it is unknown.
     fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView>;
 }
 
-/// What the walk over a job's owners needs to know of one.
+/// The fields of an owner that the ancestor search needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerView {
     /// UID of the object as stored.
     pub uid: String,
     /// Its queue label, if any.
     pub queue_name: Option<String>,
-    /// Its own controller.
+    /// Its controller owner.
     pub controller: Option<OwnerRef>,
 }

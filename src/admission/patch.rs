@@ -1,8 +1,8 @@
-//! RFC 6902 patches, built by hand on the raw object: unknown fields stay as they are.
+//! Construction of JSON patches (RFC 6902) on the raw object, so that unknown fields are preserved.
 
 use serde_json::{Map, Value, json};
 
-/// Operations that change an object, and the object as changed so far, so that each step sees the ones before.
+/// Patch operations, and the object after these operations, so that each operation builds on the earlier ones.
 #[derive(Debug)]
 pub(super) struct Patch {
     object: Value,
@@ -14,7 +14,7 @@ impl Patch {
         Self { object: object.clone(), operations: Vec::new() }
     }
 
-    /// The object as it stands after the operations.
+    /// Returns the object after the operations.
     #[cfg(test)]
     pub(super) fn object(&self) -> &Value {
         &self.object
@@ -24,19 +24,19 @@ impl Patch {
         self.operations
     }
 
-    /// Sets a field below objects, making those that are absent. Says whether it could: a parent of another type stays.
+    /// Sets a field; creates missing parent objects. Returns false and changes nothing if a parent is not an object.
     pub(super) fn set(&mut self, fields: &[&str], value: Value) -> bool {
         let Some((last, parents)) = fields.split_last() else {
             return false;
         };
-        let mut at = &mut self.object;
+        let mut current = &mut self.object;
         let mut pointer = String::new();
         for (depth, field) in parents.iter().enumerate() {
-            let Value::Object(map) = at else { return false };
+            let Value::Object(map) = current else { return false };
             pointer = format!("{pointer}/{}", escape(field));
             let next = map.entry((*field).to_owned()).or_insert(Value::Null);
             if next.is_null() {
-                // The whole missing branch goes in at once.
+                // One operation adds the whole missing branch.
                 let rest = fields.get(depth + 1..).unwrap_or_default();
                 let branch = rest
                     .iter()
@@ -46,9 +46,9 @@ impl Patch {
                 self.operations.push(json!({"op": "add", "path": pointer, "value": branch}));
                 return true;
             }
-            at = next;
+            current = next;
         }
-        let Value::Object(map) = at else { return false };
+        let Value::Object(map) = current else { return false };
         if map.get(*last) == Some(&value) {
             return true;
         }
@@ -58,10 +58,11 @@ impl Patch {
         true
     }
 
-    /// Adds an element at the end of a list, making the list if absent. Says whether it could.
+    /// Appends an element to a list; creates a missing list. Returns false and changes nothing if the field is not a
+    /// list.
     pub(super) fn append(&mut self, fields: &[&str], value: Value) -> bool {
-        let listed = fields.iter().try_fold(&mut self.object, |at, field| at.get_mut(field));
-        match listed {
+        let list = fields.iter().try_fold(&mut self.object, |value, field| value.get_mut(field));
+        match list {
             None | Some(Value::Null) => self.set(fields, Value::Array(vec![value])),
             Some(Value::Array(items)) => {
                 let pointer = pointer(fields);
@@ -73,7 +74,8 @@ impl Patch {
         }
     }
 
-    /// Gives every element of a list that lacks a field, or has null there, a text. `path` names lists by `*`.
+    /// Sets a field to `text` in every object at `path` where it is missing or null; `*` in `path` means all list
+    /// elements.
     pub(super) fn fill_missing(&mut self, path: &[&str], field: &str, text: &str) {
         let mut missing = Vec::new();
         collect_missing(&self.object, path, field, &mut String::new(), &mut missing);
@@ -86,11 +88,11 @@ impl Patch {
         }
     }
 
-    /// Removes a field of an element of a list, if it is there.
+    /// Removes a field of a list element, if present.
     pub(super) fn remove_in_list(&mut self, fields: &[&str], index: usize, field: &str) {
         let removed = fields
             .iter()
-            .try_fold(&mut self.object, |at, name| at.get_mut(name))
+            .try_fold(&mut self.object, |value, name| value.get_mut(name))
             .and_then(|list| list.get_mut(index))
             .and_then(Value::as_object_mut)
             .and_then(|element| element.shift_remove(field));
@@ -106,19 +108,27 @@ fn pointer(fields: &[&str]) -> String {
     fields.iter().flat_map(|field| ["/".to_owned(), escape(field)]).collect()
 }
 
-/// Pointers of the objects at `path` that have no value in `field`.
-fn collect_missing(at: &Value, path: &[&str], field: &str, pointer: &mut String, found: &mut Vec<String>) {
+/// Collects the pointers of the objects at `path` in which `field` is missing or null.
+fn collect_missing(
+    value: &Value,
+    path: &[&str],
+    field: &str,
+    pointer: &mut String,
+    missing: &mut Vec<String>,
+) {
     match path.split_first() {
-        None if at.is_object() && at.get(field).is_none_or(Value::is_null) => found.push(pointer.clone()),
+        None if value.is_object() && value.get(field).is_none_or(Value::is_null) => {
+            missing.push(pointer.clone());
+        }
         None => {}
         Some((&"*", rest)) => {
-            for (index, element) in at.as_array().into_iter().flatten().enumerate() {
-                collect_missing(element, rest, field, &mut format!("{pointer}/{index}"), found);
+            for (index, element) in value.as_array().into_iter().flatten().enumerate() {
+                collect_missing(element, rest, field, &mut format!("{pointer}/{index}"), missing);
             }
         }
         Some((name, rest)) => {
-            if let Some(next) = at.get(*name) {
-                collect_missing(next, rest, field, &mut format!("{pointer}/{}", escape(name)), found);
+            if let Some(next) = value.get(*name) {
+                collect_missing(next, rest, field, &mut format!("{pointer}/{}", escape(name)), missing);
             }
         }
     }

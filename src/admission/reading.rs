@@ -1,54 +1,54 @@
-//! What of a review is read: the fields that rules look at, and of pod templates the text, which is only compared.
+//! Partial decoding of reviews: only the fields that rules read, and pod templates additionally as text for comparison.
 //!
-//! Invariant: a rule that looks at a further field names it here; until then the field is absent to it. The tests of this
-//! module ask every review both ways.
+//! Invariant: a field that a rule reads must be listed here, otherwise it is absent for the rule. The tests compare the
+//! responses to fully and partially decoded reviews.
 
 use serde_json::Value;
 
 use super::review::rule_for_path;
 use crate::api::partial::{Projection, ValueBudget, read_projection};
 
-/// Values that a review of the usual size holds at most: a Workload of eight pod sets has some hundreds.
+/// Maximum number of values of a review that [`read_light`] decodes; a Workload with eight pod sets has some hundreds.
 pub const MAX_LIGHT_VALUES: usize = 4 << 10;
-/// Values that any review may hold, objects before and after together: the largest `ClusterQueue` that its schema takes,
-/// twice.
+/// Maximum number of values of any review, old and new object together: enough for twice the largest `ClusterQueue`
+/// that the schema accepts.
 const MAX_VALUES: usize = 128 << 10;
 
-/// A body that is not judged.
+/// Why a review body is not evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadError {
-    /// It is no JSON.
+    /// It is not JSON.
     Malformed(String),
-    /// It holds more than may be looked at.
+    /// It has more values than allowed.
     TooManyValues(String),
 }
 
-/// Reads an `AdmissionReview` for the rule of a path. A review of more than [`LIGHT`] values is left for
-/// [`read_heavy`].
+/// Decodes an `AdmissionReview` for the rule of a path. A review of more than [`MAX_LIGHT_VALUES`] values is an error;
+/// use [`read_heavy`] for it.
 ///
 /// # Errors
-/// It is no JSON or holds too much.
+/// The body is not JSON or has too many values.
 pub fn read_light(path: &str, body: &[u8]) -> Result<Value, ReadError> {
     read_within(path, body, MAX_LIGHT_VALUES)
 }
 
-/// The same for every review that an API server sends. It takes up to fifty megabytes while it is judged.
+/// Decodes any `AdmissionReview` that an API server sends. Its evaluation takes up to fifty megabytes.
 ///
 /// # Errors
-/// It is no JSON or holds too much.
+/// The body is not JSON or has too many values.
 pub fn read_heavy(path: &str, body: &[u8]) -> Result<Value, ReadError> {
     read_within(path, body, MAX_VALUES)
 }
 
 fn read_within(path: &str, body: &[u8], values: usize) -> Result<Value, ReadError> {
-    let keep = rule_for_path(path).map_or(&UNKNOWN, |rule| match (rule.group, rule.kind) {
+    let projection = rule_for_path(path).map_or(&UNKNOWN, |rule| match (rule.group, rule.kind) {
         ("batch", _) => &JOB,
         (_, "Workload") => &WORKLOAD,
         _ => &PLAIN,
     });
-    let allowance = ValueBudget::new(values);
-    read_projection(keep, &allowance, body).map_err(|error| {
-        if allowance.is_exhausted() {
+    let budget = ValueBudget::new(values);
+    read_projection(projection, &budget, body).map_err(|error| {
+        if budget.is_exhausted() {
             ReadError::TooManyValues(error.to_string())
         } else {
             ReadError::Malformed(error.to_string())
@@ -56,7 +56,7 @@ fn read_within(path: &str, body: &[u8], values: usize) -> Result<Value, ReadErro
     })
 }
 
-/// What `kubectl apply` leaves: the object once more.
+/// Annotation of `kubectl apply` that contains a copy of the object; not decoded.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 const LABELS: Projection = Projection::Map(&[]);
@@ -87,7 +87,7 @@ const OWNER: Projection = Projection::Fields(&[
     ("controller", Projection::Scalar),
 ]);
 
-/// A review of an object of this form.
+/// Defines the projection of a review from the projection of its object.
 macro_rules! review_of {
     ($object:expr) => {
         Projection::Fields(&[
@@ -129,7 +129,7 @@ const JOB_POD_SPEC: Projection = Projection::Fields(&[(
     Projection::Items(1_000, &Projection::Fields(&[("name", Projection::Scalar)])),
 )]);
 
-/// Longest list of a Workload that is read, where its schema bounds the list at less.
+/// Maximum length of decoded lists of a Workload; the schema limits are lower.
 const MAX_LIST_ITEMS: usize = 256;
 
 static WORKLOAD: Projection = review_of!(Projection::Fields(&[
@@ -161,6 +161,6 @@ const WORKLOAD_STATUS: Projection = Projection::Fields(&[
     ("clusterName", Projection::Scalar),
     ("nominatedClusterNames", Projection::Items(MAX_LIST_ITEMS, &Projection::Scalar)),
 ]);
-/// Where pods go is compared and nothing else; it names every node.
+/// The topology assignment is kept as text, because it is only compared and names every node.
 const ASSIGNMENT: Projection =
     Projection::AllFields(&[("topologyAssignment", Projection::FieldsWithText(&[]))]);

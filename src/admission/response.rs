@@ -1,23 +1,23 @@
-//! The answer to a review, and how it is written.
+//! Responses to reviews and their encoding.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Map, Value, json};
 
 use crate::api::validation::{FieldError, aggregate};
 
-/// What a review ends with.
+/// Result of a review.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ReviewResponse {
-    /// The request may go on.
+    /// The request is allowed.
     Allowed {
-        /// Operations on the object; empty when nothing changes.
+        /// JSON patch operations; empty when the object is unchanged.
         patch: Vec<Value>,
-        /// Advice shown to the user.
+        /// Warnings shown to the user.
         warnings: Vec<String>,
     },
-    /// A rule is against it.
+    /// A rule refuses the request.
     Denied(String),
-    /// The review itself is not one.
+    /// The review itself is malformed.
     Malformed(String),
 }
 
@@ -26,12 +26,12 @@ impl ReviewResponse {
         Self::Allowed { patch: Vec::new(), warnings: Vec::new() }
     }
 
-    /// Allowed when there is no error, else denied with all of them.
+    /// Returns `Allowed` without errors, else `Denied` with all of them.
     pub(super) fn from_errors(errors: &[FieldError]) -> Self {
         if errors.is_empty() { Self::allowed() } else { Self::Denied(aggregate(errors)) }
     }
 
-    /// The `AdmissionReview` to send.
+    /// Returns the `AdmissionReview` to send.
     pub(super) fn render(self, uid: &str) -> Value {
         let mut response = Map::new();
         response.insert("uid".to_owned(), json!(uid));

@@ -1,4 +1,4 @@
-//! Which path answers for which kind, and the ways in which a review may be no review.
+//! Dispatch of reviews by path, and checks for malformed reviews.
 
 use serde_json::Value;
 
@@ -7,12 +7,12 @@ use super::{ReviewContext, defaults, job, kueue_kinds};
 use crate::api::GROUP;
 use crate::jobs::{JobKind, kind_of};
 
-/// Path of the answer that defaults Jobs.
+/// Path of the webhook that defaults Jobs.
 pub const BATCH_JOB_MUTATE: &str = "/mutate-batch-v1-job";
-/// Path of the answer that judges Jobs.
+/// Path of the webhook that validates Jobs.
 pub const BATCH_JOB_VALIDATE: &str = "/validate-batch-v1-job";
 
-/// The paths served, as webhook configurations name them.
+/// All served paths, as in the webhook configurations.
 pub const PATHS: &[&str] = &[
     BATCH_JOB_MUTATE,
     BATCH_JOB_VALIDATE,
@@ -25,16 +25,16 @@ pub const PATHS: &[&str] = &[
     "/validate-kueue-x-k8s-io-v1beta2-resourceflavor",
 ];
 
-/// What a rule gets to see of a request.
+/// The part of a request that rules read.
 pub(super) struct ReviewRequest<'a> {
     pub(super) namespace: &'a str,
     pub(super) object: &'a Value,
-    /// The stored object, of an update.
+    /// The stored object, for an update.
     pub(super) old: Option<&'a Value>,
     pub(super) ctx: &'a ReviewContext<'a>,
 }
 
-/// Answers one `AdmissionReview`. Whatever comes in, an `AdmissionReview` goes out, with the request's uid.
+/// Answers one `AdmissionReview`. For any input, returns an `AdmissionReview` with the uid of the request.
 pub fn review(path: &str, request: &Value, ctx: &ReviewContext<'_>) -> Value {
     let inner = request.get("request").unwrap_or(&Value::Null);
     let uid = inner.get("uid").and_then(Value::as_str).unwrap_or_default();
@@ -89,16 +89,17 @@ pub(super) fn evaluate(path: &str, request: &Value, ctx: &ReviewContext<'_>) -> 
     (rule.handler)(&ReviewRequest { namespace, object, old: old.filter(|_| update), ctx })
 }
 
-/// The path that answers for a kind; none if there is none.
+/// Returns the path for a kind, or `None` if there is none.
 pub(super) fn path_for_kind(group: &str, kind: &str, mutating: bool) -> Option<&'static str> {
-    let begins = if mutating { "/mutate-" } else { "/validate-" };
-    let answers =
+    let prefix = if mutating { "/mutate-" } else { "/validate-" };
+    let serves_kind =
         |path: &str| rule_for_path(path).is_some_and(|rule| (rule.group, rule.kind) == (group, kind));
-    PATHS.iter().copied().find(|path| path.starts_with(begins) && answers(path))
+    PATHS.iter().copied().find(|path| path.starts_with(prefix) && serves_kind(path))
 }
 
-/// An entry that another installation left sends what no rule here judges: refusing it would forbid every Pod that the entry
-/// selects. What rules judge elsewhere must not pass unjudged here.
+/// Answers a review on an unknown path, sent by a webhook entry of another installation. Other kinds are allowed:
+/// refusing them would forbid, for example, every Pod that the entry selects. Kinds with a rule are refused, as they
+/// must be validated.
 fn unknown_path(path: &str, request: &Value) -> ReviewResponse {
     let text = |field| request.get("kind").and_then(|kind| kind.get(field)).and_then(Value::as_str);
     let Some((group, kind)) = text("group").zip(text("kind")) else {
@@ -118,7 +119,7 @@ fn unknown_path(path: &str, request: &Value) -> ReviewResponse {
     ReviewResponse::Allowed { patch: Vec::new(), warnings: vec![warning] }
 }
 
-/// Characters of a path or kind that a message repeats.
+/// Maximum number of characters of a path or kind in a message.
 const MAX_SHOWN_CHARS: usize = 64;
 
 fn malformed(message: &str) -> ReviewResponse {
@@ -129,20 +130,20 @@ fn is_deleting(object: &Value) -> bool {
     object.get("metadata").and_then(|meta| meta.get("deletionTimestamp")).is_some_and(|at| !at.is_null())
 }
 
-/// What answers on a path.
+/// Rule of a path.
 pub(super) struct WebhookRule {
     pub(super) group: &'static str,
     pub(super) kind: &'static str,
     create_only: bool,
-    /// Reviewed only while this framework is on.
+    /// Framework that must be enabled for the rule to apply.
     framework: Option<&'static str>,
     handler: fn(&ReviewRequest<'_>) -> ReviewResponse,
 }
 
 pub(super) fn rule_for_path(path: &str) -> Option<WebhookRule> {
-    let rule = |group, kind, create_only, answer| {
+    let rule = |group, kind, create_only, handler| {
         let framework = kind_of(group, kind).map(JobKind::framework);
-        Some(WebhookRule { group, kind, create_only, framework, handler: answer })
+        Some(WebhookRule { group, kind, create_only, framework, handler })
     };
     match path {
         BATCH_JOB_MUTATE => rule("batch", "Job", true, job::default),

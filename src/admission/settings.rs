@@ -1,4 +1,4 @@
-//! What the configuration says about admission.
+//! Settings of admission reviews.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use crate::api::validation::Gates;
 use crate::jobs::ManagedKinds;
 
-/// The part of the configuration that reviews depend on.
+/// The part of the configuration on which reviews depend.
 #[derive(Clone, Debug)]
 pub struct AdmissionSettings {
-    /// Jobs without a queue label are held as well, in the selected namespaces.
+    /// Whether Jobs without a queue name are suspended too, in the selected namespaces.
     pub manage_jobs_without_queue_name: bool,
-    /// Namespaces whose jobs are looked after.
+    /// Namespaces in which Jobs get the default LocalQueue or, if enabled, are managed without a queue name.
     pub managed_namespaces: LabelSelector,
-    /// Job kinds that are configured, by Kueue's framework names (`batch/job`), built or not.
+    /// Enabled frameworks by Kueue's names (`batch/job`), supported or not.
     pub frameworks: BTreeSet<String>,
-    /// Kinds, as (group, kind), that another controller queues for us.
+    /// Kinds, as (group, kind), that an external controller manages.
     pub external_kinds: BTreeSet<(String, String)>,
     /// Feature gates.
     pub gates: Gates,
 }
 
 impl AdmissionSettings {
-    /// Which kinds are queued.
+    /// Returns the managed kinds.
     pub(super) const fn managed_kinds(&self) -> ManagedKinds<'_> {
         ManagedKinds { frameworks: &self.frameworks, external: &self.external_kinds }
     }

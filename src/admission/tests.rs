@@ -1,4 +1,5 @@
-//! Laws of reviews: total, faithful to the uid, idempotent; and the defaulting of Jobs by table.
+//! Tests of reviews: property tests (total, same uid, partial decoding is sufficient), and tables for defaulting and
+//! validation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,16 +52,16 @@ fn asked(
     let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
     let request = json!({"request": {"uid": "u-1", "operation": operation, "namespace": "ns", "object": object, "oldObject": old}});
     let ctx = ReviewContext { objects: cluster, settings };
-    let answer = review(path, &request, &ctx);
+    let response = review(path, &request, &ctx);
     let read = read_heavy(path, request.to_string().as_bytes()).unwrap();
-    // Whatever a rule looks at is read.
-    let told = |answer: &Value| {
-        let response = &answer["response"];
+    // Partial decoding must not change the response.
+    let relevant = |response: &Value| {
+        let response = &response["response"];
         [&response["allowed"], &response["patch"], &response["warnings"], &response["status"]["code"]]
             .map(Value::clone)
     };
-    assert_eq!(told(&review(path, &read, &ctx)), told(&answer), "{request}");
-    answer
+    assert_eq!(relevant(&review(path, &read, &ctx)), relevant(&response), "{request}");
+    response
 }
 
 fn job() -> Value {
@@ -72,7 +73,7 @@ fn job() -> Value {
     })
 }
 
-/// A quota of nothing stands in for one that a new ClusterQueue leaves out.
+/// A missing quota of a new ClusterQueue is set to 0.
 #[test]
 fn missing_quota_defaults_to_zero() {
     let resources = |quota: Value| {
@@ -80,8 +81,8 @@ fn missing_quota_defaults_to_zero() {
             "flavors": [{"name": "f", "resources": [{"name": "cpu"}, {"name": "memory", "nominalQuota": quota}]}]}]}})
     };
     let path = "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue";
-    let at = "/spec/resourceGroups/0/flavors/0/resources";
-    for (given, want) in [(json!("2Gi"), json!("2Gi")), (Value::Null, json!("0")), (json!(3), json!(3))] {
+    let pointer = "/spec/resourceGroups/0/flavors/0/resources";
+    for (given, expected) in [(json!("2Gi"), json!("2Gi")), (Value::Null, json!("0")), (json!(3), json!(3))] {
         let mut object = resources(given);
         let review = json!({"uid": "u-1", "operation": "CREATE", "object": object});
         let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
@@ -91,10 +92,10 @@ fn missing_quota_defaults_to_zero() {
         };
         let operations: json_patch::Patch = serde_json::from_value(json!(patch)).unwrap();
         json_patch::patch(&mut object, &operations).unwrap();
-        let found = object.pointer(at).unwrap();
+        let defaulted = object.pointer(pointer).unwrap();
         assert_eq!(
-            found,
-            &json!([{"name": "cpu", "nominalQuota": "0"}, {"name": "memory", "nominalQuota": want}])
+            defaulted,
+            &json!([{"name": "cpu", "nominalQuota": "0"}, {"name": "memory", "nominalQuota": expected}])
         );
     }
 }
@@ -105,8 +106,8 @@ fn queued(queue: &str) -> Value {
     job
 }
 
-fn allowed(answer: &Value) -> bool {
-    answer["response"]["allowed"] == true
+fn allowed(response: &Value) -> bool {
+    response["response"]["allowed"] == true
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn foreign(name: &str) -> OwnerRef {
     OwnerRef { kind: "Foo".into(), api_version: "example.com/v1".into(), ..owner(name) }
 }
 
-/// Settings under which an owner of kind Foo may own anything.
+/// Returns settings with the external kind Foo.
 fn with_foreign_kind() -> AdmissionSettings {
     let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
     AdmissionSettings { external_kinds: external, ..AdmissionSettings::default() }
@@ -177,13 +178,17 @@ fn highest_queued_ancestor_wins_and_cycles_are_errors() {
 #[test]
 fn external_owner_is_found_by_workload() {
     let queued = vec![view("a", Some("lq"), None)];
-    let found = Ok(Some(Ancestor::Queued(foreign("a"))));
-    assert_eq!(above(queued.clone(), foreign("a"), &with_foreign_kind()), found);
-    assert_eq!(above(vec![], foreign("a"), &with_foreign_kind()), Ok(None), "it owns no Workload");
+    let ancestor = Ok(Some(Ancestor::Queued(foreign("a"))));
+    assert_eq!(above(queued.clone(), foreign("a"), &with_foreign_kind()), ancestor);
+    assert_eq!(
+        above(vec![], foreign("a"), &with_foreign_kind()),
+        Ok(None),
+        "an owner without a Workload is unmanaged"
+    );
     assert_eq!(above(queued, foreign("a"), &AdmissionSettings::default()), Ok(None));
 }
 
-/// What defaulting makes of a new Job with such a controller: whether it is suspended, and its queue.
+/// Defaults a new Job with this controller owner; returns whether it is suspended, and its queue.
 fn with_owner(owner: &OwnerRef, queue: &str, settings: &AdmissionSettings) -> (bool, Option<String>) {
     let cluster = Cluster {
         queues: vec!["lq", "default"],
@@ -208,16 +213,16 @@ fn owner_reference_does_not_bypass_queue() {
         let settings =
             AdmissionSettings { manage_jobs_without_queue_name: managing, ..AdmissionSettings::default() };
         let configured = AdmissionSettings { frameworks: both.clone(), ..settings.clone() };
-        let held = |queue: &str| (true, Some(queue.to_owned()));
-        // A Job creates no Jobs, however it is queued.
-        assert_eq!(with_owner(&owner("parent"), "lq", &settings), held("lq"));
-        assert_eq!(with_owner(&owner("parent"), "", &settings), held("default"));
-        assert_eq!(with_owner(&owner("absent"), "lq", &settings), held("lq"));
-        // A kind that is not configured manages nothing.
-        assert_eq!(with_owner(&set(), "", &settings), held("default"));
-        // A kind that is configured and not built manages its children, but for those that name a queue.
+        let suspended = |queue: &str| (true, Some(queue.to_owned()));
+        // A Job creates no Jobs, so it is no valid owner, queued or not.
+        assert_eq!(with_owner(&owner("parent"), "lq", &settings), suspended("lq"));
+        assert_eq!(with_owner(&owner("parent"), "", &settings), suspended("default"));
+        assert_eq!(with_owner(&owner("absent"), "lq", &settings), suspended("lq"));
+        // An owner of a kind that is not configured has no effect.
+        assert_eq!(with_owner(&set(), "", &settings), suspended("default"));
+        // An owner of a configured but unsupported kind exempts its Jobs from the queue, except Jobs that name a queue.
         assert_eq!(with_owner(&set(), "", &configured), (false, None));
-        assert_eq!(with_owner(&set(), "lq", &configured), held("lq"));
+        assert_eq!(with_owner(&set(), "lq", &configured), suspended("lq"));
     }
 }
 
@@ -232,9 +237,9 @@ fn jobs_skip_review_when_framework_is_off() {
     assert!(!allowed(&asked("/validate-kueue-x-k8s-io-v1beta2-workload", &workload, None, &cluster, &off)));
 }
 
-/// Paths and kinds of the errors in a message.
-fn errors(answer: &Value) -> Vec<String> {
-    let text = answer["response"]["status"]["message"].as_str().unwrap_or_default();
+/// Returns the errors in the message of a response.
+fn errors(response: &Value) -> Vec<String> {
+    let text = response["response"]["status"]["message"].as_str().unwrap_or_default();
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     inner.split(", ").filter(|part| part.contains(": ")).map(str::to_owned).collect()
 }
@@ -247,12 +252,12 @@ fn empty_min_parallelism_equals_absence_on_update() {
         job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = json!(minimum);
         job
     };
-    let judged =
+    let validated =
         |new: &Value, old: Option<&Value>| asked("/validate-batch-v1-job", new, old, &cluster, &settings);
-    assert!(!allowed(&judged(&with(""), None)));
-    assert!(allowed(&judged(&with(""), Some(&queued("lq")))));
-    assert!(allowed(&judged(&queued("lq"), Some(&with("")))));
-    assert!(!allowed(&judged(&with(""), Some(&with("2")))));
+    assert!(!allowed(&validated(&with(""), None)));
+    assert!(allowed(&validated(&with(""), Some(&queued("lq")))));
+    assert!(allowed(&validated(&queued("lq"), Some(&with("")))));
+    assert!(!allowed(&validated(&with(""), Some(&with("2")))));
 }
 
 fn elastic() -> Value {
@@ -271,24 +276,24 @@ fn malformed_elastic_job_topology_is_one_error() {
     ] {
         let mut job = elastic();
         job["spec"]["template"]["metadata"]["annotations"][format!("kueue.x-k8s.io/{key}")] = json!(value);
-        let found = errors(&asked("/validate-batch-v1-job", &job, None, &cluster, &settings));
-        let named: Vec<&String> = found.iter().filter(|error| error.contains("topology")).collect();
-        assert_eq!(named.len(), 1, "{found:?}");
-        assert!(named[0].contains(kind), "{found:?}");
+        let errors = errors(&asked("/validate-batch-v1-job", &job, None, &cluster, &settings));
+        let topology: Vec<&String> = errors.iter().filter(|error| error.contains("topology")).collect();
+        assert_eq!(topology.len(), 1, "{errors:?}");
+        assert!(topology[0].contains(kind), "{errors:?}");
     }
 }
 
-/// Nothing opens the gate of elastic Jobs: with it they would hold quota and never run.
+/// This version never ungates pods of elastic Jobs: with the gate they would reserve quota and never run.
 #[test]
 fn elastic_job_is_queued_without_gate() {
     let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
     let ctx = ReviewContext { objects: &cluster, settings: &settings };
-    let (job, advice) = admit_object(("batch", "Job"), elastic(), None, |_| Ok(()), &ctx).unwrap();
+    let (job, warnings) = admit_object(("batch", "Job"), elastic(), None, |_| Ok(()), &ctx).unwrap();
     assert_eq!(job["spec"]["suspend"], true);
     assert_eq!(job["spec"]["template"]["spec"].get("schedulingGates"), None);
-    assert!(advice.iter().any(|text| text.contains("kueue.x-k8s.io/elastic-job")), "{advice:?}");
-    let (_, advice) = admit_object(("batch", "Job"), queued("lq"), None, |_| Ok(()), &ctx).unwrap();
-    assert!(!advice.iter().any(|text| text.contains("elastic")), "{advice:?}");
+    assert!(warnings.iter().any(|text| text.contains("kueue.x-k8s.io/elastic-job")), "{warnings:?}");
+    let (_, warnings) = admit_object(("batch", "Job"), queued("lq"), None, |_| Ok(()), &ctx).unwrap();
+    assert!(!warnings.iter().any(|text| text.contains("elastic")), "{warnings:?}");
 }
 
 #[test]
@@ -300,8 +305,8 @@ fn deletion_is_allowed_and_malformed_review_answered() {
     assert!(allowed(&asked("/validate-batch-v1-job", &bad, None, &cluster, &settings)));
     let ctx = ReviewContext { objects: &cluster, settings: &settings };
     for nonsense in [json!(null), json!([]), json!({"request": 3}), json!({"request": {"uid": "x"}})] {
-        let answer = review("/validate-batch-v1-job", &nonsense, &ctx);
-        assert_eq!(answer["response"]["status"]["code"], 400, "{nonsense}");
+        let response = review("/validate-batch-v1-job", &nonsense, &ctx);
+        assert_eq!(response["response"]["status"]["code"], 400, "{nonsense}");
     }
 }
 
@@ -311,13 +316,13 @@ fn patch_creates_missing_parents() {
     assert!(patch.set(&["metadata", "labels", "a/b"], json!("x")));
     assert!(patch.append(&["metadata", "finalizers"], json!("f")));
     assert!(patch.append(&["metadata", "finalizers"], json!("g")));
-    let want = json!({"spec": null, "metadata": {"labels": {"a/b": "x"}, "finalizers": ["f", "g"]}});
-    assert_eq!(patch.object(), &want);
+    let expected = json!({"spec": null, "metadata": {"labels": {"a/b": "x"}, "finalizers": ["f", "g"]}});
+    assert_eq!(patch.object(), &expected);
     let mut replayed = json!({"spec": null});
     let operations: json_patch::Patch =
         serde_json::from_value(Value::Array(patch.into_operations())).unwrap();
     json_patch::patch(&mut replayed, &operations).unwrap();
-    assert_eq!(replayed, want);
+    assert_eq!(replayed, expected);
 }
 
 #[test]
@@ -335,14 +340,14 @@ fn unknown_path_allows_only_foreign_kinds() {
         ("/validate-apps-v1-deployment", "apps", "Deployment"),
         ("/mutate-jobset-x-k8s-io-v1alpha2-jobset", "jobset.x-k8s.io", "JobSet"),
     ] {
-        let answer = ask(path, group, kind);
-        assert_eq!(answer["allowed"], true, "{path}");
-        assert!(answer["warnings"][0].as_str().unwrap().contains(kind), "{answer}");
+        let response = ask(path, group, kind);
+        assert_eq!(response["allowed"], true, "{path}");
+        assert!(response["warnings"][0].as_str().unwrap().contains(kind), "{response}");
     }
     for kind in ["Workload", "ClusterQueue", "Cohort", "ResourceFlavor"] {
-        let answer = ask("/validate-kueue-x-k8s-io-v1beta1-any", "kueue.x-k8s.io", kind);
-        assert_eq!(answer["allowed"], false, "{kind}");
-        assert!(answer["status"]["message"].as_str().unwrap().contains(kind), "{answer}");
+        let response = ask("/validate-kueue-x-k8s-io-v1beta1-any", "kueue.x-k8s.io", kind);
+        assert_eq!(response["allowed"], false, "{kind}");
+        assert!(response["status"]["message"].as_str().unwrap().contains(kind), "{response}");
     }
     let nameless = review("/mutate--v1-pod", &json!({"request": {"uid": "u"}}), &ctx);
     assert_eq!(nameless["response"]["status"]["code"], 400);
@@ -367,7 +372,7 @@ fn unvalidated_fields_are_not_decoded() {
     let ctx = ReviewContext { objects: &cluster, settings: &settings };
     let message = review(path, &read, &ctx)["response"].to_string();
     assert!(!message.contains("E104999"), "{message}");
-    // The text is compared by meaning where it differs.
+    // Different texts are compared semantically.
     let mut same = object.clone();
     same["spec"]["podSets"][0]["template"]["spec"]["containers"][0] =
         json!({"resources": {"requests": {"cpu": "1000m"}}});
@@ -378,8 +383,8 @@ fn unvalidated_fields_are_not_decoded() {
         .unwrap()
         .shift_remove("env");
     let refused = |object: &Value, old: &Value| {
-        let answer = asked(path, object, Some(old), &cluster, &settings)["response"].to_string();
-        answer.contains("spec.podSets.0: Invalid value")
+        let response = asked(path, object, Some(old), &cluster, &settings)["response"].to_string();
+        response.contains("spec.podSets.0: Invalid value")
     };
     assert!(!refused(&same, &object) && refused(&changed, &object));
 }
@@ -404,7 +409,7 @@ fn small_body_does_not_expand_in_memory() {
     }
 }
 
-/// Any JSON at all, up to a small depth.
+/// Generates any JSON value of small depth.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -421,19 +426,19 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Replaces the value that the turns lead to.
-fn mutate(value: &mut Value, turns: &[usize], with: Value) {
-    let Some((turn, rest)) = turns.split_first() else {
+/// Replaces the value at the end of a path; each step selects a child by its index modulo the number of children.
+fn mutate(value: &mut Value, steps: &[usize], with: Value) {
+    let Some((step, rest)) = steps.split_first() else {
         *value = with;
         return;
     };
     let next = match value {
         Value::Object(map) if !map.is_empty() => {
-            let nth = turn % map.len();
+            let nth = step % map.len();
             map.values_mut().nth(nth)
         }
         Value::Array(items) if !items.is_empty() => {
-            let nth = turn % items.len();
+            let nth = step % items.len();
             items.get_mut(nth)
         }
         _ => None,
@@ -476,12 +481,12 @@ proptest! {
     ) {
         let (cluster, settings) = (Cluster { queues: vec!["default"], default_class: true, multikueue: true, ..Cluster::default() }, AdmissionSettings::default());
         let mut object = subject();
-        for (turns, with) in changes {
-            mutate(&mut object, &turns, with);
+        for (steps, with) in changes {
+            mutate(&mut object, &steps, with);
         }
         let old = update.then(subject);
-        let answer = asked(path, &object, old.as_ref(), &cluster, &settings);
-        prop_assert_eq!(&answer["response"]["uid"], "u-1");
-        prop_assert!(answer["response"]["allowed"].is_boolean());
+        let response = asked(path, &object, old.as_ref(), &cluster, &settings);
+        prop_assert_eq!(&response["response"]["uid"], "u-1");
+        prop_assert!(response["response"]["allowed"].is_boolean());
     }
 }

@@ -1,4 +1,4 @@
-//! Rules for the topology annotations of a pod template.
+//! Validation of the topology annotations of a pod template.
 
 use serde_json::{Map, Value};
 
@@ -6,9 +6,9 @@ use super::job_view::map_text;
 use crate::api::validation::syntax::{check_label_name, parse_bool, parse_int};
 use crate::api::validation::{Errors, FieldError, Gate, Gates, key_path};
 
-/// Annotation: one domain of this level for all pods.
+/// Annotation: all pods must be in one domain of this level.
 pub(super) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
-/// Annotation: one domain of this level if possible.
+/// Annotation: all pods should be in one domain of this level.
 pub(super) const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
 const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
 const SLICE_REQUIRED: &str = "kueue.x-k8s.io/podset-slice-required-topology";
@@ -17,7 +17,7 @@ const CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constra
 const GROUP_NAME: &str = "kueue.x-k8s.io/podset-group-name";
 const CONSTRAINTS_MAX: usize = 3;
 
-/// Checks the annotations of one pod template, and slices against its number of pods once all else is right.
+/// Checks the annotations of a pod template; checks slices against the number of pods only if there is no other error.
 pub(super) fn check(
     annotations: Option<&Map<String, Value>>,
     path: &str,
@@ -51,8 +51,9 @@ impl<'a> TopologyAnnotations<'a> {
     }
 
     fn check_levels(&self, errors: &mut Errors) {
-        let asked = [REQUIRED, PREFERRED, UNCONSTRAINED].iter().filter(|key| self.get(key).is_some()).count();
-        if asked > 1 {
+        let requested =
+            [REQUIRED, PREFERRED, UNCONSTRAINED].iter().filter(|key| self.get(key).is_some()).count();
+        if requested > 1 {
             errors.push(FieldError::invalid_unshown(
                 self.path,
                 "must not ask for more than one kind of topology",
@@ -93,15 +94,15 @@ impl<'a> TopologyAnnotations<'a> {
 
     fn check_constraints(&self, gates: &Gates, errors: &mut Errors) {
         let Some(text) = self.get(CONSTRAINTS) else { return };
-        let at = self.path_of(CONSTRAINTS);
+        let path = self.path_of(CONSTRAINTS);
         if !gates.is_enabled(Gate::TASMultiLayerTopology) {
-            errors.push(FieldError::forbidden(at, "slices in more than one layer are not enabled"));
+            errors.push(FieldError::forbidden(path, "slices in more than one layer are not enabled"));
             return;
         }
         for key in [SLICE_REQUIRED, SLICE_SIZE] {
             if self.get(key).is_some() {
                 errors.push(FieldError::forbidden(
-                    at.clone(),
+                    path.clone(),
                     format!("may not be set when '{key}' is specified"),
                 ));
             }
@@ -109,56 +110,56 @@ impl<'a> TopologyAnnotations<'a> {
         let layers = match parse_layers(text) {
             Ok(layers) => layers,
             Err(fault) => {
-                errors.push(FieldError::invalid(at, text, format!("must be a valid JSON array: {fault}")));
+                errors.push(FieldError::invalid(path, text, format!("must be a valid JSON array: {fault}")));
                 return;
             }
         };
         if layers.is_empty() || layers.len() > CONSTRAINTS_MAX {
             let detail = format!("topology constraints must contain between 1 and {CONSTRAINTS_MAX} entries");
-            errors.push(FieldError::invalid(at, text, detail));
+            errors.push(FieldError::invalid(path, text, detail));
             return;
         }
         for (i, (level, size)) in layers.iter().enumerate() {
             let (above, _) = layers.split_at(i);
-            errors.extend(check_label_name(&at, level));
+            errors.extend(check_label_name(&path, level));
             if *size < 1 {
                 errors.push(FieldError::invalid(
-                    at.clone(),
+                    path.clone(),
                     *size,
                     "size must be greater than or equal to 1",
                 ));
             }
             if above.iter().any(|(other, _)| other == level) {
-                errors.push(FieldError::duplicate(at.clone(), level.as_str(), ""));
+                errors.push(FieldError::duplicate(path.clone(), level.as_str(), ""));
             }
             if let Some((_, parent)) = above.last().filter(|(_, parent)| *size > 0 && parent % size != 0) {
                 let detail = format!("size must divide {parent}, the size of the layer above");
-                errors.push(FieldError::invalid(at.clone(), *size, detail));
+                errors.push(FieldError::invalid(path.clone(), *size, detail));
             }
         }
     }
 
     fn check_group(&self, errors: &mut Errors) {
         let Some(name) = self.get(GROUP_NAME) else { return };
-        let at = self.path_of(GROUP_NAME);
+        let path = self.path_of(GROUP_NAME);
         if name.parse::<u64>().is_ok() {
-            errors.push(FieldError::invalid(at.clone(), name, "must not be a number"));
+            errors.push(FieldError::invalid(path.clone(), name, "must not be a number"));
         }
         for key in [SLICE_SIZE, SLICE_REQUIRED, CONSTRAINTS] {
             if self.get(key).is_some() {
                 errors.push(FieldError::forbidden(
-                    at.clone(),
+                    path.clone(),
                     format!("may not be set when '{key}' is specified"),
                 ));
             }
         }
         if self.get(REQUIRED).is_none() && self.get(PREFERRED).is_none() {
             let detail = format!("may not be set when neither '{PREFERRED}' nor '{REQUIRED}' is specified");
-            errors.push(FieldError::forbidden(at, detail));
+            errors.push(FieldError::forbidden(path, detail));
         }
     }
 
-    /// A slice of more pods than there are could never be filled.
+    /// Checks that a slice is not larger than the pod set, as it could never be filled.
     fn check_slice_bound(&self, pods: i64, errors: &mut Errors) {
         let outermost = self
             .get(CONSTRAINTS)
@@ -172,7 +173,7 @@ impl<'a> TopologyAnnotations<'a> {
     }
 }
 
-/// Level and size of each layer, coarsest first; absent fields are empty and zero.
+/// Returns level and size of each layer, widest first; absent fields are empty and zero.
 fn parse_layers(text: &str) -> Result<Vec<(String, i64)>, String> {
     let layers: Vec<Option<SliceLayer>> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     Ok(layers

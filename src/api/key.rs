@@ -1,12 +1,12 @@
-//! Identity of objects by namespace and name.
+//! Object keys: namespace and name.
 
 use indexmap::IndexMap;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Values by object, for those that are looked up all the time: one hash finds them among thousands, where a search by name
-/// would read a dozen names. Their order follows from what came and went, so nothing may depend on it.
+/// Hash map by object key, for frequent lookups: with thousands of entries a lookup computes one hash, where a tree
+/// search would compare a dozen names. The order depends on insertions and removals, so callers must not rely on it.
 pub type ByKey<V> = IndexMap<ObjectKey, V>;
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped kinds.
@@ -30,7 +30,8 @@ impl ObjectKey {
     }
 }
 
-/// By namespace, then by name. Text that is kept once is not read: maps of thousands of keys are searched all the time.
+/// Orders by namespace, then by name. Interned strings are compared by pointer first, because large maps are searched
+/// often.
 impl Ord for ObjectKey {
     fn cmp(&self, other: &Self) -> Ordering {
         let order = |a: &Arc<str>, b: &Arc<str>| if Arc::ptr_eq(a, b) { Ordering::Equal } else { a.cmp(b) };

@@ -1,7 +1,8 @@
-//! The Kubernetes shapes that Sluice speaks: Kueue's API group by version, and the words (labels, annotations,
-//! condition types, reasons) that objects carry.
+//! Kubernetes API types: Kueue's API group by version, its labels, annotations, condition types and reasons, and the
+//! manager's configuration file.
 //!
-//! Invariant: nothing here decides; types, names, schemas, defaults and validation only.
+//! Invariant: this module makes no scheduling decision; it contains types, names, schemas, defaults and validation
+//! only.
 
 pub mod config;
 pub mod crd;
@@ -15,5 +16,5 @@ pub mod validation;
 
 pub use key::{ByKey, ObjectKey};
 
-/// The API group of every kind of ours.
+/// API group of Kueue's kinds.
 pub const GROUP: &str = "kueue.x-k8s.io";

@@ -1,14 +1,14 @@
-//! Labels, annotations, finalizers, scheduling gates and field managers, spelt as Kueue spells them.
+//! Kueue's labels, annotations, finalizers, scheduling gates and field managers.
 
-/// Label: the LocalQueue that a job goes to.
+/// Label: the LocalQueue of a job.
 pub const QUEUE_NAME_LABEL: &str = "kueue.x-k8s.io/queue-name";
 /// Label: the WorkloadPriorityClass of a job.
 pub const PRIORITY_CLASS_LABEL: &str = "kueue.x-k8s.io/priority-class";
-/// Label or annotation: the Workload that a job adopts instead of having one made.
+/// Label or annotation: the existing Workload that a job uses, so that none is created for it.
 pub const PREBUILT_WORKLOAD: &str = "kueue.x-k8s.io/prebuilt-workload-name";
 /// Label on a Workload: the UID of its job.
 pub const JOB_UID_LABEL: &str = "kueue.x-k8s.io/job-uid";
-/// Label on a job: seconds that it may run.
+/// Label on a job: maximum execution time in seconds.
 pub const MAX_EXEC_TIME_LABEL: &str = "kueue.x-k8s.io/max-exec-time-seconds";
 /// Label on managed pods, and the pod finalizer.
 pub const MANAGED_LABEL: &str = "kueue.x-k8s.io/managed";
@@ -18,47 +18,47 @@ pub const POD_SET_LABEL: &str = "kueue.x-k8s.io/podset";
 pub const CLUSTER_QUEUE_LABEL: &str = "kueue.x-k8s.io/cluster-queue-name";
 /// Label on pod templates of started jobs: the LocalQueue.
 pub const LOCAL_QUEUE_LABEL: &str = "kueue.x-k8s.io/local-queue-name";
-/// Annotation: gates, comma separated, that hold a job or Workload back from queueing.
+/// Annotation: comma-separated gates that keep a job or Workload out of the queue.
 pub const ADMISSION_GATED_BY_ANNOTATION: &str = "kueue.x-k8s.io/admission-gated-by";
-/// Annotation (and scheduling gate): the job may be resized while it runs.
+/// Annotation and scheduling gate: the job may be resized while it runs.
 pub const ELASTIC_JOB_ANNOTATION: &str = "kueue.x-k8s.io/elastic-job";
 /// Annotation on a Workload: the slice that it replaces.
 pub const SLICE_REPLACEMENT_FOR_ANNOTATION: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
-/// Annotation on a variant: the flavors that it may use, comma separated.
+/// Annotation on a variant: comma-separated flavors that it may use.
 pub const ALLOWED_FLAVORS_ANNOTATION: &str = "kueue.x-k8s.io/workload-allowed-resource-flavors";
 /// Annotation on pod templates of started jobs: the Workload.
 pub const WORKLOAD_ANNOTATION: &str = "kueue.x-k8s.io/workload";
 /// Annotation on a Workload: a signed integer added to its priority.
 pub const PRIORITY_BOOST_ANNOTATION: &str = "kueue.x-k8s.io/priority-boost";
-/// Annotation on a batch/v1 Job: the least parallelism that partial admission may leave.
+/// Annotation on a batch/v1 Job: minimum parallelism for partial admission.
 pub const JOB_MIN_PARALLELISM_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
-/// Annotation on a batch/v1 Job: completions follow parallelism.
+/// Annotation on a batch/v1 Job: completions are set to the parallelism.
 pub const JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION: &str =
     "kueue.x-k8s.io/job-completions-equal-parallelism";
-/// Annotation on a batch/v1 Job whose suspension is under way.
+/// Annotation on a batch/v1 Job that is being suspended.
 pub const STOPPING_ANNOTATION: &str = "kueue.x-k8s.io/stopping";
-/// Prefix of annotations that pass from a job to its ProvisioningRequest.
+/// Prefix of annotations that are copied from a job to its ProvisioningRequest.
 pub const PROVISIONING_REQUEST_PREFIX: &str = "provreq.kueue.x-k8s.io/";
 
 /// Finalizer on ClusterQueues, ResourceFlavors, AdmissionChecks, Topologies and Workloads.
 pub const RESOURCE_IN_USE_FINALIZER: &str = "kueue.x-k8s.io/resource-in-use";
-/// Annotation on pod templates: only capacity matters for where the pods go.
+/// Annotation on pod templates: the pods may be placed on any domain with capacity.
 pub const UNCONSTRAINED_TOPOLOGY_ANNOTATION: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
-/// Annotation on pods: what their index begins with.
+/// Annotation on pods: the offset of their index.
 pub const POD_INDEX_OFFSET_ANNOTATION: &str = "kueue.x-k8s.io/pod-index-offset";
 /// Scheduling gate of pods whose topology is not assigned yet.
 pub const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
 /// Scheduling gate of pods that wait for admission.
 pub const ADMISSION_GATE: &str = "kueue.x-k8s.io/admission";
 
-/// Name of the LocalQueue, and of the WorkloadPriorityClass, that stand in when a job names none.
+/// Name of the default LocalQueue and WorkloadPriorityClass, used for jobs that name none.
 pub const DEFAULT_NAME: &str = "default";
 /// Controller name of the MultiKueue admission check; also the value of `spec.managedBy`.
 pub const MULTIKUEUE_CONTROLLER: &str = "kueue.x-k8s.io/multikueue";
 /// Controller name of the ProvisioningRequest admission check.
 pub const PROVISIONING_REQUEST_CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
-/// Field manager of every status write on a Workload.
+/// Field manager of all status writes to Workloads.
 pub const FIELD_MANAGER: &str = "kueue-admission";
 
-/// The resource that counts pods when a ClusterQueue covers it.
+/// Resource that counts pods if a ClusterQueue covers it.
 pub const PODS_RESOURCE: &str = "pods";

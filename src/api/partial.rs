@@ -1,8 +1,8 @@
-//! JSON of which a part is read: what no rule looks at is passed over while it is read, or kept as text.
+//! Partial decoding of JSON: fields that no rule needs are skipped, or kept as raw text.
 //!
-//! Invariants: what reading makes of a text is bounded by an [`Allowance`], however its values are nested and however
-//! small they are (a value takes seventy bytes and an object hundreds, where the text has two); a value of an unexpected
-//! type stays one, so that it can be told of by its field, but empty.
+//! Invariants: the number of decoded values is bounded by a [`ValueBudget`] for any nesting and size (a value of two
+//! bytes of text takes seventy bytes of memory, an object hundreds). A value of an unexpected type keeps its type, so
+//! that an error can name its field, but becomes empty.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,11 +12,11 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqA
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The field beside the read fields of an object that bears its whole text. An object of that text cannot forge it: a
-/// field that is not asked for is passed over.
+/// Name of the added field that contains the whole text of an object. The text itself cannot forge it, because fields
+/// that are not projected are skipped.
 pub const RAW_TEXT_FIELD: &str = "\u{0}text";
 
-/// The methods of a visitor that makes values of scalars as they are.
+/// Defines visitor methods that return scalars as JSON values.
 macro_rules! scalars_as_values {
     () => {
         fn visit_unit<E: serde::de::Error>(self) -> Result<serde_json::Value, E> {
@@ -46,22 +46,22 @@ macro_rules! scalars_as_values {
 }
 pub(crate) use scalars_as_values;
 
-/// What is read of a value.
+/// Which parts of a value are decoded.
 #[derive(Debug)]
 pub enum Projection {
-    /// A text, number, truth or null.
+    /// A string, number, boolean or null.
     Scalar,
-    /// All of it.
+    /// The whole value.
     Whole,
     /// These fields of an object.
     Fields(&'static [(&'static str, Projection)]),
-    /// All fields of an object, these in part.
+    /// All fields of an object; these with their own projection.
     AllFields(&'static [(&'static str, Projection)]),
-    /// These fields of an object, and beside them, as [`TEXT`], the text of the whole.
+    /// These fields of an object, and its whole text as [`RAW_TEXT_FIELD`].
     FieldsWithText(&'static [(&'static str, Projection)]),
-    /// The values of a map, except under these keys.
+    /// The scalar values of a map, except for these keys.
     Map(&'static [&'static str]),
-    /// The elements of a list, of which there may be so many.
+    /// The elements of a list with at most this many elements.
     Items(usize, &'static Projection),
 }
 
@@ -69,10 +69,10 @@ static WHOLE: Projection = Projection::Whole;
 static SCALAR: Projection = Projection::Scalar;
 
 impl Projection {
-    /// What is read of a field; nothing if it is passed over.
+    /// Returns the projection of a field, or `None` if the field is skipped.
     fn field(&'static self, name: &str) -> Option<&'static Self> {
         let named = |fields: &'static [(&'static str, Self)]| {
-            fields.iter().find(|(field, _)| *field == name).map(|(_, keep)| keep)
+            fields.iter().find(|(field, _)| *field == name).map(|(_, projection)| projection)
         };
         match self {
             Self::Scalar | Self::Items(..) => None,
@@ -83,17 +83,17 @@ impl Projection {
         }
     }
 
-    /// What is read of an element and how many there may be; nothing if they are passed over.
+    /// Returns the maximum number of elements and their projection, or `None` if elements are skipped.
     fn elements(&'static self) -> Option<(usize, &'static Self)> {
         match self {
             Self::Whole => Some((usize::MAX, &WHOLE)),
-            Self::Items(limit, keep) => Some((*limit, keep)),
+            Self::Items(limit, projection) => Some((*limit, projection)),
             _ => None,
         }
     }
 }
 
-/// How many values reading may make.
+/// Maximum number of values that decoding may create.
 #[derive(Debug)]
 pub struct ValueBudget {
     remaining: Cell<usize>,
@@ -101,20 +101,20 @@ pub struct ValueBudget {
 }
 
 impl ValueBudget {
-    /// So many values; an object counts for several.
+    /// Creates a budget of `values`; an object costs 4 plus one per field.
     pub const fn new(values: usize) -> Self {
         Self { remaining: Cell::new(values), exhausted: Cell::new(false) }
     }
 
-    /// Whether more was asked for than there was.
+    /// Returns whether decoding failed because a limit was exceeded.
     pub fn is_exhausted(&self) -> bool {
         self.exhausted.get()
     }
 
     fn consume<E: de::Error>(&self, values: usize) -> Result<(), E> {
-        let left = self.remaining.get().checked_sub(values);
-        self.remaining.set(left.unwrap_or_default());
-        left.map(drop).ok_or_else(|| self.exceeded("more values than can be looked at"))
+        let remaining = self.remaining.get().checked_sub(values);
+        self.remaining.set(remaining.unwrap_or_default());
+        remaining.map(drop).ok_or_else(|| self.exceeded("more values than can be looked at"))
     }
 
     fn exceeded<E: de::Error>(&self, what: impl fmt::Display) -> E {
@@ -123,22 +123,22 @@ impl ValueBudget {
     }
 }
 
-/// Reads the part that is kept.
+/// Decodes the parts of `text` that `projection` selects.
 ///
 /// # Errors
-/// It is no JSON, or holds more than the allowance.
+/// The text is not JSON, or exceeds the budget or a list limit.
 pub fn read_projection(
-    keep: &'static Projection,
-    allowance: &ValueBudget,
+    projection: &'static Projection,
+    budget: &ValueBudget,
     text: &[u8],
 ) -> serde_json::Result<Value> {
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = PartialReader { projection: keep, budget: allowance }.deserialize(&mut reader)?;
+    let value = PartialReader { projection, budget }.deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
 
-/// A value as it can be shown: what was read of it, without the texts.
+/// Removes the raw text fields, so that the value can be shown to users.
 pub fn without_raw_text(mut value: Value) -> Value {
     match &mut value {
         Value::Object(fields) => {
@@ -151,7 +151,7 @@ pub fn without_raw_text(mut value: Value) -> Value {
     value
 }
 
-/// Values that an object takes before its first field.
+/// Cost of an object without its fields.
 const OBJECT_COST: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -161,11 +161,11 @@ struct PartialReader<'a> {
 }
 
 impl PartialReader<'_> {
-    fn with_projection(self, keep: &'static Projection) -> Self {
-        Self { projection: keep, ..self }
+    fn with_projection(self, projection: &'static Projection) -> Self {
+        Self { projection, ..self }
     }
 
-    /// The fields that are read, with the text.
+    /// Decodes the projected fields of `raw` and adds the raw text.
     fn with_text(self, raw: &str) -> serde_json::Result<Value> {
         let mut value = serde_json::Deserializer::from_str(raw).deserialize_any(self)?;
         if let Value::Object(fields) = &mut value {
@@ -198,11 +198,11 @@ impl<'de> Visitor<'de> for PartialReader<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut all = Vec::new();
-        let Some((limit, keep)) = self.projection.elements() else {
+        let Some((limit, projection)) = self.projection.elements() else {
             while items.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(Value::Array(all));
         };
-        while let Some(item) = items.next_element_seed(self.with_projection(keep))? {
+        while let Some(item) = items.next_element_seed(self.with_projection(projection))? {
             self.budget.consume(1)?;
             if all.len() >= limit {
                 return Err(self.budget.exceeded(format_args!("a list of more than {limit} elements")));
@@ -216,12 +216,12 @@ impl<'de> Visitor<'de> for PartialReader<'_> {
         let mut fields = Map::new();
         self.budget.consume(OBJECT_COST)?;
         while let Some(field) = map.next_key::<String>()? {
-            let Some(keep) = self.projection.field(&field) else {
+            let Some(projection) = self.projection.field(&field) else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
             self.budget.consume(1)?;
-            let value = map.next_value_seed(self.with_projection(keep))?;
+            let value = map.next_value_seed(self.with_projection(projection))?;
             fields.insert(field, value);
         }
         Ok(Value::Object(fields))
@@ -279,11 +279,11 @@ mod tests {
     fn decoded_value_count_is_bounded() {
         let many = |item: &str| format!(r#"{{"whole":[{}0]}}"#, format!("{item},").repeat(2_000));
         for item in ["0", r#""""#, "{}", r#"{"":0}"#, "[[[]]]"] {
-            let allowance = ValueBudget::new(1_000);
-            assert!(read_projection(&KEEP, &allowance, many(item).as_bytes()).is_err(), "{item}");
-            assert!(allowance.is_exhausted(), "{item}");
-            let allowance = ValueBudget::new(30_000);
-            assert!(read_projection(&KEEP, &allowance, many(item).as_bytes()).is_ok(), "{item}");
+            let budget = ValueBudget::new(1_000);
+            assert!(read_projection(&KEEP, &budget, many(item).as_bytes()).is_err(), "{item}");
+            assert!(budget.is_exhausted(), "{item}");
+            let budget = ValueBudget::new(30_000);
+            assert!(read_projection(&KEEP, &budget, many(item).as_bytes()).is_ok(), "{item}");
         }
         let unread = many("{}").replace("whole", "unread");
         assert!(partly(&unread).is_ok());
@@ -292,10 +292,9 @@ mod tests {
         for passed in ["other", "scalar", "text"] {
             assert!(partly(&deep(passed)).is_ok(), "{passed}");
         }
-        let allowance = ValueBudget::new(1_000);
+        let budget = ValueBudget::new(1_000);
         assert!(
-            read_projection(&KEEP, &allowance, br#"{"list":[{},{},{},{}]}"#).is_err()
-                && allowance.is_exhausted()
+            read_projection(&KEEP, &budget, br#"{"list":[{},{},{},{}]}"#).is_err() && budget.is_exhausted()
         );
     }
 

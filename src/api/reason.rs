@@ -1,30 +1,30 @@
-//! Condition types and reasons as Kueue spells them. Conditions, events, metric labels and explanations take them from here.
+//! Kueue's condition types and reasons, used by conditions, events, metric labels and explanations.
 
 /// Condition types of a Workload that this field manager owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConditionType {
-    /// Quota is reserved on the whole path of the tree.
+    /// Quota is reserved on every node of the path to the root of the cohort tree.
     QuotaReserved,
-    /// A preemption gate keeps the workload from preempting.
+    /// A closed preemption gate prevents the workload from preempting.
     BlockedOnPreemptionGates,
-    /// The workload must stop; its quota returns when its pods are gone.
+    /// The workload must stop; its quota is released when its pods have terminated.
     Evicted,
     /// The job may run.
     Admitted,
-    /// Evicted to make room.
+    /// The workload was evicted for a preemptor.
     Preempted,
-    /// Whether an evicted workload may be queued again.
+    /// Whether an evicted workload may be requeued.
     Requeued,
     /// The workload is about to be deactivated.
     DeactivationTarget,
-    /// The job has ended.
+    /// The job has finished.
     Finished,
-    /// The pods run or have succeeded.
+    /// All pods are ready or have succeeded.
     PodsReady,
 }
 
 impl ConditionType {
-    /// All of them, in the order in which they are written.
+    /// All types, in the order in which they are written.
     pub const ALL: [Self; 9] = [
         Self::QuotaReserved,
         Self::BlockedOnPreemptionGates,
@@ -37,7 +37,7 @@ impl ConditionType {
         Self::PodsReady,
     ];
 
-    /// The type as it stands in the object.
+    /// Returns the condition type as written in the object.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::QuotaReserved => "QuotaReserved",
@@ -53,37 +53,37 @@ impl ConditionType {
     }
 }
 
-/// Why a workload holds no quota: the reason of `QuotaReserved=False`.
+/// Why a workload has no quota reservation: the reason of `QuotaReserved=False`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PendingReason {
     /// `spec.active` is false.
     Deactivated,
-    /// Its job is scaled to nothing.
+    /// The job is scaled to zero pods.
     OnHold,
-    /// A queue is missing, the namespace is not selected, or the requests are not valid.
+    /// A queue is missing, the namespace is not selected, or the requests are invalid.
     Misconfigured,
-    /// A queue on the way is stopped or inactive.
+    /// The LocalQueue or ClusterQueue is stopped or inactive.
     Suspended,
-    /// An annotation holds it back.
+    /// The `admission-gated-by` annotation names a gate.
     AdmissionGated,
-    /// Not judged yet.
+    /// Not evaluated yet.
     PendingEvaluation,
     /// No flavor matches the pods.
     NoMatchingFlavor,
-    /// More than the tree could ever give.
+    /// The request exceeds the potential available quota of the tree.
     ExceedsMaxQuota,
-    /// The quota is in use by others.
+    /// Other workloads use the quota.
     WaitingForQuota,
-    /// No topology domain takes the pods.
+    /// No topology domain fits the pods.
     TopologyPlacementFailed,
-    /// Its victims are ending.
+    /// The workload's victims have not terminated yet.
     WaitingForPreemptedWorkloads,
-    /// Another workload's pods are starting.
+    /// The pods of another workload are not ready yet.
     WaitingForPodsReady,
 }
 
 impl PendingReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 12] = [
         Self::Deactivated,
         Self::OnHold,
@@ -99,7 +99,7 @@ impl PendingReason {
         Self::WaitingForPodsReady,
     ];
 
-    /// The reason as it stands in the condition.
+    /// Returns the reason as written in the condition.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deactivated => "Deactivated",

@@ -1,10 +1,10 @@
-//! Label selectors: which labels they select.
+//! Matching of label selectors.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-/// Whether the labels satisfy the selector; one with an operator that does not exist selects nothing.
+/// Returns whether the labels match the selector. A selector with an unknown operator matches nothing.
 pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let exact = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     exact
@@ -17,7 +17,8 @@ pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> b
 
 fn matches_requirement(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
     let value = labels.get(&requirement.key);
-    let listed = value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
+    let listed =
+        value.is_some_and(|value| requirement.values.iter().flatten().any(|candidate| candidate == value));
     match requirement.operator.as_str() {
         "In" => listed,
         "NotIn" => !listed,

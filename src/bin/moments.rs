@@ -1,4 +1,4 @@
-//! The `sluice` program as end-to-end tests build it: second passes halt where a test says.
+//! The `sluice` program with failpoints, for end-to-end tests.
 
 use std::process::ExitCode;
 

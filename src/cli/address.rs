@@ -1,11 +1,12 @@
-//! Addresses to listen on, as the configuration writes them.
+//! Parsing of listen addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::Context;
 
-/// `:8081`, `127.0.0.1:8081`, `[::]:8081` or `localhost:8081`; nothing for an empty text or `0`. Of several addresses the
-/// first that the machine has is meant: a port alone is that of both families, or of IPv4 where there is no IPv6.
+/// Parses `:8081`, `127.0.0.1:8081`, `[::]:8081` or `localhost:8081`; returns `None` for an empty text or `0`. The
+/// caller binds the first address that the machine has: a port alone means both address families, or IPv4 if IPv6 is
+/// unavailable.
 pub(super) async fn parse(what: &str, text: &str) -> anyhow::Result<Option<Vec<SocketAddr>>> {
     if text.is_empty() || text == "0" {
         return Ok(None);
@@ -15,13 +16,13 @@ pub(super) async fn parse(what: &str, text: &str) -> anyhow::Result<Option<Vec<S
         let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()];
         return Ok(Some(all.map(|host| SocketAddr::new(host, port)).to_vec()));
     }
-    let found = tokio::net::lookup_host(text).await.with_context(|| format!("{what}: {text:?}"))?;
-    let found: Vec<SocketAddr> = found.collect();
-    anyhow::ensure!(!found.is_empty(), "{what}: {text:?} has no address");
-    Ok(Some(found))
+    let addresses = tokio::net::lookup_host(text).await.with_context(|| format!("{what}: {text:?}"))?;
+    let addresses: Vec<SocketAddr> = addresses.collect();
+    anyhow::ensure!(!addresses.is_empty(), "{what}: {text:?} has no address");
+    Ok(Some(addresses))
 }
 
-/// Host and port in one: an address of IPv6 is bracketed.
+/// Joins host and port; puts IPv6 addresses in brackets.
 pub(super) fn join(host: &str, port: impl std::fmt::Display) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -39,8 +40,9 @@ mod tests {
             ("0.0.0.0:8081", &["0.0.0.0:8081"]),
             ("127.0.0.1:8081", &["127.0.0.1:8081"]),
         ] {
-            let wanted: Vec<SocketAddr> = addresses.iter().map(|one| one.parse().unwrap()).collect();
-            assert_eq!(parse("x", text).await.unwrap(), Some(wanted), "{text}");
+            let expected: Vec<SocketAddr> =
+                addresses.iter().map(|address| address.parse().unwrap()).collect();
+            assert_eq!(parse("x", text).await.unwrap(), Some(expected), "{text}");
         }
         for none in ["", "0"] {
             assert_eq!(parse("x", none).await.unwrap(), None);

@@ -1,4 +1,4 @@
-//! What is configured and may not come about: first lists that take too long, webhooks that do not hold Jobs back.
+//! Runtime checks of configured guarantees: the timeout of the initial lists, and webhooks that fail closed for Jobs.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::admission::fails_closed_for_unqueued_jobs;
 use crate::kube::webhook_config_watch;
 use crate::view::ConfigurationGaps;
 
-/// Ends with an error when the first lists take longer than `controller.cacheSyncTimeout`: the process is started again
-/// then, as with Kueue. Runs on without a limit, and once everything is listed.
+/// Returns an error if the initial lists take longer than `controller.cacheSyncTimeout`, so that the process is
+/// restarted as with Kueue. Never returns without a limit, or once everything is listed.
 pub(super) async fn enforce_sync_timeout(
     limit: Option<Duration>,
     mut synced: watch::Receiver<bool>,
@@ -29,32 +29,33 @@ pub(super) async fn enforce_sync_timeout(
     std::future::pending().await
 }
 
-/// Tells of webhooks that let Jobs without a queue start while no manager answers, where such Jobs are to be managed.
+/// Watches the webhook configurations and logs and exports whether Jobs without a queue name can start while no manager
+/// answers. Does nothing unless such Jobs are managed.
 pub(super) fn watch_fail_closed_webhooks(
     settings: &ManagerSettings,
     client: Client,
-    standing: Arc<ConfigurationGaps>,
+    gaps: Arc<ConfigurationGaps>,
 ) -> impl Future<Output = ()> + Send + use<> {
-    let wanted = settings.configuration.manage_jobs_without_queue_name;
+    let enabled = settings.configuration.manage_jobs_without_queue_name;
     let names = settings.certificates();
     let names = [names.mutating, names.validating];
     let watch = settings.watch();
     async move {
-        if !wanted {
+        if !enabled {
             return std::future::pending().await;
         }
-        let tell = move |held: bool| {
-            let news = standing.set_jobs_unguarded(!held);
-            if news && !held {
+        let report = move |fail_closed: bool| {
+            let changed = gaps.set_jobs_unguarded(!fail_closed);
+            if changed && !fail_closed {
                 tracing::warn!(
                     "manageJobsWithoutQueueName is on, but no webhook that fails closed is asked about Jobs without a queue: \
                      they start while no manager answers; apply the component config/webhooks/manage-all-jobs"
                 );
-            } else if news {
+            } else if changed {
                 tracing::info!("webhooks hold Jobs without a queue back while no manager answers");
             }
         };
-        webhook_config_watch::run(client, names, watch, fails_closed_for_unqueued_jobs, tell).await;
+        webhook_config_watch::run(client, names, watch, fails_closed_for_unqueued_jobs, report).await;
     }
 }
 
@@ -68,12 +69,12 @@ mod tests {
         let (sender, synced) = watch::channel(false);
         let error = enforce_sync_timeout(Some(Duration::ZERO), synced.clone(), unlisted).await.unwrap_err();
         assert!(error.to_string().ends_with("pods, nodes"), "{error}");
-        let goes_on = |limit| {
+        let keeps_running = |limit| {
             let task = enforce_sync_timeout(limit, synced.clone(), unlisted);
             async move { tokio::time::timeout(Duration::from_millis(1), task).await.is_err() }
         };
-        assert!(goes_on(None).await);
+        assert!(keeps_running(None).await);
         sender.send_replace(true);
-        assert!(goes_on(Some(Duration::ZERO)).await);
+        assert!(keeps_running(Some(Duration::ZERO)).await);
     }
 }

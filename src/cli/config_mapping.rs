@@ -1,4 +1,5 @@
-//! From the configuration to what the core and the reviews decide by. Pure: no file, no argument, no clock.
+//! Converts the configuration to the settings of core, scheduler and admission reviews. Pure: no file, argument or
+//! clock.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::state;
 use crate::topology;
 use crate::view::metrics::MetricFamilies;
 
-/// What the core decides by.
+/// Returns the settings of the core.
 pub(super) fn core_settings(configuration: &Configuration, namespace: &str) -> state::CoreSettings {
     let requeuing = &configuration.wait_for_pods_ready.requeuing_strategy;
     let local_queues = &configuration.metrics.local_queue_metrics;
@@ -54,7 +55,7 @@ pub(super) fn core_settings(configuration: &Configuration, namespace: &str) -> s
     }
 }
 
-/// What the scheduler decides by.
+/// Returns the settings of the scheduler.
 fn engine_settings(configuration: &Configuration) -> EngineSettings {
     let gate = |name: &str| configuration.gates.enabled(name);
     let strategy = Some(configuration.resources.quota_check_strategy).filter(|_| gate("QuotaCheckStrategy"));
@@ -62,7 +63,8 @@ fn engine_settings(configuration: &Configuration) -> EngineSettings {
         "LessThanInitialShare" => FairStrategy::LessThanInitialShare,
         _ => FairStrategy::LessThanOrEqualToFinalShare,
     };
-    let past = configuration.admission_fair_sharing.as_ref().filter(|_| gate("AdmissionFairSharing"));
+    let admission_fair_sharing =
+        configuration.admission_fair_sharing.as_ref().filter(|_| gate("AdmissionFairSharing"));
     EngineSettings {
         undeclared_resources: match strategy.unwrap_or(QuotaCheckStrategy::BlockUndeclared) {
             QuotaCheckStrategy::BlockUndeclared => UndeclaredResources::Refuse,
@@ -72,7 +74,7 @@ fn engine_settings(configuration: &Configuration) -> EngineSettings {
             .fair_sharing
             .as_ref()
             .map(|section| section.preemption_strategies.iter().map(fair).collect()),
-        admission_fair_sharing: past.map(|section| AdmissionFairSharing {
+        admission_fair_sharing: admission_fair_sharing.map(|section| AdmissionFairSharing {
             half_life: section.usage_half_life_time.signed(),
             sampling_interval: section.usage_sampling_interval.signed(),
             resource_weights: section
@@ -106,7 +108,7 @@ fn engine_settings(configuration: &Configuration) -> EngineSettings {
     }
 }
 
-/// What reviews depend on.
+/// Returns the settings of admission reviews.
 pub(super) fn admission_settings(configuration: &Configuration, namespace: &str) -> AdmissionSettings {
     AdmissionSettings {
         manage_jobs_without_queue_name: configuration.manage_jobs_without_queue_name,
@@ -117,7 +119,7 @@ pub(super) fn admission_settings(configuration: &Configuration, namespace: &str)
     }
 }
 
-/// The optional families of metrics.
+/// Returns the enabled optional metric families.
 pub(super) fn metric_families(configuration: &Configuration) -> MetricFamilies {
     let metrics = &configuration.metrics;
     MetricFamilies {
@@ -128,7 +130,7 @@ pub(super) fn metric_families(configuration: &Configuration) -> MetricFamilies {
     }
 }
 
-/// The frameworks that are on, built or not: owners of either kind are managed.
+/// Returns the enabled frameworks, supported or not: Jobs owned by their objects are managed.
 fn frameworks(configuration: &Configuration) -> BTreeSet<String> {
     configuration.integrations.frameworks.iter().cloned().collect()
 }
@@ -142,7 +144,7 @@ fn external_kinds(configuration: &Configuration) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// Group and kind of `Kind.version.group`.
+/// Returns group and kind of `Kind.version.group`.
 fn parse_external_kind(name: &str) -> Option<(String, String)> {
     let (kind, rest) = name.split_once('.')?;
     let (_, group) = rest.split_once('.')?;
@@ -159,12 +161,13 @@ fn lifecycle_settings(configuration: &Configuration) -> workload::LifecycleSetti
         backoff_base: backoff::seconds(requeuing.backoff_base_seconds),
         backoff_max: backoff::seconds(requeuing.backoff_max_seconds),
     };
-    let kept = configuration.object_retention_policies.as_ref().and_then(|kept| kept.workloads.as_ref());
+    let retention =
+        configuration.object_retention_policies.as_ref().and_then(|policies| policies.workloads.as_ref());
     workload::LifecycleSettings {
         pods_ready: (!configuration.gates.enabled("DisableWaitForPodsReady")).then_some(limits),
-        retain_finished: kept.and_then(|kept| kept.after_finished).map(config::Duration::signed),
-        retain_deactivated: kept
-            .and_then(|kept| kept.after_deactivated_by_kueue)
+        retain_finished: retention.and_then(|policy| policy.after_finished).map(config::Duration::signed),
+        retain_deactivated: retention
+            .and_then(|policy| policy.after_deactivated_by_kueue)
             .map(config::Duration::signed),
     }
 }
@@ -190,7 +193,7 @@ fn resource_transform(resources: &config::Resources) -> Transform {
     }
 }
 
-/// A quantity as text or number. A configuration that is loaded has no others.
+/// Parses a quantity written as string or number; a loaded configuration contains no other values.
 fn parse_quantity(value: &Value) -> Option<Quantity> {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     Quantity::parse(&text).ok()
@@ -201,7 +204,7 @@ mod tests {
     use super::*;
     use jiff::SignedDuration;
 
-    /// The gate with all that are on by default and need it.
+    /// Disables the gate and all gates that require it and are on by default.
     const WITHOUT_TOPOLOGY: &str =
         "featureGates: {TopologyAwareScheduling: false, TASFailedNodeReplacement: false,
         TASFailedNodeReplacementFailFast: false, TASReplaceNodeOnPodTermination: false,
@@ -255,18 +258,18 @@ mod tests {
                 },
             ),
         ];
-        for (section, want) in table {
+        for (section, expected) in table {
             let body =
                 if section.is_empty() { String::new() } else { format!("waitForPodsReady: {section}") };
-            assert_eq!(core_of(&body).lifecycle.pods_ready, Some(want), "{section}");
+            assert_eq!(core_of(&body).lifecycle.pods_ready, Some(expected), "{section}");
         }
     }
 
     #[test]
     fn requeue_timestamp_cases() {
-        for (timestamp, want) in [("Creation", true), ("Eviction", false)] {
+        for (timestamp, expected) in [("Creation", true), ("Eviction", false)] {
             let body = format!("waitForPodsReady: {{requeuingStrategy: {{timestamp: {timestamp}}}}}");
-            assert_eq!(core_of(&body).requeue_by_creation, want, "{timestamp}");
+            assert_eq!(core_of(&body).requeue_by_creation, expected, "{timestamp}");
         }
         assert!(!core_of("").requeue_by_creation);
     }
@@ -289,13 +292,13 @@ mod tests {
 
     #[test]
     fn resource_settings_reach_core() {
-        let found = core_of(
+        let settings = core_of(
             "resources: {excludeResourcePrefixes: [example.com/], transformations: [
                 {input: a/gpu, strategy: Replace, outputs: {a/credits: 5, a/memory: 10Gi}},
                 {input: a/slice, multiplyBy: cpu, outputs: {a/share: 500m}}]}",
         );
-        assert_eq!(found.engine.undeclared_resources, UndeclaredResources::Refuse);
-        let transform = found.transform;
+        assert_eq!(settings.engine.undeclared_resources, UndeclaredResources::Refuse);
+        let transform = settings.transform;
         assert_eq!(transform.exclude_prefixes, ["example.com/"]);
         let shown: Vec<String> = transform
             .transformations
@@ -306,9 +309,9 @@ mod tests {
                 format!("{input} {:?} {:?} {}", rule.strategy, rule.multiply_by, outputs.join(","))
             })
             .collect();
-        let want =
+        let expected =
             ["a/gpu Replace None a/credits=5,a/memory=10Gi", "a/slice Retain Some(\"cpu\") a/share=500m"];
-        assert_eq!(shown, want);
+        assert_eq!(shown, expected);
         let ignoring = core_of("resources: {quotaCheckStrategy: IgnoreUndeclared}");
         assert_eq!(ignoring.engine.undeclared_resources, UndeclaredResources::Ignore);
     }
@@ -316,8 +319,8 @@ mod tests {
     #[test]
     fn fair_sharing_reaches_scheduler() {
         use FairStrategy::{LessThanInitialShare, LessThanOrEqualToFinalShare};
-        let found = core_of("").engine;
-        assert_eq!((found.fair_sharing, found.admission_fair_sharing), (None, None));
+        let settings = core_of("").engine;
+        assert_eq!((settings.fair_sharing, settings.admission_fair_sharing), (None, None));
         let both = core_of(
             "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}",
         );
@@ -365,11 +368,11 @@ integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
             ),
         ];
         for (body, frameworks, external) in table {
-            let found = admission_settings(&loaded(body), "here");
-            assert_eq!(found.frameworks.iter().collect::<Vec<_>>(), frameworks, "{body}");
+            let settings = admission_settings(&loaded(body), "here");
+            assert_eq!(settings.frameworks.iter().collect::<Vec<_>>(), frameworks, "{body}");
             let external: BTreeSet<_> =
                 external.into_iter().map(|(group, kind)| (group.to_owned(), kind.to_owned())).collect();
-            assert_eq!(found.external_kinds, external, "{body}");
+            assert_eq!(settings.external_kinds, external, "{body}");
         }
     }
 
@@ -410,8 +413,8 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
     #[test]
     fn metric_families_cases() {
         let shown = |body: &str| {
-            let found = metric_families(&loaded(body));
-            (found.local_queues, found.cohorts, found.creation_latency)
+            let settings = metric_families(&loaded(body));
+            (settings.local_queues, settings.cohorts, settings.creation_latency)
         };
         assert_eq!(shown(""), (true, true, true));
         assert_eq!(shown("metrics: {localQueueMetrics: {enable: false}}"), (false, true, true));
@@ -422,10 +425,10 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
     #[test]
     fn gates_reach_reviews() {
         use crate::api::validation::Gate;
-        for (body, want) in [("", true), (WITHOUT_TOPOLOGY, false)] {
+        for (body, expected) in [("", true), (WITHOUT_TOPOLOGY, false)] {
             assert_eq!(
                 admission_settings(&loaded(body), "here").gates.is_enabled(Gate::TopologyAwareScheduling),
-                want
+                expected
             );
         }
     }

@@ -1,7 +1,8 @@
-//! The core task: the only owner of the state.
+//! The core task, which owns the state.
 //!
-//! Invariants: the one place where the state's clock is read; effects leave in the order in which the state gave them;
-//! nothing here waits for the network; the pulse is stamped at least once a second while deltas are taken in or waited for.
+//! Invariants: the state's clock is read only here; effects are sent in the order in which the state returned them;
+//! nothing here waits for the network; the heartbeat is stamped at least once a second while the core processes or
+//! awaits deltas.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +20,16 @@ use crate::state::{Delta, Effect, Event, Observation, Reconciler, Snapshot};
 use crate::view::counters::Counters;
 use crate::view::metrics::Role;
 
-/// Deltas taken in before effects go out and readers see the result.
+/// Maximum number of deltas that are processed before effects are sent and a snapshot is published.
 const MAX_BATCH: usize = 256;
-/// Least time between two snapshots while deltas keep coming.
+/// Minimum interval between two snapshots while deltas keep arriving.
 const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(20);
-/// Least time between two ticks.
+/// Minimum interval between two ticks.
 const MIN_TICK_INTERVAL: Duration = Duration::from_millis(5);
-/// Longest time without a turn.
+/// Maximum time between two heartbeats while the core is idle.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The state's clock.
+/// Slewed wall clock of the state.
 struct SteadyClock {
     clock: SlewedClock,
     origin: Instant,
@@ -44,7 +45,7 @@ impl SteadyClock {
     }
 }
 
-/// What the core task works with.
+/// The state and channels of the core task.
 pub(super) struct Core {
     pub(super) state: Reconciler,
     pub(super) deltas: mpsc::Receiver<Delta>,
@@ -56,19 +57,19 @@ pub(super) struct Core {
     pub(super) counters: Arc<Counters>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) heartbeat: Heartbeat,
-    /// The role while leading.
+    /// Metric label of this manager while it leads.
     pub(super) role: Role,
 }
 
 impl Core {
-    /// Runs on a thread of its own: a long step holds up nobody else, and its timers wait for nobody else's work. The
-    /// receiver fires when it ends.
+    /// Runs on its own thread, so that a long step delays no other task, and other tasks do not delay the core's
+    /// timers. The returned receiver fires when the core ends.
     pub(super) fn start(self) -> std::io::Result<oneshot::Receiver<()>> {
         let (ended, end) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         std::thread::Builder::new().name("core".to_owned()).spawn(move || {
             runtime.block_on(self.run());
-            // The receiver is gone only when the process ends.
+            // The receiver is dropped only when the process ends.
             let _ = ended.send(());
         })?;
         Ok(end)
@@ -76,8 +77,8 @@ impl Core {
 
     async fn run(mut self) {
         let mut batch = Vec::with_capacity(MAX_BATCH);
-        let mut shown = Instant::now();
-        let mut pace = BatchPacer::new(Instant::now());
+        let mut published_at = Instant::now();
+        let mut pacer = BatchPacer::new(Instant::now());
         let mut clock = SteadyClock::start();
         let mut stale = false;
         loop {
@@ -85,7 +86,7 @@ impl Core {
             #[cfg(feature = "moments")]
             super::failpoints::hang_if_requested();
             let due = self.time_until_due(clock.now());
-            let publish = shown + MIN_SNAPSHOT_INTERVAL;
+            let publish = published_at + MIN_SNAPSHOT_INTERVAL;
             tokio::select! {
                 biased;
                 _ = self.stop.wait_for(|stop| *stop) => return,
@@ -118,16 +119,16 @@ impl Core {
             }
             if stale && Instant::now() >= publish {
                 self.published.store(Arc::new(self.state.snapshot()));
-                shown = Instant::now();
+                published_at = Instant::now();
                 stale = false;
-                // Told after the first snapshot that has everything.
+                // Signalled only after the first complete snapshot is published.
                 if self.state.is_synced() {
                     self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
                 }
             }
             if busy {
-                let pressed = !self.state.is_synced() || self.deltas.len() >= MAX_BATCH / 2;
-                std::thread::sleep(pace.pause_after_batch(Instant::now(), pressed));
+                let skip_pause = !self.state.is_synced() || self.deltas.len() >= MAX_BATCH / 2;
+                std::thread::sleep(pacer.pause_after_batch(Instant::now(), skip_pause));
             }
         }
     }
@@ -137,7 +138,8 @@ impl Core {
         Some(Duration::try_from(due.duration_since(now)).unwrap_or_default().max(MIN_TICK_INTERVAL))
     }
 
-    /// Cycles run back to back within one delta: its time is theirs, each an equal part.
+    /// Records the duration of admission attempts. Cycles run back to back within one batch, so each gets an equal part
+    /// of it.
     fn time_attempts(&self, effects: &[Effect], took: Duration) {
         let attempt = |effect: &Effect| match effect {
             Effect::Observe(Observation::AdmissionAttempt { admitted }) => Some(*admitted),
@@ -149,7 +151,7 @@ impl Core {
         }
     }
 
-    /// Receivers end only with the process.
+    /// Sends an effect. Send errors are ignored, because receivers are dropped only when the process ends.
     fn execute_effect(&self, effect: Effect) {
         match effect {
             Effect::Write(write) => drop(self.tasks.send(Task::Write(write))),

@@ -1,4 +1,4 @@
-//! `sluice crds`: the definitions that this build speaks.
+//! `sluice crds`: prints or writes the CustomResourceDefinitions of this build.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::api::crd;
 /// Arguments of `sluice crds`.
 #[derive(Debug, clap::Args)]
 pub(super) struct CrdsArgs {
-    /// Write one file per definition into this folder instead of printing.
+    /// Write one file per definition into this directory instead of printing them.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
 }
@@ -30,7 +30,7 @@ pub(super) fn run(args: &CrdsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// To standard output.
+/// Writes text to standard output.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     std::io::stdout().lock().write_all(text.as_bytes()).context("standard output")
 }

@@ -1,15 +1,16 @@
-//! The script of a test build: files in a folder say where passes halt and whose guards are taken away.
+//! The failpoint script of a test build: files in a directory define where second passes halt and which guards are
+//! disabled.
 //!
-//! `NAMESPACE.NAME.MOMENT` halts a pass, and gets `NAMESPACE.NAME.MOMENT.reached` beside it when it does;
-//! `NAMESPACE.NAME.unguarded` takes the guards away, `NAMESPACE.NAME.without-GUARD` one of them; `core.PID.hangs` lets the
-//! core of that process hang. Never in a build that ships.
+//! `NAMESPACE.NAME.FAILPOINT` halts the second pass of a Workload; the file `NAMESPACE.NAME.FAILPOINT.reached` is
+//! created when it halts. `NAMESPACE.NAME.unguarded` disables all guards, `NAMESPACE.NAME.without-GUARD` one of them.
+//! `core.PID.hangs` makes the core of that process hang. Not compiled into released builds.
 
 use crate::api::ObjectKey;
 use crate::state::moments::{Failpoint, FailpointScript, Moments, SecondPassGuard};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Names the folder.
+/// Path of the directory.
 const DIR_ENV_VAR: &str = "SLUICE_MOMENTS";
 
 #[derive(Debug)]
@@ -22,11 +23,11 @@ impl FailpointDir {
 }
 
 impl FailpointScript for FailpointDir {
-    fn halts(&self, workload: &ObjectKey, moment: Failpoint) -> bool {
-        let halts = self.file(workload, moment.as_str()).exists();
+    fn halts(&self, workload: &ObjectKey, failpoint: Failpoint) -> bool {
+        let halts = self.file(workload, failpoint.as_str()).exists();
         if halts {
-            let reached = self.file(workload, &format!("{}.reached", moment.as_str()));
-            // A test that does not see it fails by itself.
+            let reached = self.file(workload, &format!("{}.reached", failpoint.as_str()));
+            // If the write fails, the waiting test fails.
             let _ = std::fs::write(reached, "");
         }
         halts
@@ -41,7 +42,7 @@ impl FailpointScript for FailpointDir {
     }
 }
 
-/// Hangs for good where the folder has a file `core.PID.hangs`: as a deadlock would.
+/// Blocks forever, like a deadlock, if the directory contains a file `core.PID.hangs`.
 pub(super) fn hang_if_requested() {
     let Some(folder) = std::env::var_os(DIR_ENV_VAR) else { return };
     if PathBuf::from(folder).join(format!("core.{}.hangs", std::process::id())).exists() {
@@ -52,7 +53,7 @@ pub(super) fn hang_if_requested() {
     }
 }
 
-/// What the folder says, if one is named.
+/// Returns the script of the directory in the environment variable, if it is set.
 pub(super) fn from_env() -> Moments {
     let folder = std::env::var_os(DIR_ENV_VAR);
     Moments(folder.map(|folder| -> Arc<dyn FailpointScript> { Arc::new(FailpointDir(folder.into())) }))

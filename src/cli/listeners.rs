@@ -1,4 +1,4 @@
-//! What clients call: webhooks, probes, metrics; and what they are told.
+//! The servers of webhooks, probes and metrics, and the responses of the latter two.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use crate::server::webhooks::{self, Review};
 use crate::view;
 use crate::view::metrics::Role;
 
-/// Shortest silence of a watch that takes a replica out of the webhooks' Service.
+/// Minimum time without activity after which a watch makes the replica not ready.
 const MAX_WATCH_SILENCE: Duration = Duration::from_mins(5);
 
-/// Binds the ports and serves on them, each kind of client on threads of its own.
+/// Binds the ports and starts the servers. Probes have their own threads.
 pub(super) async fn start(
     settings: &ManagerSettings,
     shared: &ManagerContext,
@@ -39,10 +39,10 @@ pub(super) async fn start(
     let webhook = args.webhook_bind_address.clone().unwrap_or(webhook);
     let health = &configuration.health.health_probe_bind_address;
     let health = args.health_bind_address.as_ref().unwrap_or(health);
-    let metrics_at = &configuration.metrics.bind_address;
-    let metrics_at = args.metrics_bind_address.as_ref().unwrap_or(metrics_at);
+    let metrics_address = &configuration.metrics.bind_address;
+    let metrics_address = args.metrics_bind_address.as_ref().unwrap_or(metrics_address);
     let mut servers = SupervisedTasks::default();
-    if let Some(at) = address::parse("webhook address", &webhook).await? {
+    if let Some(addresses) = address::parse("webhook address", &webhook).await? {
         let router = webhooks::router(review_fn(settings, shared), shared.counters.reviews());
         let tls = match &args.webhook_client_ca {
             Some(path) => {
@@ -55,12 +55,12 @@ pub(super) async fn start(
             }
             None => Arc::clone(&tls),
         };
-        let listener = Listener::bind("webhooks", at, Some(tls), router, limits);
+        let listener = Listener::bind("webhooks", addresses, Some(tls), router, limits);
         let listener =
             bind_on(&threads.serve, listener).await.with_context(|| format!("webhooks: {webhook}"))?;
         serve(&mut servers, &threads.serve, "webhooks", listener, shared);
     }
-    if let Some(at) = address::parse("health address", health).await? {
+    if let Some(addresses) = address::parse("health address", health).await? {
         let names = &configuration.health;
         let router = health::router(
             &names.readiness_endpoint_name,
@@ -68,24 +68,24 @@ pub(super) async fn start(
             readiness(settings, shared),
             liveness(shared, settings.stall_limit()),
         );
-        let listener = Listener::bind("health", at, None, router, limits.for_low_traffic());
+        let listener = Listener::bind("health", addresses, None, router, limits.for_low_traffic());
         let listener =
             bind_on(&threads.probes, listener).await.with_context(|| format!("health: {health}"))?;
         serve(&mut servers, &threads.probes, "health", listener, shared);
     }
-    if let Some(at) = address::parse("metrics address", metrics_at).await? {
+    if let Some(addresses) = address::parse("metrics address", metrics_address).await? {
         let guard = (!args.metrics_insecure).then(|| MetricsAuthorizer::new(&shared.clients.call));
         let tls = (!args.metrics_insecure).then_some(tls);
         let router = metrics::router(renderer(settings, shared), guard);
-        let listener = Listener::bind("metrics", at, tls, router, limits.for_low_traffic());
+        let listener = Listener::bind("metrics", addresses, tls, router, limits.for_low_traffic());
         let listener =
-            bind_on(&threads.serve, listener).await.with_context(|| format!("metrics: {metrics_at}"))?;
+            bind_on(&threads.serve, listener).await.with_context(|| format!("metrics: {metrics_address}"))?;
         serve(&mut servers, &threads.serve, "metrics", listener, shared);
     }
     Ok(servers)
 }
 
-/// A socket belongs to the threads on which it was bound.
+/// Binds a socket on the threads that serve it, because a socket is registered with the runtime on which it was bound.
 async fn bind_on<T: Send + 'static>(
     threads: &Runtime,
     binding: impl Future<Output = std::io::Result<T>> + Send + 'static,
@@ -115,41 +115,44 @@ fn review_fn(settings: &ManagerSettings, shared: &ManagerContext) -> Review {
     })
 }
 
-/// Ready is a replica that can answer webhooks: it need not lead, and need not be able to write. A watch that webhooks
-/// answer from and that fails for several minutes counts, since another replica may still hear of changes.
+/// Returns the readiness check: a replica is ready if it can answer webhooks. It need not lead or be able to write. A
+/// watch on which reviews depend and which stalls for several minutes makes it not ready, since other replicas may be
+/// up to date.
 fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyReasons {
-    let (serving, board) = (Arc::clone(&shared.serving), shared.watch_statuses.clone());
+    let (serving, watch_statuses) = (Arc::clone(&shared.serving), shared.watch_statuses.clone());
     let (published, stop) = (Arc::clone(&shared.published), shared.stop_acting.clone());
     let missing = Arc::clone(&shared.missing_permissions);
     let silence = (settings.watch().timeout * 5).max(MAX_WATCH_SILENCE);
     Arc::new(move || {
-        let rights = missing.list();
-        let needed = rights.iter().filter(|right| right.needed_for_reviews);
-        let mut obstacles: Vec<String> = needed.map(|right| format!("not allowed: {right}")).collect();
+        let permissions = missing.list();
+        let needed = permissions.iter().filter(|permission| permission.needed_for_reviews);
+        let mut reasons: Vec<String> =
+            needed.map(|permission| format!("not allowed: {permission}")).collect();
         if *stop.borrow() {
-            obstacles.push("stopping".to_owned());
+            reasons.push("stopping".to_owned());
         }
-        obstacles.extend(serving.not_ready_reason().map(|obstacle| obstacle.to_string()));
-        let unsynced = board.unsynced_for_reviews();
+        reasons.extend(serving.not_ready_reason().map(|obstacle| obstacle.to_string()));
+        let unsynced = watch_statuses.unsynced_for_reviews();
         if !unsynced.is_empty() {
-            obstacles.push(format!("not listed yet: {}", unsynced.join(", ")));
+            reasons.push(format!("not listed yet: {}", unsynced.join(", ")));
         } else if !published.load().reviews_synced {
-            obstacles.push("lists not taken in yet".to_owned());
+            reasons.push("lists not taken in yet".to_owned());
         }
-        let silent = board.stale_for_reviews(silence);
+        let silent = watch_statuses.stale_for_reviews(silence);
         if !silent.is_empty() {
-            obstacles.push(format!("not heard of for {silence:?}: {}", silent.join(", ")));
+            reasons.push(format!("not heard of for {silence:?}: {}", silent.join(", ")));
         }
-        obstacles
+        reasons
     })
 }
 
-/// Alive is a process whose parts make progress: one that hangs ends by itself, unless it cannot even do that.
+/// Returns the liveness check: every part must make progress. The watchdog normally ends a hanging process; this check
+/// covers a process in which the watchdog hangs too.
 fn liveness(shared: &ManagerContext, limit: Duration) -> NotReadyReasons {
-    let (pulses, stop) = (shared.heartbeats.clone(), shared.stop_acting.clone());
+    let (heartbeats, stop) = (shared.heartbeats.clone(), shared.stop_acting.clone());
     Arc::new(move || {
-        // A core that was told to stop stamps no more.
-        let stalled = if *stop.borrow() { None } else { pulses.stalled(limit) };
+        // A stopping core no longer stamps its heartbeat.
+        let stalled = if *stop.borrow() { None } else { heartbeats.stalled(limit) };
         let words = |(part, silent): (_, Duration)| format!("{part} has made no progress for {silent:.0?}");
         stalled.map(words).into_iter().collect()
     })
@@ -157,12 +160,12 @@ fn liveness(shared: &ManagerContext, limit: Duration) -> NotReadyReasons {
 
 fn renderer(settings: &ManagerSettings, shared: &ManagerContext) -> Render {
     let (counters, published) = (Arc::clone(&shared.counters), Arc::clone(&shared.published));
-    let (families, alone) = (settings.families(), shared.role == Role::Standalone);
+    let (families, standalone) = (settings.families(), shared.role == Role::Standalone);
     let (serving, clock) = (Arc::clone(&shared.serving), Arc::clone(&shared.clients.clock));
-    let (vitals, standing) = (ProcessMetrics::new(shared), Arc::clone(&shared.configuration_gaps));
+    let (process, gaps) = (ProcessMetrics::new(shared), Arc::clone(&shared.configuration_gaps));
     Arc::new(move || {
         let snapshot = published.load();
-        let role = match (alone, snapshot.leading) {
+        let role = match (standalone, snapshot.leading) {
             (true, _) => Role::Standalone,
             (false, true) => Role::Leader,
             (false, false) => Role::Follower,
@@ -170,8 +173,8 @@ fn renderer(settings: &ManagerSettings, shared: &ManagerContext) -> Render {
         let mut text = counters.render().unwrap_or_default();
         text.push_str(&view::certificates::render(&serving.status(), clock.ahead()).unwrap_or_default());
         text.push_str(&view::render(&view::gauges(&snapshot), families, role).unwrap_or_default());
-        text.push_str(&process_metrics::render(&vitals));
-        text.push_str(&standing.render().unwrap_or_default());
+        text.push_str(&process_metrics::render(&process));
+        text.push_str(&gaps.render().unwrap_or_default());
         text
     })
 }

@@ -2,16 +2,16 @@
 
 use tracing_subscriber::EnvFilter;
 
-/// How lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum LogFormat {
     /// One JSON object per line.
     Json,
-    /// For people.
+    /// Human-readable text.
     Text,
 }
 
-/// The libraries below log every refused call at their own level; what matters of it is logged here.
+/// Log levels of dependencies. They log every refused call; relevant errors are logged by this crate.
 const DEPENDENCY_LEVELS: &str =
     "tower_http=off,kube_client=warn,kube_runtime=warn,hyper=warn,h2=warn,rustls=warn";
 

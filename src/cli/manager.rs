@@ -1,7 +1,8 @@
-//! `sluice manager`: puts the parts together, runs them, takes them down.
+//! `sluice manager`: starts, runs and stops all parts of the controller.
 //!
-//! Every replica watches and serves; the fence and the core's `Leading` let one of them write. Order of the end: stop
-//! acting and give the lease back, serve on for a moment, drain, exit 0. An end that nobody asked for is exit 1.
+//! Every replica watches and serves; the fence and the core's `Leading` let only one of them write. Shutdown order:
+//! stop acting and release the lease, keep serving for the shutdown delay, drain, exit 0. Exits 1 if any task ends
+//! without a shutdown signal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +27,13 @@ use crate::view::ConfigurationGaps;
 use crate::view::counters::Counters;
 use crate::view::metrics::Role;
 
-/// Deltas on their way to the core: watches wait when it is full. Each holds a whole object, so that a long list would
-/// leave its mark on the memory of the process.
+/// Capacity of the channel to the core; watches wait while it is full. Each delta contains a whole object, so a larger
+/// channel would raise peak memory during long lists.
 const DELTA_CHANNEL_CAPACITY: usize = 256;
 
 pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;
-    // Programs are started with few, for the sake of others; a client could use them up.
+    // The default soft limit is low, and webhook clients could exhaust it.
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
@@ -46,22 +47,22 @@ pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     result
 }
 
-/// What the parts share.
+/// State shared by all parts.
 pub(super) struct ManagerContext {
     pub(super) clients: Clients,
     pub(super) fence: Fence,
-    /// Stamped by the core.
+    /// Heartbeat of the core.
     pub(super) core_heartbeat: Heartbeat,
-    /// Stamped by the threads that talk to the API server.
+    /// Heartbeat of the threads that call the API server.
     pub(super) api_heartbeat: Heartbeat,
-    /// All that a leader, and a living process, depends on.
+    /// Heartbeats on which leadership and liveness depend.
     pub(super) heartbeats: Heartbeats,
     pub(super) watch_statuses: WatchStatuses,
     pub(super) serving: Arc<ServingCertificate>,
     pub(super) missing_permissions: Arc<MissingPermissions>,
-    /// Told when a call was refused for want of a right.
+    /// Notified when a call was refused as forbidden.
     pub(super) recheck_permissions: Arc<Notify>,
-    /// The way to the core; it does not keep it open.
+    /// Channel to the core; weak, so that it does not keep the channel open.
     pub(super) deltas: mpsc::WeakSender<Delta>,
     pub(super) published: Arc<ArcSwap<Snapshot>>,
     pub(super) counters: Arc<Counters>,
@@ -73,7 +74,7 @@ pub(super) struct ManagerContext {
     pub(super) stop_serving: watch::Receiver<bool>,
 }
 
-/// Ends of channels that one part each takes.
+/// Channel ends, each of which is moved into one part.
 pub(super) struct ChannelEnds {
     pub(super) deltas: (mpsc::Sender<Delta>, mpsc::Receiver<Delta>),
     pub(super) tasks: (mpsc::UnboundedSender<Task>, mpsc::UnboundedReceiver<Task>),
@@ -136,7 +137,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()
     let asked = match asked {
         Ok(signal) => signal,
         Err(error) => {
-            // The lease is given back where it is still held; nothing else is waited for.
+            // Wait only for the release of the lease.
             workers.shutdown(Duration::from_secs(1)).await;
             return Err(error);
         }
@@ -144,11 +145,11 @@ async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()
     tracing::info!(signal = asked, "stopping");
     let args = &settings.args;
     let began = tokio::time::Instant::now();
-    let left = || args.shutdown_timeout.saturating_sub(began.elapsed());
-    tokio::time::sleep(args.shutdown_delay.min(left())).await;
+    let time_left = || args.shutdown_timeout.saturating_sub(began.elapsed());
+    tokio::time::sleep(args.shutdown_delay.min(time_left())).await;
     serve.send_replace(true);
-    servers.shutdown(left()).await;
-    workers.shutdown(left().min(Duration::from_secs(5))).await;
+    servers.shutdown(time_left()).await;
+    workers.shutdown(time_left().min(Duration::from_secs(5))).await;
     tracing::info!("stopped");
     Ok(())
 }

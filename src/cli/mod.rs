@@ -1,4 +1,4 @@
-//! The command line: the manager, the definitions, the simulation, the version.
+//! The command line interface: subcommands `manager`, `crds`, `simulate` and `version`.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks, starts tasks and waits")]
 
 mod address;
@@ -36,9 +36,9 @@ struct Cli {
 enum Command {
     /// Run the controller and its webhooks.
     Manager(Box<args::ManagerArgs>),
-    /// Print the custom resource definitions, or write one file for each.
+    /// Print the CustomResourceDefinitions, or write one file for each.
     Crds(crds::CrdsArgs),
-    /// Say what a cluster would do with these manifests, or with a change, without touching any.
+    /// Simulate scheduling of manifests, or of a change to a cluster, without modifying anything.
     Simulate(Box<simulate::SimulateArgs>),
     /// Print the version.
     Version,
@@ -46,7 +46,7 @@ enum Command {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    // First of all: the TLS stack asks for the provider at its first use, and its absence shows at run time only.
+    // Must come first: the TLS stack reads the provider at its first use, and panics if it is missing.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         print_error(&"a cryptography provider is installed already");
         return ExitCode::FAILURE;
@@ -70,9 +70,9 @@ fn success(_: ()) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Tells why the program ends. Logs may not be set up yet.
+/// Prints an error to standard error, because logs may not be set up yet.
 fn print_error(what: &dyn std::fmt::Display) {
     use std::io::Write;
-    // Nobody is left to tell if standard error is closed.
+    // If standard error is closed, the error cannot be reported.
     let _ = writeln!(std::io::stderr(), "sluice: {what}");
 }

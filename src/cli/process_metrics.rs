@@ -1,5 +1,5 @@
-//! What this process tells of itself: watches, the way to the core, progress of its parts, missing rights, and what the
-//! kernel knows of it under Prometheus' standard names.
+//! Metrics of this process: watches, the channel to the core, heartbeats, missing permissions, and operating system
+//! metrics under Prometheus' standard names.
 
 use std::sync::atomic::AtomicU64;
 
@@ -21,7 +21,7 @@ type GaugeFamily = Family<MetricLabels, Gauge>;
 type SecondsFamily = Family<MetricLabels, Gauge<f64, AtomicU64>>;
 type CounterFamily = Family<MetricLabels, Counter>;
 
-/// All of it as Prometheus' text.
+/// Renders the metrics in Prometheus' text format.
 pub(super) fn render(shared: &ProcessMetrics) -> String {
     let mut registry = Registry::default();
     let own = registry.sub_registry_with_prefix("sluice");
@@ -34,7 +34,7 @@ pub(super) fn render(shared: &ProcessMetrics) -> String {
     view::text(&registry).unwrap_or_default()
 }
 
-/// Where it is read from.
+/// Sources of the process metrics.
 pub(super) struct ProcessMetrics {
     watch_statuses: WatchStatuses,
     deltas: WeakSender<Delta>,
@@ -53,10 +53,10 @@ impl ProcessMetrics {
     }
 }
 
-fn register_watches(registry: &mut Registry, board: &WatchStatuses) {
+fn register_watches(registry: &mut Registry, watch_statuses: &WatchStatuses) {
     let (age, synced) = (SecondsFamily::default(), GaugeFamily::default());
     let (errors, restarts) = (CounterFamily::default(), CounterFamily::default());
-    for (kind, health) in board.iter() {
+    for (kind, health) in watch_statuses.iter() {
         let resource = kind.resource();
         let labels = vec![("group", resource.group.to_owned()), ("resource", resource.plural.to_owned())];
         age.get_or_create(&labels).set(health.time_since_activity().as_secs_f64());
@@ -81,9 +81,9 @@ fn register_channel(registry: &mut Registry, deltas: &WeakSender<Delta>) {
     registry.register("core_channel_capacity", "Changes for which there is room", capacity);
 }
 
-fn register_progress(registry: &mut Registry, pulses: &Heartbeats) {
+fn register_progress(registry: &mut Registry, heartbeats: &Heartbeats) {
     let age = SecondsFamily::default();
-    for (part, silent) in pulses.ages() {
+    for (part, silent) in heartbeats.ages() {
         age.get_or_create(&vec![("part", part.to_owned())]).set(silent.as_secs_f64());
     }
     let help = "Time since a part last made progress; the process ends when it is as long as a lease";
@@ -115,7 +115,7 @@ mod process {
     use super::{AtomicU64, Counter, Gauge, Registry, to_i64};
     use procfs::process::{LimitValue, Process};
 
-    /// What cannot be read is left out.
+    /// Registers operating system metrics; omits those that cannot be read.
     pub(super) fn register(registry: &mut Registry) {
         let Ok(own) = Process::myself() else { return };
         let mut gauge = |name: &str, help: &str, value: i64| {
@@ -128,9 +128,9 @@ mod process {
             gauge("process_open_fds", "Open file descriptors", to_i64(number));
         }
         if let Ok(limits) = own.limits()
-            && let LimitValue::Value(most) = limits.max_open_files.soft_limit
+            && let LimitValue::Value(max_open_files) = limits.max_open_files.soft_limit
         {
-            gauge("process_max_fds", "Most file descriptors that may be open", signed(most));
+            gauge("process_max_fds", "Most file descriptors that may be open", signed(max_open_files));
         }
         let Ok(stat) = own.stat() else { return };
         let resident = stat.rss.saturating_mul(procfs::page_size());
@@ -184,7 +184,7 @@ mod tests {
         assert!(page.contains("\nsluice_core_channel_depth 1\n"), "{page}");
         assert!(page.contains("\nsluice_core_channel_capacity 8\n"), "{page}");
         drop(sender);
-        assert!(receiver.is_closed(), "the last sender is gone");
+        assert!(receiver.is_closed(), "the metrics must not keep the channel open");
     }
 
     #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! From the configuration and the arguments to the settings of each part.
+//! Converts configuration and arguments to the settings of each part of the manager.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,11 +21,11 @@ use crate::lifecycle::{certificates, lease};
 use crate::state;
 use crate::view::metrics::MetricFamilies;
 
-/// Where a pod finds its namespace.
+/// File with the namespace of the pod.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 pub(super) const DEFAULT_NAMESPACE: &str = "kueue-system";
 
-/// Everything that is settled before the first connection.
+/// All settings that are known before the first connection.
 pub(super) struct ManagerSettings {
     pub(super) args: ManagerArgs,
     pub(super) configuration: Configuration,
@@ -33,7 +33,7 @@ pub(super) struct ManagerSettings {
     pub(super) identity: String,
 }
 
-/// Reads the configuration; every reason against it is in the error.
+/// Reads the configuration; an error lists every reason why it is refused.
 pub(super) fn load(args: ManagerArgs) -> anyhow::Result<ManagerSettings> {
     let loaded = configuration(args.config.as_deref(), args.feature_gates.as_deref())?;
     for warning in &loaded.warnings {
@@ -42,7 +42,7 @@ pub(super) fn load(args: ManagerArgs) -> anyhow::Result<ManagerSettings> {
     Ok(from_configuration(args, loaded.configuration))
 }
 
-/// Settings of a configuration, with what the surroundings say.
+/// Returns the settings of a configuration, with namespace and identity from arguments and environment.
 fn from_configuration(args: ManagerArgs, configuration: Configuration) -> ManagerSettings {
     let namespace = args
         .namespace
@@ -55,7 +55,7 @@ fn from_configuration(args: ManagerArgs, configuration: Configuration) -> Manage
     ManagerSettings { args, configuration, namespace, identity }
 }
 
-/// The configuration in a file, or the defaults, with the gates of the command line.
+/// Loads the configuration from a file, or the defaults, with the feature gates of the command line.
 pub(super) fn configuration(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<LoadedConfiguration> {
     let (text, what) = match path {
         Some(path) => {
@@ -72,7 +72,7 @@ pub(super) fn configuration(path: Option<&Path>, gates: Option<&str>) -> anyhow:
     config::load(document).context(what)
 }
 
-/// Adds the gates of the command line to a configuration.
+/// Adds the feature gates of the command line to a configuration.
 fn set_gates(document: &mut Value, gates: &str) -> anyhow::Result<()> {
     let mut parsed = BTreeMap::new();
     for gate in gates.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
@@ -93,7 +93,7 @@ fn set_gates(document: &mut Value, gates: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A name that no other replica has, not even this one after a restart.
+/// Returns an identity that is unique among replicas and across restarts.
 fn default_identity() -> String {
     let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     let host = host.trim();
@@ -117,13 +117,14 @@ impl ManagerSettings {
         config_mapping::admission_settings(&self.configuration, &self.namespace)
     }
 
-    /// Whether callers of the metrics must be allowed to read them.
+    /// Returns whether metrics clients must be authorized.
     pub(super) fn guards_metrics(&self) -> bool {
-        let at = self.args.metrics_bind_address.as_ref().unwrap_or(&self.configuration.metrics.bind_address);
-        !self.args.metrics_insecure && !at.is_empty() && at != "0"
+        let address =
+            self.args.metrics_bind_address.as_ref().unwrap_or(&self.configuration.metrics.bind_address);
+        !self.args.metrics_insecure && !address.is_empty() && address != "0"
     }
 
-    /// Whether Jobs of deactivated Workloads are deleted after a while.
+    /// Returns whether Jobs of deactivated Workloads are deleted after a retention period.
     pub(super) fn deletes_jobs(&self) -> bool {
         config_mapping::core_settings(&self.configuration, &self.namespace)
             .lifecycle
@@ -139,7 +140,8 @@ impl ManagerSettings {
         Timeouts { call: self.args.call_timeout, lease: self.args.lease_call_timeout }
     }
 
-    /// Nothing where there is no limit. As with Kueue's client, 0 stands for 5 calls a second and 10 at once.
+    /// Returns the client rate limit; `None` means no limit. As with Kueue's client, 0 means 5 calls per second and a
+    /// burst of 10.
     pub(super) fn rate(&self) -> Option<Rate> {
         let connection = &self.configuration.client_connection;
         let per_second = if connection.qps == 0.0 { 5.0 } else { f64::from(connection.qps) };
@@ -157,7 +159,7 @@ impl ManagerSettings {
         }
     }
 
-    /// How long the first lists may take, if there is a limit.
+    /// Returns the timeout of the initial lists, if there is one.
     pub(super) fn sync_timeout(&self) -> Option<Duration> {
         let limit = self.configuration.controller.sync_timeout();
         limit.and_then(|limit| Duration::try_from(limit.signed()).ok())
@@ -182,13 +184,14 @@ impl ManagerSettings {
         }
     }
 
-    /// How long a part may make no progress before the process ends: as long as its lease would last.
+    /// Returns the time without progress of a part after which the process ends: the lease duration, at least 2
+    /// seconds.
     pub(super) fn stall_limit(&self) -> Duration {
         let duration = Duration::try_from(self.configuration.leader_election.lease_duration.signed());
         duration.unwrap_or_default().max(Duration::from_secs(2))
     }
 
-    /// Nothing where there is no election.
+    /// Returns the lease settings, or `None` without leader election.
     pub(super) fn lease(&self) -> anyhow::Result<Option<LeaseSettings>> {
         let election = &self.configuration.leader_election;
         if !election.leader_elect {
@@ -220,11 +223,11 @@ impl ManagerSettings {
         let internal = &self.configuration.internal_cert_management;
         // The webhooks' Service comes first: its name is the certificate's common name.
         let services = [&internal.webhook_service_name, &args.metrics_service];
-        let of = |service: &String| {
+        let dns_names = |service: &String| {
             let name = format!("{service}.{}.svc", self.namespace);
             [name.clone(), format!("{name}.cluster.local")]
         };
-        let mut names: Vec<String> = services.into_iter().flat_map(of).collect();
+        let mut names: Vec<String> = services.into_iter().flat_map(dns_names).collect();
         names.extend(args.webhook_san.iter().cloned());
         let secret = &internal.webhook_secret_name;
         CertificateSettings {
@@ -264,8 +267,8 @@ mod tests {
         args: ManagerArgs,
     }
 
-    /// The manager's certificates and cert-manager's bear the same names, among them both shipped Services: a scraper that
-    /// verifies the certificate of the metrics Service succeeds.
+    /// The manager's and cert-manager's certificates have the same names, including both shipped Services, so that a
+    /// scraper can verify the certificate of the metrics Service.
     #[test]
     fn certificate_names_cover_both_services() {
         let line = Line::try_parse_from(["manager", "--namespace=kueue-system"]).unwrap();
@@ -283,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Names without a client CA are an error before anything starts.
+    /// Client names without a client CA are a command line error.
     #[test]
     fn client_names_require_client_ca() {
         assert!(Line::try_parse_from(["manager", "--webhook-client-name=a"]).is_err());

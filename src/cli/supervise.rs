@@ -1,4 +1,4 @@
-//! Tasks of the process: one that ends early ends all.
+//! Supervised tasks: if one ends early, the process ends.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-/// Tasks with names.
+/// A set of named tasks.
 #[derive(Default)]
 pub(super) struct SupervisedTasks(JoinSet<(&'static str, anyhow::Result<()>)>);
 
 impl SupervisedTasks {
-    /// Starts a task on these threads.
+    /// Starts a task on `threads`.
     pub(super) fn start(
         &mut self,
         threads: &Runtime,
@@ -23,7 +23,7 @@ impl SupervisedTasks {
         self.0.spawn_on(async move { (name, task.await) }, threads.handle());
     }
 
-    /// Waits until one ends, which none should.
+    /// Waits until a task ends and returns this as an error, because no task should end by itself.
     pub(super) async fn join_next(&mut self) -> anyhow::Error {
         match self.0.join_next().await {
             None => anyhow!("no task is left"),
@@ -33,7 +33,7 @@ impl SupervisedTasks {
         }
     }
 
-    /// Waits until all have ended; those that are left after the time are cut off.
+    /// Waits until all tasks have ended; aborts the remaining tasks after `within`.
     pub(super) async fn shutdown(mut self, within: Duration) {
         let all = async { while self.0.join_next().await.is_some() {} };
         if tokio::time::timeout(within, all).await.is_err() {

@@ -10,10 +10,9 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
 
-/// Threads for watches and calls. What comes is over in microseconds: several threads spend more on waking each other
-/// than they share.
+/// Threads for watches and calls. Tasks take microseconds: waking further threads would cost more than they gain.
 const API_THREADS: usize = 1;
-/// Threads that answer webhooks and scrapes.
+/// Threads that serve webhooks and metrics.
 const SERVE_THREADS: usize = 2;
 
 /// One runtime for each kind of work.
@@ -38,7 +37,7 @@ impl Threads {
         })
     }
 
-    /// Ends them all; tasks that still run were cut off before.
+    /// Stops all threads. Tasks must have been ended or aborted before.
     pub(super) fn shutdown(self) {
         for runtime in [self.serve, self.probes, self.lease, self.api] {
             runtime.shutdown_timeout(Duration::from_millis(50));
@@ -65,7 +64,7 @@ mod tests {
     use std::sync::{Arc, Mutex, PoisonError};
     use tokio::sync::watch;
 
-    /// A server that stores one Lease and counts its writes.
+    /// Returns a client of a fake API server that stores one Lease and counts its writes.
     fn server(writes: &Arc<AtomicU64>) -> kube::Client {
         let (writes, stored) = (Arc::clone(writes), Arc::new(Mutex::new(None::<Value>)));
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -84,8 +83,8 @@ mod tests {
                     json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
                 let code = if stored.is_some() { 200 } else { 404 };
                 let body = serde_json::to_vec(stored.as_ref().unwrap_or(&missing))?;
-                let answer = http::Response::builder().status(code).body(Body::from(body))?;
-                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer)
+                let response = http::Response::builder().status(code).body(Body::from(body))?;
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response)
             }
         });
         kube::Client::new(service, "default")
@@ -94,20 +93,20 @@ mod tests {
     #[test]
     fn lease_is_renewed_when_other_threads_block() {
         let threads = Threads::start().unwrap();
-        // Held as long as the test lasts: each task takes a thread.
-        let door = Arc::new(Mutex::new(()));
-        let closed = door.lock().unwrap();
+        // Locked for the whole test, so that each task blocks a thread.
+        let gate = Arc::new(Mutex::new(()));
+        let gate_guard = gate.lock().unwrap();
         for (runtime, number) in
             [(&threads.serve, SERVE_THREADS), (&threads.probes, 1), (&threads.api, API_THREADS)]
         {
             for _ in 0..number {
-                let door = Arc::clone(&door);
-                runtime.spawn(async move { drop(door.lock()) });
+                let gate = Arc::clone(&gate);
+                runtime.spawn(async move { drop(gate.lock()) });
             }
         }
         let writes = Arc::new(AtomicU64::new(0));
         let client = {
-            let _there = threads.lease.enter();
+            let _runtime = threads.lease.enter();
             server(&writes)
         };
         let election = ElectionSettings {
@@ -120,9 +119,9 @@ mod tests {
         let (fence, (leading, _led), (_stop, stopped)) =
             (Fence::default(), watch::channel(None), watch::channel(false));
         let core = fence.heartbeat("core");
-        let pulses = Heartbeats::new([core.clone()]);
+        let heartbeats = Heartbeats::new([core.clone()]);
         let caller = Caller::new(client, Duration::from_secs(30));
-        let task = run_election(caller, settings, fence.clone(), pulses, leading, stopped);
+        let task = run_election(caller, settings, fence.clone(), heartbeats, leading, stopped);
         let watching = async {
             while writes.load(Ordering::SeqCst) < 5 {
                 core.beat();
@@ -131,12 +130,12 @@ mod tests {
         };
         threads.lease.block_on(async {
             tokio::select! {
-                ended = task => panic!("it ended: {ended:?}"),
+                ended = task => panic!("the election ended: {ended:?}"),
                 renewed = tokio::time::timeout(Duration::from_mins(1), watching) => renewed.expect("renewals"),
             }
         });
         assert!(fence.is_open());
-        drop(closed);
+        drop(gate_guard);
         threads.shutdown();
     }
 }

@@ -1,4 +1,4 @@
-//! The parts that talk to the API server and decide: watches, executor, events, certificates, rights, lease, core.
+//! Starts the background parts: watches, executor, events, certificates, permission checks, lease, watchdog and core.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,9 +22,9 @@ use crate::kube::watch::run_watch;
 use crate::kube::{certificates, events, rbac_check};
 use crate::state::{Delta, Kind, Reconciler, Verb, WriteOutcome};
 
-/// Between two stamps of the threads that talk to the API server.
+/// Interval between two heartbeats of the threads that call the API server.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
-/// Questions about rights.
+/// Rate limit of access reviews.
 const ACCESS_REVIEW_RATE: Rate = Rate { per_second: 5.0, burst: 100.0 };
 
 pub(super) fn start(
@@ -46,8 +46,8 @@ pub(super) fn start(
         );
         workers.start(api, "watch", run_until(shared.stop_acting.clone(), watch));
     }
-    let crowded = Arc::new(AtomicBool::new(false));
-    let executor = executor(settings, shared, Arc::clone(&crowded), deltas);
+    let under_load = Arc::new(AtomicBool::new(false));
+    let executor = executor(settings, shared, Arc::clone(&under_load), deltas);
     let tasks = ends.tasks.1;
     workers.start(api, "executor", async move {
         executor.run(tasks).await;
@@ -59,7 +59,7 @@ pub(super) fn start(
         shared.clients.call.clone(),
         settings.events(),
         shared.fence.clone(),
-        crowded,
+        under_load,
         dropped,
         ends.events.1,
     );
@@ -74,13 +74,13 @@ pub(super) fn start(
     );
     workers.start(api, "certificates", run_until(shared.stop_serving.clone(), certificates));
     let election = settings.lease()?;
-    let asking = rbac_check::run_permission_checks(permission_check(
+    let permission_checks = rbac_check::run_permission_checks(permission_check(
         settings,
         shared,
         state.kinds(),
         election.as_ref(),
     ));
-    workers.start(api, "access", run_until(shared.stop_serving.clone(), asking));
+    workers.start(api, "access", run_until(shared.stop_serving.clone(), permission_checks));
     workers.start(
         api,
         "beat",
@@ -94,10 +94,10 @@ pub(super) fn start(
         Arc::clone(&shared.configuration_gaps),
     );
     workers.start(api, "guard", run_until(shared.stop_serving.clone(), guard));
-    let board = shared.watch_statuses.clone();
+    let watch_statuses = shared.watch_statuses.clone();
     let listed =
         config_checks::enforce_sync_timeout(settings.sync_timeout(), shared.synced.clone(), move || {
-            board.unsynced()
+            watch_statuses.unsynced()
         });
     workers.start(api, "first lists", try_run_until(shared.stop_acting.clone(), listed));
     let core = Core {
@@ -118,7 +118,7 @@ pub(super) fn start(
     Ok(workers)
 }
 
-/// The executor of writes. A write that is forbidden has the permissions checked again.
+/// Creates the executor of writes. A forbidden write triggers a permission check.
 fn executor(
     settings: &ManagerSettings,
     shared: &ManagerContext,
@@ -150,7 +150,7 @@ fn permission_check(
     kinds: &[Kind],
     lease: Option<&LeaseSettings>,
 ) -> PermissionCheck {
-    let rights = rbac_check::required_permissions(&PermissionRequirements {
+    let permissions = rbac_check::required_permissions(&PermissionRequirements {
         kinds,
         certificates: &settings.certificates(),
         lease,
@@ -159,7 +159,7 @@ fn permission_check(
     });
     PermissionCheck {
         caller: shared.clients.call.clone().with_rate(Some(ACCESS_REVIEW_RATE)),
-        permissions: rights,
+        permissions,
         watch_statuses: shared.watch_statuses.clone(),
         missing_permissions: Arc::clone(&shared.missing_permissions),
         recheck: Arc::clone(&shared.recheck_permissions),
@@ -170,7 +170,7 @@ async fn core_exited(end: oneshot::Receiver<()>) -> anyhow::Result<()> {
     end.await.context("panicked")
 }
 
-/// Runs a task until it is told to stop.
+/// Runs a task until it ends or `stop` is set.
 pub(super) async fn run_until(
     mut stop: watch::Receiver<bool>,
     task: impl Future<Output = ()>,
@@ -182,7 +182,7 @@ pub(super) async fn run_until(
     Ok(())
 }
 
-/// The same of a task that may fail.
+/// Runs a task that may fail until it ends or `stop` is set.
 async fn try_run_until(
     mut stop: watch::Receiver<bool>,
     task: impl Future<Output = anyhow::Result<()>>,
@@ -193,35 +193,36 @@ async fn try_run_until(
     }
 }
 
-async fn run_heartbeat(pulse: Heartbeat) {
+async fn run_heartbeat(heartbeat: Heartbeat) {
     loop {
-        pulse.beat();
+        heartbeat.beat();
         tokio::time::sleep(HEARTBEAT_INTERVAL).await;
     }
 }
 
-/// Ends the process when a part hangs: a standby has no lease to lose, and neither has a manager without an election.
+/// Returns an error if a part hangs, which ends the process. The lease does not cover standby replicas and managers
+/// without leader election.
 fn watchdog(
     settings: &ManagerSettings,
     shared: &ManagerContext,
 ) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
-    let (limit, pulses) = (settings.stall_limit(), shared.heartbeats.clone());
+    let (limit, heartbeats) = (settings.stall_limit(), shared.heartbeats.clone());
     let mut stop = shared.stop_acting.clone();
     async move {
         tokio::select! {
-            part = wait_for_stall(pulses, limit) => Err(anyhow!("{part} has made no progress for {limit:?}")),
+            part = wait_for_stall(heartbeats, limit) => Err(anyhow!("{part} has made no progress for {limit:?}")),
             _ = stop.wait_for(|stop| *stop) => Ok(()),
         }
     }
 }
 
-/// Competes for the lease once everything has been listed: a replica that knows nothing must not hold up others.
+/// Runs leader election once the initial lists are processed: a replica without state must not block other replicas.
 fn run_leader_election(
     election: Option<LeaseSettings>,
     shared: &ManagerContext,
     leading: watch::Sender<Option<i32>>,
 ) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
-    let (caller, fence, pulses) =
+    let (caller, fence, heartbeats) =
         (shared.clients.lease.clone(), shared.fence.clone(), shared.heartbeats.clone());
     let (mut synced, mut stop) = (shared.synced.clone(), shared.stop_acting.clone());
     async move {
@@ -232,11 +233,11 @@ fn run_leader_election(
         let Some(election) = election else {
             fence.open_forever();
             leading.send_replace(Some(0));
-            // The error says that the sender is gone: stopped as well.
+            // An error means that the sender was dropped, which is a stop too.
             let _ = stop.wait_for(|stop| *stop).await;
             return Ok(());
         };
-        lease::run_election(caller, election, fence, pulses, leading, stop).await?;
+        lease::run_election(caller, election, fence, heartbeats, leading, stop).await?;
         Ok(())
     }
 }

@@ -1,51 +1,51 @@
-//! The walk from a job to the ancestor that is queued in its place.
+//! Search for the ancestor of a job that is queued in its place.
 //!
-//! Invariants: the walk ends, whatever the owners say of each other; an owner counts only if its kind creates objects of
-//! the owned kind.
+//! Invariants: the search terminates for any owner references; an owner counts only if its controller creates objects
+//! of the owned kind.
 
 use super::OwnerRef;
 use super::frameworks::{ManagedKinds, Management};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// How many objects the walk may visit.
+/// Maximum number of objects on the path, including the job.
 const DEPTH_LIMIT: usize = 10;
 
-/// What is known of the object that an owner reference names.
+/// Result of looking up the object of an owner reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerLookup {
-    /// It is not there, and that is no error: the walk ends.
+    /// The object is unknown because it is not managed; the search ends.
     Unmanaged,
-    /// It should be there, and is not.
+    /// The object is of a managed kind, but was not found.
     Missing,
-    /// It is there.
+    /// The object was found.
     Found {
         /// UID of the object as stored.
         uid: String,
-        /// It is queued itself.
+        /// Whether it is queued itself.
         queued: bool,
-        /// Its own controller.
+        /// Its controller owner.
         controller: Option<OwnerRef>,
     },
 }
 
-/// What the walk found above a job.
+/// Result of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ancestor {
-    /// The highest ancestor that is queued itself: the job must not be.
+    /// The highest ancestor that is queued itself, so the job must not be queued.
     Queued(OwnerRef),
-    /// An owner of a kind that is configured and not part of this version: whether it is queued cannot be read.
+    /// An owner of a configured kind that this version does not support, so whether it is queued is unknown.
     Unsupported(OwnerRef),
 }
 
-/// Why the walk found no end.
+/// Why the search failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AncestryError {
-    /// An object owns itself over others.
+    /// The owner references form a cycle.
     Cycle,
-    /// Too many objects above each other.
+    /// The path is longer than `DEPTH_LIMIT`.
     TooDeep,
-    /// An owner that should be there could not be read.
+    /// An owner of a managed kind was not found.
     Missing(OwnerRef),
 }
 
@@ -68,17 +68,17 @@ impl fmt::Display for AncestryError {
     }
 }
 
-/// The highest ancestor that is queued itself, so that the job must not be. `job` is the job's kind as (group, kind). An
-/// object that only has the name of the owner ends the walk.
+/// Returns the highest ancestor that is queued itself, so that the job must not be queued. `job` is the kind of the job
+/// as (group, kind). An object with the name but not the UID of the owner ends the search.
 ///
 /// # Errors
-/// Names why the walk found no end.
+/// The owner references form a cycle, are too deep, or name an object that was not found.
 pub fn queued_ancestor(
     job: (&str, &str),
     uid: &str,
     controller: Option<OwnerRef>,
     managed: &ManagedKinds<'_>,
-    look: impl Fn(&OwnerRef, Management) -> OwnerLookup,
+    lookup: impl Fn(&OwnerRef, Management) -> OwnerLookup,
 ) -> Result<Option<Ancestor>, AncestryError> {
     let mut seen = BTreeSet::from([uid.to_owned()]);
     let mut owned = (job.0.to_owned(), job.1.to_owned());
@@ -86,12 +86,12 @@ pub fn queued_ancestor(
     let mut highest = None;
     while let Some(owner) = next {
         let management = managed.owner_management(&owner, (&owned.0, &owned.1));
-        let link = match management {
+        let result = match management {
             Management::None => break,
             Management::Unsupported => return Ok(highest.or(Some(Ancestor::Unsupported(owner)))),
-            Management::Internal | Management::External => look(&owner, management),
+            Management::Internal | Management::External => lookup(&owner, management),
         };
-        let (uid, queued, controller) = match link {
+        let (uid, queued, controller) = match result {
             OwnerLookup::Unmanaged => break,
             OwnerLookup::Missing => return Err(AncestryError::Missing(owner)),
             OwnerLookup::Found { uid, queued, controller } => (uid, queued, controller),
@@ -120,7 +120,7 @@ mod tests {
 
     const JOB: (&str, &str) = ("batch", "Job");
 
-    /// An owner whose kind may own anything.
+    /// Returns an owner of an external kind.
     fn owner(name: &str) -> OwnerRef {
         OwnerRef {
             api_version: "example.com/v1".to_owned(),
@@ -130,8 +130,8 @@ mod tests {
         }
     }
 
-    fn found(name: &str, queued: bool, above: Option<&str>) -> OwnerLookup {
-        OwnerLookup::Found { uid: format!("uid-{name}"), queued, controller: above.map(owner) }
+    fn found(name: &str, queued: bool, controller: Option<&str>) -> OwnerLookup {
+        OwnerLookup::Found { uid: format!("uid-{name}"), queued, controller: controller.map(owner) }
     }
 
     #[test]
@@ -139,10 +139,10 @@ mod tests {
         let frameworks = BTreeSet::from(["batch/job".to_owned(), "jobset.x-k8s.io/jobset".to_owned()]);
         let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
         let managed = ManagedKinds { frameworks: &frameworks, external: &external };
-        let from = |first: OwnerRef, look: &dyn Fn(&str) -> OwnerLookup| {
-            queued_ancestor(JOB, "me", Some(first), &managed, |owner, _| look(&owner.name))
+        let from = |first: OwnerRef, lookup: &dyn Fn(&str) -> OwnerLookup| {
+            queued_ancestor(JOB, "me", Some(first), &managed, |owner, _| lookup(&owner.name))
         };
-        let walk = |look: &dyn Fn(&str) -> OwnerLookup| from(owner("a"), look);
+        let walk = |lookup: &dyn Fn(&str) -> OwnerLookup| from(owner("a"), lookup);
         let queued = |name: &str| Ok(Some(Ancestor::Queued(owner(name))));
         let chain =
             |name: &str| if name == "a" { found("a", true, Some("b")) } else { found("b", true, None) };
@@ -154,12 +154,12 @@ mod tests {
         assert_eq!(walk(&|_| OwnerLookup::Missing), Err(AncestryError::Missing(owner("a"))));
         let other =
             |_: &str| OwnerLookup::Found { uid: "another".to_owned(), queued: true, controller: None };
-        assert_eq!(walk(&other), Ok(None), "of the same name");
+        assert_eq!(walk(&other), Ok(None), "an object with the same name and another UID is not the owner");
         let cycle = |name: &str| found(name, false, Some(if name == "a" { "b" } else { "a" }));
         assert_eq!(walk(&cycle), Err(AncestryError::Cycle));
         let long = |name: &str| found(name, false, Some(&format!("{name}a")));
         assert_eq!(walk(&long), Err(AncestryError::TooDeep));
-        // A Job creates no Jobs, queued or not; a JobSet does, but cannot be read.
+        // A Job creates no Jobs, queued or not. A JobSet does, but is not supported.
         let job = OwnerRef { api_version: "batch/v1".to_owned(), kind: "Job".to_owned(), ..owner("a") };
         assert_eq!(from(job, &|_| found("a", true, None)), Ok(None));
         let set = OwnerRef {

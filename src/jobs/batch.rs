@@ -1,4 +1,4 @@
-//! batch/v1 Job: one pod set, `main`.
+//! The job kind batch/v1 Job: one pod set, `main`.
 
 use super::read::{self, malformed};
 use super::shape::pod_set_fingerprint;
@@ -12,13 +12,13 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The kind.
+/// Implementation of [`JobKind`] for batch/v1 Job.
 #[derive(Debug)]
 pub(super) struct BatchJob;
 
 const MAIN: &str = "main";
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// Labels that the server puts on the template of each Job; they belong to the Job, not to the pod set.
+/// Labels that the API server adds to the template of each Job. They identify the Job and are not part of the pod set.
 const SERVER_LABELS: [&str; 4] =
     ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
 
@@ -37,7 +37,7 @@ impl JobKind for BatchJob {
         let same =
             before.filter(|b| b.uid == common.uid && b.generation == common.generation && b.generation > 0);
         let known = same.and_then(|b| b.pod_sets.first());
-        let (shape, template) = match known {
+        let (fingerprint, template) = match known {
             Some(set) => (set.fingerprint, set.template.clone()),
             None => (
                 pod_set_fingerprint(&pod_set(job, &counts)?),
@@ -48,7 +48,7 @@ impl JobKind for BatchJob {
             name: Arc::from(MAIN),
             count: counts.pods(),
             min_count: counts.min_parallelism,
-            fingerprint: shape,
+            fingerprint,
             template,
         };
         let status = status(job, &counts)?;
@@ -75,14 +75,14 @@ impl JobKind for BatchJob {
             return Ok(Vec::new());
         }
         let (set, info) = single_pod_set(view, infos)?;
-        let mut wanted = (*set.template).clone();
-        wanted.merge(&without_server_labels((*info.template).clone()))?;
+        let mut target = (*set.template).clone();
+        target.merge(&without_server_labels((*info.template).clone()))?;
         let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
-        wanted.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
-        // Nothing here would ever open this gate: Kueue's webhook adds it to elastic Jobs.
-        wanted.scheduling_gates.retain(|gate| gate != names::ELASTIC_JOB_ANNOTATION);
+        target.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
+        // Kueue's webhook adds this gate to elastic Jobs. It is removed because this version never ungates such pods.
+        target.scheduling_gates.retain(|gate| gate != names::ELASTIC_JOB_ANNOTATION);
         let mut spec = Map::from_iter([("suspend".to_owned(), Value::Bool(false))]);
-        if let Some(patch) = template_patch(&set.template, &wanted) {
+        if let Some(patch) = template_patch(&set.template, &target) {
             spec.insert("template".to_owned(), patch);
         }
         spec.extend(count_patch(view, set, info.count));
@@ -103,12 +103,13 @@ impl JobKind for BatchJob {
     }
 }
 
-/// The template of a Job that has started is fixed until its start time is gone.
+/// Returns a patch that removes the start time, as the template of a Job is immutable while it is set.
 fn clear_start_time_patch(view: &JobView) -> Option<JobPatch> {
     view.status.started.then(|| JobPatch { status: true, body: json!({ "status": { "startTime": null } }) })
 }
 
-/// Only a template that a start has marked is restored: another is the user's own, edited while it waits.
+/// Returns a patch that restores the template. A template without the pod set label was not changed by a start, so it
+/// is the user's own and is kept.
 fn restore_patch(view: &JobView, original: &[PodSetInfo]) -> Option<JobPatch> {
     let (set, info) = single_pod_set(view, original).ok()?;
     let before = without_server_labels((*info.template).clone());
@@ -124,7 +125,7 @@ fn restore_patch(view: &JobView, original: &[PodSetInfo]) -> Option<JobPatch> {
     Some(JobPatch { status: false, body: json!({ "spec": spec }) })
 }
 
-/// Partial admission changes the parallelism, and with it the completions of a Job that wants them equal.
+/// Returns the fields that partial admission changes: parallelism, and completions if the Job keeps both equal.
 fn count_patch(view: &JobView, set: &PodSetView, count: i32) -> Map<String, Value> {
     let mut spec = Map::new();
     if set.min_count.is_some() && set.count != count {
@@ -153,7 +154,7 @@ fn without_server_labels(mut template: TemplateInfo) -> TemplateInfo {
     template
 }
 
-/// How many pods a Job asks for.
+/// Pod counts that a Job requests.
 struct JobPodCounts {
     parallelism: i32,
     completions: Option<i32>,
@@ -176,12 +177,12 @@ impl JobPodCounts {
         Ok(counts)
     }
 
-    /// Pods that can run at once.
+    /// Returns the number of pods that can run at the same time.
     fn pods(&self) -> i32 {
         self.completions.map_or(self.parallelism, |completions| completions.min(self.parallelism))
     }
 
-    /// Pods beyond the completions that are still to come; a pod that still runs is never among them.
+    /// Returns the pods that are not needed for the remaining completions. Running pods are never reclaimable.
     fn reclaimable(&self, job: &Value, status: &JobStatus) -> Result<Vec<(Arc<str>, i32)>, JobError> {
         let Some(completions) = self.completions else {
             return Ok(Vec::new());
@@ -199,7 +200,7 @@ impl JobPodCounts {
 fn status(job: &Value, counts: &JobPodCounts) -> Result<JobStatus, JobError> {
     let number = |pointer: &str| Ok::<_, JobError>(read::count(job, pointer)?.unwrap_or(0));
     let (ready, succeeded) = (number("/status/ready")?, number("/status/succeeded")?);
-    // Pods that have succeeded are listed for a moment before they are counted.
+    // Succeeded pods are listed here before they are counted in `succeeded`.
     let listed = job.pointer("/status/uncountedTerminatedPods/succeeded").and_then(Value::as_array);
     let uncounted = i32::try_from(listed.map_or(0, Vec::len)).unwrap_or(i32::MAX);
     let complete = read::true_condition(job, "Complete")?.map(|message| (true, message));

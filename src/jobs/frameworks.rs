@@ -1,27 +1,25 @@
-//! Kinds that Kueue's frameworks stand for: which of them a configuration manages, and what each of them creates.
+//! Kueue's job frameworks: which kinds a configuration manages, and which kinds their controllers create.
 //!
-//! Invariant: an owner reference is a claim of the user that wrote it. It counts only where the owner's controller really
-//! creates objects of that kind; otherwise any queued object could be named to escape the queue.
+//! Invariant: owner references are written by users and not trusted. A reference counts only if the owner's controller
+//! creates objects of the owned kind; otherwise a user could name any queued object to bypass the queue.
 
 use super::{KINDS, OwnerRef};
 use std::collections::BTreeSet;
 
 /// A framework of Kueue.
 struct Framework {
-    /// API group of its kind.
     group: &'static str,
-    /// Its kind.
     kind: &'static str,
-    /// Its name in `integrations.frameworks`.
+    /// Name in `integrations.frameworks`.
     name: &'static str,
-    /// What its controller creates and controls.
+    /// Kinds that its controller creates and owns.
     creates: CreatedKinds,
 }
 
 /// Kinds that a controller creates, as (group, kind).
 enum CreatedKinds {
     Only(&'static [(&'static str, &'static str)]),
-    /// Whatever its object wraps.
+    /// Any kind, because the object wraps arbitrary objects.
     Any,
 }
 
@@ -29,7 +27,6 @@ const POD: (&str, &str) = ("", "Pod");
 const JOB: (&str, &str) = ("batch", "Job");
 const PODS: CreatedKinds = CreatedKinds::Only(&[POD]);
 
-/// The row of a framework.
 const fn framework(
     group: &'static str,
     kind: &'static str,
@@ -70,39 +67,39 @@ const FRAMEWORKS: &[Framework] = &[
     ),
     framework("apps", "Deployment", "deployment", CreatedKinds::Only(&[("apps", "ReplicaSet")])),
     framework("apps", "StatefulSet", "statefulset", PODS),
-    // The executors of a Spark driver.
+    // A Spark driver pod owns its executor pods.
     framework("", "Pod", "pod", PODS),
 ];
 
-/// Which kinds are queued, by the configuration.
+/// The managed kinds of a configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct ManagedKinds<'a> {
-    /// Names in `integrations.frameworks`, built or not.
+    /// Names in `integrations.frameworks`, supported or not.
     pub frameworks: &'a BTreeSet<String>,
-    /// Kinds, as (group, kind), that another controller queues.
+    /// Kinds, as (group, kind), that an external controller manages.
     pub external: &'a BTreeSet<(String, String)>,
 }
 
-/// How the kind of an owner is queued.
+/// Which controller manages the kind of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Management {
-    /// By this manager.
+    /// This manager.
     Internal,
-    /// By this manager, were the framework part of this version. Its objects are not read.
+    /// None: the framework is configured but not supported by this version, so its objects are not read.
     Unsupported,
-    /// By another controller: such an object is known by the Workload that it owns.
+    /// An external controller. Its objects are known only by the Workloads that they own.
     External,
-    /// Not at all, or its controller creates no objects of the owned kind.
+    /// None: the kind is not configured, or its controller does not create objects of the owned kind.
     None,
 }
 
 impl ManagedKinds<'_> {
-    /// How the owner of an object of a kind, given as (group, kind), is queued.
-    pub fn owner_management(&self, owner: &OwnerRef, of: (&str, &str)) -> Management {
+    /// Returns which controller manages the owner of an object of kind `owned`, given as (group, kind).
+    pub fn owner_management(&self, owner: &OwnerRef, owned: (&str, &str)) -> Management {
         let id = (owner.group(), owner.kind.as_str());
         let known = FRAMEWORKS.iter().find(|row| (row.group, row.kind) == id);
         match known.filter(|row| self.frameworks.contains(row.name)) {
-            Some(row) if !row.creates.includes(of) => Management::None,
+            Some(row) if !row.creates.includes(owned) => Management::None,
             Some(row) if KINDS.iter().any(|kind| kind.framework() == row.name) => Management::Internal,
             Some(_) => Management::Unsupported,
             None if self.external.iter().any(|(group, kind)| (group.as_str(), kind.as_str()) == id) => {
@@ -151,13 +148,13 @@ mod tests {
             ("v1", "Pod", JOB, Management::None),
             ("example.com/v1", "Foo", JOB, Management::External),
         ];
-        for (api_version, kind, child, want) in table {
-            let found = managed.owner_management(&named(api_version, kind), child);
-            assert_eq!(found, want, "{api_version} {kind} of {child:?}");
+        for (api_version, kind, child, expected) in table {
+            let management = managed.owner_management(&named(api_version, kind), child);
+            assert_eq!(management, expected, "{api_version} {kind} of {child:?}");
         }
         let some = BTreeSet::from(["batch/job".to_owned()]);
         let managed = ManagedKinds { frameworks: &some, external: &external };
         let set = named("jobset.x-k8s.io/v1alpha2", "JobSet");
-        assert_eq!(managed.owner_management(&set, JOB), Management::None, "not configured");
+        assert_eq!(managed.owner_management(&set, JOB), Management::None, "framework is not configured");
     }
 }

@@ -1,7 +1,7 @@
-//! Job kinds: how each is read, started, stopped, and described as a Workload.
+//! Job kinds: decoding, starting and stopping jobs, and creating their Workloads.
 //!
-//! Invariants: decoding is total (a malformed object is an error, never a panic); a template that was started and then
-//! stopped is what it was before; an unknown field of a template reaches the Workload.
+//! Invariants: decoding is total (a malformed object is an error, never a panic); stopping a job restores the template
+//! that it had before the start; unknown fields of a template are copied to the Workload.
 
 mod ancestry;
 mod batch;
@@ -28,48 +28,48 @@ use std::fmt;
 
 /// A kind of job.
 pub trait JobKind: Sync {
-    /// Where its objects are.
+    /// Returns group, version, kind and plural.
     fn gvk(&self) -> Gvk;
-    /// Its name in `integrations.frameworks`.
+    /// Returns its name in `integrations.frameworks`.
     fn framework(&self) -> &'static str;
-    /// Everything that the reconciler needs of the raw object.
+    /// Decodes the raw object.
     fn decode(&self, job: &Value) -> Result<JobView, JobError> {
         self.decode_after(job, None)
     }
-    /// The same, given what was decoded of an earlier version: what follows from the pod templates alone is taken over
-    /// when the spec has not changed since.
+    /// Decodes the raw object, given the view of an earlier version. If the spec has not changed since, data derived
+    /// from the pod templates is reused.
     fn decode_after(&self, job: &Value, before: Option<&JobView>) -> Result<JobView, JobError>;
-    /// Raw entries for `spec.podSets` of its Workload.
+    /// Returns the entries for `spec.podSets` of its Workload.
     fn pod_sets(&self, job: &Value) -> Result<Vec<Value>, JobError>;
-    /// Patches, in order, that let the job run with what was granted.
+    /// Returns the patches, in order, that start the job with the granted counts and template additions.
     fn run_patch(&self, view: &JobView, infos: &[PodSetInfo]) -> Result<Vec<JobPatch>, JobError>;
-    /// What to write next to stop the job and give it its template back; empty when that is done. One step at a time:
-    /// the next is chosen from the object as it is after the last. Without `original` the template stays.
+    /// Returns the next patch to stop the job and restore its template; empty when both are done. The caller calls it
+    /// again with the object that the patch returned. Without `original` the template is not restored.
     fn stop_patches(&self, view: &JobView, original: &[PodSetInfo]) -> Vec<JobPatch>;
 }
 
 /// A merge patch of a job, without resourceVersion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobPatch {
-    /// It goes to the status subresource.
+    /// Whether it patches the status subresource.
     pub status: bool,
     /// The patch.
     pub body: Value,
 }
 
-/// Why a job cannot be read or started. No error here goes away by itself.
+/// Why a job cannot be decoded or started. Retrying does not help until the job or the Workload changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobError {
     /// A field is missing or has the wrong type or value.
     Malformed {
         /// Path of the field.
         path: String,
-        /// What is wrong.
+        /// Description of the error.
         problem: String,
     },
-    /// What was granted contradicts the pod template, or itself.
+    /// The granted template additions contradict the pod template, or each other.
     Conflict(TemplateConflict),
-    /// The Workload grants pod sets that the job does not have, or the reverse.
+    /// The pod sets of Workload and job differ.
     PodSetMismatch {
         /// Name of the pod set that is missing on one side.
         name: String,
@@ -96,10 +96,10 @@ impl From<TemplateConflict> for JobError {
     }
 }
 
-/// Every kind that this build knows.
+/// All supported job kinds.
 pub static KINDS: &[&dyn JobKind] = &[&batch::BatchJob];
 
-/// The kind with this group and kind.
+/// Returns the job kind with this group and kind.
 pub fn kind_of(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
     KINDS.iter().copied().find(|known| known.gvk().group == group && known.gvk().kind == kind)
 }

@@ -1,39 +1,39 @@
-//! Where the priority of a job comes from.
+//! Resolution of the priority of a job.
 
 use super::view::JobView;
 use crate::api::v1beta2::PriorityClassRef;
 use serde_json::Value;
 
-/// A priority and the class that it came from.
+/// A priority and its class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Priority {
-    /// Higher goes first.
+    /// Value; higher values are admitted first.
     pub value: i32,
-    /// The class, unless the value is the built-in 0.
+    /// The class; `None` for the built-in priority 0.
     pub class: Option<PriorityClassRef>,
 }
 
-/// The classes that exist.
+/// Access to the existing priority classes.
 pub trait PriorityLookup {
-    /// Value of a WorkloadPriorityClass.
+    /// Returns the value of a WorkloadPriorityClass.
     fn workload_class(&self, name: &str) -> Option<i32>;
-    /// Value of a PriorityClass.
+    /// Returns the value of a PriorityClass.
     fn pod_class(&self, name: &str) -> Option<i32>;
-    /// Name and value of the PriorityClass that is the global default.
+    /// Returns name and value of the PriorityClass that is the global default.
     fn default_pod_class(&self) -> Option<(String, i32)>;
 }
 
-/// A class that is named and does not exist.
+/// A referenced class that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissingClass {
-    /// The label names a WorkloadPriorityClass.
+    /// The WorkloadPriorityClass of the label.
     WorkloadClass(String),
-    /// The pod template names a PriorityClass.
+    /// The PriorityClass of the pod template.
     PodClass(String),
 }
 
 impl Priority {
-    /// The priority of a job: its label's class, else its pods' class, else the global default, else 0.
+    /// Returns the priority of a job: from the class of its label, else of its pods, else the global default, else 0.
     pub fn resolve(
         view: &JobView,
         pod_sets: &[Value],

@@ -1,4 +1,4 @@
-//! Reading raw objects: absent and null are the same, a wrong type is an error that names the field.
+//! Typed access to fields of raw objects: null equals absent; a wrong type is an error that names the field.
 
 use super::JobError;
 use super::template::TemplateInfo;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// An error at a JSON pointer, told as a field path.
+/// Creates an error for a JSON pointer, which is converted to a field path.
 pub(super) fn malformed(pointer: &str, problem: impl Into<String>) -> JobError {
     JobError::Malformed { path: pointer.trim_start_matches('/').replace('/', "."), problem: problem.into() }
 }
@@ -25,40 +25,40 @@ fn read_as<'a, T>(
     what: &str,
     as_type: impl Fn(&'a Value) -> Option<T>,
 ) -> Result<Option<T>, JobError> {
-    let Some(found) = present(value, pointer) else {
+    let Some(field) = present(value, pointer) else {
         return Ok(None);
     };
-    as_type(found).map(Some).ok_or_else(|| malformed(pointer, format!("must be {what}")))
+    as_type(field).map(Some).ok_or_else(|| malformed(pointer, format!("must be {what}")))
 }
 
-/// A string.
+/// Reads a string.
 pub(super) fn string<'a>(value: &'a Value, pointer: &str) -> Result<Option<&'a str>, JobError> {
     read_as(value, pointer, "a string", Value::as_str)
 }
 
-/// A 32-bit integer.
+/// Reads a 32-bit integer.
 pub(super) fn int(value: &Value, pointer: &str) -> Result<Option<i32>, JobError> {
     read_as(value, pointer, "an int32", |value| i32::try_from(value.as_i64()?).ok())
 }
 
-/// An integer that is a number of things.
+/// Reads a 32-bit integer that is not negative.
 pub(super) fn count(value: &Value, pointer: &str) -> Result<Option<i32>, JobError> {
     read_as(value, pointer, "an int32 of at least 0", |value| {
         i32::try_from(value.as_i64()?).ok().filter(|number| *number >= 0)
     })
 }
 
-/// A truth value.
+/// Reads a boolean.
 pub(super) fn boolean(value: &Value, pointer: &str) -> Result<Option<bool>, JobError> {
     read_as(value, pointer, "a boolean", Value::as_bool)
 }
 
-/// A list; empty when absent.
+/// Reads a list; empty when absent.
 pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> Result<&'a [Value], JobError> {
     Ok(read_as(value, pointer, "a list", |value| value.as_array().map(Vec::as_slice))?.unwrap_or_default())
 }
 
-/// A map of strings; empty when absent.
+/// Reads a map of strings; empty when absent.
 pub(super) fn string_map(value: &Value, pointer: &str) -> Result<BTreeMap<String, String>, JobError> {
     let pairs = |value: &Value| -> Option<BTreeMap<String, String>> {
         let fields = value.as_object()?;
@@ -68,7 +68,7 @@ pub(super) fn string_map(value: &Value, pointer: &str) -> Result<BTreeMap<String
 }
 
 impl TemplateInfo {
-    /// What a raw pod template carries.
+    /// Reads a raw pod template.
     pub fn read(template: Option<&Value>) -> Result<Self, JobError> {
         let Some(template) = template else {
             return Ok(Self::default());
@@ -93,7 +93,7 @@ fn toleration(raw: &Value) -> Result<Toleration, JobError> {
     serde_json::from_value(raw.clone()).map_err(|error| malformed("/spec/tolerations", error.to_string()))
 }
 
-/// The part of a view that every kind has in common; the rest is left empty.
+/// Reads the part of a view that all kinds have in common; other fields are left empty.
 pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
     let required = |pointer: &str| string(job, pointer)?.ok_or_else(|| malformed(pointer, "is required"));
     let labels = string_map(job, "/metadata/labels")?;
@@ -155,7 +155,7 @@ fn controller(job: &Value) -> Result<Option<OwnerRef>, JobError> {
     Ok(None)
 }
 
-/// The status of a condition is True: its message.
+/// Returns the message of a condition if its status is True.
 pub(super) fn true_condition<'a>(job: &'a Value, type_: &str) -> Result<Option<&'a str>, JobError> {
     for condition in list(job, "/status/conditions")? {
         if string(condition, "/type")? == Some(type_) && string(condition, "/status")? == Some("True") {

@@ -1,8 +1,8 @@
-//! Fingerprint of a pod set's template: equal for a job's pod set and the copy that its Workload stores.
+//! Fingerprint of a pod set's template: equal for a pod set of a job and its copy in the Workload.
 //!
-//! Left out is what a start changes (metadata, node selector, tolerations, scheduling gates), what the server may drop
-//! (nulls, empty collections, fields that it does not know), how a quantity is spelt, and the labels of ranks, which follow
-//! from the kind of the job and which older versions did not write.
+//! It ignores fields that a start changes (metadata, node selector, tolerations, scheduling gates), values that the
+//! server may drop (nulls, empty collections, unknown fields), the notation of quantities, and the index labels of
+//! topology requests, which depend only on the job kind and which older versions did not write.
 
 use super::workload::dedup_env;
 use crate::resources::Quantity;
@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 /// Fingerprint of a pod set without its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TemplateFingerprint {
-    /// Of its containers and init containers.
+    /// Hash of the containers and init containers.
     containers: u128,
-    /// Of its name, its topology request, and the rest of its pod spec.
+    /// Hash of the name, the topology request, and the rest of the pod spec.
     rest: u128,
 }
 
 impl TemplateFingerprint {
-    /// Whether both run the same containers: all that Kueue compares beside counts and tolerations.
+    /// Returns whether both have the same containers, which is all that Kueue compares besides counts and tolerations.
     pub const fn same_containers(&self, other: &Self) -> bool {
         self.containers == other.containers
     }
@@ -31,12 +31,12 @@ impl TemplateFingerprint {
 const INJECTED: [&str; 3] = ["nodeSelector", "tolerations", "schedulingGates"];
 /// Maps from resource name to quantity.
 const QUANTITY_MAPS: [&str; 4] = ["requests", "limits", "overhead", "capacity"];
-/// Fields of a topology request that say nothing about where the pods go.
+/// Fields of a topology request that do not affect the topology assignment.
 const RANK_LABELS: [&str; 2] = ["podIndexLabel", "subGroupIndexLabel"];
 /// Fields that are a quantity.
 const QUANTITIES: [&str; 2] = ["sizeLimit", "divisor"];
 
-/// The fingerprint of an entry of `spec.podSets`.
+/// Returns the fingerprint of an entry of `spec.podSets`.
 pub fn pod_set_fingerprint(pod_set: &Value) -> TemplateFingerprint {
     let field = |name: &str| pod_set.get(name).cloned().unwrap_or(Value::Null);
     let mut request = field("topologyRequest");
@@ -64,7 +64,7 @@ fn digest(parts: &[Value]) -> u128 {
     u128::from_be_bytes(digest.first_chunk().copied().unwrap_or_default())
 }
 
-/// The pod spec with the fields that the types know; as it stands when they cannot hold it.
+/// Returns the pod spec reduced to the fields of the typed API; unreduced if it cannot be decoded.
 fn pod_spec(template: Option<&Value>) -> Value {
     let mut template = template.cloned().unwrap_or(Value::Null);
     dedup_env(&mut template);
@@ -79,7 +79,7 @@ fn pod_spec(template: Option<&Value>) -> Value {
     spec
 }
 
-/// Keys in order, nulls and empty collections dropped, quantities in canonical text.
+/// Sorts keys, drops nulls and empty collections, and converts quantities to canonical text.
 fn canonical(key: Option<&str>, value: &Value) -> Value {
     match value {
         Value::Object(fields) if key.is_some_and(|key| QUANTITY_MAPS.contains(&key)) => {

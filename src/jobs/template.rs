@@ -1,11 +1,11 @@
-//! The part of a pod template that admission adds to, and its way into and out of a job.
+//! The part of a pod template to which admission adds: merging additions, and patches that apply and remove them.
 
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What admission may add to a pod template.
+/// Parts of a pod template to which admission may add.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TemplateInfo {
     /// Labels of the pods.
@@ -16,20 +16,20 @@ pub struct TemplateInfo {
     pub node_selector: BTreeMap<String, String>,
     /// Taints that the pods tolerate.
     pub tolerations: Vec<Toleration>,
-    /// Gates that hold the pods back.
+    /// Scheduling gates of the pods.
     pub scheduling_gates: Vec<String>,
 }
 
-/// Two values are wanted for one key. Waiting does not help.
+/// Two different values are required for one key. Retrying does not help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateConflict {
     /// `label`, `annotation` or `nodeSelector`.
     pub field: &'static str,
     /// The key.
     pub key: String,
-    /// The value that stands.
+    /// The current value.
     pub current: String,
-    /// The value that was to be set.
+    /// The requested value.
     pub requested: String,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for TemplateConflict {
 }
 
 impl TemplateInfo {
-    /// Adds what `other` carries. A key that stands with another value is a conflict, and then nothing is added.
+    /// Adds the parts of `other`. A key with another value is a conflict; then nothing is added.
     pub fn merge(&mut self, other: &Self) -> Result<(), TemplateConflict> {
         check_disjoint("label", &self.labels, &other.labels)?;
         check_disjoint("annotation", &self.annotations, &other.annotations)?;
@@ -60,15 +60,15 @@ impl TemplateInfo {
 
 fn check_disjoint(
     field: &'static str,
-    have: &BTreeMap<String, String>,
-    want: &BTreeMap<String, String>,
+    current: &BTreeMap<String, String>,
+    requested: &BTreeMap<String, String>,
 ) -> Result<(), TemplateConflict> {
-    for (key, value) in want {
-        if let Some(standing) = have.get(key).filter(|standing| *standing != value) {
+    for (key, value) in requested {
+        if let Some(current_value) = current.get(key).filter(|current_value| *current_value != value) {
             return Err(TemplateConflict {
                 field,
                 key: key.clone(),
-                current: standing.clone(),
+                current: current_value.clone(),
                 requested: value.clone(),
             });
         }
@@ -88,7 +88,7 @@ fn add_missing<T: Clone + PartialEq>(to: &mut Vec<T>, from: &[T]) {
     }
 }
 
-/// The merge patch of a pod template that turns `from` into `to`; nothing when they are equal.
+/// Returns the merge patch of a pod template that changes `from` into `to`, or `None` if they are equal.
 pub(crate) fn template_patch(from: &TemplateInfo, to: &TemplateInfo) -> Option<Value> {
     let mut metadata = Map::new();
     insert_if_some(&mut metadata, "labels", map_patch(&from.labels, &to.labels));
@@ -114,19 +114,20 @@ fn insert_if_some(fields: &mut Map<String, Value>, name: &str, value: Option<Val
     }
 }
 
-/// A list as a merge patch wants it: whole, and gone when empty.
+/// Returns the merge patch of a list: the whole list, or null if it is empty.
 fn list_patch<T: serde::Serialize>(items: &[T]) -> Value {
     if items.is_empty() { Value::Null } else { serde_json::to_value(items).unwrap_or(Value::Null) }
 }
 
-/// A key that goes is null. The map itself stays: it may hold keys of others, such as the server's own labels.
+/// Returns the merge patch of a map. Removed keys are null. The map is not replaced, because it may contain keys of
+/// other writers, such as the API server's labels.
 fn map_patch(from: &BTreeMap<String, String>, to: &BTreeMap<String, String>) -> Option<Value> {
     if from == to {
         return None;
     }
-    let gone = from.keys().filter(|key| !to.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let removed = from.keys().filter(|key| !to.contains_key(*key)).map(|key| (key.clone(), Value::Null));
     let set = to.iter().filter(|(key, value)| from.get(*key) != Some(*value));
     Some(Value::Object(
-        gone.chain(set.map(|(key, value)| (key.clone(), Value::String(value.clone())))).collect(),
+        removed.chain(set.map(|(key, value)| (key.clone(), Value::String(value.clone())))).collect(),
     ))
 }

@@ -1,4 +1,4 @@
-//! The topology request that annotations of a pod template make.
+//! The topology request in the annotations of a pod template.
 
 use super::JobError;
 use super::read::malformed;
@@ -13,8 +13,8 @@ const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
 const SLICE_CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
 const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 
-/// The `topologyRequest` of a pod set. It is there whether or not annotations ask for a topology: a flavor may have one all
-/// the same, and then the index of each pod decides its rank.
+/// Returns the `topologyRequest` of a pod set. It exists even without topology annotations, because the flavor may have
+/// a topology, and then the index of each pod decides its rank.
 pub(super) fn topology_request(
     annotations: &BTreeMap<String, String>,
     pod_index_label: &str,
@@ -29,7 +29,7 @@ pub(super) fn topology_request(
         let on = parse_bool(text).ok_or_else(|| wrong(UNCONSTRAINED, "must be a boolean"))?;
         request.insert("unconstrained".to_owned(), json!(on));
     }
-    let asks_for_domain = annotations.contains_key(REQUIRED) || annotations.contains_key(PREFERRED);
+    let requests_domain = annotations.contains_key(REQUIRED) || annotations.contains_key(PREFERRED);
     if let Some(text) = annotations.get(SLICE_CONSTRAINTS) {
         let layers: Vec<Value> =
             serde_json::from_str(text).map_err(|_| wrong(SLICE_CONSTRAINTS, "must be a JSON array"))?;
@@ -42,14 +42,14 @@ pub(super) fn topology_request(
         }
     }
     request.insert("podIndexLabel".to_owned(), json!(pod_index_label));
-    // A group shares the domain that it asks for.
-    if let Some(group) = annotations.get(GROUP).filter(|_| asks_for_domain) {
+    // A group needs a requested domain to share.
+    if let Some(group) = annotations.get(GROUP).filter(|_| requests_domain) {
         request.insert("podSetGroupName".to_owned(), json!(group));
     }
     Ok(Value::Object(request))
 }
 
-/// The spellings of a boolean that Go reads.
+/// Parses a boolean like Go's `strconv.ParseBool`.
 pub(super) fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

@@ -1,6 +1,6 @@
-//! What the reconciler needs of a job, decoded once from the raw object.
+//! Typed view of a job with the fields that the reconciler needs, decoded once from the raw object.
 //!
-//! Invariant: a view is a function of one version of the object; nothing in it is remembered from earlier versions.
+//! Invariant: a view depends on one version of the object only; it contains no state of earlier versions.
 
 use super::shape::TemplateFingerprint;
 use super::template::TemplateInfo;
@@ -18,12 +18,12 @@ pub struct Gvk {
     pub version: &'static str,
     /// Kind.
     pub kind: &'static str,
-    /// Resource name in paths.
+    /// Resource name in API paths.
     pub plural: &'static str,
 }
 
 impl Gvk {
-    /// `group/version`, or the version alone in the core group.
+    /// Returns `group/version`, or only the version in the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
@@ -47,107 +47,107 @@ pub struct OwnerRef {
 }
 
 impl OwnerRef {
-    /// API group; empty for the core group.
+    /// Returns the API group; empty for the core group.
     pub fn group(&self) -> &str {
         self.api_version.rsplit_once('/').map_or("", |(group, _)| group)
     }
 }
 
-/// A job as the reconciler sees it.
+/// The fields of a job that the reconciler needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobView {
     /// Namespace and name.
     pub key: ObjectKey,
     /// UID.
     pub uid: Arc<str>,
-    /// Version of the object that this view shows.
+    /// Version of the object from which this view was decoded.
     pub resource_version: String,
     /// Generation of the spec.
     pub generation: i64,
-    /// Creation time; the epoch when the object carries none.
+    /// Creation time; the epoch when absent.
     pub created: Timestamp,
-    /// The object carries a deletion time.
+    /// Whether the object has a deletion time.
     pub deleting: bool,
     /// The queue-name label, when not empty.
     pub queue_name: Option<Arc<str>>,
     /// The priority-class label, when not empty.
     pub priority_class: Option<Arc<str>>,
-    /// The prebuilt Workload that an annotation or label names.
+    /// The prebuilt Workload named by an annotation or label.
     pub prebuilt_workload: Option<Arc<str>>,
     /// The max-exec-time label, when it is a positive number.
     pub max_exec_seconds: Option<i32>,
     /// The admission-gated-by annotation, when not empty.
     pub gated_by: Option<String>,
-    /// Annotations that pass to the Workload: the provisioning parameters.
+    /// Annotations to copy to the Workload: the provisioning parameters.
     pub annotations_to_copy: BTreeMap<String, String>,
     /// The controller that owns the job.
     pub controller: Option<OwnerRef>,
-    /// Who runs the job, when the kind has such a field and it is set.
+    /// Value of `spec.managedBy`, if the kind has this field and it is set.
     pub managed_by: Option<String>,
-    /// The job is told not to run.
+    /// Whether the job is suspended.
     pub suspended: bool,
-    /// Its user expects it to be resized while it runs.
+    /// Whether the job is elastic: it may be resized while it runs.
     pub elastic: bool,
-    /// A change of count changes the completions as well.
+    /// Whether a change of the count changes the completions as well.
     pub completions_follow_parallelism: bool,
-    /// The groups of equal pods.
+    /// The pod sets.
     pub pod_sets: Vec<PodSetView>,
-    /// How far the job is.
+    /// The status.
     pub status: JobStatus,
-    /// Pods by pod set that will not run again.
+    /// Number of reclaimable pods by pod set.
     pub reclaimable_pods: Vec<(Arc<str>, i32)>,
 }
 
-/// One group of equal pods of a job.
+/// One pod set of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodSetView {
     /// Its name.
     pub name: Arc<str>,
-    /// Pods that the job asks for.
+    /// Number of requested pods.
     pub count: i32,
-    /// How few would do.
+    /// Minimum number of pods for partial admission.
     pub min_count: Option<i32>,
-    /// Fingerprint of the template; counts are not part of it.
+    /// Fingerprint of the template, without counts.
     pub fingerprint: TemplateFingerprint,
-    /// What admission may add to.
+    /// The part of the template to which admission may add.
     pub template: Arc<TemplateInfo>,
 }
 
-/// What a pod set shall get on top of its template, or what its template was.
+/// Additions to the template of a pod set, or the original template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodSetInfo {
     /// Name of the pod set.
     pub name: Arc<str>,
-    /// Its count.
+    /// Number of pods.
     pub count: i32,
-    /// Additions, or the original.
+    /// Additions, or the original template.
     pub template: Arc<TemplateInfo>,
 }
 
-/// How far a job is.
+/// Status of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobStatus {
-    /// Pods that run or are ending.
+    /// Number of running or terminating pods.
     pub active_pods: i32,
-    /// Pods that are ready.
+    /// Number of ready pods.
     pub ready_pods: i32,
-    /// Pods that succeeded.
+    /// Number of succeeded pods.
     pub succeeded_pods: i32,
-    /// The start time is set.
+    /// Whether the start time is set.
     pub started: bool,
-    /// The condition Suspended is true.
+    /// Whether the condition Suspended is True.
     pub has_suspended_condition: bool,
-    /// The end of the job.
+    /// Result of the job, if it has finished.
     pub finished: Option<Finished>,
-    /// Every pod is ready or has succeeded.
+    /// Whether every pod is ready or has succeeded.
     pub pods_ready: bool,
 }
 
-/// How a job ended.
+/// Result of a finished job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// It completed.
+    /// Whether the job completed successfully.
     pub success: bool,
-    /// What the job says about it.
+    /// Message of the job's condition.
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! The Workload that stands for a job: its name and the object to create.
+//! The Workload of a job: its name and the object to create.
 
 use super::priority::Priority;
 use super::read;
@@ -12,26 +12,26 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// Longest name of a Workload.
+/// Maximum length of a Workload name.
 const MAX_NAME: usize = 253;
-/// Hex digits that end a Workload's name.
+/// Number of hex digits at the end of a Workload name.
 const HASH_DIGITS: usize = 5;
 
-/// What a Workload needs beside its job.
+/// Parameters of a Workload other than its job.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadRequest<'a> {
     /// Name of the Workload.
     pub name: &'a str,
     /// Its LocalQueue.
     pub queue_name: Option<&'a str>,
-    /// Labels that pass from the job to the Workload.
+    /// Keys of labels that are copied from the job to the Workload.
     pub label_keys_to_copy: &'a [String],
     /// Its priority.
     pub priority: &'a Priority,
 }
 
-/// Name of the Workload of a job: `<lower kind>-<name>-<hash>`, cut in the middle when too long. `extra` tells apart
-/// several Workloads of one job.
+/// Returns the name of the Workload of a job: `<lower kind>-<name>-<hash>`; the part before the hash is truncated if it
+/// is too long. `extra` distinguishes several Workloads of one job.
 pub fn workload_name(group: &str, kind: &str, name: &str, uid: &str, extra: Option<&str>) -> String {
     let mut identity = [kind, group, name, uid].join("\n");
     if let Some(extra) = extra {
@@ -45,14 +45,14 @@ pub fn workload_name(group: &str, kind: &str, name: &str, uid: &str, extra: Opti
     }
     hash.truncate(HASH_DIGITS);
     let mut prefix = format!("{}-{name}", kind.to_lowercase());
-    let longest = MAX_NAME - HASH_DIGITS - 1;
-    while prefix.len() > longest {
+    let max_prefix = MAX_NAME - HASH_DIGITS - 1;
+    while prefix.len() > max_prefix {
         prefix.pop();
     }
     format!("{prefix}-{hash}")
 }
 
-/// The Workload to create for a job.
+/// Returns the Workload to create for a job.
 pub fn workload_body(
     kind: &dyn JobKind,
     job: &Value,
@@ -96,8 +96,8 @@ pub fn workload_body(
 }
 
 fn labels(job: &Value, view: &JobView, keys: &[String]) -> Result<Value, JobError> {
-    let of_job = read::string_map(job, "/metadata/labels")?;
-    let copied = keys.iter().filter_map(|key| Some((key.clone(), json!(of_job.get(key)?))));
+    let job_labels = read::string_map(job, "/metadata/labels")?;
+    let copied = keys.iter().filter_map(|key| Some((key.clone(), json!(job_labels.get(key)?))));
     let mut labels: Map<String, Value> = copied.collect();
     labels.insert(names::JOB_UID_LABEL.to_owned(), json!(&*view.uid));
     Ok(Value::Object(labels))
@@ -110,7 +110,7 @@ fn annotations(view: &JobView) -> Map<String, Value> {
     copied.chain(gated).collect()
 }
 
-/// Names, counts and templates of the pod sets that a Workload stores: what its job was before it was started.
+/// Returns names, counts and templates of the pod sets of a Workload, which are those of its job before the start.
 pub fn pod_set_infos(pod_sets: &[Value]) -> Result<Vec<PodSetInfo>, JobError> {
     let info = |set: &Value| {
         let name = read::string(set, "/name")?.unwrap_or("main");
@@ -121,7 +121,7 @@ pub fn pod_set_infos(pod_sets: &[Value]) -> Result<Vec<PodSetInfo>, JobError> {
     pod_sets.iter().map(info).collect()
 }
 
-/// A raw template as a Workload takes it: nothing null, and one value for each variable.
+/// Returns a template as the Workload schema accepts it: without nulls and duplicate environment variables.
 pub(super) fn clean_template(template: &Value) -> Value {
     let mut template = without_nulls(template);
     dedup_env(&mut template);
@@ -142,8 +142,8 @@ fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// Of several environment variables with one name the last one counts, and the Workload's schema takes only one: it stands
-/// where the first stood, as with Kueue, since later variables may refer to it.
+/// Removes duplicate environment variables, which the Workload schema refuses. The last value wins, at the position of
+/// the first, as with Kueue, since later variables may refer to it.
 pub(super) fn dedup_env(template: &mut Value) {
     for list in ["/spec/initContainers", "/spec/containers"] {
         let Some(containers) = template.pointer_mut(list).and_then(Value::as_array_mut) else {
@@ -158,15 +158,15 @@ pub(super) fn dedup_env(template: &mut Value) {
 }
 
 fn dedup_variables(env: &mut Vec<Value>) {
-    let mut places = BTreeMap::new();
-    let mut kept: Vec<Value> = Vec::with_capacity(env.len());
+    let mut positions = BTreeMap::new();
+    let mut unique: Vec<Value> = Vec::with_capacity(env.len());
     for variable in env.drain(..) {
         let name = variable.get("name").and_then(Value::as_str).map(str::to_owned);
-        let place = name.map(|name| *places.entry(name).or_insert(kept.len()));
-        match place.and_then(|place| kept.get_mut(place)) {
+        let position = name.map(|name| *positions.entry(name).or_insert(unique.len()));
+        match position.and_then(|position| unique.get_mut(position)) {
             Some(earlier) => *earlier = variable,
-            None => kept.push(variable),
+            None => unique.push(variable),
         }
     }
-    *env = kept;
+    *env = unique;
 }

@@ -1,8 +1,7 @@
-//! Serving certificates from a folder, as a mounted Secret or another tool keeps them there.
+//! Serving certificates from a folder, such as a mounted Secret or the output of another tool.
 //!
-//! Invariant: what is read is passed on once, as the Secret that it would be; whether it can be served is judged where
-//! Secrets are. A key that is read while its certificate is replaced does not fit it, is refused there, and the next look
-//! repairs that.
+//! Invariant: each change is sent once, in the form of a Secret, and validated like one. If a certificate is replaced while
+//! it is read, its key does not match; the pair is then rejected, and the next poll repairs it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,38 +11,38 @@ use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-/// Pause between two looks.
+/// Time between two polls.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// The files; the last one, of those that signed the certificate, may be absent.
+/// Files of the folder. The last one, the issuer, is optional.
 const FILES: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 
-/// Follows the files of a folder: their contents whenever they have changed, under a tag of the caller's.
+/// Polls the files of a folder. Sends their contents with `tag` at the start and after each change.
 pub(super) async fn watch_files<T: Clone>(
     folder: PathBuf,
-    look: Duration,
-    seen: mpsc::Sender<(T, Option<DynamicObject>)>,
+    interval: Duration,
+    sender: mpsc::Sender<(T, Option<DynamicObject>)>,
     tag: T,
 ) {
-    let mut known = None;
+    let mut sent = None;
     loop {
-        let found = read(&folder).await;
-        if known.as_ref() != Some(&found) {
-            if found.is_empty() {
+        let files = read(&folder).await;
+        if sent.as_ref() != Some(&files) {
+            if files.is_empty() {
                 tracing::warn!(folder = %folder.display(), "no tls.crt and tls.key to serve");
             }
             let object = serde_json::from_value(
-                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {}, "data": found}),
+                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {}, "data": files}),
             );
-            if seen.send((tag.clone(), object.ok())).await.is_err() {
+            if sender.send((tag.clone(), object.ok())).await.is_err() {
                 return;
             }
-            known = Some(found);
+            sent = Some(files);
         }
-        tokio::time::sleep(look).await;
+        tokio::time::sleep(interval).await;
     }
 }
 
-/// The files as data of a Secret; nothing while the certificate or its key is missing.
+/// Reads the files as data of a Secret; empty if the certificate or its key is missing.
 async fn read(folder: &Path) -> Map<String, Value> {
     let mut data = Map::new();
     for name in FILES {
@@ -62,17 +61,17 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::Secret;
 
-    /// Without a key there is nothing to serve; then what the files say, again whenever they change, and only then.
+    /// Nothing is served without a key; each later change of the files is sent.
     #[tokio::test]
     async fn changed_files_are_reloaded() {
         let folder = std::env::temp_dir().join(format!("sluice-certificates-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
         write("tls.crt", "chain");
-        let (sender, mut seen) = mpsc::channel(1);
+        let (sender, mut updates) = mpsc::channel(1);
         let task = tokio::spawn(watch_files(folder.clone(), Duration::from_millis(1), sender, ()));
         let mut next = async || {
-            let ((), object) = seen.recv().await.unwrap();
+            let ((), object) = updates.recv().await.unwrap();
             object.unwrap().try_parse::<Secret>().unwrap().data.unwrap_or_default()
         };
         assert!(next().await.is_empty());

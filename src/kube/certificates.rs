@@ -1,9 +1,9 @@
 //! Serving certificates: from the Secret to the TLS stack, and in self-managed mode their rotation.
 //!
-//! Every replica reads; any replica may write, guarded by create-only and resourceVersion. A Secret that cannot be
-//! served, or that the webhooks do not accept, changes nothing: the old certificate stays. Certificates are made and judged
-//! by the API server's time. The bundles of the webhook configurations are written by
-//! server-side apply under a field manager of its own, which owns nothing else in them.
+//! Every replica reads; any replica may write, guarded by create-only and resourceVersion. A Secret that is invalid, or
+//! whose certificate the webhooks do not accept, changes nothing: the old certificate stays. Certificates are created
+//! and validated by the API server's time. The bundles of the webhook configurations are written by server-side apply under
+//! a separate field manager, which owns no other fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -34,44 +34,44 @@ pub use super::serving_certificate::ServingCertificate;
 
 mod rotation;
 
-/// Field manager of the bundles.
+/// Field manager of the CA bundles.
 const FIELD_MANAGER: &str = "sluice-certificates";
-/// Longest pause between two checks. An expired certificate counts as verified for at most this long.
+/// Maximum time between two checks. An expired certificate counts as verified for at most this long.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where certificates are and who makes them.
+/// Settings of certificates.
 #[derive(Clone, Debug)]
 pub struct CertificateSettings {
     /// Namespace of the Secrets.
     pub namespace: String,
     /// Secret with the serving certificate.
     pub serving_secret: String,
-    /// Secret with the authority and its key.
+    /// Secret with the CA and its key.
     pub ca_secret: String,
-    /// MutatingWebhookConfiguration.
+    /// Name of the MutatingWebhookConfiguration.
     pub mutating: String,
-    /// ValidatingWebhookConfiguration.
+    /// Name of the ValidatingWebhookConfiguration.
     pub validating: String,
-    /// Names that the serving certificate bears.
+    /// DNS names of the serving certificate.
     pub names: Vec<String>,
-    /// Folder with the serving certificate, instead of the Secret.
+    /// Folder with the serving certificate, used instead of the Secret.
     pub folder: Option<PathBuf>,
-    /// Who writes.
+    /// Whether this process creates certificates.
     pub mode: CertificateMode,
     /// Durations of the rotation.
     pub rotation: Rotation,
 }
 
-/// Who makes certificates.
+/// Whether this process creates certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateMode {
-    /// We do.
+    /// This process creates and rotates them.
     SelfManaged,
-    /// Somebody else, such as cert-manager: we only read.
+    /// Another tool such as cert-manager does; this process only reads.
     External,
 }
 
-/// Why a step could not be made.
+/// Why a step failed.
 #[derive(Debug, thiserror::Error)]
 enum StepError {
     #[error("{what}: {error}")]
@@ -92,7 +92,7 @@ enum ManagedObject {
 
 const WEBHOOK_OBJECTS: [ManagedObject; 2] = [ManagedObject::Mutating, ManagedObject::Validating];
 
-/// The task. Ends only when it cannot watch any more.
+/// Runs the certificate controller. Returns only if a watch ends.
 pub async fn run(
     client: Client,
     caller: Caller,
@@ -101,7 +101,7 @@ pub async fn run(
     serving: Arc<ServingCertificate>,
     clock: Arc<ServerClock>,
 ) {
-    let (sender, mut seen) = mpsc::channel(16);
+    let (sender, mut updates) = mpsc::channel(16);
     let mut watches = tokio::task::JoinSet::new();
     for slot in settings.watched_objects() {
         if let Some(folder) = settings.folder.clone().filter(|_| slot == ManagedObject::Serving) {
@@ -117,19 +117,19 @@ pub async fn run(
         watches.spawn(watch_object(api, name, watch, sender.clone(), slot));
     }
     drop(sender);
-    let mut desk = CertificateController::new(caller, settings, serving, clock);
-    let mut pause = CHECK_INTERVAL;
+    let mut controller = CertificateController::new(caller, settings, serving, clock);
+    let mut delay = CHECK_INTERVAL;
     loop {
         tokio::select! {
-            update = seen.recv() => {
+            update = updates.recv() => {
                 let Some((slot, object)) = update else { return };
-                desk.update_object(slot, object);
+                controller.update_object(slot, object);
             }
-            // None ends by itself: one that panicked would leave an object unseen for ever.
+            // Watches never return. If one panicked, its object would never be updated again.
             Some(_) = watches.join_next() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(delay) => {}
         }
-        pause = desk.reconcile(desk.clock.now()).await;
+        delay = controller.reconcile(controller.clock.now()).await;
     }
 }
 
@@ -153,15 +153,15 @@ impl CertificateSettings {
 
     fn api(&self, slot: ManagedObject, client: &Client) -> (Api<DynamicObject>, String) {
         let name = self.name(slot).to_owned();
-        let of = |group, kind, plural| {
+        let resource_of = |group, kind, plural| {
             ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
         };
         let api = match slot {
             ManagedObject::Serving | ManagedObject::Ca => {
-                Api::namespaced_with(client.clone(), &self.namespace, &of("", "Secret", "secrets"))
+                Api::namespaced_with(client.clone(), &self.namespace, &resource_of("", "Secret", "secrets"))
             }
             ManagedObject::Mutating | ManagedObject::Validating => {
-                let resource = of(REGISTRATION, slot.kind_and_plural().0, slot.kind_and_plural().1);
+                let resource = resource_of(REGISTRATION, slot.kind_and_plural().0, slot.kind_and_plural().1);
                 Api::all_with(client.clone(), &resource)
             }
         };
@@ -195,19 +195,19 @@ impl ManagedObject {
     }
 }
 
-/// What the task knows.
+/// State of the certificate controller.
 struct CertificateController {
     caller: Caller,
     settings: CertificateSettings,
     serving: Arc<ServingCertificate>,
     clock: Arc<ServerClock>,
-    /// The latest state of each object that has been seen or found absent.
+    /// Latest state of each object; `None` if it does not exist, no entry if it is not read yet.
     objects: BTreeMap<ManagedObject, Option<DynamicObject>>,
-    /// The webhooks of each configuration that exists.
+    /// Webhooks of each existing configuration.
     targets: BTreeMap<ManagedObject, Vec<WebhookTarget>>,
-    /// The certificate in the serving Secret, or why it cannot be used.
+    /// The certificate in the serving Secret, or why it is invalid.
     loaded: Result<LoadedCertificate, PkiError>,
-    /// Since when all bundles carry this authority.
+    /// The current CA and the time since when all bundles contain it.
     published_ca: Option<(Fingerprint, Timestamp)>,
 }
 
@@ -219,8 +219,8 @@ impl CertificateController {
         clock: Arc<ServerClock>,
     ) -> Self {
         let (objects, targets) = (BTreeMap::new(), BTreeMap::new());
-        let found = Err(PkiError::MissingEntry("tls.crt"));
-        Self { caller, settings, serving, clock, objects, targets, loaded: found, published_ca: None }
+        let loaded = Err(PkiError::MissingEntry("tls.crt"));
+        Self { caller, settings, serving, clock, objects, targets, loaded, published_ca: None }
     }
 
     fn update_object(&mut self, slot: ManagedObject, object: Option<DynamicObject>) {
@@ -233,21 +233,21 @@ impl CertificateController {
         }
     }
 
-    /// Reads what the serving Secret holds.
+    /// Loads the certificate from the serving Secret.
     fn load_serving_secret(&mut self, now: Timestamp) {
         let data = self.secret_data(ManagedObject::Serving);
-        let part =
+        let entry =
             |name: &str| data.get(name).map(|bytes| bytes.0.as_slice()).filter(|bytes| !bytes.is_empty());
-        self.loaded = match (part("tls.crt"), part("tls.key")) {
-            (Some(chain), Some(key)) => pki::load(chain, key, part("ca.crt"), &self.settings.names, now),
+        self.loaded = match (entry("tls.crt"), entry("tls.key")) {
+            (Some(chain), Some(key)) => pki::load(chain, key, entry("ca.crt"), &self.settings.names, now),
             (None, _) => Err(PkiError::MissingEntry("tls.crt")),
             (_, None) => Err(PkiError::MissingEntry("tls.key")),
         };
         let secret = &self.settings.serving_secret;
         match &self.loaded {
-            Ok(found) if !found.leaf.names_complete => {
+            Ok(loaded) if !loaded.leaf.names_complete => {
                 let missing: Vec<&String> =
-                    self.settings.names.iter().filter(|name| !pki::has_san(&found.key, name)).collect();
+                    self.settings.names.iter().filter(|name| !pki::has_san(&loaded.key, name)).collect();
                 tracing::warn!(secret, ?missing, "the serving certificate lacks names");
             }
             Err(error) if !matches!(error, PkiError::MissingEntry(_)) => {
@@ -257,28 +257,28 @@ impl CertificateController {
         }
     }
 
-    /// Serves the certificate in the Secret, unless the webhooks accept the served one and not the one in the Secret. Returns
-    /// whether it was held back.
+    /// Serves the certificate in the Secret, unless the webhooks accept the served one but not the new one. Returns whether the
+    /// new one was held back for that reason.
     fn select_certificate(&mut self, now: Timestamp) -> bool {
         if matches!(&self.loaded, Err(PkiError::Expired { from, until }) if *from <= now && now < *until) {
-            // Its time may have come since it was read.
+            // It may have become valid since it was read.
             self.load_serving_secret(now);
         }
-        let Ok(found) = &self.loaded else {
+        let Ok(loaded) = &self.loaded else {
             return false;
         };
         let served = self.serving.key();
-        if served.as_ref().is_some_and(|served| served.cert == found.key.cert) {
+        if served.as_ref().is_some_and(|served| served.cert == loaded.key.cert) {
             return false;
         }
         let targets = self.all_targets();
-        let held = served
-            .is_some_and(|served| !serving_certificate::may_replace(&targets, &served, &found.key, now));
-        if !held {
-            tracing::info!(until = %found.leaf.not_after, "serving certificate loaded");
-            self.serving.store(Arc::clone(&found.key));
+        let held_back = served
+            .is_some_and(|served| !serving_certificate::may_replace(&targets, &served, &loaded.key, now));
+        if !held_back {
+            tracing::info!(until = %loaded.leaf.not_after, "serving certificate loaded");
+            self.serving.store(Arc::clone(&loaded.key));
         }
-        held
+        held_back
     }
 
     fn all_targets(&self) -> Vec<WebhookTarget> {
@@ -293,18 +293,18 @@ impl CertificateController {
             .unwrap_or_default()
     }
 
-    /// Makes all steps that are due; how long to wait for the next look.
+    /// Executes all due steps. Returns the delay until the next check.
     async fn reconcile(&mut self, now: Timestamp) -> Duration {
         let complete = self.settings.watched_objects().iter().all(|slot| self.objects.contains_key(slot));
         if self.settings.mode == CertificateMode::SelfManaged && complete {
-            // More steps in a row than there are kinds of steps would be a quarrel with someone else.
+            // More consecutive steps than there are kinds of steps would mean that another writer undoes them.
             for _ in 0..8 {
                 let observed = self.observed_state(now);
                 let next = next_step(&observed, &self.settings.rotation, now);
                 if let CertificateStep::Wait(until) = next {
                     self.update_status(now);
-                    let pause = Duration::try_from(until.duration_since(now)).unwrap_or_default();
-                    return pause.clamp(Duration::from_millis(100), CHECK_INTERVAL);
+                    let delay = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+                    return delay.clamp(Duration::from_millis(100), CHECK_INTERVAL);
                 }
                 tracing::info!(step = ?next, "certificates");
                 if let Err(error) = self.execute_step(next, &observed, now).await {
@@ -318,20 +318,20 @@ impl CertificateController {
         CHECK_INTERVAL
     }
 
-    /// Chooses the served certificate, and reports whether every webhook accepts it.
+    /// Selects the served certificate, and publishes whether every webhook accepts it.
     fn update_status(&mut self, now: Timestamp) {
         let held_back = self.select_certificate(now);
-        let obstacle = self.not_ready_reason(now);
+        let reason = self.not_ready_reason(now);
         let served = self.serving.key();
         let certificate = served.as_ref().and_then(|key| pki::leaf_certificate(key));
         let authority = served.as_ref().and_then(|key| self.signing_ca(key, now));
-        let shown = CertificateStatus {
+        let status = CertificateStatus {
             serving_until: certificate.map(|certificate| certificate.info.not_after),
             ca_until: authority.map(|authority| authority.info.not_after),
-            verified: obstacle.is_none(),
+            verified: reason.is_none(),
             held_back,
         };
-        self.serving.update_status(obstacle, shown);
+        self.serving.update_status(reason, status);
     }
 
     fn not_ready_reason(&self, now: Timestamp) -> Option<NotReadyReason> {
@@ -358,20 +358,20 @@ impl CertificateController {
         serving_certificate::verify_targets(&targets, &key, now).err()
     }
 
-    /// The published authority that signed the served certificate.
+    /// Returns the published CA that signed the served certificate.
     fn signing_ca(&self, key: &CertifiedKey, now: Timestamp) -> Option<Certificate> {
-        let all = self.targets.values().flatten().flat_map(|target| &target.bundle);
+        let bundled = self.targets.values().flatten().flat_map(|target| &target.bundle);
         let distinct: BTreeMap<&Fingerprint, &Certificate> =
-            all.map(|known| (&known.info.fingerprint, known)).collect();
-        let behind = distinct.into_values().filter(|known| pki::trusts([*known], key, now));
-        behind.max_by_key(|known| known.info.not_after).cloned()
+            bundled.map(|certificate| (&certificate.info.fingerprint, certificate)).collect();
+        let signers = distinct.into_values().filter(|certificate| pki::trusts([*certificate], key, now));
+        signers.max_by_key(|certificate| certificate.info.not_after).cloned()
     }
 
     fn observed_state(&mut self, now: Timestamp) -> Observed {
-        let authority = self.secret_data(ManagedObject::Ca);
+        let ca_data = self.secret_data(ManagedObject::Ca);
         let read =
-            |part: &str| authority.get(part).and_then(|pem| pki::certificates(&pem.0).into_iter().next());
-        let current = read("ca.crt").filter(|_| authority.get("ca.key").is_some_and(|key| !key.0.is_empty()));
+            |part: &str| ca_data.get(part).and_then(|pem| pki::certificates(&pem.0).into_iter().next());
+        let current = read("ca.crt").filter(|_| ca_data.get("ca.key").is_some_and(|key| !key.0.is_empty()));
         let bundles: Vec<BTreeSet<Fingerprint>> = WEBHOOK_OBJECTS
             .iter()
             .filter_map(|slot| self.targets.get(slot))
@@ -380,9 +380,9 @@ impl CertificateController {
             .collect();
         let current = current.map(|certificate| certificate.info);
         self.published_ca = current.as_ref().map(|current| &current.fingerprint).and_then(|fingerprint| {
-            let everywhere = bundles.iter().all(|bundle| bundle.contains(fingerprint));
-            let known = self.published_ca.take().filter(|(known, _)| known == fingerprint);
-            everywhere.then(|| known.unwrap_or_else(|| (fingerprint.clone(), now)))
+            let published_everywhere = bundles.iter().all(|bundle| bundle.contains(fingerprint));
+            let published = self.published_ca.take().filter(|(published, _)| published == fingerprint);
+            published_everywhere.then(|| published.unwrap_or_else(|| (fingerprint.clone(), now)))
         });
         Observed {
             current,
@@ -393,17 +393,17 @@ impl CertificateController {
         }
     }
 
-    /// The certificate in the Secret, unless no review could succeed with it: it lacks a name that a webhook dials and that a
-    /// certificate made here would bear. It is then replaced without waiting for the overlap.
+    /// Returns the certificate in the Secret, unless no review could succeed with it: it lacks a name that a webhook dials and
+    /// that a new certificate would have. It is then replaced without waiting for the overlap.
     fn usable_leaf(&self) -> Option<Leaf> {
-        let found = self.loaded.as_ref().ok()?;
-        let mut dialled = self.targets.values().flatten().map(|target| &target.host);
-        let useless =
-            dialled.any(|host| self.settings.names.contains(host) && !pki::has_san(&found.key, host));
-        (!useless).then(|| found.leaf.clone())
+        let loaded = self.loaded.as_ref().ok()?;
+        let mut hosts = self.targets.values().flatten().map(|target| &target.host);
+        let unusable =
+            hosts.any(|host| self.settings.names.contains(host) && !pki::has_san(&loaded.key, host));
+        (!unusable).then(|| loaded.leaf.clone())
     }
 }
 
 fn fingerprints(bundle: &[Certificate]) -> BTreeSet<Fingerprint> {
-    bundle.iter().map(|known| known.info.fingerprint.clone()).collect()
+    bundle.iter().map(|certificate| certificate.info.fingerprint.clone()).collect()
 }

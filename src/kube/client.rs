@@ -1,8 +1,8 @@
-//! Clients of the API server, and one call with a timeout.
+//! Clients of the API server, and single calls with a timeout.
 //!
-//! Three clients: one for watches (the library's retry stays on), one for calls and one for the lease, both without
-//! retry, so that a call never outlives its timeout and the caller decides about the next try. Calls keep to a rate;
-//! the lease does not wait for it.
+//! There are three clients: one for watches (with the library's retries), one for calls and one for the lease, both without
+//! retries, so that a call never outlives its timeout and the caller decides on retries. Calls are rate-limited, except
+//! those for the lease.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,21 +25,21 @@ use super::server_clock::ServerClock;
 use crate::api::ObjectKey;
 use crate::state::ApiResourceInfo;
 
-/// Why a client could not be made.
+/// Why a client could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The kubeconfig cannot be used.
+    /// The kubeconfig is invalid.
     #[error("kubeconfig: {0}")]
     Kubeconfig(#[from] ::kube::config::KubeconfigError),
-    /// No kubeconfig was given and this is not a pod.
+    /// No kubeconfig was given, and the process does not run in a pod.
     #[error("in-cluster configuration: {0}; give --kubeconfig outside a cluster")]
     InCluster(#[from] ::kube::config::InClusterError),
-    /// TLS or address settings cannot be used.
+    /// TLS or address settings are invalid.
     #[error("client: {0}")]
     Client(#[from] ::kube::Error),
 }
 
-/// Why a call gave no result.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The server answered with an error.
@@ -49,13 +49,13 @@ pub enum CallError {
         code: u16,
         /// Machine-readable reason.
         reason: String,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// No answer within the timeout.
+    /// No response within the timeout.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// The connection failed or the answer cannot be read.
+    /// The connection failed, or the response is not readable.
     #[error("{0}")]
     Transport(String),
     /// The request cannot be built.
@@ -64,7 +64,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The HTTP status, where the server gave one.
+    /// Returns the HTTP status, if the server responded.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Status { code, .. } => Some(*code),
@@ -86,15 +86,15 @@ impl From<::kube::Error> for CallError {
     }
 }
 
-/// An error with all its causes: the outermost message alone rarely says what happened.
+/// Formats an error with all its causes, because the outermost message alone is rarely specific.
 fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let words = inner.to_string();
-        if !text.contains(&words) {
+        let message = inner.to_string();
+        if !text.contains(&message) {
             text.push_str(": ");
-            text.push_str(&words);
+            text.push_str(&message);
         }
         cause = inner.source();
     }
@@ -108,20 +108,20 @@ pub struct Clients {
     pub watch: Client,
     /// For single calls.
     pub call: Caller,
-    /// For the lease: a connection of its own, so that a burst of writes does not delay renewals.
+    /// For the lease: its own connection, so that a burst of writes does not delay renewals.
     pub lease: Caller,
-    /// Estimate of the API server's clock, from the dates of all answers.
+    /// Estimate of the API server's clock from the `Date` headers of all responses.
     pub clock: Arc<ServerClock>,
 }
 
 impl Clients {
-    /// Clients from a kubeconfig, or from the pod's service account. What the lease's client does beside its calls
-    /// runs on `renewals`.
+    /// Creates clients from a kubeconfig or the pod's service account. Background tasks of the lease client run on
+    /// `lease_runtime`.
     pub async fn connect(
         kubeconfig: Option<&Path>,
         timeouts: Timeouts,
         rate: Option<Rate>,
-        renewals: &Handle,
+        lease_runtime: &Handle,
     ) -> Result<Self, ClientError> {
         let config = match kubeconfig {
             Some(path) => {
@@ -130,35 +130,35 @@ impl Clients {
             }
             None => Config::incluster()?,
         };
-        let mut single = config.clone();
-        single.default_retry = false;
-        single.connect_timeout = Some(timeouts.call);
+        let mut call_config = config.clone();
+        call_config.default_retry = false;
+        call_config.connect_timeout = Some(timeouts.call);
         let clock = Arc::new(ServerClock::default());
-        // A client starts its tasks where it is made.
+        // A client spawns its tasks on the current runtime.
         let lease = {
-            let _there = renewals.enter();
-            client_with_clock(single.clone(), &clock)?
+            let _guard = lease_runtime.enter();
+            client_with_clock(call_config.clone(), &clock)?
         };
         Ok(Self {
             watch: client_with_clock(config, &clock)?,
-            call: Caller::new(client_with_clock(single, &clock)?, timeouts.call).with_rate(rate),
+            call: Caller::new(client_with_clock(call_config, &clock)?, timeouts.call).with_rate(rate),
             lease: Caller::new(lease, timeouts.lease),
             clock,
         })
     }
 }
 
-/// A client that records the date of each answer in `clock`.
+/// Creates a client that records the `Date` header of each response in `clock`.
 fn client_with_clock(config: Config, clock: &Arc<ServerClock>) -> Result<Client, ClientError> {
     let clock = Arc::clone(clock);
-    let recorded = MapResponseLayer::new(move |answer: Response<Box<DynBody>>| {
-        clock.record_response(&answer);
-        answer
+    let recording = MapResponseLayer::new(move |response: Response<Box<DynBody>>| {
+        clock.record_response(&response);
+        response
     });
-    Ok(ClientBuilder::try_from(config)?.with_layer(&recorded).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&recording).build())
 }
 
-/// A client with the user's own kubeconfig: the given file, or those that kubectl reads.
+/// Creates a client for the user's own kubeconfig: the given file, or those that kubectl reads.
 pub async fn caller_from_kubeconfig(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
@@ -181,16 +181,16 @@ pub struct Timeouts {
     pub lease: Duration,
 }
 
-/// How many calls are made.
+/// Rate limit of calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// In a second.
+    /// Calls per second.
     pub per_second: f64,
-    /// At once after a pause.
+    /// Calls in a burst.
     pub burst: f64,
 }
 
-/// Makes single calls, each within a timeout. All clones share one rate.
+/// Makes single calls, each within a timeout. All clones share one rate limit.
 #[derive(Clone)]
 pub struct Caller {
     client: Client,
@@ -198,27 +198,27 @@ pub struct Caller {
     limit: Option<Arc<RateLimit>>,
 }
 
-/// A rate and the clock that it is measured by.
+/// A token bucket and its time origin.
 struct RateLimit {
     origin: Instant,
     budget: Mutex<TokenBucket>,
 }
 
 impl RateLimit {
-    /// How long to wait before another try; nothing when the call may be made.
+    /// Returns how long to wait before trying again, or `None` if the call may be made now.
     fn delay_before_call(&self) -> Option<Duration> {
-        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
-        if budget.try_acquire(self.origin.elapsed()) { None } else { Some(budget.time_until_available()) }
+        let mut bucket = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        if bucket.try_acquire(self.origin.elapsed()) { None } else { Some(bucket.time_until_available()) }
     }
 }
 
 impl Caller {
-    /// A caller on a given client.
+    /// Returns a caller without rate limit.
     pub fn new(client: Client, timeout: Duration) -> Self {
         Self { client, timeout, limit: None }
     }
 
-    /// The same caller, keeping to a rate.
+    /// Returns the same caller with a rate limit of its own.
     #[must_use]
     pub fn with_rate(self, rate: Option<Rate>) -> Self {
         let limit = |rate: Rate| {
@@ -228,7 +228,7 @@ impl Caller {
         Self { limit: rate.map(limit), ..self }
     }
 
-    /// One call, when the rate allows it: its timeout begins then. An answer that is no JSON counts as a transport error.
+    /// Makes one call. The timeout starts once the rate limit allows it. A response that is not JSON is a transport error.
     pub async fn call(
         &self,
         verb: http::Method,
@@ -239,7 +239,7 @@ impl Caller {
         self.call_as(verb, path, kind, body).await
     }
 
-    /// A call whose answer nobody reads.
+    /// Makes one call and discards the body of the response.
     pub async fn send_discarding_body(
         &self,
         verb: http::Method,
@@ -250,7 +250,7 @@ impl Caller {
         self.call_as::<IgnoredAny>(verb, path, kind, Some(body)).await.map(drop)
     }
 
-    /// A call of which as much is read of the answer as `T` takes: an `Object`, or what is left of one that is known.
+    /// Makes one call and decodes the response as `T`, for example `MetadataOnly` if spec and status are known.
     pub async fn call_as<T: DeserializeOwned>(
         &self,
         verb: http::Method,
@@ -273,28 +273,28 @@ impl Caller {
             tokio::time::sleep(wait).await;
         }
         match tokio::time::timeout(self.timeout, self.client.request::<T>(request)).await {
-            Ok(answer) => Ok(answer?),
+            Ok(response) => Ok(response?),
             Err(_) => Err(CallError::Timeout(self.timeout)),
         }
     }
 
-    /// GET.
+    /// Makes a GET call.
     pub async fn get(&self, path: &str) -> Result<Value, CallError> {
         self.call(http::Method::GET, path, Content::Json, None).await
     }
 
-    /// POST.
+    /// Makes a POST call.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
         self.call(http::Method::POST, path, Content::Json, Some(body)).await
     }
 
-    /// PUT.
+    /// Makes a PUT call.
     pub async fn put(&self, path: &str, body: &Value) -> Result<Value, CallError> {
         self.call(http::Method::PUT, path, Content::Json, Some(body)).await
     }
 }
 
-/// What a request's body is.
+/// Content type of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// An object.
@@ -323,12 +323,12 @@ fn group_path(resource: &ApiResourceInfo) -> String {
     }
 }
 
-/// URL path of all objects of a kind.
+/// Returns the URL path of all objects of a kind.
 pub fn all_path(resource: &ApiResourceInfo) -> String {
     format!("{}/{}", group_path(resource), resource.plural)
 }
 
-/// URL path of a kind's collection in a namespace.
+/// Returns the URL path of a kind's collection in a namespace.
 pub fn collection_path(resource: &ApiResourceInfo, namespace: &str) -> String {
     let base = group_path(resource);
     if resource.namespaced {
@@ -338,7 +338,7 @@ pub fn collection_path(resource: &ApiResourceInfo, namespace: &str) -> String {
     }
 }
 
-/// URL path of an object.
+/// Returns the URL path of an object.
 pub fn object_path(resource: &ApiResourceInfo, key: &ObjectKey) -> String {
     format!("{}/{}", collection_path(resource, &key.namespace), key.name)
 }

@@ -1,8 +1,8 @@
-//! Events about objects: best effort, within a budget of their own.
+//! Events about objects: best effort, with a rate limit of their own.
 //!
-//! Invariants: the same thing about the same object (reason and note) within a window is one Event with a count; the
-//! queue is bounded, and what does not fit or cannot be written is dropped and counted, never waited for. While many writes
-//! are under way few events are sent: they would take the server's time from what they tell of.
+//! Invariants: events with the same object, reason and note within a window are one Event with a count; the queue is
+//! bounded, and an event that does not fit or cannot be written is dropped and counted, never waited for. Under load few
+//! events are sent, because they would slow down the writes that they report.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,41 +24,41 @@ use crate::state::Event;
 const MAX_NOTE_BYTES: usize = 1024;
 const MAX_NAME_BYTES: usize = 200;
 
-/// How events are written.
+/// Settings of event recording.
 #[derive(Clone, Debug)]
 pub struct EventSettings {
     /// Events per second.
     pub rate: f64,
     /// Events in a burst.
     pub burst: f64,
-    /// Events that wait.
+    /// Maximum number of queued events, and of series remembered.
     pub queue_capacity: usize,
-    /// Within it the same event is counted instead of written again.
+    /// Within this time after the first one, an equal event increases a count instead of creating an Event.
     pub aggregation_window: Duration,
-    /// Who reports.
+    /// `reportingController`.
     pub controller: String,
-    /// Which replica.
+    /// `reportingInstance`: the replica.
     pub instance: String,
 }
 
-/// Told how many events were dropped.
+/// Called with the number of dropped events.
 pub type OnDropped = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// What makes two events the same: a digest of object, reason and note.
+/// Digest of object, reason and note. Events with the same key form a series.
 type EventKey = [u8; 16];
 
-/// When an event was made first, and how often.
+/// Time of the first event of a series, and the number of events.
 #[derive(Clone, Debug)]
 struct EventSeries {
     first_seen: Timestamp,
     count: u32,
 }
 
-/// Events on their way.
+/// Queue and series of events.
 struct EventRecorder {
     queue: VecDeque<(Event, Timestamp)>,
     series: BTreeMap<EventKey, EventSeries>,
-    /// The same in the order in which they are forgotten.
+    /// Keys of `series` with their start, oldest first.
     expirations: VecDeque<(Duration, EventKey)>,
     settings: EventSettings,
 }
@@ -68,48 +68,48 @@ pub async fn run(
     caller: Caller,
     settings: EventSettings,
     fence: Fence,
-    crowded: Arc<AtomicBool>,
-    dropped: OnDropped,
+    under_load: Arc<AtomicBool>,
+    on_dropped: OnDropped,
     mut events: mpsc::UnboundedReceiver<Event>,
 ) {
-    let mut throttle = AdaptiveRateLimiter::new(settings.rate, settings.burst, fence.now());
-    let mut desk = EventRecorder {
+    let mut limiter = AdaptiveRateLimiter::new(settings.rate, settings.burst, fence.now());
+    let mut recorder = EventRecorder {
         queue: VecDeque::new(),
         series: BTreeMap::new(),
         expirations: VecDeque::new(),
         settings,
     };
     loop {
-        let ready = !desk.queue.is_empty();
-        let crowded = crowded.load(Ordering::Relaxed);
-        let pause = if ready { throttle.time_until_available(crowded) } else { Duration::ZERO };
+        let has_events = !recorder.queue.is_empty();
+        let under_load = under_load.load(Ordering::Relaxed);
+        let delay = if has_events { limiter.time_until_available(under_load) } else { Duration::ZERO };
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(event) if desk.queue.len() < desk.settings.queue_capacity => {
-                    desk.queue.push_back((event, Timestamp::now()));
+                Some(event) if recorder.queue.len() < recorder.settings.queue_capacity => {
+                    recorder.queue.push_back((event, Timestamp::now()));
                     continue;
                 }
                 Some(_) => {
-                    dropped(1);
+                    on_dropped(1);
                     continue;
                 }
                 None => return,
             },
-            () = tokio::time::sleep(pause), if ready => {}
+            () = tokio::time::sleep(delay), if has_events => {}
         }
-        if !throttle.try_acquire(fence.now(), crowded) {
+        if !limiter.try_acquire(fence.now(), under_load) {
             continue;
         }
-        let Some((event, at)) = desk.queue.pop_front() else {
+        let Some((event, time)) = recorder.queue.pop_front() else {
             continue;
         };
         if !fence.is_open() {
             continue;
         }
-        if let Err(error) = desk.record(&caller, &event, at, fence.now()).await {
+        if let Err(error) = recorder.record(&caller, &event, time, fence.now()).await {
             tracing::debug!(reason = event.reason, %error, "event dropped");
-            dropped(1);
+            on_dropped(1);
         }
     }
 }
@@ -119,46 +119,51 @@ impl EventRecorder {
         &mut self,
         caller: &Caller,
         event: &Event,
-        at: Timestamp,
+        time: Timestamp,
         now: Duration,
     ) -> Result<(), CallError> {
         self.drop_expired(now);
         let namespace = namespace(event);
         let collection = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        let same = event_key(event);
-        if let Some(known) = self.series.get_mut(&same) {
-            known.count = known.count.saturating_add(1);
-            let path = format!("{collection}/{}", name(event, known.first_seen));
-            let series = json!({"series": {"count": known.count, "lastObservedTime": format_micro_time(at)}});
-            return caller.send_discarding_body(http::Method::PATCH, &path, Content::Merge, &series).await;
+        let key = event_key(event);
+        if let Some(series) = self.series.get_mut(&key) {
+            series.count = series.count.saturating_add(1);
+            let path = format!("{collection}/{}", name(event, series.first_seen));
+            let patch =
+                json!({"series": {"count": series.count, "lastObservedTime": format_micro_time(time)}});
+            return caller.send_discarding_body(http::Method::PATCH, &path, Content::Merge, &patch).await;
         }
-        let name = name(event, at);
-        let body = self.body(event, namespace, &name, at);
+        let name = name(event, time);
+        let body = self.body(event, namespace, &name, time);
         caller.send_discarding_body(http::Method::POST, &collection, Content::Json, &body).await?;
         if self.series.len() < self.settings.queue_capacity {
-            self.series.insert(same, EventSeries { first_seen: at, count: 1 });
-            self.expirations.push_back((now, same));
+            self.series.insert(key, EventSeries { first_seen: time, count: 1 });
+            self.expirations.push_back((now, key));
         }
         Ok(())
     }
 
-    /// Forgets what was first told so long ago that it counts as new.
+    /// Removes series that started more than the aggregation window ago.
     fn drop_expired(&mut self, now: Duration) {
         let window = self.settings.aggregation_window;
-        while self.expirations.front().is_some_and(|(first, _)| now.saturating_sub(*first) >= window) {
-            if let Some((_, same)) = self.expirations.pop_front() {
-                self.series.remove(&same);
+        while self
+            .expirations
+            .front()
+            .is_some_and(|(first_seen, _)| now.saturating_sub(*first_seen) >= window)
+        {
+            if let Some((_, key)) = self.expirations.pop_front() {
+                self.series.remove(&key);
             }
         }
     }
 
-    fn body(&self, event: &Event, namespace: &str, name: &str, at: Timestamp) -> Value {
+    fn body(&self, event: &Event, namespace: &str, name: &str, time: Timestamp) -> Value {
         let resource = &event.kind.resource();
         json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"namespace": namespace, "name": name},
-            "eventTime": format_micro_time(at),
+            "eventTime": format_micro_time(time),
             "type": if event.warning { "Warning" } else { "Normal" },
             "reason": event.reason,
             "action": event.reason,
@@ -176,7 +181,7 @@ impl EventRecorder {
     }
 }
 
-/// Events about cluster-scoped objects live in `default`, where `kubectl describe` looks for them.
+/// Returns the namespace of an Event: `default` for cluster-scoped objects, where `kubectl describe` looks for them.
 fn namespace(event: &Event) -> &str {
     if event.key.namespace.is_empty() { "default" } else { &event.key.namespace }
 }
@@ -190,25 +195,25 @@ fn event_key(event: &Event) -> EventKey {
     <[u8; 32]>::from(digest.finalize()).first_chunk().copied().unwrap_or_default()
 }
 
-/// The same event at the same time has the same name: a repeated POST is a conflict, not a second event.
-fn name(event: &Event, at: Timestamp) -> String {
+/// Returns the same name for the same event at the same time, so that a repeated POST is a conflict, not a second Event.
+fn name(event: &Event, time: Timestamp) -> String {
     let mut digest = Sha256::new();
     for part in [event.uid.as_str(), event.kind.resource().kind, &event.reason, &event.note] {
         digest.update(part.as_bytes());
         digest.update([0]);
     }
-    digest.update(at.as_microsecond().to_be_bytes());
+    digest.update(time.as_microsecond().to_be_bytes());
     let hash = format!("{:x}", digest.finalize());
     let hash = truncate(&hash, 16);
     let base = truncate(&event.key.name, MAX_NAME_BYTES).trim_end_matches(['.', '-']);
     format!("{base}.{hash}")
 }
 
-fn format_micro_time(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+fn format_micro_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
-/// At most this many bytes, whole characters.
+/// Truncates to at most `bytes` bytes, at a character boundary.
 fn truncate(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {

@@ -1,10 +1,9 @@
-//! The effect executor: writes what the core decided.
+//! The effect executor: sends the writes that the core decided on.
 //!
-//! Invariants: one call per object at a time, but for one that overtakes; nothing is sent while this replica may not act
-//! (checked right before each call), and what is not sent is answered as unavailable; nothing is sent twice, the core
-//! decides again on what is fed back; background writes share one budget, oldest first, fewer while much else is under way,
-//! and only the latest of an object is sent: one that a newer replaced gets no answer. Before a conflict is told, the newest
-//! object is.
+//! Invariants: at most one call per object at a time, except writes that bypass; no write is sent while this replica may not
+//! act (checked right before each call), and an unsent one is reported as unavailable; the executor never retries, the core
+//! decides again from the results; background writes share one rate limit, oldest first, with a lower rate under load, and
+//! only the latest per object is sent: a replaced one gets no result. The newest object is sent before its conflict.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,17 +23,17 @@ use super::watch::jitter;
 use crate::api::{ObjectKey, names};
 use crate::state::{Delta, Kind, Verb, Write, WriteOutcome, WriteResult};
 
-/// How the API server words that its store does not take an object of this size.
+/// The API server's message if etcd rejects an object because of its size.
 const TOO_LARGE: &str = "request is too large";
 
-/// How the executor runs.
+/// Settings of the executor.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutorSettings {
-    /// Calls at a time.
+    /// Maximum number of concurrent calls.
     pub concurrency: usize,
     /// Background writes per second.
     pub background_rate: f64,
-    /// Pause before a call is answered as unavailable: the core's next try comes after it.
+    /// Delay before a call is reported as unavailable. The core retries only after that.
     pub retry_delay: Duration,
 }
 
@@ -44,10 +43,10 @@ impl Default for ExecutorSettings {
     }
 }
 
-/// Refused writes that are logged in a second, and at once after a quiet time.
+/// Rejected writes to log: per second, and in a burst.
 const REFUSAL_LOG_LIMIT: (f64, f64) = (1.0, 20.0);
 
-/// Which refused writes are logged: a write that is tried again and again must not fill the log.
+/// Rate limiter of log messages about rejected writes, because a write may be retried indefinitely.
 #[derive(Debug)]
 pub struct RefusalLog(Mutex<(TokenBucket, u64)>);
 
@@ -58,41 +57,41 @@ impl Default for RefusalLog {
 }
 
 impl RefusalLog {
-    /// How many were left out since the last one that was logged; nothing when this one is left out too.
+    /// Returns the number of messages skipped since the last logged one, or `None` to skip this one.
     fn try_log(&self, now: Duration) -> Option<u64> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (budget, untold) = &mut *inner;
-        if budget.try_acquire(now) {
-            return Some(std::mem::take(untold));
+        let (bucket, skipped) = &mut *inner;
+        if bucket.try_acquire(now) {
+            return Some(std::mem::take(skipped));
         }
-        *untold = untold.saturating_add(1);
+        *skipped = skipped.saturating_add(1);
         None
     }
 }
 
-/// Told about each call that was made.
+/// Called after each call.
 pub type OnCall = Arc<dyn Fn(Verb, &WriteOutcome) + Send + Sync>;
 
-/// What the executor needs.
+/// The effect executor.
 pub struct Executor {
     /// Makes the calls.
     pub caller: Caller,
-    /// How to run.
+    /// Its settings.
     pub settings: ExecutorSettings,
     /// Whether this replica may act.
     pub fence: Fence,
-    /// Set while much is under way.
+    /// Set while at least half of the concurrent calls are in flight.
     pub under_load: Arc<AtomicBool>,
-    /// Where results go.
+    /// Receives results.
     pub deltas: mpsc::Sender<Delta>,
-    /// Counts calls.
+    /// Called after each call, for metrics.
     pub on_call: OnCall,
-    /// Says which refused writes are logged.
+    /// Limits log messages.
     pub refusal_log: RefusalLog,
 }
 
 impl Executor {
-    /// Runs until the channel of tasks is closed; then lets the calls under way finish.
+    /// Runs until the channel of tasks is closed and the calls in flight have finished.
     pub async fn run(self, mut tasks: mpsc::UnboundedReceiver<Task>) {
         let executor = Arc::new(self);
         let fence = &executor.fence;
@@ -100,16 +99,16 @@ impl Executor {
         let mut running = JoinSet::new();
         let mut open = true;
         while open || !running.is_empty() {
-            let mut wait = None;
+            let mut delay = None;
             while open && running.len() < executor.settings.concurrency.max(1) {
-                let crowded = running.len().saturating_mul(2) >= executor.settings.concurrency;
-                executor.under_load.store(crowded, Ordering::Relaxed);
-                match queue.next(fence.now(), crowded) {
+                let under_load = running.len().saturating_mul(2) >= executor.settings.concurrency;
+                executor.under_load.store(under_load, Ordering::Relaxed);
+                match queue.next(fence.now(), under_load) {
                     NextTask::Start(task) => {
                         running.spawn(Arc::clone(&executor).execute_task(task));
                     }
                     NextTask::Wait(time) => {
-                        wait = Some(time);
+                        delay = Some(time);
                         break;
                     }
                     NextTask::Idle => break,
@@ -120,11 +119,11 @@ impl Executor {
                     Some(task) => queue.push(task),
                     None => open = false,
                 },
-                Some(done) = running.join_next() => match done {
+                Some(finished) = running.join_next() => match finished {
                     Ok(target) => queue.task_finished(&target),
                     Err(error) => std::panic::resume_unwind(error.into_panic()),
                 },
-                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+                () = tokio::time::sleep(delay.unwrap_or_default()), if delay.is_some() => {}
             }
         }
     }
@@ -133,7 +132,7 @@ impl Executor {
         let target = task.target();
         let deltas = match task {
             Task::Write(write) if self.fence.is_open() => self.execute_write(write).await,
-            // A lease that is renewed late opens the fence again: without an answer the core would wait for one for ever.
+            // A late lease renewal opens the fence again. Without this result the core would wait for this write forever.
             Task::Write(write) => {
                 let message = "this replica may not act at present".to_owned();
                 vec![write_result(write, WriteOutcome::Unavailable { message })]
@@ -141,7 +140,7 @@ impl Executor {
             Task::Refetch { kind, key } => self.fetch(kind, &key).await.ok().into_iter().collect(),
         };
         for delta in deltas {
-            // Nobody listens any more: the process is about to end.
+            // The receiver is dropped: the process is shutting down.
             if self.deltas.send(delta).await.is_err() {
                 break;
             }
@@ -199,7 +198,7 @@ impl Executor {
         }
     }
 
-    /// The object as it is now, or that it is gone.
+    /// Reads an object. Returns a deletion if it does not exist.
     async fn fetch(&self, kind: Kind, key: &ObjectKey) -> Result<Delta, CallError> {
         match self
             .caller
@@ -228,18 +227,18 @@ fn write_result(write: Write, outcome: WriteOutcome) -> Delta {
     Delta::Written(WriteResult { id, kind, key, outcome })
 }
 
-/// The message without the rejected value: the API server quotes a whole pod template, with its environment variables.
+/// Removes the rejected value from a message: the API server quotes whole pod templates with their environment variables.
 fn redact_value(message: &str) -> &str {
-    message.find("Invalid value: {").and_then(|at| message.get(..at)).unwrap_or(message)
+    message.find("Invalid value: {").and_then(|index| message.get(..index)).unwrap_or(message)
 }
 
-fn write_outcome(answer: Result<Object, CallError>) -> WriteOutcome {
-    match answer {
+fn write_outcome(response: Result<Object, CallError>) -> WriteOutcome {
+    match response {
         Ok(object) => WriteOutcome::Done(object.into_value()),
         Err(CallError::Status { code, message, .. }) => match code {
             404 | 410 => WriteOutcome::NotFound,
             409 => WriteOutcome::Conflict,
-            // The store will never take it, whatever the code says.
+            // etcd will never accept it, despite the status code.
             500 if message.contains(TOO_LARGE) => WriteOutcome::Rejected { code, message },
             408 | 429 | 500.. => WriteOutcome::Unavailable { message },
             _ => WriteOutcome::Rejected { code, message },
@@ -266,11 +265,14 @@ mod tests {
     #[test]
     fn refusal_logs_are_rate_limited_and_counted() {
         let refusals = RefusalLog::default();
-        let at = |number: u64| Duration::from_millis(number * 10);
-        let told: Vec<u64> = (0..10_000).filter_map(|number| refusals.try_log(at(number))).collect();
-        assert!((110..=121).contains(&told.len()), "{} in a hundred seconds", told.len());
-        let left = refusals.try_log(at(20_000)).unwrap();
-        let all = u64::try_from(told.len()).unwrap() + told.iter().sum::<u64>() + left;
-        assert_eq!(all, 10_000, "each is logged or counted");
+        let time_of = |number: u64| Duration::from_millis(number * 10);
+        let skipped_before: Vec<u64> =
+            (0..10_000).filter_map(|number| refusals.try_log(time_of(number))).collect();
+        assert!((110..=121).contains(&skipped_before.len()), "{} messages in 100 s", skipped_before.len());
+        let skipped_at_end = refusals.try_log(time_of(20_000)).unwrap();
+        let total = u64::try_from(skipped_before.len()).unwrap()
+            + skipped_before.iter().sum::<u64>()
+            + skipped_at_end;
+        assert_eq!(total, 10_000, "every rejection is logged or counted");
     }
 }

@@ -1,13 +1,13 @@
-//! Signs of life of the parts that a leader depends on.
+//! Heartbeats of the tasks that a leader depends on.
 //!
-//! Invariant: a part stamps its pulse at least once a second while it makes progress, also when it has nothing to do. A
-//! renewal of the lease counts from the oldest stamp, so that a part that hangs loses the lease with it.
+//! Invariant: a task beats at least once a second while it makes progress, also when it is idle. A renewal of the lease
+//! counts from the oldest beat, so a task that hangs costs the replica its lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// When one part last made progress, by the clock of the fence.
+/// Last progress of one task, on the clock of the fence.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     part: &'static str,
@@ -16,14 +16,14 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// A pulse that counts from `origin`, stamped now.
+    /// Returns a heartbeat with time origin `origin` that beats now.
     pub(super) fn new(part: &'static str, origin: Instant) -> Self {
-        let pulse = Self { part, origin, last_beat: Arc::default() };
-        pulse.beat();
-        pulse
+        let heartbeat = Self { part, origin, last_beat: Arc::default() };
+        heartbeat.beat();
+        heartbeat
     }
 
-    /// Stamps.
+    /// Records progress now.
     pub fn beat(&self) {
         let nanos = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.last_beat.store(nanos, Ordering::Release);
@@ -34,52 +34,54 @@ impl Heartbeat {
     }
 }
 
-/// The pulses of all parts.
+/// Heartbeats of all tasks.
 #[derive(Clone, Debug)]
 pub struct Heartbeats(Arc<[Heartbeat]>);
 
 impl Heartbeats {
-    /// These parts.
+    /// Combines the heartbeats of several tasks.
     pub fn new(parts: impl IntoIterator<Item = Heartbeat>) -> Self {
         Self(parts.into_iter().collect())
     }
 
-    /// When the part that is silent the longest last made progress.
+    /// Returns the time of the oldest beat, or the maximum without tasks.
     pub fn oldest_beat(&self) -> Duration {
         self.oldest().map_or(Duration::MAX, Heartbeat::last_beat)
     }
 
-    /// The part that is silent for this long or longer, with how long it is.
+    /// Returns the task with the oldest beat and its age, if that is at least `limit`.
     pub fn stalled(&self, limit: Duration) -> Option<(&'static str, Duration)> {
-        let slowest = self.oldest()?;
-        let silent = slowest.origin.elapsed().saturating_sub(slowest.last_beat());
-        (silent >= limit).then_some((slowest.part, silent))
+        let oldest = self.oldest()?;
+        let age = oldest.origin.elapsed().saturating_sub(oldest.last_beat());
+        (age >= limit).then_some((oldest.part, age))
     }
 
-    /// Each part with the time since it last made progress.
+    /// Iterates over all tasks with the time since their last beat.
     pub fn ages(&self) -> impl Iterator<Item = (&'static str, Duration)> {
-        self.0.iter().map(|pulse| (pulse.part, pulse.origin.elapsed().saturating_sub(pulse.last_beat())))
+        self.0.iter().map(|heartbeat| {
+            (heartbeat.part, heartbeat.origin.elapsed().saturating_sub(heartbeat.last_beat()))
+        })
     }
 
     fn oldest(&self) -> Option<&Heartbeat> {
-        self.0.iter().min_by_key(|pulse| pulse.last_beat())
+        self.0.iter().min_by_key(|heartbeat| heartbeat.last_beat())
     }
 }
 
-/// Looks within a limit; enough that a process that was paused as a whole is not taken for one that hangs.
+/// Number of checks within a limit. With several, pausing the whole process is not mistaken for a stalled task.
 const CHECKS_PER_LIMIT: u32 = 10;
 
-/// Waits until a part is silent for `limit`, by this task's own count of looks: while the whole process is paused, nothing
-/// is counted. Gives the part.
-pub async fn wait_for_stall(pulses: Heartbeats, limit: Duration) -> &'static str {
-    let (mut known, mut same) = (pulses.oldest_beat(), 0);
+/// Waits until a task has not beaten for `limit`, counted in checks: no check runs while the whole process is paused.
+/// Returns the name of the task.
+pub async fn wait_for_stall(heartbeats: Heartbeats, limit: Duration) -> &'static str {
+    let (mut last_beat, mut unchanged) = (heartbeats.oldest_beat(), 0);
     loop {
         tokio::time::sleep(limit / CHECKS_PER_LIMIT).await;
-        let moved = pulses.oldest_beat();
-        same = if moved == known { same + 1 } else { 0 };
-        known = moved;
-        if let (true, Some(slowest)) = (same >= CHECKS_PER_LIMIT, pulses.oldest()) {
-            return slowest.part;
+        let current = heartbeats.oldest_beat();
+        unchanged = if current == last_beat { unchanged + 1 } else { 0 };
+        last_beat = current;
+        if let (true, Some(oldest)) = (unchanged >= CHECKS_PER_LIMIT, heartbeats.oldest()) {
+            return oldest.part;
         }
     }
 }
@@ -92,25 +94,25 @@ mod tests {
     async fn stalled_part_is_found_and_named() {
         let origin = Instant::now();
         let (core, api) = (Heartbeat::new("core", origin), Heartbeat::new("api", origin));
-        let pulses = Heartbeats::new([core.clone(), api.clone()]);
-        assert_eq!(pulses.stalled(Duration::from_mins(10)), None);
-        let beats = |pulse: Heartbeat| async move {
+        let heartbeats = Heartbeats::new([core.clone(), api.clone()]);
+        assert_eq!(heartbeats.stalled(Duration::from_mins(10)), None);
+        let keep_beating = |heartbeat: Heartbeat| async move {
             loop {
                 tokio::time::sleep(Duration::from_millis(500)).await;
-                pulse.beat();
+                heartbeat.beat();
             }
         };
-        let watch = wait_for_stall(pulses.clone(), Duration::from_secs(10));
+        let stall = wait_for_stall(heartbeats.clone(), Duration::from_secs(10));
         tokio::select! {
-            part = watch => panic!("{part} is called silent"),
-            () = async { tokio::join!(beats(core), beats(api.clone())); } => {}
+            part = stall => panic!("{part} is reported as stalled"),
+            () = async { tokio::join!(keep_beating(core), keep_beating(api.clone())); } => {}
             () = tokio::time::sleep(Duration::from_mins(5)) => {}
         }
-        // The core beats no more.
+        // The core stops beating.
         tokio::select! {
-            part = wait_for_stall(pulses.clone(), Duration::from_secs(10)) => assert_eq!(part, "core"),
-            () = beats(api) => {}
+            part = wait_for_stall(heartbeats.clone(), Duration::from_secs(10)) => assert_eq!(part, "core"),
+            () = keep_beating(api) => {}
         }
-        assert_eq!(pulses.stalled(Duration::ZERO).map(|(part, _)| part), Some("core"));
+        assert_eq!(heartbeats.stalled(Duration::ZERO).map(|(part, _)| part), Some("core"));
     }
 }

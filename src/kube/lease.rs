@@ -1,7 +1,7 @@
-//! Shell of the lease state machine: reads and writes the Lease and opens or shuts the fence.
+//! I/O of the lease state machine: reads and writes the Lease, opens and closes the fence.
 //!
-//! Invariant: the fence is open only while the state machine says that this replica leads, and it shuts by itself at
-//! the deadline, whether or not this task gets to run (a paused process that continues finds it shut).
+//! Invariant: the fence is open only while the state machine says that this replica leads (I16), and it closes by itself at
+//! the deadline, whether or not this task gets to run: a process that was paused finds it closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use super::heartbeat::{Heartbeat, Heartbeats};
 use super::watch::jitter;
 use crate::lifecycle::lease::{ElectionSettings, Elector, LeaseAction, LeaseRecord, LeaseResponse};
 
-/// Until when this replica may act, by a monotonic clock. Shared by all who act.
+/// Monotonic deadline until which this replica may act. Shared by all tasks that act.
 #[derive(Clone, Debug)]
 pub struct Fence {
     origin: Instant,
@@ -30,27 +30,27 @@ impl Default for Fence {
 }
 
 impl Fence {
-    /// Time since the process began.
+    /// Returns the time since the process began.
     pub fn now(&self) -> Duration {
         self.origin.elapsed()
     }
 
-    /// A pulse by the same clock.
+    /// Returns a heartbeat with the same time origin.
     pub fn heartbeat(&self, part: &'static str) -> Heartbeat {
         Heartbeat::new(part, self.origin)
     }
 
-    /// Whether this replica may act now.
+    /// Returns whether this replica may act now.
     pub fn is_open(&self) -> bool {
         nanos(self.now()) < self.until.load(Ordering::Acquire)
     }
 
-    /// Opens for good: there is no election.
+    /// Opens the fence permanently, for running without leader election.
     pub fn open_forever(&self) {
         self.until.store(u64::MAX, Ordering::Release);
     }
 
-    /// Shuts for good.
+    /// Closes the fence until it is opened again.
     pub fn close(&self) {
         self.until.store(0, Ordering::Release);
     }
@@ -64,7 +64,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where the Lease is and how this replica competes.
+/// Location of the Lease, and election settings.
 #[derive(Clone, Debug)]
 pub struct LeaseSettings {
     /// Namespace.
@@ -78,7 +78,7 @@ pub struct LeaseSettings {
 /// Why the election ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// The deadline passed without a renewal, or another took over.
+    /// The renew deadline passed, or another replica took over.
     #[error("lease {namespace}/{name} lost")]
     Lost {
         /// Namespace.
@@ -88,57 +88,57 @@ pub enum LeaseError {
     },
 }
 
-/// Competes until `stop`; then gives the lease back. The epoch goes to `leading` when it is won. Renewals count from the
-/// last progress of the parts behind `pulses`.
+/// Runs the election until `stop`, then releases the lease. Sends the epoch to `leading` when elected. A renewal counts from
+/// the oldest of `heartbeats`, so that a hanging task loses the lease.
 pub async fn run_election(
     caller: Caller,
     settings: LeaseSettings,
     fence: Fence,
-    pulses: Heartbeats,
+    heartbeats: Heartbeats,
     leading: watch::Sender<Option<i32>>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), LeaseError> {
     let mut elector = Elector::new(settings.election.clone());
-    let mut acquired = String::new();
+    let mut acquire_time = String::new();
     while !*stop.borrow() {
-        let (now, moved) = (fence.now(), pulses.oldest_beat());
-        let outcome = match elector.next_action(now, moved) {
+        let (now, oldest_beat) = (fence.now(), heartbeats.oldest_beat());
+        let outcome = match elector.next_action(now, oldest_beat) {
             LeaseAction::Lost => None,
             LeaseAction::Wait(until) => {
-                let pause = until.saturating_sub(now);
+                let delay = until.saturating_sub(now);
                 tokio::select! {
-                    () = tokio::time::sleep(pause + jitter(pause / 10)) => {}
+                    () = tokio::time::sleep(delay + jitter(delay / 10)) => {}
                     _ = stop.wait_for(|stop| *stop) => {}
                 }
                 Some(None)
             }
             LeaseAction::Read => Some(Some(read(&caller, &settings).await)),
             LeaseAction::Write(record) => {
-                let wall = wall_time();
+                let wall_clock = wall_time();
                 if elector.leading_epoch(now).is_none() {
-                    acquired.clone_from(&wall);
+                    acquire_time.clone_from(&wall_clock);
                 }
-                Some(Some(write(&caller, &settings, record, &acquired, &wall).await))
+                Some(Some(write(&caller, &settings, record, &acquire_time, &wall_clock).await))
             }
         };
-        let Some(answer) = outcome else {
+        let Some(response) = outcome else {
             fence.close();
             leading.send_replace(None);
-            if let Some((part, silent)) = pulses.stalled(settings.election.renew_deadline) {
+            if let Some((part, silent)) = heartbeats.stalled(settings.election.renew_deadline) {
                 tracing::error!(part, ?silent, "made no progress: the lease is not renewed");
             }
             return Err(LeaseError::Lost { namespace: settings.namespace, name: settings.name });
         };
-        if let Some(answer) = answer {
-            elector.handle_response(answer, now.min(moved), fence.now());
+        if let Some(response) = response {
+            elector.handle_response(response, now.min(oldest_beat), fence.now());
         }
         match (elector.leading_epoch(fence.now()), elector.acts_until()) {
             (Some(epoch), Some(until)) => {
                 fence.open_until(until);
-                leading.send_if_modified(|known| {
-                    let new = *known != Some(epoch);
-                    *known = Some(epoch);
-                    new
+                leading.send_if_modified(|current| {
+                    let changed = *current != Some(epoch);
+                    *current = Some(epoch);
+                    changed
                 });
             }
             _ => fence.close(),
@@ -147,7 +147,7 @@ pub async fn run_election(
     fence.close();
     if let Some(record) = elector.release()
         && matches!(
-            write(&caller, &settings, record, &acquired, &wall_time()).await,
+            write(&caller, &settings, record, &acquire_time, &wall_time()).await,
             LeaseResponse::Written(_)
         )
     {
@@ -156,7 +156,7 @@ pub async fn run_election(
     Ok(())
 }
 
-/// The wall clock as a Lease shows it.
+/// Returns the wall clock in the format of a Lease.
 fn wall_time() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
@@ -177,17 +177,17 @@ async fn write(
     caller: &Caller,
     settings: &LeaseSettings,
     record: LeaseRecord,
-    acquired: &str,
-    renewed: &str,
+    acquire_time: &str,
+    renew_time: &str,
 ) -> LeaseResponse {
     let collection = collection(settings);
-    let body = encode(settings, &record, acquired, renewed);
-    let answer = if record.resource_version.is_some() {
+    let body = encode(settings, &record, acquire_time, renew_time);
+    let response = if record.resource_version.is_some() {
         caller.put(&format!("{collection}/{}", settings.name), &body).await
     } else {
         caller.post(&collection, &body).await
     };
-    match answer {
+    match response {
         Ok(lease) => LeaseResponse::Written(decode(&lease)),
         Err(error) if matches!(error.code(), Some(404 | 409)) => LeaseResponse::Conflict,
         Err(error) => log_failure(settings, &error),
@@ -215,7 +215,7 @@ fn decode(lease: &Value) -> LeaseRecord {
     }
 }
 
-fn encode(settings: &LeaseSettings, record: &LeaseRecord, acquired: &str, renewed: &str) -> Value {
+fn encode(settings: &LeaseSettings, record: &LeaseRecord, acquire_time: &str, renew_time: &str) -> Value {
     let mut metadata = json!({"namespace": settings.namespace, "name": settings.name});
     if let (Some(version), Value::Object(fields)) = (&record.resource_version, &mut metadata) {
         fields.insert("resourceVersion".into(), version.as_str().into());
@@ -228,8 +228,8 @@ fn encode(settings: &LeaseSettings, record: &LeaseRecord, acquired: &str, renewe
             "holderIdentity": record.holder,
             "leaseDurationSeconds": record.duration_secs,
             "leaseTransitions": record.transitions,
-            "acquireTime": acquired,
-            "renewTime": renewed,
+            "acquireTime": acquire_time,
+            "renewTime": renew_time,
         },
     })
 }

@@ -1,14 +1,14 @@
-//! Metadata of objects as watches read them: what no reader needs is passed over, above all who manages which field.
+//! Object metadata, skipping fields that are never used, above all managed fields, which are large.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
 
-/// What `kubectl apply` leaves on an object: the whole of it once more.
+/// Annotation of `kubectl apply`, a second copy of the object.
 pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What is read of an object's metadata.
+/// The metadata fields in use.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Metadata {
@@ -26,8 +26,8 @@ struct Metadata {
 }
 
 /// Reads metadata without managed fields and the last applied configuration.
-pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
-    let mut read = Metadata::deserialize(from)?;
+pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let mut read = Metadata::deserialize(deserializer)?;
     if let Some(annotations) = &mut read.annotations {
         annotations.remove(LAST_APPLIED);
     }

@@ -1,7 +1,7 @@
-//! Talking to the API server: client, watches, effect executor, events, lease, certificates.
+//! Communication with the API server: client, watches, effect executor, events, lease, certificates.
 //!
-//! Invariants: every call that is not a watch has a timeout; nothing here decides about workloads; what is lost by a
-//! failure is repaired by the next list, never by memory.
+//! Invariants: every call except a watch has a timeout; nothing here decides about workloads; data lost by a failure is
+//! restored by the next list, never from memory.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
 mod certificate_folder;

@@ -1,5 +1,5 @@
-//! Objects as they come from the server, read once: no typed metadata in between, and what no reader needs is skipped
-//! instead of read and taken off.
+//! Objects from the API server, decoded in one pass: without typed metadata, and skipping fields that are never used instead
+//! of decoding and removing them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,22 +18,22 @@ const MANAGED_FIELDS: &str = "managedFields";
 #[derive(Clone, Debug)]
 pub struct Object {
     value: Value,
-    /// What a watch needs: name, namespace, UID and version.
+    /// The metadata that a watch needs: name, namespace, UID and resourceVersion.
     identity: Box<ObjectMeta>,
 }
 
 impl Object {
-    /// The object.
+    /// Returns the object as JSON.
     pub fn into_value(self) -> Value {
         self.value
     }
 
-    /// Name, namespace, UID and version, and nothing else of its metadata.
+    /// Returns name, namespace, UID and resourceVersion; all other metadata are empty.
     pub fn identity(&self) -> &ObjectMeta {
         &self.identity
     }
 
-    /// The object, saying what it is: items of a list do not.
+    /// Returns the object with apiVersion and kind, which items of a list lack.
     pub fn with_type_meta(self, api_version: &str, kind: &str) -> Value {
         let mut value = self.value;
         if let Value::Object(fields) = &mut value {
@@ -44,13 +44,13 @@ impl Object {
     }
 }
 
-/// An object of which whoever asked knows spec and status: they are passed over.
+/// An object decoded without spec and status, which the caller already has.
 #[derive(Clone, Debug)]
 pub struct MetadataOnly(Object);
 
 impl From<MetadataOnly> for Object {
-    fn from(brief: MetadataOnly) -> Self {
-        brief.0
+    fn from(metadata_only: MetadataOnly) -> Self {
+        metadata_only.0
     }
 }
 
@@ -81,7 +81,7 @@ impl Object {
     }
 }
 
-/// A part of an object in which something is skipped.
+/// A part of an object in which fields are skipped.
 #[derive(Clone, Copy)]
 enum ObjectPart {
     Object,
@@ -100,7 +100,7 @@ impl ObjectPart {
         }
     }
 
-    /// The part that a field is, if something is skipped in it.
+    /// Returns the part for a field, if fields are skipped within it.
     fn child(self, field: &str) -> Option<Self> {
         match (self, field) {
             (Self::Object | Self::MetadataOnly, "metadata") => Some(Self::Metadata),
@@ -128,11 +128,11 @@ impl<'de> Visitor<'de> for ObjectPart {
     scalars_as_values!();
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut all = Vec::new();
+        let mut values = Vec::new();
         while let Some(item) = items.next_element::<Value>()? {
-            all.push(item);
+            values.push(item);
         }
-        Ok(Value::Array(all))
+        Ok(Value::Array(values))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
@@ -210,10 +210,10 @@ mod tests {
         });
         assert_eq!(object.into_value(), expected);
 
-        let brief: MetadataOnly = serde_json::from_str(&text.to_string()).unwrap();
+        let metadata_only: MetadataOnly = serde_json::from_str(&text.to_string()).unwrap();
         let metadata = json!({"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7", "annotations": {"b": "c"}});
         assert_eq!(
-            Object::from(brief).into_value(),
+            Object::from(metadata_only).into_value(),
             json!({"apiVersion": "v1", "kind": "A", "metadata": metadata})
         );
     }

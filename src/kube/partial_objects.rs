@@ -1,5 +1,5 @@
-//! Nodes and pods as watches read them: there are many and they change often, so what nobody needs of them is passed over
-//! while they are decoded.
+//! Nodes and pods with only the fields in use. They are numerous and change often, so all other fields are skipped while
+//! decoding.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,22 +15,22 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::metadata;
 
-/// What is read of the annotations of pods.
+/// Prefix of the pod annotations in use.
 const KUEUE_PREFIX: &str = "kueue.x-k8s.io/";
 
-/// A kind of the core group, and what is read of it.
+/// A kind of the core group, with the fields in use.
 pub(super) trait PartialKind: Clone + Debug + Send + Sync + 'static {
-    /// Part of the spec.
+    /// Fields of the spec in use.
     type Spec: Clone + Debug + Default + Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// Part of the status.
+    /// Fields of the status in use.
     type Status: Clone + Debug + Default + Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// Its name.
+    /// Name of the kind.
     const KIND: &'static str;
-    /// Its name in paths.
+    /// Plural name in URL paths.
     const PLURAL: &'static str;
 }
 
-/// An object with part of its fields.
+/// An object with only the fields in use.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub(super) struct Partial<S: PartialKind> {
@@ -71,8 +71,8 @@ impl<S: PartialKind> Resource for Partial<S> {
     }
 }
 
-fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
-    let mut read = metadata::read(from)?;
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let mut read = metadata::read(deserializer)?;
     if let Some(annotations) = &mut read.annotations {
         annotations.retain(|key, _| key.starts_with(KUEUE_PREFIX));
     }
@@ -83,7 +83,6 @@ fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> 
 #[derive(Clone, Debug)]
 pub(super) enum PartialNode {}
 
-/// What is read of a node's spec.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct NodeSpec {
@@ -91,7 +90,6 @@ pub(super) struct NodeSpec {
     taints: Vec<Taint>,
 }
 
-/// What is read of a node's status.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct NodeStatus {
@@ -109,10 +107,10 @@ struct NodeCondition {
     last_transition_time: Option<Time>,
 }
 
-fn readiness<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NodeCondition>, D::Error> {
-    let mut all = Vec::<NodeCondition>::deserialize(from)?;
-    all.retain(|condition| condition.r#type == "Ready");
-    Ok(all)
+fn readiness<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeCondition>, D::Error> {
+    let mut conditions = Vec::<NodeCondition>::deserialize(deserializer)?;
+    conditions.retain(|condition| condition.r#type == "Ready");
+    Ok(conditions)
 }
 
 impl PartialKind for PartialNode {
@@ -126,7 +124,6 @@ impl PartialKind for PartialNode {
 #[derive(Clone, Debug)]
 pub(super) enum PartialPod {}
 
-/// What is read of a pod's spec.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
@@ -155,7 +152,6 @@ struct Container {
     restart_policy: Option<String>,
 }
 
-/// What is read of a pod's status.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodStatus {
@@ -184,14 +180,14 @@ mod tests {
             "status": {"phase": "Running", "conditions": [{}]},
         }))
         .unwrap();
-        let want = json!({
+        let expected = json!({
             "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7",
                 "labels": {"a": "1"}, "annotations": {"kueue.x-k8s.io/workload": "w"}},
             "spec": {"nodeName": "x", "schedulingGates": [{"name": "g"}],
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
             "status": {"phase": "Running"},
         });
-        assert_eq!(serde_json::to_value(pod).unwrap(), want);
+        assert_eq!(serde_json::to_value(pod).unwrap(), expected);
 
         let node: Partial<PartialNode> = serde_json::from_value(json!({
             "metadata": {"name": "x", "labels": {"rack": "r"}, "annotations": {"a": "b"}},
@@ -202,12 +198,12 @@ mod tests {
                     "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
         }))
         .unwrap();
-        let want = json!({
+        let expected = json!({
             "metadata": {"name": "x", "labels": {"rack": "r"}, "annotations": {}},
             "spec": {"unschedulable": false, "taints": [{"key": "k", "effect": "NoSchedule"}]},
             "status": {"allocatable": {"cpu": "4"}, "conditions": [
                 {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
         });
-        assert_eq!(serde_json::to_value(node).unwrap(), want);
+        assert_eq!(serde_json::to_value(node).unwrap(), expected);
     }
 }

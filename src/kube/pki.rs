@@ -1,4 +1,4 @@
-//! Making and reading certificates.
+//! Creates, reads and verifies certificates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,58 +20,58 @@ use sha2::{Digest, Sha256};
 
 use crate::lifecycle::certificates::{Authority, Fingerprint, Leaf};
 
-/// Validity begins this much before it is made, or a tenth of the lifetime if that is less: clocks differ.
+/// Validity starts this long before creation, or a tenth of the lifetime if that is less, because clocks differ.
 const BACKDATE: Duration = Duration::from_mins(5);
 
-/// Why a certificate cannot be made or used.
+/// Why a certificate cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    /// Making it failed.
+    /// Creation failed.
     #[error("cannot make a certificate: {0}")]
     Generate(#[from] rcgen::Error),
-    /// A part of the Secret cannot be read.
+    /// An entry of the Secret is invalid.
     #[error("{part}: {problem}")]
     Unreadable {
         /// Key in the Secret.
         part: &'static str,
-        /// What is wrong.
+        /// The problem found.
         problem: String,
     },
-    /// It is not valid at this time.
+    /// The certificate is not valid at this time.
     #[error("not valid now: from {from} until {until}")]
     Expired {
-        /// Start.
+        /// Start of the validity.
         from: Timestamp,
-        /// End.
+        /// End of the validity.
         until: Timestamp,
     },
-    /// The Secret lacks what a certificate is made of.
+    /// The Secret lacks an entry.
     #[error("it has no {0}")]
     MissingEntry(&'static str),
-    /// No provider of cryptography has been installed.
+    /// No cryptography provider is installed.
     #[error("no cryptography provider installed")]
     NoProvider,
 }
 
-/// Why a client that trusts an authority does not accept a certificate.
+/// Why a client does not accept a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerificationError {
-    /// Its time is over.
+    /// The certificate has expired.
     #[error("it expired at {0}")]
     Expired(Timestamp),
-    /// Its time has not come.
+    /// The certificate is not valid yet.
     #[error("it is not valid before {0}")]
     NotYetValid(Timestamp),
-    /// It is for other names.
+    /// The certificate lacks the host name.
     #[error("it does not bear the name {0}")]
     NameMismatch(String),
-    /// The client trusts no authority at all.
+    /// The client trusts no CA at all.
     #[error("the caBundle has no certificate")]
     EmptyBundle,
-    /// No authority that the client trusts, and that is valid, stands behind it.
+    /// No valid CA in the bundle signed the certificate.
     #[error("no valid authority in the caBundle signed it")]
     Untrusted,
-    /// It cannot be read.
+    /// The certificate cannot be parsed.
     #[error("it is no X.509 certificate")]
     Unreadable,
 }
@@ -81,25 +81,25 @@ pub enum VerificationError {
 pub struct PemPair {
     /// The certificate.
     pub certificate: String,
-    /// Its key.
+    /// The private key.
     pub key: String,
 }
 
-/// A certificate that was read.
+/// A parsed certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// As PEM.
+    /// The certificate as PEM.
     pub pem: String,
-    /// What the state machine knows of it.
+    /// Fingerprint and validity, for the state machine.
     pub info: Authority,
     der: CertificateDer<'static>,
 }
 
-/// A new self-signed authority.
+/// Creates a self-signed CA.
 pub fn new_ca(now: Timestamp, lifetime: Duration) -> Result<PemPair, PkiError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::new())?;
-    // The name carries the time: a verifier tells two authorities with the same name apart only by trying both.
+    // The name contains the time, because a verifier can distinguish two CAs of the same name only by trying both.
     params.distinguished_name.push(DnType::CommonName, format!("sluice-ca-{}", now.as_millisecond()));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -108,10 +108,10 @@ pub fn new_ca(now: Timestamp, lifetime: Duration) -> Result<PemPair, PkiError> {
     Ok(PemPair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// A new serving certificate. It does not outlive its authority.
+/// Creates a serving certificate. It expires no later than its CA.
 pub fn new_leaf(
     authority: &PemPair,
-    until: Timestamp,
+    ca_not_after: Timestamp,
     names: &[String],
     now: Timestamp,
     lifetime: Duration,
@@ -119,13 +119,13 @@ pub fn new_leaf(
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names.to_vec())?;
-    let common = names.first().map(|name| name.chars().take(64).collect::<String>()).unwrap_or_default();
-    params.distinguished_name.push(DnType::CommonName, common);
+    let common_name = names.first().map(|name| name.chars().take(64).collect::<String>()).unwrap_or_default();
+    params.distinguished_name.push(DnType::CommonName, common_name);
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
-    set_validity(&mut params, now, lifetime.min(left));
+    let remaining = Duration::try_from(ca_not_after.duration_since(now)).unwrap_or_default();
+    set_validity(&mut params, now, lifetime.min(remaining));
     let certificate = params.signed_by(&key, &issuer)?;
     Ok(PemPair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
@@ -137,7 +137,7 @@ fn set_validity(params: &mut CertificateParams, now: Timestamp, lifetime: Durati
     params.not_after = epoch + now.saturating_add(lifetime);
 }
 
-/// The certificates in a PEM text; what cannot be read is left out.
+/// Parses all certificates in a PEM text; invalid ones are skipped.
 pub fn certificates(pem: &[u8]) -> Vec<Certificate> {
     CertificateDer::pem_slice_iter(pem).filter_map(|der| parse(der.ok()?)).collect()
 }
@@ -165,18 +165,18 @@ fn to_pem(der: &CertificateDer<'_>) -> String {
     pem::encode_config(&Pem::new("CERTIFICATE", der.to_vec()), lines)
 }
 
-/// A serving certificate that can be served.
+/// A valid serving certificate.
 #[derive(Clone, Debug)]
 pub struct LoadedCertificate {
-    /// For the TLS stack.
+    /// Certificate chain and key for the TLS stack.
     pub key: Arc<CertifiedKey>,
-    /// For the state machine.
+    /// Metadata for the state machine.
     pub leaf: Leaf,
-    /// The certificate of its issuer, where the Secret has it.
+    /// Certificate of the issuer, if the Secret contains it.
     pub issuer: Option<Certificate>,
 }
 
-/// Reads the parts of a serving Secret. The key must fit, the time must be right, the issuer must have signed it.
+/// Loads a serving Secret. The key must match, the certificate be valid now, and the issuer, if given, have signed it.
 pub fn load(
     chain: &[u8],
     key: &[u8],
@@ -191,34 +191,37 @@ pub fn load(
     let first = chain.first().cloned().ok_or_else(|| unreadable("tls.crt", "no certificate".into()))?;
     let (from, until) =
         validity_period(&first).ok_or_else(|| unreadable("tls.crt", "no X.509 certificate".into()))?;
-    let secret =
+    let private_key =
         PrivateKeyDer::from_pem_slice(key).map_err(|error| unreadable("tls.key", error.to_string()))?;
     let provider = CryptoProvider::get_default().ok_or(PkiError::NoProvider)?;
-    let key = CertifiedKey::from_der(chain, secret, provider)
+    let key = CertifiedKey::from_der(chain, private_key, provider)
         .map_err(|error| unreadable("tls.key", error.to_string()))?;
     if now < from || now >= until {
         return Err(PkiError::Expired { from, until });
     }
-    let signer =
+    let found_issuer =
         issuer.map(certificates).into_iter().flatten().find(|candidate| trusts([candidate], &key, now));
-    if issuer.is_some() && signer.is_none() {
+    if issuer.is_some() && found_issuer.is_none() {
         return Err(unreadable("ca.crt", "did not sign tls.crt".into()));
     }
     let leaf = Leaf {
-        issuer: signer.as_ref().map(|signer| signer.info.fingerprint.clone()).unwrap_or_default(),
+        issuer: found_issuer
+            .as_ref()
+            .map(|found_issuer| found_issuer.info.fingerprint.clone())
+            .unwrap_or_default(),
         not_before: from,
         not_after: until,
         names_complete: names.iter().all(|name| matches_name(&first, name)),
     };
-    Ok(LoadedCertificate { key: Arc::new(key), leaf, issuer: signer })
+    Ok(LoadedCertificate { key: Arc::new(key), leaf, issuer: found_issuer })
 }
 
-/// The certificate that is shown to clients.
+/// Returns the certificate that is shown to clients.
 pub fn leaf_certificate(key: &CertifiedKey) -> Option<Certificate> {
     parse(key.cert.first()?.clone())
 }
 
-/// Whether a certificate is for this name.
+/// Returns whether a certificate is valid for this name.
 pub fn has_san(key: &CertifiedKey, name: &str) -> bool {
     key.cert.first().is_some_and(|leaf| matches_name(leaf, name))
 }
@@ -230,7 +233,7 @@ fn matches_name(leaf: &CertificateDer<'_>, name: &str) -> bool {
     verify_server_name(&parsed, &name).is_ok()
 }
 
-/// Why a client that trusts these authorities and dials this name does not accept this certificate.
+/// Verifies a certificate like a client that trusts the CAs in `bundle` and dials `name`.
 pub fn verify(
     bundle: &[Certificate],
     key: &CertifiedKey,
@@ -251,13 +254,13 @@ pub fn verify(
     if bundle.is_empty() {
         return Err(VerificationError::EmptyBundle);
     }
-    // Roots are taken without a look at their dates, which the API server does look at.
+    // The verifier ignores the validity of roots; the API server does not.
     let valid: Vec<&Certificate> =
-        bundle.iter().filter(|known| known.info.not_before <= now && now < known.info.not_after).collect();
+        bundle.iter().filter(|ca| ca.info.not_before <= now && now < ca.info.not_after).collect();
     if trusts(valid, key, now) { Ok(()) } else { Err(VerificationError::Untrusted) }
 }
 
-/// Whether one of these authorities stands behind this certificate, and its time is right.
+/// Returns whether one of these CAs signed the certificate, and it is valid now.
 pub fn trusts<'a>(
     bundle: impl IntoIterator<Item = &'a Certificate>,
     key: &CertifiedKey,

@@ -1,8 +1,8 @@
-//! A budget of actions per second.
+//! Rate limiters.
 
 use std::time::Duration;
 
-/// Allows a steady rate with a bounded burst. Time is an argument: any clock that does not go back.
+/// A token bucket: a steady rate with a bounded burst. Time is an argument and must be monotonic.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     per_second: f64,
@@ -12,16 +12,16 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full budget. A rate that is not positive allows nothing.
+    /// Returns a full bucket. It never refills if the rate is not positive.
     pub fn new(per_second: f64, burst: f64, now: Duration) -> Self {
         Self { per_second: per_second.max(0.0), burst, tokens: burst, refilled_at: now }
     }
 
-    /// Takes one action if there is one left.
+    /// Takes one token, if available.
     pub fn try_acquire(&mut self, now: Duration) -> bool {
-        let passed = now.saturating_sub(self.refilled_at);
+        let elapsed = now.saturating_sub(self.refilled_at);
         self.refilled_at = self.refilled_at.max(now);
-        self.tokens = (self.tokens + passed.as_secs_f64() * self.per_second).min(self.burst);
+        self.tokens = (self.tokens + elapsed.as_secs_f64() * self.per_second).min(self.burst);
         if self.tokens >= 1.0 {
             self.tokens -= 1.0;
             true
@@ -30,7 +30,7 @@ impl TokenBucket {
         }
     }
 
-    /// How long until there is one.
+    /// Returns the time until the next token is available, as of the last `try_acquire`.
     pub fn time_until_available(&self) -> Duration {
         if self.tokens >= 1.0 {
             return Duration::ZERO;
@@ -40,10 +40,10 @@ impl TokenBucket {
     }
 }
 
-/// How many times fewer actions are allowed while much else is under way.
+/// Factor by which the rate is lower under load.
 const UNDER_LOAD_DIVISOR: f64 = 10.0;
 
-/// A budget, of which little is allowed while much else is under way: it would take the server's time from the others.
+/// A rate limiter with a lower rate under load, when its actions would slow down others at the server.
 #[derive(Clone, Debug)]
 pub struct AdaptiveRateLimiter {
     normal: TokenBucket,
@@ -51,29 +51,29 @@ pub struct AdaptiveRateLimiter {
 }
 
 impl AdaptiveRateLimiter {
-    /// A full budget.
+    /// Returns a full limiter.
     pub fn new(per_second: f64, burst: f64, now: Duration) -> Self {
-        let trickle = TokenBucket::new(per_second / UNDER_LOAD_DIVISOR, 1.0, now);
-        Self { normal: TokenBucket::new(per_second, burst, now), under_load: trickle }
+        let under_load = TokenBucket::new(per_second / UNDER_LOAD_DIVISOR, 1.0, now);
+        Self { normal: TokenBucket::new(per_second, burst, now), under_load }
     }
 
-    /// Takes one action if there is one left. What one budget allows counts for both.
-    pub fn try_acquire(&mut self, now: Duration, crowded: bool) -> bool {
-        let (first, second) = if crowded {
+    /// Takes one token, if available. It counts for both rates.
+    pub fn try_acquire(&mut self, now: Duration, under_load: bool) -> bool {
+        let (first, second) = if under_load {
             (&mut self.under_load, &mut self.normal)
         } else {
             (&mut self.normal, &mut self.under_load)
         };
-        let taken = first.try_acquire(now);
-        if taken {
+        let acquired = first.try_acquire(now);
+        if acquired {
             second.try_acquire(now);
         }
-        taken
+        acquired
     }
 
-    /// How long until there is one.
-    pub fn time_until_available(&self, crowded: bool) -> Duration {
-        if crowded { self.under_load.time_until_available() } else { self.normal.time_until_available() }
+    /// Returns the time until the next token is available, as of the last `try_acquire`.
+    pub fn time_until_available(&self, under_load: bool) -> Duration {
+        if under_load { self.under_load.time_until_available() } else { self.normal.time_until_available() }
     }
 }
 
@@ -83,27 +83,27 @@ mod tests {
 
     #[test]
     fn bucket_never_exceeds_burst_plus_rate() {
-        let mut budget = TokenBucket::new(30.0, 30.0, Duration::ZERO);
-        let taken = (0..10_000).filter(|ms| budget.try_acquire(Duration::from_millis(*ms))).count();
-        assert!((325..=330).contains(&taken), "{taken} in ten seconds");
+        let mut bucket = TokenBucket::new(30.0, 30.0, Duration::ZERO);
+        let acquired = (0..10_000).filter(|ms| bucket.try_acquire(Duration::from_millis(*ms))).count();
+        assert!((325..=330).contains(&acquired), "{acquired} tokens in 10 s");
     }
 
     #[test]
     fn rate_drops_to_tenth_under_load() {
-        let mut throttle = AdaptiveRateLimiter::new(50.0, 100.0, Duration::ZERO);
-        let mut taken = |seconds: std::ops::Range<u64>, crowded| {
+        let mut limiter = AdaptiveRateLimiter::new(50.0, 100.0, Duration::ZERO);
+        let mut acquired = |seconds: std::ops::Range<u64>, under_load| {
             let millis = seconds.start * 1000..seconds.end * 1000;
-            millis.filter(|ms| throttle.try_acquire(Duration::from_millis(*ms), crowded)).count()
+            millis.filter(|ms| limiter.try_acquire(Duration::from_millis(*ms), under_load)).count()
         };
-        let (crowd, quiet) = (taken(0..10, true), taken(10..20, false));
-        assert!((49..=52).contains(&crowd) && (598..=602).contains(&quiet), "{crowd} {quiet}");
+        let (loaded, quiet) = (acquired(0..10, true), acquired(10..20, false));
+        assert!((49..=52).contains(&loaded) && (598..=602).contains(&quiet), "{loaded} {quiet}");
     }
 
     #[test]
     fn returned_wait_suffices_for_next_token() {
-        let mut budget = TokenBucket::new(10.0, 1.0, Duration::ZERO);
-        assert!(budget.try_acquire(Duration::ZERO));
-        assert!(!budget.try_acquire(Duration::ZERO));
-        assert!(budget.try_acquire(budget.time_until_available() + Duration::from_millis(1)));
+        let mut bucket = TokenBucket::new(10.0, 1.0, Duration::ZERO);
+        assert!(bucket.try_acquire(Duration::ZERO));
+        assert!(!bucket.try_acquire(Duration::ZERO));
+        assert!(bucket.try_acquire(bucket.time_until_available() + Duration::from_millis(1)));
     }
 }

@@ -1,9 +1,9 @@
-//! What this process needs to be allowed, and whether it is.
+//! Checks whether the process has the permissions that it needs.
 //!
-//! Invariants: the shipped roles grant exactly these rights (a test compares them); rights of features that are off are not
-//! asked for; all others are asked for at least twice a minute. A right that goes is logged once and shown in a metric until
-//! it is back. It ends nothing, and makes the replica not ready only if reviews need it: a replica that cannot write still
-//! answers webhooks, which would otherwise refuse every Job.
+//! Invariants: the shipped roles grant exactly these permissions (a test compares them); permissions of disabled features are
+//! not checked; all others are checked at least twice a minute. A lost permission is logged once and shown in a metric until
+//! it is granted again. It never ends the process, and makes the replica not ready only if reviews need it: a replica
+//! that cannot write still answers webhooks, which would otherwise reject every Job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,50 +20,50 @@ use super::lease::LeaseSettings;
 use super::watch_status::WatchStatuses;
 use crate::state::Kind;
 
-/// Questions at a time.
+/// Maximum number of concurrent access reviews.
 const MAX_CONCURRENT_REVIEWS: usize = 4;
-/// Shortest and longest pause before rights are asked for again.
+/// Shortest and longest delay between two checks.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(25);
-/// Pause after a call was refused.
+/// Delay before the check that a refused call triggers.
 const RECHECK_DELAY: Duration = Duration::from_secs(5);
-/// A namespace that cannot exist: in it no RoleBinding grants what is needed in the whole cluster.
+/// A namespace that cannot exist, for checks of cluster-wide permissions: no RoleBinding in it can grant anything.
 const NONEXISTENT_NAMESPACE: &str = "-";
-/// What a watch needs.
+/// Verbs that a watch needs.
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 const KUEUE_GROUP: &str = "kueue.x-k8s.io";
 
-/// One thing that the process does.
+/// One permission that the process needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Permission {
-    /// The namespace; the whole cluster when absent.
+    /// Namespace; `None` for the whole cluster.
     pub namespace: Option<String>,
     /// API group.
     pub group: String,
-    /// Resource, with its subresource.
+    /// Resource, with its subresource if any.
     pub resource: String,
-    /// The one object; any when absent.
+    /// Name of the only object concerned; `None` for all.
     pub name: Option<String>,
     /// Verb.
     pub verb: &'static str,
-    /// Whether webhooks answer from what is read by it.
+    /// Whether reviews depend on what is read with it.
     pub needed_for_reviews: bool,
-    /// It is needed only where the API server serves this kind.
+    /// Kind that the API server must serve for it to be needed.
     pub only_if_served: Option<Kind>,
 }
 
-/// What the process does, as far as it is not fixed.
+/// The settings that determine the permissions.
 #[derive(Clone, Copy, Debug)]
 pub struct PermissionRequirements<'a> {
-    /// Kinds that are watched.
+    /// Watched kinds.
     pub kinds: &'a [Kind],
-    /// Where certificates are.
+    /// Settings of certificates.
     pub certificates: &'a CertificateSettings,
-    /// Where the lease is, if there is an election.
+    /// Settings of the lease, if there is an election.
     pub lease: Option<&'a LeaseSettings>,
-    /// Readers of the metrics are asked for.
+    /// Whether clients of the metrics endpoint are authorized.
     pub authorizes_metrics: bool,
-    /// Jobs of deactivated Workloads are deleted after a while.
+    /// Whether Jobs of deactivated Workloads are deleted after a while.
     pub deletes_jobs: bool,
 }
 
@@ -96,29 +96,31 @@ fn cluster_permission(group: &str, resource: &str, verb: &'static str) -> Permis
     }
 }
 
-/// Everything that a process with these settings does.
-pub fn required_permissions(uses: &PermissionRequirements<'_>) -> Vec<Permission> {
-    let mut rights: Vec<Permission> = Vec::new();
-    for kind in uses.kinds {
+/// Returns all permissions that a process with these settings needs.
+pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Permission> {
+    let mut permissions: Vec<Permission> = Vec::new();
+    for kind in requirements.kinds {
         let resource = kind.resource();
         let read = |verb| Permission {
             needed_for_reviews: kind.is_used_by_webhooks(),
             ..cluster_permission(resource.group, resource.plural, verb)
         };
-        rights.extend(READ_VERBS.map(read));
+        permissions.extend(READ_VERBS.map(read));
         if let Kind::Job(_) = kind {
             let (group, plural) = (resource.group, resource.plural);
-            rights.push(cluster_permission(group, plural, "patch"));
-            rights.extend(uses.deletes_jobs.then(|| cluster_permission(group, plural, "delete")));
-            rights.push(cluster_permission(group, &format!("{plural}/status"), "patch"));
-            // For an owner reference that holds up the deletion of the owner.
-            rights.push(cluster_permission(group, &format!("{plural}/finalizers"), "update"));
+            permissions.push(cluster_permission(group, plural, "patch"));
+            permissions
+                .extend(requirements.deletes_jobs.then(|| cluster_permission(group, plural, "delete")));
+            permissions.push(cluster_permission(group, &format!("{plural}/status"), "patch"));
+            // For owner references with `blockOwnerDeletion`.
+            permissions.push(cluster_permission(group, &format!("{plural}/finalizers"), "update"));
         }
         if *kind == Kind::Pod {
-            rights.extend(["pods", "pods/status"].map(|resource| cluster_permission("", resource, "patch")));
+            permissions
+                .extend(["pods", "pods/status"].map(|resource| cluster_permission("", resource, "patch")));
         }
     }
-    rights
+    permissions
         .extend(["create", "patch", "delete"].map(|verb| cluster_permission(KUEUE_GROUP, "workloads", verb)));
     let patched = [
         "workloads/status",
@@ -132,31 +134,32 @@ pub fn required_permissions(uses: &PermissionRequirements<'_>) -> Vec<Permission
         "admissionchecks",
         "topologies",
     ];
-    rights.extend(patched.map(|resource| cluster_permission(KUEUE_GROUP, resource, "patch")));
-    rights.extend(["create", "patch"].map(|verb| cluster_permission("events.k8s.io", "events", verb)));
-    // Nothing is asked of an autoscaler that is not there.
+    permissions.extend(patched.map(|resource| cluster_permission(KUEUE_GROUP, resource, "patch")));
+    permissions.extend(["create", "patch"].map(|verb| cluster_permission("events.k8s.io", "events", verb)));
+    // Not needed without an autoscaler.
     let provisioning = [
         cluster_permission("autoscaling.x-k8s.io", "provisioningrequests", "create"),
         cluster_permission("autoscaling.x-k8s.io", "provisioningrequests", "delete"),
         cluster_permission("", "podtemplates", "create"),
     ];
-    rights.extend(
-        provisioning.map(|right| Permission { only_if_served: Some(Kind::ProvisioningRequest), ..right }),
+    permissions.extend(
+        provisioning
+            .map(|permission| Permission { only_if_served: Some(Kind::ProvisioningRequest), ..permission }),
     );
-    if uses.authorizes_metrics {
-        rights.push(cluster_permission("authentication.k8s.io", "tokenreviews", "create"));
-        rights.push(cluster_permission("authorization.k8s.io", "subjectaccessreviews", "create"));
+    if requirements.authorizes_metrics {
+        permissions.push(cluster_permission("authentication.k8s.io", "tokenreviews", "create"));
+        permissions.push(cluster_permission("authorization.k8s.io", "subjectaccessreviews", "create"));
     }
-    rights.extend(certificate_permissions(uses.certificates));
-    rights.extend(uses.lease.into_iter().flat_map(lease_permissions));
-    rights
+    permissions.extend(certificate_permissions(requirements.certificates));
+    permissions.extend(requirements.lease.into_iter().flat_map(lease_permissions));
+    permissions
 }
 
 fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {
     const REGISTRATION: &str = "admissionregistration.k8s.io";
-    let ours = settings.mode == CertificateMode::SelfManaged;
-    let verbs = || READ_VERBS.into_iter().chain(ours.then_some("patch"));
-    let mut rights = Vec::new();
+    let self_managed = settings.mode == CertificateMode::SelfManaged;
+    let verbs = || READ_VERBS.into_iter().chain(self_managed.then_some("patch"));
+    let mut permissions = Vec::new();
     for (resource, name) in [
         ("mutatingwebhookconfigurations", &settings.mutating),
         ("validatingwebhookconfigurations", &settings.validating),
@@ -165,7 +168,7 @@ fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {
             name: Some(name.clone()),
             ..cluster_permission(REGISTRATION, resource, verb)
         };
-        rights.extend(verbs().map(named));
+        permissions.extend(verbs().map(named));
     }
     let secret = |name: Option<&String>, verb| Permission {
         namespace: Some(settings.namespace.clone()),
@@ -173,11 +176,11 @@ fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {
         ..cluster_permission("", "secrets", verb)
     };
     let serving = Some(&settings.serving_secret).filter(|_| settings.folder.is_none());
-    for name in serving.into_iter().chain(ours.then_some(&settings.ca_secret)) {
-        rights.extend(verbs().map(|verb| secret(Some(name), verb)));
+    for name in serving.into_iter().chain(self_managed.then_some(&settings.ca_secret)) {
+        permissions.extend(verbs().map(|verb| secret(Some(name), verb)));
     }
-    rights.extend(ours.then(|| secret(None, "create")));
-    rights
+    permissions.extend(self_managed.then(|| secret(None, "create")));
+    permissions
 }
 
 fn lease_permissions(settings: &LeaseSettings) -> Vec<Permission> {
@@ -190,87 +193,93 @@ fn lease_permissions(settings: &LeaseSettings) -> Vec<Permission> {
     vec![lease(None, "create"), lease(name, "get"), lease(name, "update")]
 }
 
-/// Rights that are known to be missing.
+/// Permissions known to be missing.
 #[derive(Debug, Default)]
 pub struct MissingPermissions(ArcSwap<Vec<Permission>>);
 
 impl MissingPermissions {
-    /// What is missing now.
+    /// Returns the missing permissions.
     pub fn list(&self) -> Arc<Vec<Permission>> {
         self.0.load_full()
     }
 
-    /// Takes in what was found, and tells of each change once.
+    /// Stores the missing permissions, and logs each change once.
     fn store(&self, refused: Vec<Permission>) {
-        let known = self.list();
-        let words = |rights: &[Permission], without: &[Permission]| {
-            let new = rights.iter().filter(|right| !without.contains(right));
+        let previous = self.list();
+        let describe = |permissions: &[Permission], without: &[Permission]| {
+            let new = permissions.iter().filter(|permission| !without.contains(permission));
             new.map(ToString::to_string).collect::<Vec<_>>().join("; ")
         };
-        let (gone, back) = (words(&refused, &known), words(&known, &refused));
-        if !gone.is_empty() {
-            tracing::error!(rights = gone, "rights are missing: the shipped roles grant them (config/rbac)");
+        let (newly_missing, newly_granted) = (describe(&refused, &previous), describe(&previous, &refused));
+        if !newly_missing.is_empty() {
+            tracing::error!(
+                rights = newly_missing,
+                "rights are missing: the shipped roles grant them (config/rbac)"
+            );
         }
-        if !back.is_empty() {
-            tracing::info!(rights = back, "rights that were missing are granted");
+        if !newly_granted.is_empty() {
+            tracing::info!(rights = newly_granted, "rights that were missing are granted");
         }
         self.0.store(Arc::new(refused));
     }
 }
 
-/// What is asked for, how, and who hears of it.
+/// Inputs and outputs of the permission checks.
 pub struct PermissionCheck {
-    /// Makes the calls: at a rate of its own, so that questions take nothing from writes.
+    /// Makes the calls, with its own rate limit, so that checks do not delay writes.
     pub caller: Caller,
-    /// What is asked for.
+    /// Permissions to check.
     pub permissions: Vec<Permission>,
-    /// Which kinds the API server serves.
+    /// Tells which kinds the API server serves.
     pub watch_statuses: WatchStatuses,
-    /// Where the answer goes.
+    /// Receives the result.
     pub missing_permissions: Arc<MissingPermissions>,
-    /// Told when a call was refused: a right may just have gone.
+    /// Notified when a call was refused, because a permission may just have been removed.
     pub recheck: Arc<Notify>,
 }
 
-/// Asks for all rights again and again.
+/// Checks all permissions periodically.
 ///
-/// Two calls tell what the rules grant, in the namespace of the manager and everywhere; only what they do not name, or
-/// what an authorizer grants that lists no rules, is asked for one by one.
-pub async fn run_permission_checks(asking: PermissionCheck) {
-    let mut pause = MIN_CHECK_INTERVAL;
+/// Two calls list the granted rules, in the namespace of the manager and cluster-wide. Only permissions not listed there,
+/// possibly granted by an authorizer that lists no rules, are reviewed one by one.
+pub async fn run_permission_checks(check: PermissionCheck) {
+    let mut delay = MIN_CHECK_INTERVAL;
     loop {
-        let served = |right: &Permission| {
-            right.only_if_served.is_none_or(|kind| !asking.watch_statuses.is_not_served(kind))
+        let served = |permission: &Permission| {
+            permission.only_if_served.is_none_or(|kind| !check.watch_statuses.is_not_served(kind))
         };
-        let rights: Vec<Permission> =
-            asking.permissions.iter().filter(|right| served(right)).cloned().collect();
-        let rules = fetch_rules(&asking.caller, &rights).await;
-        let open: Vec<Permission> = rights.into_iter().filter(|right| !is_granted(&rules, right)).collect();
-        let known = asking.missing_permissions.list();
-        let (mut refused, unknown) = review_each(&asking.caller, open).await;
-        // What cannot be asked for is as it was.
-        let settled = unknown.is_empty();
-        refused.extend(unknown.into_iter().filter(|right| known.contains(right)));
+        let permissions: Vec<Permission> =
+            check.permissions.iter().filter(|permission| served(permission)).cloned().collect();
+        let rules = fetch_rules(&check.caller, &permissions).await;
+        let not_listed: Vec<Permission> =
+            permissions.into_iter().filter(|permission| !is_granted(&rules, permission)).collect();
+        let previously_missing = check.missing_permissions.list();
+        let (mut refused, unknown) = review_each(&check.caller, not_listed).await;
+        // A permission whose review failed keeps its previous state.
+        let all_reviewed = unknown.is_empty();
+        refused.extend(unknown.into_iter().filter(|permission| previously_missing.contains(permission)));
         refused.sort();
-        let all_there = refused.is_empty() && settled;
-        asking.missing_permissions.store(refused);
-        pause = if all_there { MAX_CHECK_INTERVAL } else { pause.saturating_mul(2).min(MAX_CHECK_INTERVAL) };
+        let all_granted = refused.is_empty() && all_reviewed;
+        check.missing_permissions.store(refused);
+        delay =
+            if all_granted { MAX_CHECK_INTERVAL } else { delay.saturating_mul(2).min(MAX_CHECK_INTERVAL) };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = asking.recheck.notified() => {
-                // A write that is refused again and again is no reason to ask all the time.
+            () = tokio::time::sleep(delay) => {}
+            () = check.recheck.notified() => {
+                // Bounds the rate of checks while a write is refused repeatedly.
                 tokio::time::sleep(RECHECK_DELAY).await;
-                pause = MIN_CHECK_INTERVAL;
+                delay = MIN_CHECK_INTERVAL;
             }
         }
     }
 }
 
-/// Rules by namespace, as far as the server lists them.
+/// Listed rules by namespace.
 type RulesByNamespace = BTreeMap<Option<String>, Value>;
 
-async fn fetch_rules(caller: &Caller, rights: &[Permission]) -> RulesByNamespace {
-    let namespaces: BTreeSet<&Option<String>> = rights.iter().map(|right| &right.namespace).collect();
+async fn fetch_rules(caller: &Caller, permissions: &[Permission]) -> RulesByNamespace {
+    let namespaces: BTreeSet<&Option<String>> =
+        permissions.iter().map(|permission| &permission.namespace).collect();
     let mut rules = RulesByNamespace::new();
     for namespace in namespaces {
         let review = json!({
@@ -278,9 +287,9 @@ async fn fetch_rules(caller: &Caller, rights: &[Permission]) -> RulesByNamespace
             "spec": {"namespace": namespace.as_deref().unwrap_or(NONEXISTENT_NAMESPACE)},
         });
         match caller.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &review).await {
-            Ok(mut answer) => {
-                let listed = answer.pointer_mut("/status/resourceRules").map(Value::take);
-                rules.insert(namespace.clone(), listed.unwrap_or_default());
+            Ok(mut response) => {
+                let resource_rules = response.pointer_mut("/status/resourceRules").map(Value::take);
+                rules.insert(namespace.clone(), resource_rules.unwrap_or_default());
             }
             Err(error) => tracing::debug!(%error, "rules review"),
         }
@@ -288,53 +297,53 @@ async fn fetch_rules(caller: &Caller, rights: &[Permission]) -> RulesByNamespace
     rules
 }
 
-/// Whether a listed rule grants a right. Rules only add up: what one grants, no other takes away.
-fn is_granted(rules: &RulesByNamespace, right: &Permission) -> bool {
-    let rules = rules.get(&right.namespace).and_then(Value::as_array);
+/// Returns whether a listed rule grants a permission. RBAC rules are additive, so none can revoke another.
+fn is_granted(rules: &RulesByNamespace, permission: &Permission) -> bool {
+    let rules = rules.get(&permission.namespace).and_then(Value::as_array);
     rules.into_iter().flatten().any(|rule| {
         let has = |field: &str, wanted: &[&str]| {
             let listed = rule.get(field).and_then(Value::as_array);
             listed.into_iter().flatten().filter_map(Value::as_str).any(|entry| wanted.contains(&entry))
         };
         let any_name = rule.get("resourceNames").and_then(Value::as_array).is_none_or(Vec::is_empty);
-        let named = || right.name.as_deref().is_some_and(|name| has("resourceNames", &[name]));
-        has("verbs", &["*", right.verb])
-            && has("apiGroups", &["*", &right.group])
-            && has("resources", &["*", &right.resource])
-            && (any_name || named())
+        let grants_name = || permission.name.as_deref().is_some_and(|name| has("resourceNames", &[name]));
+        has("verbs", &["*", permission.verb])
+            && has("apiGroups", &["*", &permission.group])
+            && has("resources", &["*", &permission.resource])
+            && (any_name || grants_name())
     })
 }
 
-/// Those that are refused, and those of which nothing is known because the question failed.
-async fn review_each(caller: &Caller, rights: Vec<Permission>) -> (Vec<Permission>, Vec<Permission>) {
-    let answers = futures::stream::iter(rights)
-        .map(|right| async move { (review_access(caller, &right).await, right) })
+/// Reviews permissions one by one. Returns those that are denied, and those whose review failed.
+async fn review_each(caller: &Caller, permissions: Vec<Permission>) -> (Vec<Permission>, Vec<Permission>) {
+    let results = futures::stream::iter(permissions)
+        .map(|permission| async move { (review_access(caller, &permission).await, permission) })
         .buffered(MAX_CONCURRENT_REVIEWS)
         .collect::<Vec<_>>()
         .await;
     let (mut refused, mut unknown) = (Vec::new(), Vec::new());
-    for (answer, right) in answers {
-        match answer {
+    for (result, permission) in results {
+        match result {
             Ok(true) => {}
-            Ok(false) => refused.push(right),
+            Ok(false) => refused.push(permission),
             Err(error) => {
-                tracing::debug!(%right, %error, "access review");
-                unknown.push(right);
+                tracing::debug!(right = %permission, %error, "access review");
+                unknown.push(permission);
             }
         }
     }
     (refused, unknown)
 }
 
-async fn review_access(caller: &Caller, right: &Permission) -> Result<bool, CallError> {
-    let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
+async fn review_access(caller: &Caller, permission: &Permission) -> Result<bool, CallError> {
+    let (resource, subresource) = permission.resource.split_once('/').unwrap_or((&permission.resource, ""));
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": {
-            "namespace": right.namespace, "group": right.group, "resource": resource,
-            "subresource": subresource, "name": right.name, "verb": right.verb,
+            "namespace": permission.namespace, "group": permission.group, "resource": resource,
+            "subresource": subresource, "name": permission.name, "verb": permission.verb,
         }},
     });
-    let answer = caller.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;
-    Ok(answer.pointer("/status/allowed") == Some(&Value::Bool(true)))
+    let response = caller.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;
+    Ok(response.pointer("/status/allowed") == Some(&Value::Bool(true)))
 }

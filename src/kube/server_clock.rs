@@ -1,4 +1,4 @@
-//! Estimate of the API server's clock from the `Date` headers of its answers.
+//! Estimates the API server's clock from the `Date` headers of its responses.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,10 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::lifecycle::skew::ClockSkew;
 
-/// Differences from this size on are logged. Slow networks stay below it.
+/// Clock difference that is logged. Slow networks stay below it.
 const LOG_THRESHOLD: SignedDuration = SignedDuration::from_secs(10);
 
-/// Estimate of the API server's clock. All clients record their answers here.
+/// Estimate of the API server's clock, shared by all clients.
 #[derive(Debug, Default)]
 pub struct ServerClock(Mutex<State>);
 
@@ -24,15 +24,15 @@ struct State {
 }
 
 impl ServerClock {
-    /// Takes in an answer.
-    pub(super) fn record_response(&self, answer: &Response<Box<DynBody>>) {
-        let date = answer.headers().get(DATE).and_then(|value| value.to_str().ok());
+    /// Records the `Date` header of a response, if it has a valid one.
+    pub(super) fn record_response(&self, response: &Response<Box<DynBody>>) {
+        let date = response.headers().get(DATE).and_then(|value| value.to_str().ok());
         if let Some(date) = date.and_then(|text| DateTimeParser::new().parse_timestamp(text).ok()) {
             self.observe(date, Timestamp::now());
         }
     }
 
-    /// Takes in a date that an answer bore when the own clock showed `now`.
+    /// Records a `Date` header received when the local clock showed `now`. Logs when the difference becomes large or small.
     pub fn observe(&self, date: Timestamp, now: Timestamp) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.skew.observe(date, now);
@@ -50,13 +50,13 @@ impl ServerClock {
         }
     }
 
-    /// How far the own clock is ahead of the API server's; nothing before the first answer.
+    /// Returns how far the local clock is ahead of the API server's; `None` before the first response.
     pub fn ahead(&self) -> Option<SignedDuration> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.skew.is_known().then(|| state.skew.ahead())
     }
 
-    /// The API server's time.
+    /// Returns the estimated time at the API server.
     pub fn now(&self) -> Timestamp {
         let now = Timestamp::now();
         now.saturating_sub(self.ahead().unwrap_or_default()).unwrap_or(now)

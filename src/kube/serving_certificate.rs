@@ -2,7 +2,7 @@
 //!
 //! Invariants: a replica counts as verified only while there is at least one webhook, and every webhook of the published
 //! configurations accepts the served certificate under the host name that it dials; an accepted certificate is never
-//! replaced by a certificate that the webhooks do not accept.
+//! replaced by one that the webhooks do not accept.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use serde_json::Value;
 use super::pki::{self, Certificate, VerificationError};
 use crate::view::certificates::CertificateStatus;
 
-/// Why webhooks cannot be answered.
+/// Why webhooks cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReadyReason {
-    /// Nothing is served.
+    /// There is no serving certificate.
     #[error("no serving certificate: {0}")]
     NoCertificate(String),
     /// The configurations have not been read.
     #[error("the webhook configurations have not been read yet")]
     ConfigurationsNotRead,
-    /// There is no webhook, so the API server would send no review.
+    /// There is no webhook, so the API server would not send any review.
     #[error("no webhook is configured: neither {mutating} nor {validating} exists with webhooks in it")]
     NoWebhooks {
         /// Name of the MutatingWebhookConfiguration.
@@ -33,12 +33,12 @@ pub enum NotReadyReason {
         /// Name of the ValidatingWebhookConfiguration.
         validating: String,
     },
-    /// The API server refuses the served certificate.
+    /// The API server rejects the served certificate.
     #[error("webhook {webhook} does not accept the serving certificate: {refusal}")]
     CertificateRejected {
         /// Name of the webhook.
         webhook: String,
-        /// Why.
+        /// Reason of the rejection.
         refusal: VerificationError,
     },
 }
@@ -53,46 +53,46 @@ pub struct ServingCertificate {
 
 impl Default for ServingCertificate {
     fn default() -> Self {
-        let nothing = NotReadyReason::NoCertificate("its Secret has not been read yet".to_owned());
+        let reason = NotReadyReason::NoCertificate("its Secret has not been read yet".to_owned());
         Self {
             key: ArcSwapOption::empty(),
-            not_ready_reason: ArcSwapOption::from_pointee(nothing),
+            not_ready_reason: ArcSwapOption::from_pointee(reason),
             status: ArcSwap::default(),
         }
     }
 }
 
 impl ServingCertificate {
-    /// The certificate, once there is one.
+    /// Returns the certificate with its key, if there is one.
     pub fn key(&self) -> Option<Arc<CertifiedKey>> {
         self.key.load_full()
     }
 
-    /// Replaces the certificate.
+    /// Replaces the served certificate.
     pub fn store(&self, key: Arc<CertifiedKey>) {
         self.key.store(Some(key));
     }
 
-    /// Why the API server does not accept the certificate; `None` when all webhooks accept it.
+    /// Returns why the API server does not accept the certificate; `None` if all webhooks accept it.
     pub fn not_ready_reason(&self) -> Option<Arc<NotReadyReason>> {
         self.not_ready_reason.load_full()
     }
 
-    /// Sets the obstacle and the metrics. Logs a change of the obstacle.
-    pub(super) fn update_status(&self, obstacle: Option<NotReadyReason>, shown: CertificateStatus) {
-        let known = self.not_ready_reason.load_full();
-        if known.as_deref() != obstacle.as_ref() {
-            if let Some(obstacle) = &obstacle {
-                tracing::warn!(%obstacle, "webhooks cannot be answered");
+    /// Sets reason and metrics. Logs a change of the reason.
+    pub(super) fn update_status(&self, reason: Option<NotReadyReason>, status: CertificateStatus) {
+        let previous = self.not_ready_reason.load_full();
+        if previous.as_deref() != reason.as_ref() {
+            if let Some(reason) = &reason {
+                tracing::warn!(obstacle = %reason, "webhooks cannot be answered");
             } else {
                 tracing::info!("all webhooks accept the serving certificate");
             }
-            self.not_ready_reason.store(obstacle.map(Arc::new));
+            self.not_ready_reason.store(reason.map(Arc::new));
         }
-        self.status.store(Arc::new(shown));
+        self.status.store(Arc::new(status));
     }
 
-    /// Values of the metrics.
+    /// Returns the values for metrics.
     pub fn status(&self) -> CertificateStatus {
         **self.status.load()
     }
@@ -101,15 +101,15 @@ impl ServingCertificate {
 /// A webhook as the API server calls it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookTarget {
-    /// Its name.
+    /// Name of the webhook.
     pub webhook: String,
-    /// The name that the certificate must bear.
+    /// Host name that the certificate must have.
     pub host: String,
-    /// The authorities that the API server trusts for this webhook.
+    /// CAs that the API server trusts for this webhook.
     pub bundle: Vec<Certificate>,
 }
 
-/// The webhooks of a configuration.
+/// Returns the webhooks of a configuration.
 pub fn targets(configuration: &DynamicObject) -> Vec<WebhookTarget> {
     let webhooks = configuration.data.get("webhooks").and_then(Value::as_array);
     let target = |webhook: &Value| WebhookTarget {
@@ -130,43 +130,43 @@ fn bundle(webhook: &Value) -> Vec<Certificate> {
     bytes.map(|bytes| pki::certificates(&bytes.0)).unwrap_or_default()
 }
 
-/// A Service is dialled by its name in its namespace, a URL by its host.
+/// Returns the dialed host: a Service by its name in its namespace, a URL by its host.
 fn host(webhook: &Value) -> String {
     if webhook.pointer("/clientConfig/service").is_some() {
-        let part = |name: &str| text(webhook, &format!("/clientConfig/service/{name}"));
-        return format!("{}.{}.svc", part("name"), part("namespace"));
+        let field = |name: &str| text(webhook, &format!("/clientConfig/service/{name}"));
+        return format!("{}.{}.svc", field("name"), field("namespace"));
     }
     let url = text(webhook, "/clientConfig/url").parse::<http::Uri>().unwrap_or_default();
     let host = url.host().unwrap_or_default();
     host.trim_start_matches('[').trim_end_matches(']').to_owned()
 }
 
-/// Returns an error with the first webhook that does not accept the certificate. Each pair of bundle and host is verified
-/// once: most webhooks have the same.
+/// Returns an error for the first webhook that does not accept the certificate. Each combination of bundle and host is
+/// verified once, because most webhooks share it.
 pub fn verify_targets(
     targets: &[WebhookTarget],
     key: &CertifiedKey,
     now: Timestamp,
 ) -> Result<(), NotReadyReason> {
-    let mut judged: Vec<&WebhookTarget> = Vec::new();
+    let mut verified: Vec<&WebhookTarget> = Vec::new();
     for target in targets {
-        if judged.iter().any(|known| known.host == target.host && known.bundle == target.bundle) {
+        if verified.iter().any(|other| other.host == target.host && other.bundle == target.bundle) {
             continue;
         }
         pki::verify(&target.bundle, key, &target.host, now).map_err(|refusal| {
             NotReadyReason::CertificateRejected { webhook: target.webhook.clone(), refusal }
         })?;
-        judged.push(target);
+        verified.push(target);
     }
     Ok(())
 }
 
-/// Whether the found certificate may replace the served one: false while the webhooks accept only the served one.
+/// Returns whether `candidate` may replace the served certificate: false while the webhooks accept only the served one.
 pub fn may_replace(
     targets: &[WebhookTarget],
     served: &CertifiedKey,
-    found: &CertifiedKey,
+    candidate: &CertifiedKey,
     now: Timestamp,
 ) -> bool {
-    verify_targets(targets, found, now).is_ok() || verify_targets(targets, served, now).is_err()
+    verify_targets(targets, candidate, now).is_ok() || verify_targets(targets, served, now).is_err()
 }

@@ -1,4 +1,4 @@
-//! Order of the executor's tasks: one per object at a time unless it overtakes, foreground first, background within a budget.
+//! Order of the executor's tasks: one per object at a time unless it bypasses, foreground first, background rate-limited.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::state::{Kind, Write};
 /// The object that a task is about.
 pub type TaskTarget = (Kind, ObjectKey);
 
-/// Something for the executor to do.
+/// A task of the executor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Task {
-    /// Change an object.
+    /// Write an object.
     Write(Write),
     /// Read an object.
     Refetch {
@@ -25,7 +25,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// The object.
+    /// Returns the object concerned.
     pub fn target(&self) -> TaskTarget {
         match self {
             Self::Write(write) => (write.kind, write.key.clone()),
@@ -34,25 +34,25 @@ impl Task {
     }
 }
 
-/// What can be started.
+/// The next step of the executor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NextTask {
-    /// This one now.
+    /// Start this task now.
     Start(Task),
-    /// One after this time.
+    /// Ask again after this time, for the rate limit.
     Wait(Duration),
-    /// None.
+    /// No task can start before another one finishes or is added.
     Idle,
 }
 
-/// Tasks that wait.
+/// Waiting tasks.
 #[derive(Debug)]
 pub struct TaskQueue {
     foreground: VecDeque<Task>,
     background: BTreeMap<u64, Write>,
-    /// Places in `background`: a newer write of an object takes the older one's place.
+    /// Keys into `background`: a newer write of an object takes the position of the older one.
     positions: BTreeMap<TaskTarget, u64>,
-    /// Tasks of objects with a call under way.
+    /// Tasks waiting for the call in flight on their object.
     blocked: BTreeMap<TaskTarget, VecDeque<Task>>,
     in_flight: BTreeSet<TaskTarget>,
     sequence: u64,
@@ -60,7 +60,7 @@ pub struct TaskQueue {
 }
 
 impl TaskQueue {
-    /// An empty queue with a budget for background writes.
+    /// Returns an empty queue with a rate limit for background writes, per second.
     pub fn new(background_rate: f64, now: Duration) -> Self {
         Self {
             foreground: VecDeque::new(),
@@ -78,38 +78,38 @@ impl TaskQueue {
         match task {
             Task::Write(write) if write.background => {
                 let target = (write.kind, write.key.clone());
-                let place = *self.positions.entry(target).or_insert_with(|| {
+                let position = *self.positions.entry(target).or_insert_with(|| {
                     self.sequence = self.sequence.wrapping_add(1);
                     self.sequence
                 });
-                self.background.insert(place, write);
+                self.background.insert(position, write);
             }
             task => self.foreground.push_back(task),
         }
     }
 
-    /// The next task whose object is free. While it is crowded, few background writes are sent: they would take the
-    /// server's time from the others.
-    pub fn next(&mut self, now: Duration, crowded: bool) -> NextTask {
+    /// Returns the next task whose object has no call in flight. Under load few background writes start, because they
+    /// would slow down the others at the server.
+    pub fn next(&mut self, now: Duration, under_load: bool) -> NextTask {
         while let Some(task) = self.foreground.pop_front() {
             let target = task.target();
-            let overtakes = matches!(&task, Task::Write(write) if write.bypasses_in_flight);
-            if overtakes || self.in_flight.insert(target.clone()) {
+            let bypasses = matches!(&task, Task::Write(write) if write.bypasses_in_flight);
+            if bypasses || self.in_flight.insert(target.clone()) {
                 return NextTask::Start(task);
             }
             self.blocked.entry(target).or_default().push_back(task);
         }
-        let free = self
+        let next = self
             .background
             .iter()
             .find(|(_, write)| !self.in_flight.contains(&(write.kind, write.key.clone())));
-        let Some(place) = free.map(|(place, _)| *place) else {
+        let Some(position) = next.map(|(position, _)| *position) else {
             return NextTask::Idle;
         };
-        if !self.rate_limiter.try_acquire(now, crowded) {
-            return NextTask::Wait(self.rate_limiter.time_until_available(crowded));
+        if !self.rate_limiter.try_acquire(now, under_load) {
+            return NextTask::Wait(self.rate_limiter.time_until_available(under_load));
         }
-        let Some(write) = self.background.remove(&place) else {
+        let Some(write) = self.background.remove(&position) else {
             return NextTask::Idle;
         };
         let task = Task::Write(write);
@@ -118,7 +118,7 @@ impl TaskQueue {
         NextTask::Start(task)
     }
 
-    /// The call on this object is over.
+    /// Records that the call on this object finished, and unblocks its waiting tasks.
     pub fn task_finished(&mut self, target: &TaskTarget) {
         self.in_flight.remove(target);
         for task in self.blocked.remove(target).into_iter().flatten().rev() {
@@ -174,8 +174,8 @@ mod tests {
     fn bypassing_write_does_not_wait() {
         let mut queue = TaskQueue::new(30.0, Duration::ZERO);
         queue.push(write(1, "a", false));
-        let Task::Write(end) = write(2, "a", false) else { panic!("a write") };
-        queue.push(Task::Write(Write { bypasses_in_flight: true, ..end }));
+        let Task::Write(bypassing) = write(2, "a", false) else { panic!("a write") };
+        queue.push(Task::Write(Write { bypasses_in_flight: true, ..bypassing }));
         queue.push(write(3, "a", false));
         assert_eq!(id(queue.next(Duration::ZERO, false)), Some(1));
         assert_eq!(id(queue.next(Duration::ZERO, false)), Some(2));
@@ -190,8 +190,10 @@ mod tests {
         }
         queue.push(write(9, "c", false));
         assert_eq!(id(queue.next(Duration::ZERO, false)), Some(9), "foreground first");
-        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(3), "the place of 1, the content of 3");
-        let NextTask::Wait(wait) = queue.next(Duration::ZERO, false) else { panic!("budget is spent") };
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(3), "position of 1, content of 3");
+        let NextTask::Wait(wait) = queue.next(Duration::ZERO, false) else {
+            panic!("rate limit must be exhausted")
+        };
         assert_eq!(id(queue.next(wait, false)), Some(2));
         assert_eq!(queue.next(wait, false), NextTask::Idle);
     }
@@ -202,12 +204,12 @@ mod tests {
         for number in 0..100 {
             queue.push(write(number, &format!("w{number}"), true));
         }
-        let mut sent = |from: u64, crowded: bool| {
+        let mut sent = |from: u64, under_load: bool| {
             (from..from + 1000)
-                .filter(|ms| id(queue.next(Duration::from_millis(*ms), crowded)).is_some())
+                .filter(|ms| id(queue.next(Duration::from_millis(*ms), under_load)).is_some())
                 .count()
         };
-        assert_eq!(sent(0, true), 2, "one at once, and two a second");
+        assert_eq!(sent(0, true), 2, "a burst of 1, then 2 per second");
         assert!((19..=40).contains(&sent(1000, false)));
     }
 }

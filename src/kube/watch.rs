@@ -1,8 +1,8 @@
-//! One watch per kind, as deltas for the core.
+//! Watches one kind each and sends deltas to the core.
 //!
-//! Invariants: a list is told as Restarted, Applied…, Synced, so that what it lacks is deleted by absence; an error is
-//! a value that is counted and waited out, never the end; a task that ends is an error of the caller. Objects lose
-//! their managed fields and the last-applied annotation before anyone sees them.
+//! Invariants: a list is sent as Restarted, Applied…, Synced, so that the core deletes objects missing from it; errors are
+//! counted and retried with back-off and never end a watch, so the caller treats a finished task as an error. Managed fields
+//! and the last-applied annotation are removed from all objects.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -23,23 +23,23 @@ use super::workload::PartialWorkload;
 use crate::api::ObjectKey;
 use crate::state::{ApiResourceInfo, Delta, Kind};
 
-/// Pods that have ended take nothing of their nodes and never come back.
+/// Finished pods use no node capacity and never run again.
 const ACTIVE_PODS_SELECTOR: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// How watches run.
+/// Settings of watches.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchSettings {
     /// Objects per page of a list.
     pub page_size: u32,
-    /// Whether lists come as streams where the server offers it: it writes them while they are read.
+    /// Whether to use streaming lists where the server offers them: it encodes objects while they are read.
     pub streaming_lists: bool,
-    /// A watch is asked to end after this long: the bound on a silent stall.
+    /// Watch timeout requested from the server; bounds a silent stall.
     pub timeout: Duration,
-    /// Everything is listed anew after this long: the bound on an event that never came. No less than half of it.
+    /// Upper bound of the time between full lists, which repair lost events. Jitter shortens it by at most half.
     pub relist_interval: Duration,
-    /// First pause after an error.
+    /// Delay after the first error.
     pub min_backoff: Duration,
-    /// Longest pause after errors in a row.
+    /// Maximum delay after consecutive errors.
     pub max_backoff: Duration,
 }
 
@@ -56,35 +56,35 @@ impl Default for WatchSettings {
     }
 }
 
-/// Follows one kind for ever; ends only when nobody listens any more.
+/// Watches one kind. Returns only when the receiver is dropped.
 pub async fn run_watch(
     client: Client,
     kind: Kind,
     settings: WatchSettings,
-    board: WatchStatuses,
+    statuses: WatchStatuses,
     deltas: mpsc::Sender<Delta>,
 ) {
-    let client = board.with_activity_tracking(client, kind);
+    let client = statuses.with_activity_tracking(client, kind);
     match kind {
         Kind::Node => {
-            run_typed_watch(Api::<Partial<PartialNode>>::all(client), kind, settings, board, deltas).await;
+            run_typed_watch(Api::<Partial<PartialNode>>::all(client), kind, settings, statuses, deltas).await;
         }
         Kind::Pod => {
-            run_typed_watch(Api::<Partial<PartialPod>>::all(client), kind, settings, board, deltas).await;
+            run_typed_watch(Api::<Partial<PartialPod>>::all(client), kind, settings, statuses, deltas).await;
         }
         Kind::Workload => {
-            run_typed_watch(Api::<PartialWorkload>::all(client), kind, settings, board, deltas).await;
+            run_typed_watch(Api::<PartialWorkload>::all(client), kind, settings, statuses, deltas).await;
         }
         _ => {
             let api: Api<Object> = Api::all_with(client, &api_resource(&kind.resource()));
-            run_typed_watch(api, kind, settings, board, deltas).await;
+            run_typed_watch(api, kind, settings, statuses, deltas).await;
         }
     }
 }
 
-/// An object as a watch reads it.
+/// An object type decoded by a watch.
 trait WatchedObject: ::kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static {
-    /// The object as the core takes it.
+    /// Converts the object to a delta.
     fn into_delta(self, kind: Kind, resource: &ApiResourceInfo) -> Delta;
 }
 
@@ -96,7 +96,7 @@ impl WatchedObject for Object {
 
 impl<S: PartialKind> WatchedObject for Partial<S> {
     fn into_delta(self, kind: Kind, _: &ApiResourceInfo) -> Delta {
-        // Strings, maps and lists can be told as JSON.
+        // Serializing strings, maps and lists to JSON cannot fail.
         Delta::Applied { kind, object: serde_json::to_value(self).unwrap_or_default() }
     }
 }
@@ -111,10 +111,10 @@ async fn run_typed_watch<K: WatchedObject>(
     api: Api<K>,
     kind: Kind,
     settings: WatchSettings,
-    board: WatchStatuses,
+    statuses: WatchStatuses,
     deltas: mpsc::Sender<Delta>,
 ) {
-    let health = board.health(kind);
+    let health = statuses.health(kind);
     let resource = &kind.resource();
     let mut config = watcher::Config::default()
         .page_size(settings.page_size)
@@ -122,22 +122,22 @@ async fn run_typed_watch<K: WatchedObject>(
     if kind == Kind::Pod {
         config = config.fields(ACTIVE_PODS_SELECTOR);
     }
-    let mut streams = settings.streaming_lists;
-    let first = if streams { config.clone().streaming_lists() } else { config.clone() };
-    let mut stream = watcher(api.clone(), first).boxed();
+    let mut streaming = settings.streaming_lists;
+    let initial_config = if streaming { config.clone().streaming_lists() } else { config.clone() };
+    let mut stream = watcher(api.clone(), initial_config).boxed();
     let mut failures = 0_u32;
-    // Nothing is due before the first list is complete.
+    // No relist is due before the first list is complete.
     let mut due = None;
     loop {
         let Some(next) = poll_until(due, stream.try_next()).await else {
-            // Pages are read from the store itself, after the core has been told that a list begins.
+            // A paginated list is read from etcd itself, after the watcher's Init has told the core that a list begins.
             due = None;
             stream = watcher(api.clone(), config.clone()).boxed();
             continue;
         };
         match next {
             Ok(Some(event)) => {
-                // Init is told before the server is asked: it is no answer.
+                // The watcher emits Init before it contacts the server, so it proves nothing.
                 if matches!(event, Event::Init) {
                     health.list_started();
                 } else {
@@ -155,8 +155,8 @@ async fn run_typed_watch<K: WatchedObject>(
                 }
             }
             Ok(None) => return,
-            Err(error) if streams && rejects_streaming_list(&error) => {
-                streams = false;
+            Err(error) if streaming && rejects_streaming_list(&error) => {
+                streaming = false;
                 stream = watcher(api.clone(), config.clone()).boxed();
             }
             Err(error) => {
@@ -192,12 +192,12 @@ async fn run_typed_watch<K: WatchedObject>(
     }
 }
 
-/// The server has forgotten the revision: what follows is a list.
+/// Returns whether the resourceVersion expired. A list follows.
 fn is_expired_version(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchError(status) if status.code == 410)
 }
 
-/// What a future comes to, unless its time is over, even if it is always ready.
+/// Polls `future` until `due`. Unlike `timeout_at`, also expires if the future is always ready.
 async fn poll_until<T>(due: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match due {
         None => Some(future.await),
@@ -206,8 +206,8 @@ async fn poll_until<T>(due: Option<Instant>, future: impl Future<Output = T>) ->
     }
 }
 
-/// Job kinds and the autoscaler's belong to others, and nothing depends on clusters that no job is sent to: their absence is
-/// an empty list.
+/// Returns whether a kind may be absent, which counts as an empty list: CRDs of job integrations and of the autoscaler
+/// belong to other projects, and MultiKueueClusters matter only if jobs are dispatched to one.
 fn is_optional_kind(kind: Kind) -> bool {
     matches!(kind, Kind::Job(_) | Kind::ProvisioningRequest | Kind::MultiKueueCluster)
 }
@@ -220,19 +220,19 @@ async fn send_empty_list(
     deltas.send(Delta::Synced { kind }).await
 }
 
-/// Doubling pauses, spread so that watches that failed together do not come back together.
+/// Exponential back-off with jitter, so that watches that failed together do not reconnect together.
 fn backoff(settings: &WatchSettings, failures: u32) -> Duration {
     let factor = 2_u32.saturating_pow(failures.saturating_sub(1).min(16));
     jitter(settings.min_backoff.saturating_mul(factor).min(settings.max_backoff))
 }
 
-/// A duration between the half and the whole.
+/// Returns a random duration between half of `duration` and all of it.
 pub(crate) fn jitter(duration: Duration) -> Duration {
     let half = duration / 2;
     half + half.mul_f64(fastrand::f64())
 }
 
-/// A server that does not stream lists says that the request is not valid.
+/// Returns whether the server does not support streaming lists: it then rejects the request as invalid.
 fn rejects_streaming_list(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(::kube::Error::Api(status)) if matches!(status.code, 400 | 422))
 }
@@ -257,17 +257,17 @@ fn to_delta<K: WatchedObject>(kind: Kind, resource: &ApiResourceInfo, event: Eve
         Event::Apply(object) | Event::InitApply(object) => object.into_delta(kind, resource),
         Event::Delete(object) => {
             let meta = object.meta();
-            let text = |field: &Option<String>| field.clone().unwrap_or_default();
+            let or_empty = |field: &Option<String>| field.clone().unwrap_or_default();
             Delta::Deleted {
                 kind,
-                key: ObjectKey::new(&text(&meta.namespace), &text(&meta.name)),
-                uid: text(&meta.uid),
+                key: ObjectKey::new(&or_empty(&meta.namespace), &or_empty(&meta.name)),
+                uid: or_empty(&meta.uid),
             }
         }
     }
 }
 
-/// `group/version`, or the version alone for core.
+/// Returns `group/version`, or the version alone for the core group.
 pub fn api_version(resource: &ApiResourceInfo) -> String {
     if resource.group.is_empty() {
         resource.version.to_owned()
@@ -276,12 +276,12 @@ pub fn api_version(resource: &ApiResourceInfo) -> String {
     }
 }
 
-/// Follows the object of one name: its latest state, or its absence, under a tag of the caller's.
+/// Watches the object with one name. Sends its latest state, or `None` while it does not exist, together with `tag`.
 pub async fn watch_object<T: Clone>(
     api: Api<DynamicObject>,
     name: String,
     settings: WatchSettings,
-    seen: mpsc::Sender<(T, Option<DynamicObject>)>,
+    sender: mpsc::Sender<(T, Option<DynamicObject>)>,
     tag: T,
 ) {
     let config = watcher::Config::default()
@@ -311,7 +311,7 @@ pub async fn watch_object<T: Clone>(
             }
         };
         failures = 0;
-        if seen.send((tag.clone(), state)).await.is_err() {
+        if sender.send((tag.clone(), state)).await.is_err() {
             return;
         }
     }

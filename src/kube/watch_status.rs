@@ -1,8 +1,8 @@
-//! What is known of every watch, for readiness and metrics.
+//! State of every watch, for readiness and metrics.
 //!
-//! Invariant: a sign of life is a byte that the server sent for the watch: a list, an event, a bookmark. A server sends a
-//! bookmark about once a minute, and a watch is begun again as often, so that one that is silent for long has failed,
-//! whatever it reports.
+//! Invariant: activity is a byte that the server sent for the watch: a list, an event, a bookmark. A server sends a bookmark
+//! about once a minute, and watches restart as often, so a watch that is silent for much longer has failed, whatever else
+//! it reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use http_body_util::BodyExt;
 
 use crate::state::Kind;
 
-/// What is known of one watch.
+/// State of one watch.
 #[derive(Debug)]
 pub struct WatchHealth {
     origin: Instant,
@@ -24,7 +24,7 @@ pub struct WatchHealth {
     not_served: AtomicBool,
     errors: AtomicU64,
     lists_started: AtomicU64,
-    /// The last sign of life, in milliseconds since `origin`.
+    /// Last activity, in milliseconds since `origin`.
     last_activity: AtomicU64,
 }
 
@@ -42,27 +42,27 @@ impl Default for WatchHealth {
 }
 
 impl WatchHealth {
-    /// Whether a whole list has been told.
+    /// Returns whether a complete list has been sent to the core.
     pub fn synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Whether the API server does not serve the kind.
+    /// Returns whether the API server does not serve the kind.
     pub fn not_served(&self) -> bool {
         self.not_served.load(Ordering::Acquire)
     }
 
-    /// Errors so far.
+    /// Returns the number of errors since the start.
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
     }
 
-    /// How often a list was begun after the first one.
+    /// Returns the number of lists started after the first one.
     pub fn restarts(&self) -> u64 {
         self.lists_started.load(Ordering::Relaxed).saturating_sub(1)
     }
 
-    /// Time since the last sign of life.
+    /// Returns the time since the last activity.
     pub fn time_since_activity(&self) -> Duration {
         self.origin
             .elapsed()
@@ -85,7 +85,7 @@ impl WatchHealth {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server does not serve the kind; whether that was known.
+    /// Marks the kind as not served. Returns whether it already was.
     pub(super) fn mark_not_served(&self) -> bool {
         self.not_served.swap(true, Ordering::AcqRel)
     }
@@ -96,43 +96,43 @@ impl WatchHealth {
     }
 }
 
-/// What is known of every watch.
+/// States of all watches.
 #[derive(Clone, Debug)]
 pub struct WatchStatuses(Arc<BTreeMap<Kind, Arc<WatchHealth>>>);
 
 impl WatchStatuses {
-    /// A board for these kinds.
+    /// Returns initial states for these kinds.
     pub fn new(kinds: &[Kind]) -> Self {
         Self(Arc::new(kinds.iter().map(|kind| (*kind, Arc::default())).collect()))
     }
 
-    /// Every kind with its health.
+    /// Iterates over all kinds and their states.
     pub fn iter(&self) -> impl Iterator<Item = (&Kind, &WatchHealth)> {
         self.0.iter().map(|(kind, health)| (kind, &**health))
     }
 
-    /// Kinds that are not synced yet.
+    /// Returns the kinds that are not synced.
     pub fn unsynced(&self) -> Vec<&'static str> {
         self.iter().filter(|(_, health)| !health.synced()).map(plural).collect()
     }
 
-    /// Kinds that webhooks answer from and that are not synced yet.
+    /// Returns the kinds used by webhooks that are not synced.
     pub fn unsynced_for_reviews(&self) -> Vec<&'static str> {
         self.review_watches().filter(|(_, health)| !health.synced()).map(plural).collect()
     }
 
-    /// Kinds that webhooks answer from and of which nothing was heard for this long.
+    /// Returns the kinds used by webhooks without activity for at least `limit`.
     pub fn stale_for_reviews(&self, limit: Duration) -> Vec<&'static str> {
-        let silent =
+        let is_silent =
             |(_, health): &(_, &WatchHealth)| !health.not_served() && health.time_since_activity() >= limit;
-        self.review_watches().filter(silent).map(plural).collect()
+        self.review_watches().filter(is_silent).map(plural).collect()
     }
 
     fn review_watches(&self) -> impl Iterator<Item = (&Kind, &WatchHealth)> {
         self.iter().filter(|(kind, _)| kind.is_used_by_webhooks())
     }
 
-    /// Whether the API server is known not to serve a kind.
+    /// Returns whether the API server is known not to serve a kind.
     pub(super) fn is_not_served(&self, kind: Kind) -> bool {
         self.0.get(&kind).is_some_and(|health| health.not_served())
     }
@@ -141,28 +141,28 @@ impl WatchStatuses {
         self.0.get(&kind).cloned().unwrap_or_default()
     }
 
-    /// The client, noting each sign of life that the server gives by it.
+    /// Wraps a client so that each response and each part of its body records activity of `kind`.
     pub(super) fn with_activity_tracking(&self, client: Client, kind: Kind) -> Client {
         let health = self.health(kind);
         let namespace = client.default_namespace().to_owned();
         let service = tower::service_fn(move |request: Request<Body>| {
             let (client, health) = (client.clone(), Arc::clone(&health));
             async move {
-                let answer = client.send(request).await?;
-                let good = answer.status().is_success();
-                let hear = move || {
-                    if good {
+                let response = client.send(request).await?;
+                let is_success = response.status().is_success();
+                let record = move || {
+                    if is_success {
                         health.record_activity();
                     }
                 };
-                hear();
-                let hearing = |body: Body| {
+                record();
+                let record_frames = |body: Body| {
                     body.map_frame(move |frame| {
-                        hear();
+                        record();
                         frame
                     })
                 };
-                Ok::<_, ::kube::Error>(answer.map(hearing))
+                Ok::<_, ::kube::Error>(response.map(record_frames))
             }
         });
         Client::new(service, namespace)

@@ -1,4 +1,4 @@
-//! Watches the webhook configurations for whether Jobs without a queue are held back while no manager answers.
+//! Watches the webhook configurations to learn whether Jobs without a queue are held back while no manager responds.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use tokio::sync::mpsc;
 
 use super::watch::{WatchSettings, watch_object};
 
-/// The registered kinds, with their plurals.
+/// The watched kinds, with their plurals.
 const KINDS: [(&str, &str); 2] = [
     ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
     ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
 ];
 
-/// Follows the two configurations by their names, the mutating one first, and tells whether each satisfies `holds`. Ends
-/// only when it cannot watch any more.
+/// Watches two configurations by name, the mutating one first, and calls `on_change` with whether both satisfy `predicate`.
+/// Returns only if a watch ends.
 pub async fn run(
     client: Client,
     names: [String; 2],
     watch: WatchSettings,
-    holds: fn(&Value) -> bool,
-    tell: impl Fn(bool),
+    predicate: fn(&Value) -> bool,
+    on_change: impl Fn(bool),
 ) {
-    let (sender, mut seen) = mpsc::channel(4);
+    let (sender, mut updates) = mpsc::channel(4);
     let mut watches = tokio::task::JoinSet::new();
     for ((kind, plural), name) in KINDS.into_iter().zip(names) {
         let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
@@ -33,11 +33,11 @@ pub async fn run(
         watches.spawn(watch_object(api, name, watch, sender.clone(), kind));
     }
     drop(sender);
-    let mut known = BTreeMap::new();
-    while let Some((kind, object)) = seen.recv().await {
-        known.insert(kind, object.is_some_and(|object| holds(&object.data)));
-        if known.len() == KINDS.len() {
-            tell(known.values().all(|held| *held));
+    let mut results = BTreeMap::new();
+    while let Some((kind, object)) = updates.recv().await {
+        results.insert(kind, object.is_some_and(|object| predicate(&object.data)));
+        if results.len() == KINDS.len() {
+            on_change(results.values().all(|holds| *holds));
         }
     }
 }

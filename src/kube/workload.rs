@@ -1,5 +1,5 @@
-//! Workloads as their watch reads them: of spec and status no more than the text. They are the objects that change most, and
-//! whoever takes them in knows most of them already.
+//! Workloads from their watch: spec and status stay raw text. Workloads change more often than any other kind, and the core
+//! usually has the same spec and status decoded already.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::metadata;
 use crate::state::{Delta, Kind, WorkloadObject};
 
-/// A Workload of which the metadata are read. The server keeps their form for every kind.
+/// A Workload with decoded metadata, whose schema is the same for every kind.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PartialWorkload {
     #[serde(default, deserialize_with = "metadata::read")]

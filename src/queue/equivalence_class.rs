@@ -1,6 +1,6 @@
-//! Classes of workloads that the scheduler evaluates alike, and their members in order.
+//! Equivalence classes: workloads that the scheduler evaluates alike, and their members in order.
 //!
-//! Only the first member of a class is ever nominated; its outcome holds for all of them.
+//! Only the first member of a class is ever nominated; its outcome holds for all members.
 
 use super::{Verdict, Workload};
 use crate::api::ObjectKey;
@@ -12,11 +12,12 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Handle of a class within its queue; never used again for another class.
+/// Id of a class within its ClusterQueue; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub(super) u64);
 
-/// What makes workloads alike: same place of origin, same priority, same pods. One for whom room is kept is alone.
+/// Same namespace, LocalQueue, priority and equivalence hash. A workload with a capacity reservation forms its own
+/// class.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EquivalenceKey {
     pub(super) namespace: Arc<str>,
@@ -26,7 +27,7 @@ pub(super) struct EquivalenceKey {
     pub(super) isolated: Option<ObjectKey>,
 }
 
-/// Namespace, priority, shape and whether alone: what judging looks at of a class.
+/// Namespace, priority, equivalence hash and isolated key: everything that nomination reads of a class.
 pub(super) type CrossQueueKey = (Arc<str>, i64, [u8; 32], Option<ObjectKey>);
 
 impl EquivalenceKey {
@@ -35,59 +36,59 @@ impl EquivalenceKey {
     }
 }
 
-/// Place of a LocalQueue among those of its ClusterQueue: what it used, as the bits of a number that is not negative, which
-/// order like the number.
+/// Position of a LocalQueue in its ClusterQueue: its past usage as float bits, which order like the number because it
+/// is not negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UsageRank(u64);
 
 impl UsageRank {
-    /// The rank of past usage.
+    /// Converts past usage to a rank.
     pub fn from_usage(usage: f64) -> Self {
         Self(if usage > 0.0 { usage.to_bits() } else { 0 })
     }
 }
 
-/// Where the search over flavors goes on in the next cycle.
+/// Where the next cycle's flavor scan starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlavorCursor {
-    /// Index of the flavor last tried, by pod set and resource.
+    /// Index of the flavor tried last, by pod set and resource.
     pub last_tried: BTreeMap<(Arc<str>, Arc<str>), usize>,
-    /// How often the search has gone on so far.
+    /// Number of scans so far.
     pub scans: usize,
-    /// Whether something was found on the way that somebody else took: the search has not seen all flavors as they are now.
+    /// Whether another head took the capacity found: the scan has not seen all flavors in their current state.
     pub lost_race: bool,
     /// The cycle that set it.
     pub cycle: u64,
-    /// Generation of the queue's quota at that time.
+    /// Generation of the ClusterQueue's quota at that time.
     pub generation: u64,
 }
 
-/// What a blocked head of a StrictFIFO queue keeps others from taking.
+/// Capacity that a blocked StrictFIFO head withholds from other heads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeadClaim {
-    /// What it asks for.
+    /// Requested usage.
     pub usage: Usage,
-    /// Height of the smallest subtree that could give it; 0 without borrowing.
+    /// Height of the smallest subtree that could provide it; 0 without borrowing.
     pub borrowing_level: u32,
-    /// Room on nodes that it would take.
+    /// Leaf capacity that it would take.
     pub footprint: Arc<Footprint>,
 }
 
-/// Why and how long a class is parked.
+/// Why a class is parked, and until when.
 #[derive(Clone, Debug)]
 pub struct Parked {
-    /// Whether the class is passed over even in a StrictFIFO queue.
+    /// Whether the class never blocks its ClusterQueue, not even a StrictFIFO one.
     pub never_blocks_queue: bool,
-    /// What it keeps from others while it is the head of a StrictFIFO queue.
+    /// Capacity that it withholds while it is the head of a StrictFIFO ClusterQueue.
     pub claim: Option<HeadClaim>,
     /// What wakes it.
     pub wake_conditions: super::WakeConditions,
 }
 
-/// A workload among those of its class, which have one priority: in the order of their places in the queue.
+/// A workload in its class, ordered by queue position; all members have one priority.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// The time of the workload, beside it because comparing mostly ends there.
+    /// Copy of the workload's field: most comparisons end here without following the pointer.
     queued_since: Timestamp,
     pub(super) workload: Arc<Workload>,
 }
@@ -98,7 +99,7 @@ impl Member {
     }
 }
 
-/// Place of a class among those of its queue: that of its first member.
+/// Position of a class in its ClusterQueue: that of its first member.
 pub(super) type HeadOrder = (UsageRank, Reverse<i64>, Member, ClassId);
 
 impl Ord for Member {
@@ -141,7 +142,7 @@ impl EquivalenceClass {
         self.parked.is_none()
     }
 
-    /// Whether it is among those that may be first: a StrictFIFO queue can be blocked by any that is not passed over.
+    /// Whether the class can be the head; in StrictFIFO also a parked class, unless it never blocks.
     pub(super) fn is_head_candidate(&self, strategy: QueueingStrategy) -> bool {
         let blocks = |parked: &Parked| strategy == QueueingStrategy::StrictFIFO && !parked.never_blocks_queue;
         self.parked.as_ref().is_none_or(blocks)

@@ -1,10 +1,10 @@
-//! The shape of a workload as a hash: workloads of one shape are judged alike.
+//! Equivalence hash: workloads with the same hash, priority and queue get the same scheduling outcome.
 
 use super::Workload;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// The hash of everything that judging looks at, beside priority and queues.
+/// Hashes everything that nomination reads of a workload, except priority and queues.
 pub(super) fn equivalence_hash(workload: &Workload) -> [u8; 32] {
     let mut hash = Sha256::new();
     for set in &*workload.pod_sets {
@@ -55,21 +55,21 @@ pub(super) fn equivalence_hash(workload: &Workload) -> [u8; 32] {
         update_text(&mut hash, "replaces");
         update_text(&mut hash, &old.name);
     }
-    if let Some(obstacle) = &workload.precheck_failure {
+    if let Some(verdict) = &workload.precheck_failure {
         update_text(&mut hash, "obstacle");
-        update_text(&mut hash, obstacle.reason.as_str());
-        update_text(&mut hash, &obstacle.to_string());
+        update_text(&mut hash, verdict.reason.as_str());
+        update_text(&mut hash, &verdict.to_string());
     }
     hash.finalize().into()
 }
 
-/// Adds a text so that no two sequences of texts are the same bytes.
+/// Adds a text with its length, so that different sequences of texts never hash the same bytes.
 fn update_text(hash: &mut Sha256, text: &str) {
     hash.update(text.len().to_le_bytes());
     hash.update(text);
 }
 
-/// Adds what is mostly empty; values that cannot be written as JSON do not exist among these types.
+/// Adds a value unless it is empty, which most are. All these types serialize to JSON without errors.
 fn update_unless_empty(hash: &mut Sha256, empty: bool, value: &(impl Serialize + ?Sized)) {
     if !empty {
         hash.update(serde_json::to_vec(value).unwrap_or_default());

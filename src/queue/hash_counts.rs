@@ -1,17 +1,17 @@
-//! How many different hashes the pending workloads of a ClusterQueue have, for the metric of that name.
+//! Number of distinct scheduling hashes among the pending workloads of a ClusterQueue, for the metric.
 //!
-//! A hash is priority and shape, as in Kueue. The numbers are kept in step with the classes: counting when asked would look at
-//! every class once a second.
+//! As in Kueue, a hash is priority and equivalence hash. Counts are updated with every class change: counting on each
+//! scrape would visit every class once a second.
 
 use super::equivalence_class::EquivalenceKey;
 use super::pending_queue::PendingCounts;
 use std::collections::BTreeMap;
 
-/// Hashes of the classes of one ClusterQueue.
+/// Hash counts of one ClusterQueue.
 #[derive(Debug, Default)]
 pub(super) struct HashCounts {
     by_hash: BTreeMap<(i64, u64), ClassCounts>,
-    /// Hashes with an active class, and hashes with a parked one.
+    /// Number of hashes with an active class, and of hashes with a parked class.
     counts: PendingCounts,
 }
 
@@ -22,7 +22,7 @@ struct ClassCounts {
     parked: u32,
 }
 
-/// 64 bits of the shape beside the priority, as long as a hash of Kueue.
+/// Priority and 64 bits of the equivalence hash, as long as Kueue's hash.
 fn metric_hash(key: &EquivalenceKey) -> (i64, u64) {
     let start = key.equivalence_hash.first_chunk().copied().unwrap_or_default();
     (key.priority, u64::from_le_bytes(start))
@@ -41,7 +41,7 @@ impl HashCounts {
         *own = own.saturating_add(1);
     }
 
-    /// Removes a class that was added like this.
+    /// Removes a class that was added with the same arguments.
     pub(super) fn remove(&mut self, key: &EquivalenceKey, parked: bool) {
         let Some(classes) = self.by_hash.get_mut(&metric_hash(key)) else { return };
         let (own, all) = if parked {
@@ -56,8 +56,8 @@ impl HashCounts {
         }
     }
 
-    /// How many different hashes are active and parked; all count as parked where the queue admits nothing.
-    pub(super) fn counts(&self, open: bool) -> PendingCounts {
-        if open { self.counts } else { PendingCounts { active: 0, inadmissible: self.by_hash.len() } }
+    /// Number of active and parked hashes; all count as parked if the ClusterQueue is inactive.
+    pub(super) fn counts(&self, queue_active: bool) -> PendingCounts {
+        if queue_active { self.counts } else { PendingCounts { active: 0, inadmissible: self.by_hash.len() } }
     }
 }

@@ -1,9 +1,9 @@
-//! Pending workloads: their order, which of them wait for what, and which a change wakes.
+//! Pending workloads: their order, what each class waits for, and which classes a change wakes.
 //!
-//! Invariants: a pending workload is in exactly one class of exactly one ClusterQueue, and a class is either active or
-//! parked (I7); a parked class is woken by every change that could let it in (I8); the order is total (I9); no event costs
-//! more than the logarithm of what is pending, and nothing is polled.
-//! Neighbours: `scheduler` takes heads and parks them, `quota` says what moved.
+//! Invariants: a pending workload is in exactly one class of exactly one ClusterQueue, and a class is either active
+//! or parked (I7). Every change that could let a parked class in wakes it (I8). The order is total (I9). No event
+//! costs more than the logarithm of the number of pending workloads, and nothing is polled.
+//! Neighbours: `scheduler` takes heads and parks them, `quota` reports usage changes.
 
 mod equivalence_class;
 mod equivalence_hash;

@@ -1,8 +1,8 @@
-//! The pending workloads of one ClusterQueue, in classes of workloads that are judged alike.
+//! Pending workloads of one ClusterQueue, grouped into equivalence classes.
 //!
-//! Within a class only the first workload is ever judged; what is found for it holds for all. A class leaves the set of
-//! heads while it is parked. In a StrictFIFO queue the first head of all classes, parked or not, is the only one, beside those
-//! for whom room is kept.
+//! Invariants: only the first workload of a class is nominated; its outcome holds for the class. In a BestEffortFIFO
+//! ClusterQueue a parked class is not among the heads. A StrictFIFO ClusterQueue has one head, the first of all
+//! classes, parked or not; classes with capacity reservations are heads beside it.
 
 use super::Workload;
 use super::equivalence_class::{
@@ -20,22 +20,22 @@ use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How many workloads wait.
+/// Number of pending workloads, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PendingCounts {
-    /// To be judged at the queue's next turns.
+    /// Waiting for nomination.
     pub active: usize,
     /// Parked until something changes.
     pub inadmissible: usize,
 }
 
 impl PendingCounts {
-    /// All of them.
+    /// Total of both states.
     pub const fn total(self) -> usize {
         self.active.saturating_add(self.inadmissible)
     }
 
-    /// So many are active from now on, or not any more.
+    /// Moves `number` workloads to active or inadmissible.
     const fn set_active(&mut self, number: usize, active: bool) {
         let (from, to) = if active {
             (&mut self.inadmissible, &mut self.active)
@@ -47,42 +47,42 @@ impl PendingCounts {
     }
 }
 
-/// The first workload of a class, to be judged.
+/// The first workload of a class, to be nominated.
 #[derive(Clone, Debug)]
 pub struct Head<'a> {
     /// Its class.
     pub class: ClassId,
     /// The workload.
     pub workload: &'a Arc<Workload>,
-    /// Where its search over flavors goes on.
+    /// Where its flavor scan starts.
     pub cursor: Option<&'a FlavorCursor>,
-    /// Its claim, if it is a blocked head of a StrictFIFO queue.
+    /// Its head claim, if it is a blocked head of a StrictFIFO ClusterQueue.
     pub claim: Option<&'a HeadClaim>,
 }
 
 /// Pending workloads of one ClusterQueue.
 #[derive(Debug, Default)]
 pub(super) struct PendingQueue {
-    /// Whether heads may be taken: the queue is configured and active.
+    /// Whether the ClusterQueue is configured and active.
     pub(super) active: bool,
     strategy: QueueingStrategy,
     next_id: u64,
     by_key: BTreeMap<EquivalenceKey, ClassId>,
-    /// Classes that differ in nothing but their LocalQueue.
+    /// Classes that differ only in their LocalQueue.
     by_cross_queue_key: BTreeMap<CrossQueueKey, BTreeSet<ClassId>>,
     pub(super) classes: BTreeMap<ClassId, EquivalenceClass>,
-    /// First members of the classes that take turns.
+    /// Order of all classes that can be heads.
     heads: BTreeSet<HeadOrder>,
-    /// Classes of workloads for which room is kept.
+    /// Classes of workloads with a capacity reservation.
     isolated: BTreeSet<ClassId>,
-    /// Ranks of LocalQueues where past usage counts.
+    /// Non-default ranks of LocalQueues, by namespace and name.
     ranks: BTreeMap<(Arc<str>, Arc<str>), UsageRank>,
     pub(super) counts: PendingCounts,
     pub(super) hash_counts: HashCounts,
     pub(super) local_counts: BTreeMap<(Arc<str>, Arc<str>), PendingCounts>,
 }
 
-/// Place of a pending workload: found by its key.
+/// A pending workload with its class, hashed and compared by the workload's key.
 #[derive(Clone, Debug)]
 pub(super) struct PendingEntry {
     pub(super) workload: Arc<Workload>,
@@ -102,7 +102,7 @@ impl Borrow<ObjectKey> for PendingEntry {
     }
 }
 
-/// As that of its key.
+/// Same hash as the key, as `Borrow` requires.
 impl Hash for PendingEntry {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.workload.key.hash(state);
@@ -130,12 +130,12 @@ impl PendingQueue {
         self.classes.is_empty()
     }
 
-    /// The next to be judged.
+    /// The next head to nominate.
     pub(super) fn head(&self) -> Option<Head<'_>> {
         let class = match self.strategy {
             QueueingStrategy::BestEffortFIFO => &self.heads.first()?.3,
             QueueingStrategy::StrictFIFO => {
-                // Room that is kept is nobody else's: waiting for those ahead would be waiting for itself.
+                // Reserved capacity is available to its preemptor only: waiting behind earlier heads could deadlock.
                 let active = |id: &&ClassId| self.classes.get(id).is_some_and(|class| class.parked.is_none());
                 let first = || self.heads.first().map(|(.., id)| id).filter(active);
                 self.isolated.iter().find(active).or_else(first)?
@@ -144,7 +144,7 @@ impl PendingQueue {
         self.head_of(*class)
     }
 
-    /// The blocked head of a StrictFIFO queue with its claim.
+    /// The blocked head of a StrictFIFO ClusterQueue that has a head claim.
     pub(super) fn blocked_head(&self) -> Option<Head<'_>> {
         let class = &self.heads.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.3;
         self.head_of(*class).filter(|head| head.claim.is_some())
@@ -157,7 +157,7 @@ impl PendingQueue {
         Some(Head { class: id, workload, cursor: class.cursor.as_ref(), claim })
     }
 
-    /// Adds a workload to its class and answers with the class.
+    /// Adds a workload to its class. Returns the class.
     pub(super) fn insert(&mut self, key: EquivalenceKey, workload: &Arc<Workload>) -> ClassId {
         let id = self.by_key.get(&key).copied().unwrap_or_else(|| {
             self.next_id += 1;
@@ -179,28 +179,28 @@ impl PendingQueue {
         id
     }
 
-    /// Removes a workload; answers with what a class that is now gone was parked by.
-    pub(super) fn remove(&mut self, place: &PendingEntry) -> Option<Parked> {
-        let before = self.head_order_of(place.class);
-        self.update_counts(place.class, usize::saturating_sub);
-        let class = self.classes.get_mut(&place.class)?;
-        let member = Member::new(&place.workload);
+    /// Removes a workload. Returns the parking state of its class if the class is now empty and was parked.
+    pub(super) fn remove(&mut self, entry: &PendingEntry) -> Option<Parked> {
+        let before = self.head_order_of(entry.class);
+        self.update_counts(entry.class, usize::saturating_sub);
+        let class = self.classes.get_mut(&entry.class)?;
+        let member = Member::new(&entry.workload);
         if class.members.first() == Some(&member) {
             class.cursor = None;
         }
         class.members.remove(&member);
-        let is_over = class.members.is_empty();
-        self.reindex(place.class, before);
-        if is_over {
-            let class = self.classes.remove(&place.class)?;
+        let is_empty = class.members.is_empty();
+        self.reindex(entry.class, before);
+        if is_empty {
+            let class = self.classes.remove(&entry.class)?;
             self.by_key.remove(&class.key);
             self.hash_counts.remove(&class.key, class.parked.is_some());
-            self.isolated.remove(&place.class);
-            let likeness = class.key.cross_queue_key();
-            if let Some(all) = self.by_cross_queue_key.get_mut(&likeness) {
-                all.remove(&place.class);
-                if all.is_empty() {
-                    self.by_cross_queue_key.remove(&likeness);
+            self.isolated.remove(&entry.class);
+            let cross_queue_key = class.key.cross_queue_key();
+            if let Some(classes) = self.by_cross_queue_key.get_mut(&cross_queue_key) {
+                classes.remove(&entry.class);
+                if classes.is_empty() {
+                    self.by_cross_queue_key.remove(&cross_queue_key);
                 }
             }
             return class.parked;
@@ -208,7 +208,7 @@ impl PendingQueue {
         None
     }
 
-    /// Changes what is known of a class, not its members, with the indexes kept in step as far as they are concerned.
+    /// Changes the state of a class, but not its members, and updates the indexes.
     pub(super) fn update<T>(
         &mut self,
         id: ClassId,
@@ -217,7 +217,7 @@ impl PendingQueue {
         let before = self.head_order_of(id);
         let class = self.classes.get_mut(&id)?;
         let was_active = class.is_active();
-        let answer = change(class);
+        let result = change(class);
         let active = class.is_active();
         if was_active != active {
             self.hash_counts.remove(&class.key, !was_active);
@@ -228,25 +228,26 @@ impl PendingQueue {
             self.local_counts.entry(name).or_default().set_active(number, active);
         }
         self.reindex(id, before);
-        Some(answer)
+        Some(result)
     }
 
-    /// Active classes of which whatever is found for one holds as well; none in a StrictFIFO queue, where they wait anyway.
+    /// Other active classes with the same scheduling outcome; empty for a StrictFIFO ClusterQueue, where they wait
+    /// anyway.
     pub(super) fn equivalent_classes(&self, id: ClassId) -> Vec<ClassId> {
-        // As many likenesses as classes: every class is the only one of its kind.
+        // As many keys as classes: no two classes share a key.
         if self.by_cross_queue_key.len() == self.classes.len() {
             return Vec::new();
         }
         let best_effort = self.strategy == QueueingStrategy::BestEffortFIFO;
         let class = self.classes.get(&id).filter(|_| best_effort);
-        let all = class
+        let candidates = class
             .and_then(|class| self.by_cross_queue_key.get(&class.key.cross_queue_key()))
             .into_iter()
             .flatten();
         let active = |other: &&ClassId| {
             **other != id && self.classes.get(other).is_some_and(|class| class.parked.is_none())
         };
-        all.filter(active).copied().collect()
+        candidates.filter(active).copied().collect()
     }
 
     fn rank_of(&self, key: &EquivalenceKey) -> UsageRank {
@@ -257,16 +258,16 @@ impl PendingQueue {
         self.ranks.get(&name).copied().unwrap_or_default()
     }
 
-    /// Sets the rank of a LocalQueue; without one it comes first.
+    /// Sets the rank of a LocalQueue; the default rank comes first.
     pub(super) fn set_rank(&mut self, local_queue: &ObjectKey, rank: UsageRank) {
         let name = (Arc::clone(&local_queue.namespace), Arc::clone(&local_queue.name));
         if self.ranks.get(&name).copied().unwrap_or_default() == rank {
             return;
         }
-        let of =
+        let matches =
             |class: &EquivalenceClass| (&class.key.namespace, &class.key.local_queue) == (&name.0, &name.1);
         let ids: Vec<ClassId> =
-            self.classes.iter().filter(|(_, class)| of(class)).map(|(id, _)| *id).collect();
+            self.classes.iter().filter(|(_, class)| matches(class)).map(|(id, _)| *id).collect();
         let before: Vec<(ClassId, Option<HeadOrder>)> =
             ids.into_iter().map(|id| (id, self.head_order_of(id))).collect();
         if rank == UsageRank::default() {
@@ -279,13 +280,13 @@ impl PendingQueue {
         }
     }
 
-    /// The turn of a class, if it takes turns.
+    /// Position of a class among the heads, if it can be a head.
     fn head_order_of(&self, id: ClassId) -> Option<HeadOrder> {
         let class = self.classes.get(&id).filter(|class| class.is_head_candidate(self.strategy))?;
         class.head_order(self.rank_of(&class.key), id)
     }
 
-    /// Brings a class whose turn may have changed to its place.
+    /// Updates the position of a class among the heads.
     fn reindex(&mut self, id: ClassId, before: Option<HeadOrder>) {
         let after = self.head_order_of(id);
         if before == after {
@@ -322,16 +323,16 @@ impl PendingQueue {
     /// All workloads in order.
     pub(super) fn in_order(&self) -> Vec<&Workload> {
         let ranked = |class: &'_ EquivalenceClass| self.rank_of(&class.key);
-        let mut all: Vec<(UsageRank, Reverse<i64>, &Member)> = Vec::with_capacity(self.counts.total());
+        let mut members: Vec<(UsageRank, Reverse<i64>, &Member)> = Vec::with_capacity(self.counts.total());
         for class in self.classes.values() {
             let rank = (ranked(class), Reverse(class.key.priority));
-            all.extend(class.members.iter().map(|member| (rank.0, rank.1, member)));
+            members.extend(class.members.iter().map(|member| (rank.0, rank.1, member)));
         }
-        all.sort();
-        all.into_iter().map(|(_, _, member)| &*member.workload).collect()
+        members.sort();
+        members.into_iter().map(|(_, _, member)| &*member.workload).collect()
     }
 
-    /// Whether a class takes no turns; a StrictFIFO queue keeps the place of all that are not passed over.
+    /// Whether a class is parked; in a StrictFIFO ClusterQueue only if it never blocks.
     pub(super) fn is_parked(&self, id: ClassId) -> bool {
         let parked = self.classes.get(&id).and_then(|class| class.parked.as_ref());
         parked.is_some_and(|parked| {
@@ -339,13 +340,14 @@ impl PendingQueue {
         })
     }
 
-    /// How many come before a place.
-    pub(super) fn ahead_of(&self, place: &PendingEntry) -> usize {
-        let own = self.classes.get(&place.class).map(|class| self.rank_of(&class.key)).unwrap_or_default();
-        let own = (own, Reverse(place.workload.priority));
-        let member = Member::new(&place.workload);
+    /// Number of workloads before an entry.
+    pub(super) fn ahead_of(&self, entry: &PendingEntry) -> usize {
+        let own_order =
+            self.classes.get(&entry.class).map(|class| self.rank_of(&class.key)).unwrap_or_default();
+        let own_order = (own_order, Reverse(entry.workload.priority));
+        let member = Member::new(&entry.workload);
         let ahead = |class: &EquivalenceClass| match (self.rank_of(&class.key), Reverse(class.key.priority))
-            .cmp(&own)
+            .cmp(&own_order)
         {
             Ordering::Less => class.members.len(),
             Ordering::Equal => class.members.range(..&member).count(),
@@ -356,13 +358,13 @@ impl PendingQueue {
 
     /// Parked classes of a namespace, or all.
     pub(super) fn parked_ids(&self, namespace: Option<&str>) -> Vec<ClassId> {
-        let of = |class: &EquivalenceClass| {
+        let matches = |class: &EquivalenceClass| {
             class.parked.is_some() && namespace.is_none_or(|ns| *class.key.namespace == *ns)
         };
-        self.classes.iter().filter(|(_, class)| of(class)).map(|(id, _)| *id).collect()
+        self.classes.iter().filter(|(_, class)| matches(class)).map(|(id, _)| *id).collect()
     }
 
-    /// Up to `limit` members of a class that come after a place.
+    /// Returns up to `limit` members of a class after `from`.
     pub(super) fn members_after(&self, id: ClassId, from: Option<&Member>, limit: usize) -> Vec<Member> {
         let Some(class) = self.classes.get(&id) else {
             return Vec::new();

@@ -1,4 +1,7 @@
-//! The pending workloads of all ClusterQueues, with what wakes them.
+//! Pending workloads of all ClusterQueues, and the index of what wakes them.
+//!
+//! Neighbours: `pending_queue` orders one ClusterQueue, `wake_index` maps changes to parked classes, `scheduler`
+//! calls.
 
 use super::equivalence_class::{ClassId, EquivalenceKey, Member, Parked, UsageRank};
 use super::equivalence_hash::equivalence_hash;
@@ -12,7 +15,7 @@ use indexmap::IndexSet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Workloads whose message changed without being judged themselves.
+/// Workloads whose message changed without an own decision.
 #[derive(Debug)]
 struct MessageUpdate {
     queue: Arc<str>,
@@ -27,18 +30,18 @@ pub struct QueueManager {
     by_name: BTreeMap<Arc<str>, PendingQueue>,
     entries: IndexSet<PendingEntry>,
     wake_index: WakeIndex,
-    /// Open queues with a head to be judged.
+    /// Active ClusterQueues with a head to nominate.
     ready: BTreeSet<Arc<str>>,
-    /// The claiming head of each queue that has one.
+    /// Blocked head with a head claim, by ClusterQueue.
     blocked_heads: BTreeMap<Arc<str>, (ClassId, Arc<Workload>)>,
     message_updates: VecDeque<MessageUpdate>,
-    /// Parked classes that are worth another look only because somebody took quota: a loss may turn the choice of a flavor.
-    /// They are woken when nobody else is to be judged.
+    /// Parked classes to retry only when no head is ready: usage grew, which may change the preferred flavor but
+    /// rarely lets a workload fit.
     retry_when_idle: Vec<(Arc<str>, ClassId)>,
 }
 
 impl QueueManager {
-    /// Opens a queue with its strategy, or closes it. What waits in a closed queue stays.
+    /// Activates a ClusterQueue with its strategy, or deactivates it. Its pending workloads stay.
     pub fn configure(&mut self, queue: &str, open: Option<QueueingStrategy>) {
         let name: Arc<str> = Arc::from(queue);
         if let Some(strategy) = open {
@@ -51,39 +54,39 @@ impl QueueManager {
         self.refresh(&name);
     }
 
-    /// Inserts or replaces; a workload that joins a parked class waits with it.
+    /// Inserts or replaces a workload; one that joins a parked class is parked with it.
     pub fn insert(&mut self, workload: Workload) {
         self.insert_into_class(workload, false);
     }
 
-    /// Takes a workload out of its class, so that it waits for itself alone. Answers with its own class.
+    /// Moves a workload to a class of its own. Returns that class.
     pub fn isolate(&mut self, key: &ObjectKey) -> Option<ClassId> {
         let workload = self.workload(key)?.clone();
         self.insert_into_class(workload, true);
-        self.entries.get(key).map(|place| place.class)
+        self.entries.get(key).map(|entry| entry.class)
     }
 
-    /// Puts a workload that waited for itself alone back among its like.
+    /// Moves an isolated workload back to its equivalence class.
     pub fn rejoin_class(&mut self, key: &ObjectKey) {
         if let Some(workload) = self.workload(key).cloned() {
             self.insert_into_class(workload, false);
         }
     }
 
-    fn insert_into_class(&mut self, workload: Workload, alone: bool) {
+    fn insert_into_class(&mut self, workload: Workload, isolated: bool) {
         let class_key = EquivalenceKey {
             namespace: Arc::clone(&workload.key.namespace),
             local_queue: Arc::clone(&workload.local_queue),
             priority: workload.priority,
             equivalence_hash: equivalence_hash(&workload),
-            isolated: alone.then(|| workload.key.clone()),
+            isolated: isolated.then(|| workload.key.clone()),
         };
         let queue = Arc::clone(&workload.cluster_queue);
-        if let Some(place) = self.entries.get(&workload.key) {
-            let pending = self.by_name.get(place.queue());
-            let class = pending.and_then(|pending| pending.classes.get(&place.class));
-            if *place.queue() == queue
-                && place.workload.same_position(&workload)
+        if let Some(entry) = self.entries.get(&workload.key) {
+            let pending = self.by_name.get(entry.queue());
+            let class = pending.and_then(|pending| pending.classes.get(&entry.class));
+            if *entry.queue() == queue
+                && entry.workload.same_position(&workload)
                 && class.is_some_and(|class| class.key == class_key)
             {
                 return;
@@ -106,47 +109,47 @@ impl QueueManager {
         self.refresh(&queue);
     }
 
-    /// Takes a workload out and answers with the queue that it waited in.
+    /// Removes a workload. Returns its ClusterQueue.
     pub fn remove(&mut self, key: &ObjectKey) -> Option<Arc<str>> {
-        let place = self.entries.swap_take(key)?;
-        let queue = place.queue();
-        if let Some(parked) = self.by_name.get_mut(queue).and_then(|pending| pending.remove(&place)) {
-            self.wake_index.remove(queue, place.class, &parked.wake_conditions);
+        let entry = self.entries.swap_take(key)?;
+        let queue = entry.queue();
+        if let Some(parked) = self.by_name.get_mut(queue).and_then(|pending| pending.remove(&entry)) {
+            self.wake_index.remove(queue, entry.class, &parked.wake_conditions);
         }
         self.refresh(queue);
         Some(Arc::clone(queue))
     }
 
-    /// Parks a class with the verdict of its head, and with it those that differ only in their LocalQueue.
+    /// Parks a class with the verdict of its head, together with classes that differ only in their LocalQueue.
     pub fn park(&mut self, queue: &Arc<str>, class: ClassId, verdict: &Arc<Verdict>, parked: Parked) {
-        let like =
+        let equivalent =
             self.by_name.get(queue).map(|pending| pending.equivalent_classes(class)).unwrap_or_default();
-        for other in like {
+        for other in equivalent {
             self.park_class(queue, other, verdict, Parked { claim: None, ..parked.clone() }, false);
         }
         self.park_class(queue, class, verdict, parked, true);
     }
 
-    /// Parks one class; its first member is told by whoever judged it, if it was.
+    /// Parks one class. If `nominated`, its first member has a decision of its own and needs no message update.
     fn park_class(
         &mut self,
         queue: &Arc<str>,
         class: ClassId,
         verdict: &Arc<Verdict>,
         parked: Parked,
-        judged: bool,
+        nominated: bool,
     ) {
         self.wake_index.add(queue, class, &parked.wake_conditions);
         let Some(pending) = self.by_name.get_mut(queue) else {
             return;
         };
         let changed = pending.update(class, |class| {
-            let told = class.verdict.replace(Arc::clone(verdict));
+            let old_verdict = class.verdict.replace(Arc::clone(verdict));
             class.parked = Some(parked);
             class.cursor = None;
-            told.is_none_or(|told| !told.same_message(verdict))
+            old_verdict.is_none_or(|old_verdict| !old_verdict.same_message(verdict))
         });
-        let first = pending.members_after(class, None, 1).pop().filter(|_| judged);
+        let first = pending.members_after(class, None, 1).pop().filter(|_| nominated);
         if changed == Some(true) {
             self.message_updates.push_back(MessageUpdate {
                 queue: Arc::clone(queue),
@@ -158,7 +161,7 @@ impl QueueManager {
         self.refresh(queue);
     }
 
-    /// Keeps a class active that was told why it waits, with the place where its search goes on.
+    /// Keeps a class active, with a new verdict and the position where its flavor scan resumes.
     pub fn keep_active_with(
         &mut self,
         queue: &str,
@@ -172,32 +175,33 @@ impl QueueManager {
         }
     }
 
-    /// Keeps a class active, with the place where its search goes on.
+    /// Keeps a class active, with the position where its flavor scan resumes.
     pub fn keep_active(&mut self, queue: &str, class: ClassId, cursor: Option<FlavorCursor>) {
         if let Some(class) = self.by_name.get_mut(queue).and_then(|pending| pending.classes.get_mut(&class)) {
             class.cursor = cursor;
         }
     }
 
-    /// Usage of a flavor and resource changed in a tree: wakes those whose need is met now.
+    /// Wakes classes after usage of a flavor-resource changed in a tree; after an increase only when no head is
+    /// ready.
     pub fn usage_changed(
         &mut self,
         tree: NodeId,
-        pair: FlavorResourceId,
+        fr: FlavorResourceId,
         freed: bool,
         available: impl Fn(&str) -> i128,
     ) {
-        let spot = (tree, pair);
-        let mut woken = self.wake_index.waiting_for_usage_change(&spot, freed);
+        let key = (tree, fr);
+        let mut woken = self.wake_index.waiting_for_usage_change(&key, freed);
         if freed {
-            woken.extend(self.wake_index.satisfied(&spot, available));
+            woken.extend(self.wake_index.satisfied(&key, available));
             self.wake(woken);
         } else {
             self.retry_when_idle.extend(woken);
         }
     }
 
-    /// Nodes of these flavors, or what stands on them, changed: wakes those who wait for room there.
+    /// Wakes classes that wait for nodes of the given flavors, after these nodes or their usage changed.
     pub fn topology_changed<'a>(&mut self, flavors: impl IntoIterator<Item = &'a Arc<str>>) {
         for flavor in flavors {
             let woken = self.wake_index.waiting_for_topology(flavor);
@@ -205,18 +209,18 @@ impl QueueManager {
         }
     }
 
-    /// Wakes those in doubt.
+    /// Wakes the classes that are retried when no head is ready.
     pub fn wake_idle_retries(&mut self) {
-        let doubtful = std::mem::take(&mut self.retry_when_idle);
-        self.wake(doubtful);
+        let retries = std::mem::take(&mut self.retry_when_idle);
+        self.wake(retries);
     }
 
-    /// Whether anybody is to be judged, be it on a mere doubt.
+    /// Whether a head is ready or an idle retry is due.
     pub fn has_work(&self) -> bool {
         !self.ready.is_empty() || !self.retry_when_idle.is_empty()
     }
 
-    /// Configuration changed: wakes all parked classes of a queue, or those of one namespace.
+    /// Wakes all parked classes of a ClusterQueue after a configuration change, or those of one namespace.
     pub fn config_changed(&mut self, queue: &str, namespace: Option<&str>) {
         let Some((name, pending)) = self.by_name.get_key_value(queue) else {
             return;
@@ -238,8 +242,8 @@ impl QueueManager {
         }
     }
 
-    /// Keeps `ready` and `claims` in step with a queue, and forgets a closed one that nobody waits in; a claim that ends wakes
-    /// those that it kept out.
+    /// Updates `ready` and `blocked_heads` for a ClusterQueue and drops it if it is inactive and empty. The end of a
+    /// head claim wakes the classes that it blocked.
     fn refresh(&mut self, queue: &Arc<str>) {
         let Some(pending) = self.by_name.get_mut(queue) else {
             return;
@@ -250,8 +254,8 @@ impl QueueManager {
         } else if !self.ready.contains(queue) {
             self.ready.insert(Arc::clone(queue));
         }
-        let claimant = pending.blocked_head().filter(|_| pending.active);
-        let claim = claimant.map(|head| (head.class, Arc::clone(head.workload)));
+        let blocked_head = pending.blocked_head().filter(|_| pending.active);
+        let claim = blocked_head.map(|head| (head.class, Arc::clone(head.workload)));
         if !pending.active && pending.is_empty() {
             self.by_name.remove(queue);
         }
@@ -259,41 +263,41 @@ impl QueueManager {
     }
 
     fn set_blocked_head(&mut self, queue: &Arc<str>, claim: Option<(ClassId, Arc<Workload>)>) {
-        let stays = |(class, workload): &(ClassId, Arc<Workload>)| {
+        let unchanged = |(class, workload): &(ClassId, Arc<Workload>)| {
             claim.as_ref().is_some_and(|(new, head)| new == class && head.same_position(workload))
         };
-        let ends = self.blocked_heads.get(queue).is_some_and(|before| !stays(before));
+        let ends = self.blocked_heads.get(queue).is_some_and(|before| !unchanged(before));
         match claim {
             Some(claim) => drop(self.blocked_heads.insert(Arc::clone(queue), claim)),
             None => drop(self.blocked_heads.remove(queue)),
         }
         if ends {
-            let kept = self.wake_index.waiting_for_claim_end(queue);
-            self.wake(kept);
+            let blocked = self.wake_index.waiting_for_claim_end(queue);
+            self.wake(blocked);
         }
     }
 
-    /// Names of the queues that have a head to be judged.
+    /// ClusterQueues with a head to nominate.
     pub fn ready(&self) -> &BTreeSet<Arc<str>> {
         &self.ready
     }
 
-    /// Names of the queues whose blocked head has a claim.
+    /// ClusterQueues whose blocked head has a head claim.
     pub fn blocked_heads(&self) -> impl Iterator<Item = &Arc<str>> {
         self.blocked_heads.keys()
     }
 
-    /// The workload of a queue to be judged next.
+    /// The next workload of a ClusterQueue to nominate.
     pub fn head(&self, queue: &str) -> Option<Head<'_>> {
         self.by_name.get(queue)?.head()
     }
 
-    /// The blocked head of a StrictFIFO queue that has a claim.
+    /// The blocked head of a StrictFIFO ClusterQueue with a head claim.
     pub fn blocked_head(&self, queue: &str) -> Option<Head<'_>> {
         self.by_name.get(queue)?.blocked_head()
     }
 
-    /// Sets what a LocalQueue's past usage makes of its place in a ClusterQueue.
+    /// Sets the rank of a LocalQueue in a ClusterQueue.
     pub fn set_rank(&mut self, queue: &str, local_queue: &ObjectKey, rank: UsageRank) {
         let Some(name) = self.by_name.get_key_value(queue).map(|(name, _)| Arc::clone(name)) else {
             return;
@@ -306,37 +310,38 @@ impl QueueManager {
 
     /// The pending workload.
     pub fn workload(&self, key: &ObjectKey) -> Option<&Workload> {
-        self.entries.get(key).map(|place| &*place.workload)
+        self.entries.get(key).map(|entry| &*entry.workload)
     }
 
-    /// What was last found for the workload's class.
+    /// The last verdict of the workload's class.
     pub fn verdict(&self, key: &ObjectKey) -> Option<&Arc<Verdict>> {
-        let place = self.entries.get(key)?;
-        self.by_name.get(place.queue())?.classes.get(&place.class)?.verdict.as_ref()
+        let entry = self.entries.get(key)?;
+        self.by_name.get(entry.queue())?.classes.get(&entry.class)?.verdict.as_ref()
     }
 
-    /// Whether there are workloads whose message changed without being judged themselves.
+    /// Whether `take_message_updates` would return any workload.
     pub fn has_message_updates(&self) -> bool {
         !self.message_updates.is_empty()
     }
 
-    /// Up to `limit` workloads whose message changed without being judged themselves.
+    /// Returns up to `limit` workloads whose message changed without an own decision.
     pub fn take_message_updates(&mut self, limit: usize) -> Vec<ObjectKey> {
         let mut keys = Vec::new();
-        while let Some(mut news) = self.message_updates.pop_front() {
-            let Some(pending) = self.by_name.get(&news.queue) else {
+        while let Some(mut update) = self.message_updates.pop_front() {
+            let Some(pending) = self.by_name.get(&update.queue) else {
                 continue;
             };
-            if let Some(only) = news.only {
-                let here = |place: &PendingEntry| place.class == news.class && *place.queue() == news.queue;
-                let known = self.entries.get(&only).is_some_and(here);
+            if let Some(only) = update.only {
+                let in_same_class =
+                    |entry: &PendingEntry| entry.class == update.class && *entry.queue() == update.queue;
+                let known = self.entries.get(&only).is_some_and(in_same_class);
                 keys.extend(known.then_some(only));
             } else {
-                let members = pending.members_after(news.class, news.after.as_ref(), limit - keys.len());
+                let members = pending.members_after(update.class, update.after.as_ref(), limit - keys.len());
                 if let Some(last) = members.last() {
-                    news.after = Some(last.clone());
+                    update.after = Some(last.clone());
                     keys.extend(members.iter().map(|member| member.workload.key.clone()));
-                    self.message_updates.push_front(news);
+                    self.message_updates.push_front(update);
                 }
             }
             if keys.len() >= limit {
@@ -346,17 +351,17 @@ impl QueueManager {
         keys
     }
 
-    /// Pending workloads of a ClusterQueue by state.
+    /// Number of pending workloads of a ClusterQueue, by state.
     pub fn counts(&self, queue: &str) -> PendingCounts {
         self.by_name.get(queue).map(|pending| pending.counts).unwrap_or_default()
     }
 
-    /// How many different scheduling hashes they have, by state.
+    /// Number of their distinct scheduling hashes, by state.
     pub fn hash_counts(&self, queue: &str) -> PendingCounts {
         self.by_name.get(queue).map(|pending| pending.hash_counts.counts(pending.active)).unwrap_or_default()
     }
 
-    /// Those of them that came by a LocalQueue.
+    /// Number of pending workloads of a ClusterQueue that came through one LocalQueue.
     pub fn local_counts(&self, queue: &str, local_queue: &ObjectKey) -> PendingCounts {
         let name = (Arc::clone(&local_queue.namespace), Arc::clone(&local_queue.name));
         self.by_name
@@ -371,15 +376,15 @@ impl QueueManager {
         self.by_name.get(queue).map(PendingQueue::in_order).unwrap_or_default()
     }
 
-    /// Whether the workload takes no turns until something changes.
+    /// Whether the workload is parked.
     pub fn is_parked(&self, key: &ObjectKey) -> bool {
-        let place = self.entries.get(key);
-        place.is_some_and(|place| self.by_name.get(place.queue()).is_some_and(|p| p.is_parked(place.class)))
+        let entry = self.entries.get(key);
+        entry.is_some_and(|entry| self.by_name.get(entry.queue()).is_some_and(|p| p.is_parked(entry.class)))
     }
 
-    /// How many workloads of the same ClusterQueue come first.
+    /// Number of workloads ahead of this one in its ClusterQueue.
     pub fn ahead_of(&self, key: &ObjectKey) -> Option<usize> {
-        let place = self.entries.get(key)?;
-        Some(self.by_name.get(place.queue())?.ahead_of(place))
+        let entry = self.entries.get(key)?;
+        Some(self.by_name.get(entry.queue())?.ahead_of(entry))
     }
 }

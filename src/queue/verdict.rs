@@ -1,6 +1,6 @@
-//! Why a workload is not admitted, as a value: reason, what blocks, where the limit binds, and the message made of it.
+//! Why a workload is not admitted: reason, blockers, the node whose limit binds, and the message made of them.
 //!
-//! The message names what is needed and the limit, never what happens to be free, so that it does not change with usage.
+//! Invariant: the message names request and limit, never the available amount, so that it does not change with usage.
 
 use crate::api::reason::PendingReason;
 use crate::quota::NodeRef;
@@ -8,65 +8,65 @@ use crate::resources::{Amount, format_quantity};
 use std::fmt;
 use std::sync::Arc;
 
-/// What keeps one pod set from one flavor or resource.
+/// Why a pod set cannot use a flavor or resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
-    /// Names of the pod sets that are judged together.
+    /// Names of the pod sets that are assigned together.
     pub pod_set: Arc<str>,
-    /// The flavor, empty when no flavor is concerned.
+    /// The flavor; empty if none is concerned.
     pub flavor: Arc<str>,
-    /// The resource, empty when the flavor as a whole does not match.
+    /// The resource; empty if the flavor as a whole does not match.
     pub resource: Arc<str>,
-    /// The node where the limit binds.
+    /// The node whose limit binds.
     pub node: Option<NodeRef>,
-    /// What is asked for, with what earlier pod sets of the workload take.
+    /// Requested amount, including earlier pod sets of the workload.
     pub requested: Amount,
-    /// What is free for it now.
+    /// Amount available now.
     pub available: Amount,
-    /// Most that the node can have in use.
+    /// Maximum usage of the node.
     pub limit: Amount,
-    /// What kind of obstacle it is.
+    /// Kind of the blocker.
     pub kind: BlockerKind,
 }
 
-/// Kinds of obstacles.
+/// Kinds of blockers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockerKind {
-    /// More than the tree could ever give.
+    /// The request exceeds the potential available quota.
     NeverFits,
-    /// In use by others.
+    /// Other workloads use the quota.
     InUse,
-    /// No resource group of the ClusterQueue has the resource.
+    /// No resource group of the ClusterQueue covers the resource.
     Undeclared,
     /// The flavor does not suit the pods; the text says why.
     Mismatch(Arc<str>),
 }
 
-/// Why a workload is pending. Its `Display` is the message of the condition: what the blockers say, then the text.
+/// Why a workload is pending. `Display` writes the condition message: the blockers, then the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Reason of the condition.
     pub reason: PendingReason,
-    /// What stands in the way, in the order in which it was met.
+    /// Blockers in the order in which they were found.
     pub blockers: Vec<Blocker>,
-    /// What is to be said beside the blockers.
+    /// Text after the blockers.
     pub text: Arc<str>,
 }
 
 impl Verdict {
-    /// A verdict that needs no blockers.
+    /// Returns a verdict that consists of a text.
     pub fn without_blockers(reason: PendingReason, text: &str) -> Self {
         Self { reason, blockers: Vec::new(), text: Arc::from(text) }
     }
 
-    /// Whether this says the same: what happens to be free does not count.
+    /// Whether both have the same message; available amounts are ignored.
     pub fn same_message(&self, other: &Self) -> bool {
-        let same = |(a, b): (&Blocker, &Blocker)| {
+        let same_blocker = |(a, b): (&Blocker, &Blocker)| {
             (&a.pod_set, &a.flavor, &a.resource, &a.node) == (&b.pod_set, &b.flavor, &b.resource, &b.node)
                 && (a.requested, a.limit, &a.kind) == (b.requested, b.limit, &b.kind)
         };
         (self.reason, &self.text, self.blockers.len()) == (other.reason, &other.text, other.blockers.len())
-            && self.blockers.iter().zip(&other.blockers).all(same)
+            && self.blockers.iter().zip(&other.blockers).all(same_blocker)
     }
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Blocker {
         let need = amount_text(resource, self.requested);
         match (&self.kind, &self.node) {
             (BlockerKind::Undeclared, _) => write!(f, "resource {resource} unavailable in ClusterQueue"),
-            (BlockerKind::Mismatch(why), _) => f.write_str(why),
+            (BlockerKind::Mismatch(mismatch), _) => f.write_str(mismatch),
             (BlockerKind::NeverFits, Some(node)) => {
                 let limit = amount_text(resource, self.limit);
                 write!(
@@ -104,19 +104,19 @@ impl fmt::Display for Verdict {
             return f.write_str(&self.text);
         }
         f.write_str("couldn't assign flavors to ")?;
-        for (at, group) in self.blockers.chunk_by(|a, b| a.pod_set == b.pod_set).enumerate() {
+        for (index, group) in self.blockers.chunk_by(|a, b| a.pod_set == b.pod_set).enumerate() {
             let mut reasons: Vec<String> = group.iter().map(ToString::to_string).collect();
             reasons.sort();
             reasons.dedup();
             let pod_set = group.first().map_or("", |b| &b.pod_set);
-            let separator = if at == 0 { "" } else { "; " };
+            let separator = if index == 0 { "" } else { "; " };
             write!(f, "{separator}pod set {pod_set}: {}", reasons.join(", "))?;
         }
         if self.text.is_empty() { Ok(()) } else { write!(f, ". {}", self.text) }
     }
 }
 
-/// The amount with its unit as users write it.
+/// Formats an amount with the unit that users write.
 fn amount_text(resource: &str, amount: Amount) -> String {
     if amount == Amount::UNLIMITED { "unlimited".to_owned() } else { format_quantity(resource, amount) }
 }

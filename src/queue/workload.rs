@@ -1,4 +1,4 @@
-//! A pending workload as the engine needs it.
+//! A pending workload as the scheduler needs it.
 
 use super::Verdict;
 use crate::api::ObjectKey;
@@ -9,38 +9,38 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Pods that are alike.
+/// Pods with the same template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodSet {
-    /// Its name.
+    /// Name of the pod set.
     pub name: Arc<str>,
-    /// How many pods.
+    /// Number of pods.
     pub count: i32,
-    /// How few would do.
+    /// Minimum number of pods for partial admission.
     pub min_count: Option<i32>,
-    /// What one pod asks for.
+    /// Requests of one pod.
     pub requests: Requests,
     /// Pod sets of one group get the same flavors.
     pub group: Option<Arc<str>>,
-    /// What they ask of nodes.
+    /// Requirements on nodes.
     pub pod_requirements: Arc<PodRequirements>,
 }
 
-/// One of several alternatives of one workload, of which one is to run.
+/// One of several alternatives of a workload, of which only one runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
-    /// Name of the workload that stands for all of them, in the same namespace.
+    /// Name of the workload that all variants belong to, in the same namespace.
     pub parent: Arc<str>,
-    /// Flavors that this one may use.
+    /// Flavors that this variant may use.
     pub flavors: BTreeSet<Arc<str>>,
 }
 
-/// A workload that asks for quota.
+/// A workload that requests quota.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// Identity.
+    /// UID.
     pub uid: Arc<str>,
     /// The ClusterQueue that its LocalQueue points to.
     pub cluster_queue: Arc<str>,
@@ -48,27 +48,27 @@ pub struct Workload {
     pub local_queue: Arc<str>,
     /// Effective priority.
     pub priority: i64,
-    /// The time that counts for its place in the queue.
+    /// Timestamp that determines its queue position.
     pub queued_since: Timestamp,
-    /// Its pods.
+    /// Its pod sets.
     pub pod_sets: Arc<[PodSet]>,
-    /// Whether a closed gate keeps it from preempting.
+    /// Whether a closed preemption gate prevents it from preempting.
     pub preemption_gated: bool,
-    /// What it is one of several alternatives of.
+    /// The set of variants that it belongs to.
     pub variant: Option<Arc<Variant>>,
-    /// The admitted slice of the same job that it takes over from.
+    /// The admitted slice of the same job that it replaces.
     pub replaces: Option<ObjectKey>,
-    /// What keeps it from being judged at all; it takes its turn like any other and says so.
+    /// Reason why it cannot be assigned at all; it is nominated like any other workload and gets this verdict.
     pub precheck_failure: Option<Arc<Verdict>>,
 }
 
 impl Workload {
-    /// Place in a queue: higher priority first, then the earlier, then by uid; the name makes it strict for any input.
+    /// Queue position: priority, then time, then UID; the key makes the order strict for any input.
     pub fn order(&self) -> (Reverse<i64>, Timestamp, &str, &ObjectKey) {
         (Reverse(self.priority), self.queued_since, &self.uid, &self.key)
     }
 
-    /// Whether the two have one place in the order.
+    /// Whether both have the same queue position.
     pub(super) fn same_position(&self, other: &Self) -> bool {
         self.order() == other.order()
     }

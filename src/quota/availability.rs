@@ -1,144 +1,146 @@
-//! Questions about a node and its way to the root: what is free, what could ever be, where the limit binds.
+//! Queries about a node and its path to the root: available quota, potential available quota, and the limit that
+//! binds.
 //!
-//! All arithmetic is exact (`i128`), so neither unlimited quotas nor debts bend a comparison. Answers cost the length of
-//! the path and allocate nothing.
+//! Invariants: all arithmetic is exact (`i128`), so unlimited quotas and debts cannot distort a comparison.
+//! Availability queries cost the length of the path and allocate nothing.
 
 use super::tree::{Node, NodeId, QuotaTree};
 use super::{FlavorResource, FlavorResourceId, NodeRef, QuotaLimits};
 use crate::resources::{Amount, UsageLayer};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a limit binds and what it is.
+/// The node whose limit binds, and the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bottleneck {
     /// The node.
     pub node: NodeRef,
-    /// Most that the node can ever have in use.
+    /// Maximum usage of the node.
     pub limit: Amount,
 }
 
-/// What a node owns and uses of one flavor and resource.
+/// Quota and usage of a node for one flavor-resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeUsage {
-    /// Its configured limits.
+    /// Configured limits.
     pub limits: QuotaLimits,
-    /// What its subtree owns and may use or lend.
+    /// Subtree quota.
     pub subtree_quota: Amount,
-    /// What is in use.
+    /// Current usage.
     pub usage: Amount,
 }
 
 impl NodeUsage {
-    /// What is used beyond what the subtree owns.
+    /// Usage above the subtree quota.
     pub fn borrowed(&self) -> Amount {
         Amount::saturating_from_i128((self.usage.to_i128() - self.subtree_quota.to_i128()).max(0))
     }
 }
 
 impl QuotaTree {
-    /// What a node may still take; negative while it or a node above is in debt. Nothing below a cycle.
-    pub fn available(&self, node: NodeId, pair: FlavorResourceId, layer: UsageLayer) -> i128 {
-        self.min_headroom(node, current_headroom(pair, layer), |_| {})
+    /// Quota available to a node; negative while it or an ancestor is in debt, 0 below a cycle.
+    pub fn available(&self, node: NodeId, fr: FlavorResourceId, layer: UsageLayer) -> i128 {
+        self.min_headroom(node, current_headroom(fr, layer), |_| {})
     }
 
-    /// What a node could take if nothing were in use.
-    pub fn potential_available(&self, node: NodeId, pair: FlavorResourceId) -> i128 {
-        self.min_headroom(node, potential_headroom(pair), |_| {})
+    /// Quota that would be available to a node with nothing in use.
+    pub fn potential_available(&self, node: NodeId, fr: FlavorResourceId) -> i128 {
+        self.min_headroom(node, potential_headroom(fr), |_| {})
     }
 
-    /// The least over the path of what each node lets through (none without a limit of its own) beside what the nodes below
-    /// it keep locally; `binds` is told each node that sets a new least.
+    /// Minimum headroom over the path to the root, each node's plus the local quota of the nodes below it; nodes
+    /// without an own limit are skipped. Calls `binds` for each node that lowers the minimum.
     fn min_headroom<'a>(
         &'a self,
         from: NodeId,
-        of: impl Fn(&Node, bool) -> (Option<i128>, i128),
+        headroom_of: impl Fn(&Node, bool) -> (Option<i128>, i128),
         mut binds: impl FnMut(&'a Node),
     ) -> i128 {
-        let (mut least, mut local) = (None, 0);
+        let (mut minimum, mut local_quota) = (None, 0);
         for node in self.path_to_root(from) {
             if node.cyclic {
                 return 0;
             }
-            let (own, kept) = of(node, node.parent.is_none());
-            if let Some(own) = own.map(|own| own + local)
-                && least.is_none_or(|least| own < least)
+            let (headroom, node_local_quota) = headroom_of(node, node.parent.is_none());
+            if let Some(headroom) = headroom.map(|headroom| headroom + local_quota)
+                && minimum.is_none_or(|minimum| headroom < minimum)
             {
-                least = Some(own);
+                minimum = Some(headroom);
                 binds(node);
             }
-            local += kept;
+            local_quota += node_local_quota;
         }
-        least.unwrap_or(0)
+        minimum.unwrap_or(0)
     }
 
-    /// The lowest node whose limit keeps the leaf from having more than now.
+    /// The lowest node whose limit prevents the leaf from getting more now.
     pub fn current_bottleneck(
         &self,
         node: NodeId,
-        pair: FlavorResourceId,
+        fr: FlavorResourceId,
         layer: UsageLayer,
     ) -> Option<Bottleneck> {
-        let mut at = None;
-        self.min_headroom(node, current_headroom(pair, layer), |node| at = Some(node));
-        at.map(|node| bottleneck(node, pair))
+        let mut binding = None;
+        self.min_headroom(node, current_headroom(fr, layer), |node| binding = Some(node));
+        binding.map(|node| bottleneck(node, fr))
     }
 
-    /// The lowest node whose limit keeps the leaf from ever having more.
-    pub fn permanent_bottleneck(&self, node: NodeId, pair: FlavorResourceId) -> Option<Bottleneck> {
-        let mut at = None;
-        self.min_headroom(node, potential_headroom(pair), |node| at = Some(node));
-        at.map(|node| bottleneck(node, pair))
+    /// The lowest node whose limit prevents the leaf from ever getting more.
+    pub fn permanent_bottleneck(&self, node: NodeId, fr: FlavorResourceId) -> Option<Bottleneck> {
+        let mut binding = None;
+        self.min_headroom(node, potential_headroom(fr), |node| binding = Some(node));
+        binding.map(|node| bottleneck(node, fr))
     }
 
-    /// Whether a node would use more than its subtree owns with so much more.
-    pub fn borrows_with(&self, node: NodeId, pair: FlavorResourceId, more: i128, layer: UsageLayer) -> bool {
+    /// Whether the usage of a node would exceed its subtree quota with `more` added.
+    pub fn borrows_with(&self, node: NodeId, fr: FlavorResourceId, more: i128, layer: UsageLayer) -> bool {
         self.node(node).is_some_and(|node| {
-            let cell = node.quota(pair);
-            cell.subtree_quota < cell.usage(layer) + more
+            let quota = node.quota(fr);
+            quota.subtree_quota < quota.usage(layer) + more
         })
     }
 
-    /// What the subtree of a node owns.
-    pub fn subtree_quota(&self, node: NodeId, pair: FlavorResourceId) -> i128 {
-        self.node(node).map_or(0, |node| node.quota(pair).subtree_quota)
+    /// Subtree quota of a node.
+    pub fn subtree_quota(&self, node: NodeId, fr: FlavorResourceId) -> i128 {
+        self.node(node).map_or(0, |node| node.quota(fr).subtree_quota)
     }
 
-    /// What a node uses.
-    pub fn used(&self, node: NodeId, pair: FlavorResourceId, layer: UsageLayer) -> i128 {
-        self.node(node).map_or(0, |node| node.quota(pair).usage(layer))
+    /// Usage of a node.
+    pub fn used(&self, node: NodeId, fr: FlavorResourceId, layer: UsageLayer) -> i128 {
+        self.node(node).map_or(0, |node| node.quota(fr).usage(layer))
     }
 
-    /// A node's borrowing limit.
-    pub fn borrowing_limit(&self, node: NodeId, pair: FlavorResourceId) -> Option<i128> {
-        self.node(node).and_then(|node| node.quota(pair).borrowing_limit)
+    /// Borrowing limit of a node.
+    pub fn borrowing_limit(&self, node: NodeId, fr: FlavorResourceId) -> Option<i128> {
+        self.node(node).and_then(|node| node.quota(fr).borrowing_limit)
     }
 
-    /// What of an amount a node has to ask of its parent, and whether its subtree owns enough for the amount.
+    /// The part of an amount that a node must request from its parent, and whether its subtree quota covers the
+    /// amount.
     pub fn request_to_parent(
         &self,
         node: NodeId,
-        pair: FlavorResourceId,
+        fr: FlavorResourceId,
         amount: i128,
         layer: UsageLayer,
     ) -> (i128, bool) {
         self.node(node).map_or((amount, false), |node| {
-            let cell = node.quota(pair);
-            let asks = (amount - cell.local_quota_available(layer)).max(0);
-            (asks, cell.subtree_quota >= cell.usage(layer) + amount)
+            let quota = node.quota(fr);
+            let requested = (amount - quota.local_quota_available(layer)).max(0);
+            (requested, quota.subtree_quota >= quota.usage(layer) + amount)
         })
     }
 
-    /// Whether a node uses no more than its subtree owns.
-    pub fn within_nominal(&self, node: NodeId, pair: FlavorResourceId, layer: UsageLayer) -> bool {
-        !self.borrows_with(node, pair, 0, layer)
+    /// Whether the usage of a node is within its subtree quota.
+    pub fn within_nominal(&self, node: NodeId, fr: FlavorResourceId, layer: UsageLayer) -> bool {
+        !self.borrows_with(node, fr, 0, layer)
     }
 
-    /// Height of the smallest subtree that could give so much without borrowing, and whether that subtree has a parent
-    /// from which something could be reclaimed. Height 0 is the leaf itself.
+    /// Height of the smallest subtree that could provide `more` without borrowing, and whether it has a parent to
+    /// reclaim from. Height 0 is the leaf itself.
     pub fn lowest_subtree_for(
         &self,
         leaf: NodeId,
-        pair: FlavorResourceId,
+        fr: FlavorResourceId,
         more: i128,
         layer: UsageLayer,
     ) -> (u32, bool) {
@@ -146,38 +148,38 @@ impl QuotaTree {
         let Some(first) = path.next() else {
             return (0, false);
         };
-        let cell = first.quota(pair);
-        if cell.subtree_quota >= cell.usage(layer) + more || first.parent.is_none() {
+        let quota = first.quota(fr);
+        if quota.subtree_quota >= quota.usage(layer) + more || first.parent.is_none() {
             return (0, first.parent.is_some());
         }
-        let (mut remaining, mut height) = (more - cell.local_quota_available(layer), 0);
+        let (mut remaining, mut height) = (more - quota.local_quota_available(layer), 0);
         for node in path {
-            let cell = node.quota(pair);
+            let quota = node.quota(fr);
             height = node.height;
-            if cell.subtree_quota >= cell.usage(layer) + remaining {
+            if quota.subtree_quota >= quota.usage(layer) + remaining {
                 return (height, node.parent.is_some());
             }
-            remaining -= cell.local_quota_available(layer);
+            remaining -= quota.local_quota_available(layer);
         }
         (height, false)
     }
 
-    /// The node above.
+    /// Parent of a node; `None` below a cycle.
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
         self.node(node).filter(|node| !node.cyclic).and_then(|node| node.parent)
     }
 
-    /// The nodes below.
+    /// Children of a node.
     pub fn children(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         self.node(node).into_iter().flat_map(|node| node.children.iter().copied())
     }
 
-    /// The root above a node: itself without a cohort, or on a cycle.
+    /// Root above a node; the node itself without a cohort or below a cycle.
     pub fn root(&self, node: NodeId) -> NodeId {
         self.path_to_root(node).last().map_or(node, |node| node.id)
     }
 
-    /// Whether the way up ends in a cycle; then the cohort by which the queue hangs on it.
+    /// If the path of a ClusterQueue ends in a cycle: its parent cohort.
     pub fn cycle_above(&self, queue: &str) -> Option<&NodeRef> {
         let node = self.node(self.leaf(queue)?).filter(|node| node.cyclic)?;
         node.parent.and_then(|parent| self.node(parent)).map(|parent| &parent.name)
@@ -188,7 +190,7 @@ impl QuotaTree {
         self.node(node).map(|node| &node.name)
     }
 
-    /// Names from the root down to a node, as `/root/cohort/queue`.
+    /// Path from the root to a node, as `/root/cohort/queue`.
     pub fn path_of(&self, node: NodeId) -> String {
         let mut names: Vec<&str> = self.path_to_root(node).map(|node| node.name.as_str()).collect();
         names.push("");
@@ -196,25 +198,25 @@ impl QuotaTree {
         names.join("/")
     }
 
-    /// What a node owns and uses, by flavor and resource.
+    /// Quota and usage of a node, by flavor-resource.
     pub fn usage(&self, name: &NodeRef) -> BTreeMap<FlavorResource, NodeUsage> {
         let Some(node) = self.find(name).and_then(|id| self.node(id)) else {
             return BTreeMap::new();
         };
-        let held =
-            node.quotas.iter().filter(|(_, cell)| cell.declared || cell.usage(UsageLayer::Current) != 0);
-        let pairs: BTreeSet<FlavorResourceId> =
-            node.limits.keys().copied().chain(held.map(|(pair, _)| pair)).collect();
-        let figures = |pair: FlavorResourceId| {
-            let cell = node.quota(pair);
+        let with_quota =
+            node.quotas.iter().filter(|(_, quota)| quota.declared || quota.usage(UsageLayer::Current) != 0);
+        let frs: BTreeSet<FlavorResourceId> =
+            node.limits.keys().copied().chain(with_quota.map(|(fr, _)| fr)).collect();
+        let usage_of = |fr: FlavorResourceId| {
+            let quota = node.quota(fr);
             NodeUsage {
-                limits: node.limits.get(&pair).copied().unwrap_or_default(),
-                subtree_quota: Amount::saturating_from_i128(cell.subtree_quota),
-                usage: Amount::saturating_from_i128(cell.usage(UsageLayer::Current)),
+                limits: node.limits.get(&fr).copied().unwrap_or_default(),
+                subtree_quota: Amount::saturating_from_i128(quota.subtree_quota),
+                usage: Amount::saturating_from_i128(quota.usage(UsageLayer::Current)),
             }
         };
-        let named = |pair| Some((self.fr_name(pair)?.clone(), figures(pair)));
-        pairs.into_iter().filter_map(named).collect()
+        let named = |fr| Some((self.fr_name(fr)?.clone(), usage_of(fr)));
+        frs.into_iter().filter_map(named).collect()
     }
 
     /// All nodes with their parents, by name.
@@ -226,34 +228,32 @@ impl QuotaTree {
     }
 }
 
-/// What a node lets through beside what it keeps locally, with usage as it is.
-fn current_headroom(
-    pair: FlavorResourceId,
-    layer: UsageLayer,
-) -> impl Fn(&Node, bool) -> (Option<i128>, i128) {
+/// Headroom and local quota of a node at its usage in a layer.
+fn current_headroom(fr: FlavorResourceId, layer: UsageLayer) -> impl Fn(&Node, bool) -> (Option<i128>, i128) {
     move |node, is_root| {
-        let cell = node.quota(pair);
-        let local = cell.local_quota_available(layer);
-        let root = || cell.subtree_quota - cell.usage(layer);
-        let own = if is_root { Some(root()) } else { cell.borrowable(layer).map(|limit| local + limit) };
-        (own, local)
+        let quota = node.quota(fr);
+        let local = quota.local_quota_available(layer);
+        let root = || quota.subtree_quota - quota.usage(layer);
+        let headroom =
+            if is_root { Some(root()) } else { quota.borrowable(layer).map(|limit| local + limit) };
+        (headroom, local)
     }
 }
 
-/// The same if nothing were in use.
-fn potential_headroom(pair: FlavorResourceId) -> impl Fn(&Node, bool) -> (Option<i128>, i128) {
+/// Headroom and local quota of a node with nothing in use.
+fn potential_headroom(fr: FlavorResourceId) -> impl Fn(&Node, bool) -> (Option<i128>, i128) {
     move |node, is_root| {
-        let cell = node.quota(pair);
-        let own = if is_root { Some(0) } else { cell.borrowing_limit };
-        (own.map(|own| cell.subtree_quota + own), cell.local_quota)
+        let quota = node.quota(fr);
+        let headroom = if is_root { Some(0) } else { quota.borrowing_limit };
+        (headroom.map(|headroom| quota.subtree_quota + headroom), quota.local_quota)
     }
 }
 
-fn bottleneck(node: &Node, pair: FlavorResourceId) -> Bottleneck {
-    let cell = node.quota(pair);
-    let borrowing = cell.borrowing_limit.filter(|_| node.parent.is_some()).unwrap_or(0);
+fn bottleneck(node: &Node, fr: FlavorResourceId) -> Bottleneck {
+    let quota = node.quota(fr);
+    let borrowing = quota.borrowing_limit.filter(|_| node.parent.is_some()).unwrap_or(0);
     Bottleneck {
         node: node.name.clone(),
-        limit: Amount::saturating_from_i128(cell.subtree_quota + borrowing),
+        limit: Amount::saturating_from_i128(quota.subtree_quota + borrowing),
     }
 }

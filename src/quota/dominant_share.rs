@@ -1,29 +1,29 @@
-//! Dominant shares: how far a node goes beyond what it owns, measured by what its parent could lend.
+//! Dominant resource share (DRS): how far a node's usage exceeds its quota, relative to what its parent could lend.
 //!
-//! Computed in the same floating-point steps as Kueue's, so that ties fall alike.
+//! Invariant: uses the same floating-point steps as Kueue, so that ties are the same.
 
 use super::flavor_resource::{ResourceId, Usage};
 use super::tree::{NodeId, QuotaTree};
 use crate::resources::{UsageLayer, to_f64};
 use std::cmp::Ordering;
 
-/// Share of a node in its parent.
+/// DRS of a node in its parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DominantResourceShare {
-    /// Highest ratio over the resources, in thousandths of what the parent could lend, whatever the weight.
+    /// Highest ratio over the resources, in thousandths of what the parent could lend, before weighting.
     ratio: f64,
     weight: f64,
-    /// Whether anything is borrowed, be it of what nobody lends.
+    /// Whether any usage is borrowed, even of a resource with nothing lendable.
     pub borrows: bool,
 }
 
 impl DominantResourceShare {
-    /// Whether a node of no weight borrows: its share is without limit.
+    /// Whether a node with weight 0 borrows: its share is infinite.
     pub fn is_infinite(&self) -> bool {
         self.weight == 0.0 && self.ratio > 0.0
     }
 
-    /// The share by weight.
+    /// The share divided by the weight.
     pub fn weighted_share(&self) -> f64 {
         if self.ratio == 0.0 {
             0.0
@@ -34,7 +34,7 @@ impl DominantResourceShare {
         }
     }
 
-    /// Order of shares; between nodes of no weight that borrow the ratios decide.
+    /// Compares shares; among borrowing nodes with weight 0 the ratios decide.
     pub fn compare(&self, other: &Self) -> Ordering {
         match (self.is_infinite(), other.is_infinite()) {
             (true, true) => self.ratio.total_cmp(&other.ratio),
@@ -46,16 +46,16 @@ impl DominantResourceShare {
 }
 
 impl QuotaTree {
-    /// The share of a node as planned, with what is asked beside what it uses; 0 for a root.
+    /// DRS of a node in projected usage, simulated usage included; 0 for a root.
     pub fn share(&self, node: NodeId) -> DominantResourceShare {
         let Some((node, parent)) = self.node(node).and_then(|n| Some((n, self.node(self.parent(n.id)?)?)))
         else {
             return DominantResourceShare::default();
         };
         let mut sums: Vec<(ResourceId, i128)> = Vec::new();
-        for (pair, cell) in node.quotas.iter().filter(|(_, cell)| cell.declared) {
-            let borrowed = cell.borrowed(UsageLayer::Projected);
-            let Some(resource) = self.flavor_resources.resource(pair).filter(|_| borrowed > 0) else {
+        for (fr, quota) in node.quotas.iter().filter(|(_, quota)| quota.declared) {
+            let borrowed = quota.borrowed(UsageLayer::Projected);
+            let Some(resource) = self.flavor_resources.resource(fr).filter(|_| borrowed > 0) else {
                 continue;
             };
             match sums.iter_mut().find(|(known, _)| *known == resource) {
@@ -67,11 +67,11 @@ impl QuotaTree {
             let lendable = parent.lendable.iter().find(|(known, _)| known == resource).map_or(0, |(_, l)| *l);
             if lendable > 0 { to_f64(*borrowed) * 1000.0 / to_f64(lendable) } else { 0.0 }
         };
-        let most = sums.iter().map(ratio).fold(0.0, f64::max);
-        DominantResourceShare { ratio: most, weight: node.weight, borrows: !sums.is_empty() }
+        let highest = sums.iter().map(ratio).fold(0.0, f64::max);
+        DominantResourceShare { ratio: highest, weight: node.weight, borrows: !sums.is_empty() }
     }
 
-    /// Runs a question with usage added to a leaf as planned, and takes it off again.
+    /// Runs `ask` with projected usage added to a leaf, and removes it again.
     pub fn with_simulated_usage<T>(
         &mut self,
         leaf: NodeId,
@@ -79,12 +79,12 @@ impl QuotaTree {
         ask: impl FnOnce(&mut Self) -> T,
     ) -> T {
         self.simulate_usage(leaf, usage, 1);
-        let answer = ask(self);
+        let result = ask(self);
         self.simulate_usage(leaf, usage, -1);
-        answer
+        result
     }
 
-    /// Adds usage to a leaf as planned, or takes it off, for a while.
+    /// Adds or removes projected usage of a leaf temporarily; callers undo it.
     pub fn simulate_usage(&mut self, leaf: NodeId, usage: &Usage, sign: i128) {
         self.shift_usage(leaf, usage, sign, UsageLayer::Projected);
     }

@@ -1,21 +1,21 @@
-//! Short names of flavors and resources: figures are looked up by number.
+//! Ids of flavor-resources: quotas are looked up by number instead of names.
 
 use super::FlavorResource;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Number of a flavor and resource.
+/// Id of a flavor-resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlavorResourceId(u32);
 
-/// Number of a resource.
+/// Id of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ResourceId(u32);
 
-/// Amounts by flavor and resource, in the order of the numbers.
+/// Amounts by flavor-resource, sorted by id.
 pub type Usage = Vec<(FlavorResourceId, i128)>;
 
-/// All flavors and resources that were ever named. They are few, and none is forgotten.
+/// All flavor-resources ever named. They are few, and none is dropped.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlavorResourceInterner {
     ids: BTreeMap<FlavorResource, FlavorResourceId>,
@@ -24,19 +24,19 @@ pub(super) struct FlavorResourceInterner {
 }
 
 impl FlavorResourceInterner {
-    pub(super) fn find(&self, pair: &FlavorResource) -> Option<FlavorResourceId> {
-        self.ids.get(pair).copied()
+    pub(super) fn find(&self, fr: &FlavorResource) -> Option<FlavorResourceId> {
+        self.ids.get(fr).copied()
     }
 
-    pub(super) fn intern(&mut self, pair: &FlavorResource) -> FlavorResourceId {
-        if let Some(id) = self.find(pair) {
+    pub(super) fn intern(&mut self, fr: &FlavorResource) -> FlavorResourceId {
+        if let Some(id) = self.find(fr) {
             return id;
         }
         let next = u32::try_from(self.resources.len()).unwrap_or(u32::MAX);
-        let resource = *self.resources.entry(Arc::clone(&pair.resource)).or_insert(ResourceId(next));
+        let resource = *self.resources.entry(Arc::clone(&fr.resource)).or_insert(ResourceId(next));
         let id = FlavorResourceId(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
-        self.names.push((pair.clone(), resource));
-        self.ids.insert(pair.clone(), id);
+        self.names.push((fr.clone(), resource));
+        self.ids.insert(fr.clone(), id);
         id
     }
 

@@ -1,11 +1,12 @@
-//! The quota tree: ClusterQueues as leaves, cohorts above them, limits at every level, and what is in use.
+//! The quota tree: ClusterQueues as leaves, cohorts above them, limits at every level, and usage.
 //!
-//! Invariants: what leaves hold is the truth and every inner sum follows from it (I1); a charge or release moves the
-//! whole path or nothing (I3); sums are exact, so that a release undoes exactly what a charge did, in any order (I4).
-//! Usage has two layers: what is held, and what is planned, with those gone who must go and those in for whom room is
-//! kept. The state after any sequence of configuration changes is that of a fresh build from the final configuration (I6);
-//! a cycle of parents makes only the nodes that hang on it unusable.
-//! Neighbours: `scheduler` asks what fits, `queue` is told what moved.
+//! Invariants: the usage of leaves is the source of truth; every inner sum follows from it (I1). A charge or release
+//! updates the whole path or nothing (I3). Sums are exact, so a release undoes a charge exactly, in any order (I4).
+//! The state after any sequence of configuration changes equals a fresh build from the final configuration (I6). A
+//! cycle of parents makes only the nodes attached to it unusable.
+//! Usage has two layers: current usage, and projected usage, which excludes victims and includes capacity
+//! reservations.
+//! Neighbours: `scheduler` queries what fits, `queue` is notified of usage changes.
 
 mod availability;
 mod dominant_share;
@@ -24,7 +25,7 @@ pub use tree::{NodeConfig, NodeId, QuotaTree, UsageChange};
 use std::fmt;
 use std::sync::Arc;
 
-/// A resource of a flavor: what quota is counted in.
+/// A flavor-resource: the unit in which quota is counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlavorResource {
     /// Name of the ResourceFlavor.
@@ -34,13 +35,13 @@ pub struct FlavorResource {
 }
 
 impl FlavorResource {
-    /// The resource of the flavor.
+    /// Returns the flavor-resource of these names.
     pub fn new(flavor: &str, resource: &str) -> Self {
         Self { flavor: Arc::from(flavor), resource: Arc::from(resource) }
     }
 }
 
-/// A node of the tree by name.
+/// Name of a node of the quota tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeRef {
     /// A leaf.
@@ -50,7 +51,7 @@ pub enum NodeRef {
 }
 
 impl NodeRef {
-    /// The bare name.
+    /// The name without the kind.
     pub fn as_str(&self) -> &str {
         match self {
             Self::ClusterQueue(name) | Self::Cohort(name) => name,

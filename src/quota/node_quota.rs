@@ -1,25 +1,25 @@
-//! The figures of one node, by flavor and resource.
+//! Quotas and usage of one node, by flavor-resource.
 
 use super::FlavorResourceId;
 use crate::resources::UsageLayer;
 
-/// Figures of one node for one flavor and resource.
+/// Quota and usage of one node for one flavor-resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeQuota {
-    /// What the subtree owns and may use or lend.
+    /// Quota of the subtree, which it may use or lend.
     pub(super) subtree_quota: i128,
-    /// The part of it that is never lent.
+    /// The part of the subtree quota that is never lent.
     pub(super) local_quota: i128,
-    /// Most that may be used beyond `subtree`.
+    /// Maximum usage above `subtree_quota`.
     pub(super) borrowing_limit: Option<i128>,
-    /// Whether the node or one below has a quota for it, be it 0.
+    /// Whether the node or a descendant declares a quota for it, even 0.
     pub(super) declared: bool,
     current_usage: i128,
     projected_usage: i128,
 }
 
 impl NodeQuota {
-    /// What is in use; at inner nodes only what the children could not keep local.
+    /// Usage; at inner nodes only the part above the children's local quotas.
     pub(super) const fn usage(&self, layer: UsageLayer) -> i128 {
         match layer {
             UsageLayer::Current => self.current_usage,
@@ -27,23 +27,23 @@ impl NodeQuota {
         }
     }
 
-    /// What the node asks of its parent.
+    /// Usage that the node requests from its parent.
     pub(super) fn usage_above_local_quota(&self, layer: UsageLayer) -> i128 {
         (self.usage(layer) - self.local_quota).max(0)
     }
 
-    /// What is left of the part that is never lent.
+    /// Unused part of the local quota.
     pub(super) fn local_quota_available(&self, layer: UsageLayer) -> i128 {
         (self.local_quota - self.usage(layer)).max(0)
     }
 
-    /// What the parent may still give by the borrowing limit.
+    /// What the parent may still provide within the borrowing limit; `None` without a limit.
     pub(super) fn borrowable(&self, layer: UsageLayer) -> Option<i128> {
         let stored = self.subtree_quota - self.local_quota;
         self.borrowing_limit.map(|limit| stored - self.usage_above_local_quota(layer) + limit)
     }
 
-    /// What is used beyond what the subtree owns.
+    /// Usage above the subtree quota.
     pub(super) fn borrowed(&self, layer: UsageLayer) -> i128 {
         (self.usage(layer) - self.subtree_quota).max(0)
     }
@@ -56,7 +56,7 @@ impl NodeQuota {
         *side += delta;
     }
 
-    /// Takes in a change and answers with what of it the parent is asked for, or given back.
+    /// Adds usage. Returns the change of the usage requested from the parent.
     pub(super) fn add_and_overflow(&mut self, layer: UsageLayer, delta: i128) -> i128 {
         let before = self.usage_above_local_quota(layer);
         self.add_usage(layer, delta);
@@ -68,52 +68,52 @@ impl NodeQuota {
     }
 }
 
-/// Cells in the order of their pairs: few, so that a search by halves in one piece of memory is fastest.
+/// Sorted by id: with few entries, binary search in one allocation beats a map.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeQuotas(Vec<(FlavorResourceId, NodeQuota)>);
 
 impl NodeQuotas {
-    pub(super) fn get(&self, pair: FlavorResourceId) -> NodeQuota {
-        let at = self.0.binary_search_by_key(&pair, |(id, _)| *id);
-        at.ok().and_then(|at| self.0.get(at)).map(|(_, cell)| *cell).unwrap_or_default()
+    pub(super) fn get(&self, fr: FlavorResourceId) -> NodeQuota {
+        let index = self.0.binary_search_by_key(&fr, |(id, _)| *id);
+        index.ok().and_then(|index| self.0.get(index)).map(|(_, quota)| *quota).unwrap_or_default()
     }
 
-    /// Changes a cell; one that says nothing afterwards is dropped.
-    pub(super) fn update(&mut self, pair: FlavorResourceId, change: impl FnOnce(&mut NodeQuota)) {
+    /// Changes an entry; drops it if it is empty afterwards.
+    pub(super) fn update(&mut self, fr: FlavorResourceId, change: impl FnOnce(&mut NodeQuota)) {
         let mut anywhere = usize::MAX;
-        self.update_with_hint(&mut anywhere, pair, change);
+        self.update_with_hint(&mut anywhere, fr, change);
     }
 
-    /// The same for a cell that is probably at a place, as when many are changed in order; the place moves on behind it.
+    /// Like `update`, with the expected index of the entry, for updates in order; sets it to the following index.
     pub(super) fn update_with_hint(
         &mut self,
-        place: &mut usize,
-        pair: FlavorResourceId,
+        hint: &mut usize,
+        fr: FlavorResourceId,
         change: impl FnOnce(&mut NodeQuota),
     ) {
-        let there = self.0.get(*place).is_some_and(|(id, _)| *id == pair);
-        let found = if there { Ok(*place) } else { self.0.binary_search_by_key(&pair, |(id, _)| *id) };
-        let at = found.unwrap_or_else(|at| {
-            self.0.insert(at, (pair, NodeQuota::default()));
-            at
+        let at_hint = self.0.get(*hint).is_some_and(|(id, _)| *id == fr);
+        let position = if at_hint { Ok(*hint) } else { self.0.binary_search_by_key(&fr, |(id, _)| *id) };
+        let index = position.unwrap_or_else(|index| {
+            self.0.insert(index, (fr, NodeQuota::default()));
+            index
         });
-        *place = at;
-        if let Some((_, cell)) = self.0.get_mut(at) {
-            change(cell);
-            if cell.is_empty() {
-                self.0.remove(at);
+        *hint = index;
+        if let Some((_, quota)) = self.0.get_mut(index) {
+            change(quota);
+            if quota.is_empty() {
+                self.0.remove(index);
             } else {
-                *place += 1;
+                *hint += 1;
             }
         }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (FlavorResourceId, &NodeQuota)> {
-        self.0.iter().map(|(pair, cell)| (*pair, cell))
+        self.0.iter().map(|(fr, quota)| (*fr, quota))
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (FlavorResourceId, &mut NodeQuota)> {
-        self.0.iter_mut().map(|(pair, cell)| (*pair, cell))
+        self.0.iter_mut().map(|(fr, quota)| (*fr, quota))
     }
 }
 
@@ -125,26 +125,26 @@ mod tests {
 
     #[test]
     fn empty_node_quota_is_dropped() {
-        let mut pairs = FlavorResourceInterner::default();
+        let mut interner = FlavorResourceInterner::default();
         let ids =
-            ["cpu", "gpu", "memory"].map(|resource| pairs.intern(&FlavorResource::new("red", resource)));
-        let mut cells = NodeQuotas::default();
-        let left = |cells: &NodeQuotas| cells.iter().map(|(id, _)| id).collect::<Vec<_>>();
+            ["cpu", "gpu", "memory"].map(|resource| interner.intern(&FlavorResource::new("red", resource)));
+        let mut quotas = NodeQuotas::default();
+        let ids_of = |quotas: &NodeQuotas| quotas.iter().map(|(id, _)| id).collect::<Vec<_>>();
         for id in ids {
-            cells.update(id, |cell| cell.add_usage(UsageLayer::Current, 5));
+            quotas.update(id, |quota| quota.add_usage(UsageLayer::Current, 5));
         }
-        let mut place = 0;
+        let mut hint = 0;
         for id in [ids[0], ids[2]] {
-            cells.update_with_hint(&mut place, id, |cell| cell.add_usage(UsageLayer::Current, -5));
+            quotas.update_with_hint(&mut hint, id, |quota| quota.add_usage(UsageLayer::Current, -5));
         }
-        assert_eq!(left(&cells), [ids[1]]);
-        cells.update(ids[1], |cell| cell.add_usage(UsageLayer::Projected, 5));
-        cells.update(ids[1], |cell| cell.add_usage(UsageLayer::Current, -5));
-        assert_eq!(left(&cells), [ids[1]]);
-        cells.update(ids[1], |cell| cell.declared = true);
-        cells.update(ids[1], |cell| cell.add_usage(UsageLayer::Projected, -5));
-        assert_eq!(left(&cells), [ids[1]]);
-        cells.update(ids[1], |cell| cell.declared = false);
-        assert_eq!(left(&cells), []);
+        assert_eq!(ids_of(&quotas), [ids[1]]);
+        quotas.update(ids[1], |quota| quota.add_usage(UsageLayer::Projected, 5));
+        quotas.update(ids[1], |quota| quota.add_usage(UsageLayer::Current, -5));
+        assert_eq!(ids_of(&quotas), [ids[1]]);
+        quotas.update(ids[1], |quota| quota.declared = true);
+        quotas.update(ids[1], |quota| quota.add_usage(UsageLayer::Projected, -5));
+        assert_eq!(ids_of(&quotas), [ids[1]]);
+        quotas.update(ids[1], |quota| quota.declared = false);
+        assert_eq!(ids_of(&quotas), []);
     }
 }

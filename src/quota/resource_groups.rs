@@ -1,18 +1,18 @@
-//! Quotas as configured: groups of resources, their flavors in order, and limits per flavor and resource.
+//! Configured quotas: resource groups, their flavors in order, and limits per flavor-resource.
 
 use super::FlavorResource;
 use crate::resources::Amount;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Quota of one resource of one flavor at one node.
+/// Limits of one flavor-resource at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
-    /// What the node owns.
+    /// Quota of the node.
     pub nominal: Amount,
-    /// Most that it may use beyond what its subtree owns; absent means no limit.
+    /// Maximum usage above the subtree quota; absent means no limit.
     pub borrowing_limit: Option<Amount>,
-    /// Most of what its subtree owns that others may use; absent means all.
+    /// Maximum of the subtree quota that other nodes may use; absent means all.
     pub lending_limit: Option<Amount>,
 }
 
@@ -25,7 +25,7 @@ pub struct FlavorQuotas {
     pub limits: BTreeMap<Arc<str>, QuotaLimits>,
 }
 
-/// Resources that are always given by the same flavor, and the flavors in order of preference.
+/// Resources that one flavor always provides together, and the flavors in order of preference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceGroup {
     /// Names of the resources that the flavors provide.
@@ -35,20 +35,21 @@ pub struct ResourceGroup {
 }
 
 impl ResourceGroup {
-    /// A group with one flavor after the other; the covered resources are those of the first.
+    /// Returns a group of these flavors; the covered resources are those of the first.
     pub fn from_flavors(flavors: Vec<FlavorQuotas>) -> Self {
         let covered = flavors.first().map(|f| f.limits.keys().cloned().collect()).unwrap_or_default();
         Self { covered_resources: covered, flavors }
     }
 }
 
-/// All limits of a node by flavor and resource.
+/// All limits of a node by flavor-resource.
 pub(super) fn limits_of(groups: &[ResourceGroup]) -> BTreeMap<FlavorResource, QuotaLimits> {
     let flavors = groups.iter().flat_map(|g| &g.flavors);
     flavors
         .flat_map(|f| {
-            let pair = |r: &Arc<str>| FlavorResource { flavor: Arc::clone(&f.name), resource: Arc::clone(r) };
-            f.limits.iter().map(move |(r, l)| (pair(r), *l))
+            let fr_of =
+                |r: &Arc<str>| FlavorResource { flavor: Arc::clone(&f.name), resource: Arc::clone(r) };
+            f.limits.iter().map(move |(r, l)| (fr_of(r), *l))
         })
         .collect()
 }

@@ -1,8 +1,7 @@
-//! Nodes, links and figures of the tree.
+//! Nodes, links, quotas and usage of the quota tree.
 //!
-//! A configuration change rebuilds the figures of the trees that it touches from what their leaves hold; a charge or
-//! release walks one path. Every figure is an exact sum, so that whatever was added can be taken off again: trying
-//! something out needs no copy of the tree.
+//! A configuration change rebuilds the affected trees from the usage of their leaves; a charge or release updates one
+//! path. All sums are exact, so any addition can be undone: simulations need no copy of the tree.
 
 use super::flavor_resource::{FlavorResourceInterner, ResourceId, Usage};
 use super::node_quota::{NodeQuota, NodeQuotas};
@@ -12,17 +11,17 @@ use crate::resources::{Amount, UsageLayer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Handle of a node; that of a node that is gone names none.
+/// Id of a node; the id of a dropped node names no other node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId {
     slot: u32,
     generation: u32,
 }
 
-/// What is configured of a node.
+/// Configuration of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeConfig<'a> {
-    /// The cohort above.
+    /// Parent cohort.
     pub parent: Option<&'a str>,
     /// Its quotas.
     pub groups: &'a [ResourceGroup],
@@ -36,36 +35,36 @@ pub(super) struct Node {
     pub(super) name: NodeRef,
     pub(super) parent: Option<NodeId>,
     pub(super) children: BTreeSet<NodeId>,
-    /// Whether an object stands behind the node; a cohort may exist by reference alone.
+    /// Whether an object exists for the node; a cohort may exist because it is referred to.
     configured: bool,
     pub(super) limits: BTreeMap<FlavorResourceId, QuotaLimits>,
     pub(super) quotas: NodeQuotas,
-    /// What the workloads of a leaf hold, now and as planned: the truth from which `cells` follow.
+    /// Current and projected usage of a leaf's workloads: the source from which `quotas` is computed.
     leaf_usage: BTreeMap<FlavorResourceId, (i128, i128)>,
     pub(super) height: u32,
-    /// Whether the way up ends in a cycle instead of a root.
+    /// Whether the path ends in a cycle instead of a root.
     pub(super) cyclic: bool,
-    /// Raised whenever a figure may have changed for the better.
+    /// Increased whenever available quota may have grown.
     generation: u64,
     pub(super) weight: f64,
-    /// What children of the node could have at most, by resource: the measure of their shares.
+    /// Maximum that children of the node could use, by resource: the denominator of their DRS.
     pub(super) lendable: Vec<(ResourceId, i128)>,
 }
 
-/// Which way a change of what a leaf holds went.
+/// Flavor-resources whose usage changed, by direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageChange {
-    /// More is free.
+    /// More is available.
     pub decreased: Vec<FlavorResourceId>,
-    /// Less is free.
+    /// Less is available.
     pub increased: Vec<FlavorResourceId>,
 }
 
-/// The forest of cohorts and ClusterQueues with what is in use.
+/// The forest of cohorts and ClusterQueues with their usage.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaTree {
     pub(super) ids: BTreeMap<NodeRef, NodeId>,
-    /// Those of the ClusterQueues once more, found without building a `NodeRef`.
+    /// ClusterQueues by name: lookup without building a `NodeRef`.
     leaves: BTreeMap<Arc<str>, NodeId>,
     nodes: Vec<Option<Node>>,
     free_ids: Vec<NodeId>,
@@ -73,8 +72,8 @@ pub struct QuotaTree {
 }
 
 impl QuotaTree {
-    /// Sets or removes a node's configuration. What a leaf holds stays. Answers with all ClusterQueues whose figures may
-    /// have changed.
+    /// Sets or removes the configuration of a node; the usage of leaves stays. Returns all ClusterQueues whose quota
+    /// may have changed.
     pub fn configure(&mut self, name: &NodeRef, config: Option<NodeConfig>) -> BTreeSet<Arc<str>> {
         if config.is_none() && !self.ids.contains_key(name) {
             return BTreeSet::new();
@@ -83,7 +82,7 @@ impl QuotaTree {
         let parent = config.and_then(|config| config.parent).map(|p| self.intern(&NodeRef::Cohort(p.into())));
         let limits = config.map(|config| limits_of(config.groups)).unwrap_or_default();
         let limits =
-            limits.into_iter().map(|(pair, limits)| (self.flavor_resources.intern(&pair), limits)).collect();
+            limits.into_iter().map(|(fr, limits)| (self.flavor_resources.intern(&fr), limits)).collect();
         let mut old = None;
         if let Some(node) = self.node_mut(id) {
             node.configured = config.is_some();
@@ -97,115 +96,117 @@ impl QuotaTree {
         if let Some(node) = parent.and_then(|parent| self.node_mut(parent)) {
             node.children.insert(id);
         }
-        let mut touched = self.rebuild(id);
+        let mut changed = self.rebuild(id);
         if let Some(old) = old {
-            touched.extend(self.rebuild(old));
+            changed.extend(self.rebuild(old));
             self.drop_if_unused(old);
         }
         self.drop_if_unused(id);
-        touched
+        changed
     }
 
-    /// Adds to what a leaf holds, or takes from it, on the whole path at once.
-    pub fn add_usage(&mut self, leaf: NodeId, change: &Usage, layers: &[UsageLayer]) -> UsageChange {
-        let mut moved = UsageChange::default();
-        for (pair, delta) in change.iter().filter(|(_, delta)| *delta != 0) {
-            let side = if *delta < 0 { &mut moved.decreased } else { &mut moved.increased };
-            side.push(*pair);
-            let of = |layer| if layers.contains(&layer) { *delta } else { 0 };
-            let (held, planned) = (of(UsageLayer::Current), of(UsageLayer::Projected));
+    /// Adds signed usage to a leaf and its whole path.
+    pub fn add_usage(&mut self, leaf: NodeId, deltas: &Usage, layers: &[UsageLayer]) -> UsageChange {
+        let mut usage_change = UsageChange::default();
+        for (fr, delta) in deltas.iter().filter(|(_, delta)| *delta != 0) {
+            let frs = if *delta < 0 { &mut usage_change.decreased } else { &mut usage_change.increased };
+            frs.push(*fr);
+            let delta_in = |layer| if layers.contains(&layer) { *delta } else { 0 };
+            let (current, projected) = (delta_in(UsageLayer::Current), delta_in(UsageLayer::Projected));
             if let Some(node) = self.node_mut(leaf) {
-                let own = node.leaf_usage.entry(*pair).or_default();
-                *own = (own.0 + held, own.1 + planned);
-                if *own == (0, 0) {
-                    node.leaf_usage.remove(pair);
+                let usage = node.leaf_usage.entry(*fr).or_default();
+                *usage = (usage.0 + current, usage.1 + projected);
+                if *usage == (0, 0) {
+                    node.leaf_usage.remove(fr);
                 }
             }
-            self.propagate(leaf, *pair, held, planned);
+            self.propagate(leaf, *fr, current, projected);
         }
-        if let Some(node) = self.node_mut(leaf).filter(|_| !moved.decreased.is_empty()) {
+        if let Some(node) = self.node_mut(leaf).filter(|_| !usage_change.decreased.is_empty()) {
             node.generation += 1;
         }
         self.drop_if_unused(leaf);
-        moved
+        usage_change
     }
 
-    /// Carries changes of both layers up the path, as far as they leave each node's local quota.
-    fn propagate(&mut self, leaf: NodeId, pair: FlavorResourceId, mut held: i128, mut planned: i128) {
-        let mut at = Some(leaf);
-        while let Some(node) = at.and_then(|id| self.node_mut(id)).filter(|_| (held, planned) != (0, 0)) {
-            node.quotas.update(pair, |cell| {
-                held = cell.add_and_overflow(UsageLayer::Current, held);
-                planned = cell.add_and_overflow(UsageLayer::Projected, planned);
+    /// Propagates changes of both layers up the path, as far as they exceed each node's local quota.
+    fn propagate(&mut self, leaf: NodeId, fr: FlavorResourceId, mut current: i128, mut projected: i128) {
+        let mut current_node = Some(leaf);
+        while let Some(node) =
+            current_node.and_then(|id| self.node_mut(id)).filter(|_| (current, projected) != (0, 0))
+        {
+            node.quotas.update(fr, |quota| {
+                current = quota.add_and_overflow(UsageLayer::Current, current);
+                projected = quota.add_and_overflow(UsageLayer::Projected, projected);
             });
-            at = if node.cyclic { None } else { node.parent };
+            current_node = if node.cyclic { None } else { node.parent };
         }
     }
 
-    /// Carries a usage up the path, so many times, without making it part of what the leaf holds: whoever tries something out
-    /// takes it off again. It goes up node by node, since cells are in the order of usages.
+    /// Propagates usage up the path `times` times without adding it to the leaf's own usage; simulations undo it with
+    /// the opposite sign. Goes node by node, since quotas are sorted in the order of usages.
     pub fn shift_usage(&mut self, leaf: NodeId, usage: &Usage, times: i128, layer: UsageLayer) {
-        let mut deltas: Usage = usage.iter().map(|(pair, amount)| (*pair, times * amount)).collect();
-        let mut at = Some(leaf);
+        let mut deltas: Usage = usage.iter().map(|(fr, amount)| (*fr, times * amount)).collect();
+        let mut current_node = Some(leaf);
         loop {
             deltas.retain(|(_, delta)| *delta != 0);
-            let Some(node) = at.and_then(|id| self.node_mut(id)).filter(|_| !deltas.is_empty()) else {
+            let Some(node) = current_node.and_then(|id| self.node_mut(id)).filter(|_| !deltas.is_empty())
+            else {
                 return;
             };
-            let mut place = 0;
-            for (pair, delta) in &mut deltas {
-                node.quotas.update_with_hint(&mut place, *pair, |cell| {
-                    *delta = cell.add_and_overflow(layer, *delta);
+            let mut hint = 0;
+            for (fr, delta) in &mut deltas {
+                node.quotas.update_with_hint(&mut hint, *fr, |quota| {
+                    *delta = quota.add_and_overflow(layer, *delta);
                 });
             }
-            at = if node.cyclic { None } else { node.parent };
+            current_node = if node.cyclic { None } else { node.parent };
         }
     }
 
-    /// The nodes from one up to its root; only itself while it hangs on a cycle.
+    /// The nodes from `from` up to its root; only `from` below a cycle.
     pub(super) fn path_to_root(&self, from: NodeId) -> impl Iterator<Item = &Node> {
         std::iter::successors(self.node(from), |node| {
             node.parent.filter(|_| !node.cyclic).and_then(|parent| self.node(parent))
         })
     }
 
-    /// Handle of a node by name.
+    /// Id of a node by name.
     pub fn find(&self, name: &NodeRef) -> Option<NodeId> {
         self.ids.get(name).copied()
     }
 
-    /// Handle of a ClusterQueue by name.
+    /// Id of a ClusterQueue by name.
     pub fn leaf(&self, queue: &str) -> Option<NodeId> {
         self.leaves.get(queue).copied()
     }
 
-    /// Handle of a ClusterQueue by name; one that is not known yet exists from now on, as long as it holds something.
+    /// Id of a ClusterQueue by name. An unknown ClusterQueue is added and exists while it has usage.
     pub fn ensure_leaf(&mut self, queue: &str) -> NodeId {
         self.leaf(queue).unwrap_or_else(|| self.intern(&NodeRef::ClusterQueue(queue.into())))
     }
 
-    /// Number of a flavor and resource that was named before.
-    pub fn fr_id(&self, pair: &FlavorResource) -> Option<FlavorResourceId> {
-        self.flavor_resources.find(pair)
+    /// Id of a known flavor-resource.
+    pub fn fr_id(&self, fr: &FlavorResource) -> Option<FlavorResourceId> {
+        self.flavor_resources.find(fr)
     }
 
-    /// Number of a flavor and resource.
-    pub fn ensure_fr(&mut self, pair: &FlavorResource) -> FlavorResourceId {
-        self.flavor_resources.intern(pair)
+    /// Id of a flavor-resource; adds it if unknown.
+    pub fn ensure_fr(&mut self, fr: &FlavorResource) -> FlavorResourceId {
+        self.flavor_resources.intern(fr)
     }
 
-    /// Names of a flavor and resource.
-    pub fn fr_name(&self, pair: FlavorResourceId) -> Option<&FlavorResource> {
-        self.flavor_resources.name(pair)
+    /// Names of a flavor-resource.
+    pub fn fr_name(&self, fr: FlavorResourceId) -> Option<&FlavorResource> {
+        self.flavor_resources.name(fr)
     }
 
-    /// Amounts by name, from amounts by number.
+    /// Converts amounts by id to amounts by name.
     pub fn to_named(
         &self,
         usage: impl IntoIterator<Item = (FlavorResourceId, i128)>,
     ) -> BTreeMap<FlavorResource, Amount> {
-        let named =
-            |(pair, amount)| Some((self.fr_name(pair)?.clone(), Amount::saturating_from_i128(amount)));
+        let named = |(fr, amount)| Some((self.fr_name(fr)?.clone(), Amount::saturating_from_i128(amount)));
         usage.into_iter().filter_map(named).collect()
     }
 
@@ -251,7 +252,7 @@ impl QuotaTree {
         id
     }
 
-    /// Forgets a node that nothing refers to any more.
+    /// Drops a node without configuration, children and usage.
     fn drop_if_unused(&mut self, id: NodeId) {
         let unused =
             |node: &&Node| !node.configured && node.children.is_empty() && node.leaf_usage.is_empty();
@@ -268,7 +269,7 @@ impl QuotaTree {
         }
     }
 
-    /// Computes the figures of the whole tree around a node anew and answers with its ClusterQueues.
+    /// Recomputes the whole tree around a node. Returns its ClusterQueues.
     fn rebuild(&mut self, around: NodeId) -> BTreeSet<Arc<str>> {
         let (top, cyclic) = self.root_or_cycle(around);
         let order = self.subtree_nodes(top);
@@ -289,76 +290,76 @@ impl QuotaTree {
         order.iter().filter_map(|id| leaf(*id)).collect()
     }
 
-    /// The root above a node, or a node of the cycle above it.
+    /// Root above a node, or a node of the cycle above it; the flag is true for a cycle.
     fn root_or_cycle(&self, from: NodeId) -> (NodeId, bool) {
-        let (mut at, mut seen) = (from, BTreeSet::from([from]));
-        while let Some(parent) = self.node(at).and_then(|node| node.parent) {
+        let (mut current_node, mut seen) = (from, BTreeSet::from([from]));
+        while let Some(parent) = self.node(current_node).and_then(|node| node.parent) {
             if !seen.insert(parent) {
                 return (parent, true);
             }
-            at = parent;
+            current_node = parent;
         }
-        (at, false)
+        (current_node, false)
     }
 
-    /// All nodes below one, itself first, each after its parent.
+    /// All nodes of a subtree, each after its parent.
     fn subtree_nodes(&self, top: NodeId) -> Vec<NodeId> {
-        let (mut order, mut seen, mut at) = (vec![top], BTreeSet::from([top]), 0);
-        while let Some(node) = order.get(at).and_then(|id| self.node(*id)) {
+        let (mut order, mut seen, mut index) = (vec![top], BTreeSet::from([top]), 0);
+        while let Some(node) = order.get(index).and_then(|id| self.node(*id)) {
             order.extend(node.children.iter().filter(|child| seen.insert(**child)));
-            at += 1;
+            index += 1;
         }
         order
     }
 
     fn recompute(&mut self, id: NodeId, cyclic: bool) {
         let Some(node) = self.node(id) else { return };
-        let mut cells = NodeQuotas::default();
-        for (pair, limits) in &node.limits {
-            cells.update(*pair, |cell| {
-                cell.declared = true;
-                cell.subtree_quota = limits.nominal.to_i128();
-                cell.borrowing_limit = limits.borrowing_limit.map(Amount::to_i128);
+        let mut quotas = NodeQuotas::default();
+        for (fr, limits) in &node.limits {
+            quotas.update(*fr, |quota| {
+                quota.declared = true;
+                quota.subtree_quota = limits.nominal.to_i128();
+                quota.borrowing_limit = limits.borrowing_limit.map(Amount::to_i128);
             });
         }
-        for (pair, (held, planned)) in &node.leaf_usage {
-            cells.update(*pair, |cell| {
-                cell.add_usage(UsageLayer::Current, *held);
-                cell.add_usage(UsageLayer::Projected, *planned);
+        for (fr, (current, projected)) in &node.leaf_usage {
+            quotas.update(*fr, |quota| {
+                quota.add_usage(UsageLayer::Current, *current);
+                quota.add_usage(UsageLayer::Projected, *projected);
             });
         }
         let children = || node.children.iter().filter_map(|c| self.node(*c)).filter(|_| !cyclic);
-        for (pair, cell) in children().flat_map(|child| child.quotas.iter()) {
-            cells.update(pair, |sum| {
-                sum.declared |= cell.declared;
-                sum.subtree_quota += cell.subtree_quota - cell.local_quota;
-                sum.add_usage(UsageLayer::Current, cell.usage_above_local_quota(UsageLayer::Current));
-                sum.add_usage(UsageLayer::Projected, cell.usage_above_local_quota(UsageLayer::Projected));
+        for (fr, quota) in children().flat_map(|child| child.quotas.iter()) {
+            quotas.update(fr, |sum| {
+                sum.declared |= quota.declared;
+                sum.subtree_quota += quota.subtree_quota - quota.local_quota;
+                sum.add_usage(UsageLayer::Current, quota.usage_above_local_quota(UsageLayer::Current));
+                sum.add_usage(UsageLayer::Projected, quota.usage_above_local_quota(UsageLayer::Projected));
             });
         }
-        for (pair, cell) in cells.iter_mut() {
-            let lending = node.limits.get(&pair).and_then(|limits| limits.lending_limit);
-            cell.local_quota = lending.map_or(0, |lending| (cell.subtree_quota - lending.to_i128()).max(0));
+        for (fr, quota) in quotas.iter_mut() {
+            let lending = node.limits.get(&fr).and_then(|limits| limits.lending_limit);
+            quota.local_quota = lending.map_or(0, |lending| (quota.subtree_quota - lending.to_i128()).max(0));
         }
         let height = children().map(|child| child.height.saturating_add(1)).max().unwrap_or(0);
         if let Some(node) = self.node_mut(id) {
-            (node.quotas, node.height, node.cyclic) = (cells, height, cyclic);
+            (node.quotas, node.height, node.cyclic) = (quotas, height, cyclic);
             node.generation += 1;
         }
     }
 
-    /// Most that children of a node could have of each resource, over all flavors known in the tree.
+    /// Maximum that children of a node could use of each resource, over all flavors known in the tree.
     fn lendable(&self, id: NodeId, known: &[FlavorResourceId]) -> Vec<(ResourceId, i128)> {
         let mut sums: BTreeMap<ResourceId, i128> = BTreeMap::new();
-        for pair in known {
-            if let Some(resource) = self.flavor_resources.resource(*pair) {
-                *sums.entry(resource).or_default() += self.potential_available(id, *pair);
+        for fr in known {
+            if let Some(resource) = self.flavor_resources.resource(*fr) {
+                *sums.entry(resource).or_default() += self.potential_available(id, *fr);
             }
         }
         sums.into_iter().collect()
     }
 
-    /// Generation of a node's figures.
+    /// Generation of a node's quota.
     pub fn generation(&self, id: NodeId) -> u64 {
         self.node(id).map_or(0, |node| node.generation)
     }
@@ -366,10 +367,10 @@ impl QuotaTree {
 
 impl Node {
     fn declared_frs(&self) -> impl Iterator<Item = FlavorResourceId> {
-        self.quotas.iter().filter(|(_, cell)| cell.declared).map(|(pair, _)| pair)
+        self.quotas.iter().filter(|(_, quota)| quota.declared).map(|(fr, _)| fr)
     }
 
-    pub(super) fn quota(&self, pair: FlavorResourceId) -> NodeQuota {
-        self.quotas.get(pair)
+    pub(super) fn quota(&self, fr: FlavorResourceId) -> NodeQuota {
+        self.quotas.get(fr)
     }
 }

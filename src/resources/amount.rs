@@ -1,53 +1,53 @@
-//! `Amount`: how much of one resource, as a whole number of its unit (milli-units for cpu, one otherwise).
+//! `Amount`: a whole number of units of one resource (milli-units for cpu, one otherwise).
 //!
-//! Invariant: no operation wraps. Results stay within `i64`, whose largest value means "unlimited"; sums that have to be
-//! undone exactly (usage in the quota tree) are kept wider than this and only narrowed to be shown.
+//! Invariant: no operation wraps (I4). Results saturate at `i64`, whose maximum means "unlimited"; sums that must be undone
+//! exactly (usage in the quota tree) are kept wider and narrowed only for display.
 
 use std::fmt;
 
-/// An amount of one resource; saturating, and possibly negative.
+/// An amount of one resource. Saturating; may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(i64);
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
-    /// More than anybody can ask for.
+    /// No limit: more than any request.
     pub const UNLIMITED: Self = Self(i64::MAX);
 
-    /// The amount of so many units.
+    /// Returns the amount of `units` units.
     pub const fn new(units: i64) -> Self {
         Self(units)
     }
 
-    /// The number of units.
+    /// Returns the number of units.
     pub const fn get(self) -> i64 {
         self.0
     }
 
-    /// The number of units in a type in which sums of amounts do not saturate.
+    /// Returns the number of units in a type in which sums of amounts do not saturate.
     pub fn to_i128(self) -> i128 {
         i128::from(self.0)
     }
 
-    /// The nearest amount to an exact sum.
+    /// Returns the amount nearest to an exact sum.
     pub fn saturating_from_i128(units: i128) -> Self {
         Self(i64::try_from(units).unwrap_or(if units < 0 { i64::MIN } else { i64::MAX }))
     }
 
-    /// The sum.
+    /// Returns the sum.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, which may be negative.
+    /// Returns the difference, which may be negative.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// So many times this.
+    /// Returns the product with `factor`.
     #[must_use]
     pub const fn times(self, factor: i64) -> Self {
         Self(self.0.saturating_mul(factor))

@@ -1,11 +1,10 @@
-//! Numbers of shares: quantities and amounts as the nearest floating-point numbers.
+//! Floating-point values of quantities and amounts, for dominant resource shares.
 //!
-//! Shares are compared in the same steps of floating-point arithmetic as Kueue's, so that ties fall alike. Quota itself
-//! is never computed this way.
+//! Shares use the same floating-point operations as Kueue, so that ties are broken equally. Quota is never computed this way.
 
 use super::Quantity;
 
-/// The nearest number to a whole one; the ends of `i64` for what is beyond them.
+/// Returns the float nearest to an integer, which is first clamped to `i64`.
 pub fn to_f64(whole: i128) -> f64 {
     let clamped = whole.clamp(i64::MIN.into(), i64::MAX.into());
     let high = i32::try_from(clamped >> 32).unwrap_or_default();
@@ -14,7 +13,7 @@ pub fn to_f64(whole: i128) -> f64 {
 }
 
 impl Quantity {
-    /// The nearest floating-point number.
+    /// Returns the nearest float.
     pub fn to_f64(&self) -> f64 {
         let nano = self.saturating_scaled_value(-9);
         if nano == i64::MAX || nano == i64::MIN {

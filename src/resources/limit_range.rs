@@ -1,6 +1,6 @@
-//! The LimitRanges of a namespace: what they add to pods, and which pods they would refuse.
+//! The LimitRanges of a namespace: defaults that they add to pods, and pods that they reject.
 //!
-//! Invariant: a pod that `check` finds nothing against is one that the server's own LimitRange admission takes.
+//! Invariant: a pod without violations in `check` is accepted by the API server's LimitRange admission.
 
 use super::pod::{ApiQuantities, parse_or_max};
 use super::{Quantities, Quantity, pod_quantities};
@@ -13,14 +13,14 @@ const ABOVE_MAX: &str = "requests must not be above the limitRange max";
 const BELOW_MIN: &str = "requests must not be below the limitRange min";
 const ABOVE_RATIO: &str = "limits must not exceed requests by more than the limitRange maxLimitRequestRatio";
 
-/// All LimitRanges of a namespace as one.
+/// All LimitRanges of a namespace combined.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LimitRangeSummary {
     container: Bounds,
     pod: Bounds,
 }
 
-/// The tightest bounds, and of defaults the first.
+/// The tightest bounds, and the first of several defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Bounds {
     max: Quantities,
@@ -31,7 +31,7 @@ struct Bounds {
 }
 
 impl LimitRangeSummary {
-    /// The bounds of several LimitRanges together; their order decides which default holds.
+    /// Combines LimitRanges. Their order decides which default applies.
     pub fn new<'a>(ranges: impl IntoIterator<Item = &'a LimitRange>) -> Self {
         let mut summary = Self::default();
         for item in ranges.into_iter().filter_map(|range| range.spec.as_ref()).flat_map(|spec| &spec.limits) {
@@ -44,7 +44,7 @@ impl LimitRangeSummary {
         summary
     }
 
-    /// Gives containers the limits and requests that they leave open.
+    /// Adds default limits and requests to containers that do not set them.
     pub fn apply(&self, spec: &mut PodSpec) {
         if self.container.limits.is_empty() && self.container.requests.is_empty() {
             return;
@@ -56,24 +56,24 @@ impl LimitRangeSummary {
         }
     }
 
-    /// What the bounds hold against a pod, each with the path of the part that breaks them.
+    /// Returns the violations of a pod, each with the path of the offending field.
     pub fn check(&self, spec: &PodSpec, path: &str) -> Vec<String> {
-        let mut found = Vec::new();
+        let mut violations = Vec::new();
         each_container(spec, path, |container, path| {
             let (requests, limits) = requests_and_limits(container.resources.as_ref());
-            self.container.check(&requests, &limits, &path, &mut found);
+            self.container.check(&requests, &limits, &path, &mut violations);
         });
-        self.pod.check(&pod_quantities(spec), &Quantities::new(), path, &mut found);
-        found
+        self.pod.check(&pod_quantities(spec), &Quantities::new(), path, &mut violations);
+        violations
     }
 }
 
-/// Containers whose requests exceed their limits, each with its path.
+/// Returns the containers whose requests exceed their limits, each with its path.
 pub fn requests_above_limits(spec: &PodSpec, path: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     each_container(spec, path, |container, path| {
         let (requests, limits) = requests_and_limits(container.resources.as_ref());
-        push_invalid(&path, &names_above(&requests, &limits), ABOVE_LIMITS, &mut found);
+        push_invalid(&path, &names_above(&requests, &limits), ABOVE_LIMITS, &mut violations);
     });
     if spec.resources.is_some() {
         let (requests, limits) = requests_and_limits(spec.resources.as_ref());
@@ -81,10 +81,10 @@ pub fn requests_above_limits(spec: &PodSpec, path: &str) -> Vec<String> {
             &format!("{path}.resources"),
             &names_above(&requests, &limits),
             ABOVE_LIMITS,
-            &mut found,
+            &mut violations,
         );
     }
-    found
+    violations
 }
 
 fn each_container(spec: &PodSpec, path: &str, mut visit: impl FnMut(&Container, String)) {
@@ -98,23 +98,23 @@ fn each_container(spec: &PodSpec, path: &str, mut visit: impl FnMut(&Container, 
 
 impl Bounds {
     fn narrow(&mut self, item: &LimitRangeItem) {
-        keep_tightest(&mut self.max, item.max.as_ref(), |have, new| new < have);
-        keep_tightest(&mut self.ratio, item.max_limit_request_ratio.as_ref(), |have, new| new < have);
-        keep_tightest(&mut self.min, item.min.as_ref(), |have, new| new > have);
+        keep_tightest(&mut self.max, item.max.as_ref(), |current, new| new < current);
+        keep_tightest(&mut self.ratio, item.max_limit_request_ratio.as_ref(), |current, new| new < current);
+        keep_tightest(&mut self.min, item.min.as_ref(), |current, new| new > current);
         let defaults = [(&mut self.limits, &item.default), (&mut self.requests, &item.default_request)];
-        for (have, new) in defaults {
+        for (current, new) in defaults {
             for (name, quantity) in new.iter().flatten() {
-                have.entry(name.clone()).or_insert_with(|| quantity.clone());
+                current.entry(name.clone()).or_insert_with(|| quantity.clone());
             }
         }
     }
 
-    fn check(&self, requests: &Quantities, limits: &Quantities, path: &str, found: &mut Vec<String>) {
-        let most = merge_with(requests, limits, Quantity::max);
-        let least = merge_with(requests, limits, Quantity::min);
-        push_invalid(path, &names_above(&most, &self.max), ABOVE_MAX, found);
-        push_invalid(path, &names_above(&self.min, &least), BELOW_MIN, found);
-        let stretched: Vec<&str> = self
+    fn check(&self, requests: &Quantities, limits: &Quantities, path: &str, violations: &mut Vec<String>) {
+        let largest = merge_with(requests, limits, Quantity::max);
+        let smallest = merge_with(requests, limits, Quantity::min);
+        push_invalid(path, &names_above(&largest, &self.max), ABOVE_MAX, violations);
+        push_invalid(path, &names_above(&self.min, &smallest), BELOW_MIN, violations);
+        let above_ratio: Vec<&str> = self
             .ratio
             .iter()
             .filter_map(|(name, ratio)| {
@@ -122,36 +122,36 @@ impl Bounds {
                 exceeds_ratio(request, limit, ratio).then_some(&**name)
             })
             .collect();
-        push_invalid(path, &stretched, ABOVE_RATIO, found);
+        push_invalid(path, &above_ratio, ABOVE_RATIO, violations);
     }
 }
 
-/// limit ÷ request > ratio
+/// Returns whether limit ÷ request > ratio, without dividing.
 fn exceeds_ratio(request: &Quantity, limit: &Quantity, ratio: &Quantity) -> bool {
     let milli = |quantity: &Quantity| i128::from(quantity.saturating_scaled_value(-3));
     milli(limit).saturating_mul(1000) > milli(request).saturating_mul(milli(ratio))
 }
 
 fn keep_tightest(
-    to: &mut Quantities,
+    bounds: &mut Quantities,
     from: Option<&ApiQuantities>,
     tighter: impl Fn(&Quantity, &Quantity) -> bool,
 ) {
     for (name, quantity) in from.into_iter().flatten() {
         let quantity = parse_or_max(quantity);
-        if to.get(name.as_str()).is_none_or(|have| tighter(have, &quantity)) {
-            to.insert(Arc::from(name.as_str()), quantity);
+        if bounds.get(name.as_str()).is_none_or(|current| tighter(current, &quantity)) {
+            bounds.insert(Arc::from(name.as_str()), quantity);
         }
     }
 }
 
-fn fill_defaults(to: &mut Option<ApiQuantities>, defaults: &ApiQuantities) {
+fn fill_defaults(resources: &mut Option<ApiQuantities>, defaults: &ApiQuantities) {
     if defaults.is_empty() {
         return;
     }
-    let to = to.get_or_insert_default();
+    let resources = resources.get_or_insert_default();
     for (name, quantity) in defaults {
-        to.entry(name.clone()).or_insert_with(|| quantity.clone());
+        resources.entry(name.clone()).or_insert_with(|| quantity.clone());
     }
 }
 
@@ -169,23 +169,25 @@ fn requests_and_limits(resources: Option<&ResourceRequirements>) -> (Quantities,
 }
 
 fn merge_with(a: &Quantities, b: &Quantities, choose: fn(Quantity, Quantity) -> Quantity) -> Quantities {
-    let mut both: BTreeMap<Arc<str>, Quantity> = a.clone();
+    let mut merged: BTreeMap<Arc<str>, Quantity> = a.clone();
     for (name, quantity) in b {
-        let chosen =
-            both.get(name).map_or_else(|| quantity.clone(), |have| choose(have.clone(), quantity.clone()));
-        both.insert(name.clone(), chosen);
+        let chosen = merged
+            .get(name)
+            .map_or_else(|| quantity.clone(), |current| choose(current.clone(), quantity.clone()));
+        merged.insert(name.clone(), chosen);
     }
-    both
+    merged
 }
 
-/// Names of what is greater than a bound that exists for it.
+/// Returns the names of values above their bound, if there is one.
 fn names_above<'a>(values: &'a Quantities, bounds: &Quantities) -> Vec<&'a str> {
-    let over = |(name, value): &(&Arc<str>, &Quantity)| bounds.get(*name).is_some_and(|bound| *value > bound);
-    values.iter().filter(over).map(|(name, _)| &**name).collect()
+    let exceeds =
+        |(name, value): &(&Arc<str>, &Quantity)| bounds.get(*name).is_some_and(|bound| *value > bound);
+    values.iter().filter(exceeds).map(|(name, _)| &**name).collect()
 }
 
-fn push_invalid(path: &str, names: &[&str], problem: &str, found: &mut Vec<String>) {
+fn push_invalid(path: &str, names: &[&str], problem: &str, violations: &mut Vec<String>) {
     if !names.is_empty() {
-        found.push(format!("{path}: Invalid value: {names:?}: {problem}"));
+        violations.push(format!("{path}: Invalid value: {names:?}: {problem}"));
     }
 }

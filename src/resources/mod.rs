@@ -1,6 +1,6 @@
-//! Amounts of resources: what pods ask for and what quotas give.
+//! Resource amounts: requests of pods and numbers of quotas.
 //!
-//! Invariant: values are exact until they become an `Amount`, which rounds up and never wraps.
+//! Invariant: values are exact until they become an `Amount`, which rounds away from 0 and never wraps (I4).
 
 mod amount;
 mod decimal;
@@ -28,15 +28,15 @@ use std::sync::Arc;
 /// Amounts by resource name.
 pub type Requests = BTreeMap<Arc<str>, Amount>;
 
-/// The resource that is counted in thousandths.
+/// The resource counted in thousandths.
 const CPU: &str = "cpu";
 
-/// The amount that a quantity of a resource is: thousandths of cpu, whole units of others, rounded away from 0.
+/// Converts a quantity of a resource: thousandths of cpu, whole units of others, rounded away from 0.
 pub fn amount(resource: &str, quantity: &Quantity) -> Amount {
     Amount::new(quantity.saturating_scaled_value(if resource == CPU { -3 } else { 0 }))
 }
 
-/// The text of an amount of a resource: bytes in the binary family, others in the decimal one.
+/// Formats an amount of a resource: bytes with binary suffixes, others with decimal ones.
 pub fn format_quantity(resource: &str, amount: Amount) -> String {
     let binary = matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
     Quantity::from_units(amount.get(), if resource == CPU { -3 } else { 0 }, binary).canonical()

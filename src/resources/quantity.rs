@@ -1,7 +1,7 @@
-//! Exact quantities that read, print, round, and overflow as Kubernetes' own do.
+//! Exact quantities that parse, print, round and overflow like Kubernetes' own.
 //!
-//! A quantity is `number × 10^scale` and a family of suffixes. Short ones stay in a machine integer, others in a
-//! number of any size. Which of the two holds is visible: it decides how `value` and `milli` behave where the result does not fit.
+//! A quantity is `number × 10^scale` with a family of suffixes. Short numbers are an `i64`, others have any size. The
+//! representation is observable: it decides how `value` and `milli` behave when the result does not fit.
 //! Invariants: parsing is total; order and equality are by value; anything finer than a nano is rounded away from 0.
 
 use super::decimal::{from_digits, low_64, shifted_down, shifted_down_ceil, shifted_up, without_factor};
@@ -11,12 +11,12 @@ use num_bigint::BigUint;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A quantity.
+/// An exact quantity, like `resource.Quantity`.
 #[derive(Clone, Debug)]
 pub struct Quantity {
     number: Number,
     format: Format,
-    /// The text that was read, where that is how it is printed.
+    /// The parsed text, if Kubernetes prints it unchanged.
     text: Option<Box<str>>,
 }
 
@@ -45,16 +45,16 @@ struct Wide {
     scale: i32,
 }
 
-/// Why a text is not a quantity.
+/// Why a text is not a valid quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantityError {
-    /// It is not a number with a suffix.
+    /// Not a number with a suffix.
     Format,
-    /// It has no digits.
+    /// No digits.
     Digits,
-    /// The suffix is not known.
+    /// Unknown suffix.
     Suffix,
-    /// More digits, or a greater exponent, than any amount can have.
+    /// Text too long or exponent too large for any amount.
     TooLarge,
 }
 
@@ -71,11 +71,11 @@ impl fmt::Display for QuantityError {
 
 impl std::error::Error for QuantityError {}
 
-/// Scale of the finest part.
+/// The smallest scale.
 const NANO: i32 = -9;
-/// Digits that surely fit a machine integer.
+/// Number of digits that always fit into an `i64`.
 const SHORT_DIGITS: usize = 18;
-/// Longest text and greatest exponent: beyond, only memory would be spent.
+/// Maximum length of a text in bytes. Longer ones would only consume memory.
 const MAX_TEXT_LENGTH: usize = 1024;
 
 impl Quantity {
@@ -83,7 +83,7 @@ impl Quantity {
     pub const ZERO: Self =
         Self { number: Number::Short { value: 0, scale: 0 }, format: Format::Decimal, text: None };
 
-    /// Reads a quantity as Kubernetes does; a sign, a dot or a suffix alone is 0.
+    /// Parses a quantity like Kubernetes. A sign, dot or suffix alone is 0.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         if text.len() > MAX_TEXT_LENGTH {
             return Err(QuantityError::TooLarge);
@@ -98,22 +98,22 @@ impl Quantity {
     fn parse_short(text: &str, parts: &Parts<'_>) -> Option<Self> {
         let digits = parts.whole.len().max(1) + parts.fraction.len();
         let exponent = usize::try_from(parts.exponent).unwrap_or(0);
-        let (room, factor, scale) = if parts.format == Format::Binary {
+        let (is_short, factor, scale) = if parts.format == Format::Binary {
             // 2^10 takes three digits.
-            let taken = parts.whole.len().max(1) + exponent / 10 * 3 + 1;
-            (taken <= 15 && parts.fraction.is_empty(), 1_i64 << exponent.min(62), 0)
+            let digit_bound = parts.whole.len().max(1) + exponent / 10 * 3 + 1;
+            (digit_bound <= 15 && parts.fraction.is_empty(), 1_i64 << exponent.min(62), 0)
         } else {
             (digits <= SHORT_DIGITS, 1, parts.exponent)
         };
         let scale = scale.checked_sub(i32::try_from(parts.fraction.len()).ok()?)?;
-        if !room || scale < NANO {
+        if !is_short || scale < NANO {
             return None;
         }
         let shifted = format!("{}{}", if parts.whole.is_empty() { "0" } else { parts.whole }, parts.fraction);
-        let plain: i64 = shifted.parse().ok()?;
-        let value = plain.checked_mul(factor)?;
-        let keep = if parts.format == Format::Binary {
-            plain & 7 != 0
+        let unscaled: i64 = shifted.parse().ok()?;
+        let value = unscaled.checked_mul(factor)?;
+        let keeps_text = if parts.format == Format::Binary {
+            unscaled & 7 != 0
         } else {
             scale % 3 == 0 && !shifted.ends_with("000") && !shifted.starts_with('0')
         };
@@ -121,7 +121,7 @@ impl Quantity {
         Some(Self {
             number: Number::Short { value, scale },
             format: parts.format,
-            text: keep.then(|| Box::from(text)),
+            text: keeps_text.then(|| Box::from(text)),
         })
     }
 
@@ -130,22 +130,22 @@ impl Quantity {
             return Err(QuantityError::Digits);
         }
         let mut digits = from_digits(format!("{}{}", parts.whole, parts.fraction).as_bytes());
-        let places = i32::try_from(parts.fraction.len()).map_err(|_| QuantityError::TooLarge)?;
+        let fraction_digits = i32::try_from(parts.fraction.len()).map_err(|_| QuantityError::TooLarge)?;
         let mut format = parts.format;
         let mut scale = if format == Format::Binary {
             digits = (0..parts.exponent / 10).fold(digits, |digits, _| digits * 1024_u32);
-            -places
+            -fraction_digits
         } else {
-            parts.exponent.saturating_sub(places)
+            parts.exponent.saturating_sub(fraction_digits)
         };
         if digits != BigUint::ZERO {
             digits = rescaled(&digits, scale, NANO);
             scale = NANO;
         }
         if format == Format::Binary {
-            let most = BigUint::from(i64::MAX.unsigned_abs());
-            if digits > shifted_up(&most, 9) {
-                (digits, scale) = (most, 0);
+            let max = BigUint::from(i64::MAX.unsigned_abs());
+            if digits > shifted_up(&max, 9) {
+                (digits, scale) = (max, 0);
             } else if digits != BigUint::ZERO && digits < BigUint::from(1_000_000_000_u32) {
                 format = Format::Decimal;
             }
@@ -154,23 +154,23 @@ impl Quantity {
         Ok(Self { number: Number::Wide(Wide { negative, digits, scale }), format, text: None })
     }
 
-    /// `value × 10^scale` in the binary family or the decimal one.
+    /// Returns `value × 10^scale` with binary or decimal suffixes.
     pub(super) const fn from_units(value: i64, scale: i32, binary: bool) -> Self {
         let format = if binary { Format::Binary } else { Format::Decimal };
         Self { number: Number::Short { value, scale }, format, text: None }
     }
 
-    /// Below 0.
+    /// Returns whether it is below 0.
     pub fn is_negative(&self) -> bool {
         self.sign() < 0
     }
 
-    /// Equal to 0.
+    /// Returns whether it is 0.
     pub fn is_zero(&self) -> bool {
         self.sign() == 0
     }
 
-    /// -1, 0 or 1.
+    /// Returns -1, 0 or 1.
     pub fn sign(&self) -> i32 {
         match &self.number {
             Number::Short { value, .. } => i32::from(*value > 0) - i32::from(*value < 0),
@@ -185,20 +185,20 @@ impl Quantity {
         }
     }
 
-    /// Whole units as Kubernetes gives them: rounded up, and wrong where they do not fit.
+    /// Returns whole units like Kubernetes: rounded up, and wrong on overflow.
     pub fn value(&self) -> i64 {
         self.go_scaled(0)
     }
 
-    /// Thousandths as Kubernetes gives them: rounded up, and wrong where they do not fit.
+    /// Returns thousandths like Kubernetes: rounded up, and wrong on overflow.
     pub fn milli(&self) -> i64 {
         self.go_scaled(-3)
     }
 
-    /// Units of `10^scale`, rounded away from 0; the nearest integer there is where they do not fit.
+    /// Returns units of `10^scale`, rounded away from 0 and clamped to `i64`.
     pub fn saturating_scaled_value(&self, scale: i32) -> i64 {
-        if let Number::Short { value, scale: have } = &self.number
-            && let Some(exact) = scaled_short(*value, *have, scale)
+        if let Number::Short { value, scale: own_scale } = &self.number
+            && let Some(exact) = scaled_short(*value, *own_scale, scale)
         {
             return exact;
         }
@@ -214,20 +214,21 @@ impl Quantity {
 
     fn go_scaled(&self, scale: i32) -> i64 {
         match &self.number {
-            Number::Short { value, scale: have } => scaled_short(*value, *have, scale).unwrap_or_else(|| {
-                // Factors that Kubernetes multiplies in one step wrap; the others end in 0.
-                let places = have.saturating_sub(scale);
-                if matches!(places, 1..=3 | 6 | 9) {
-                    value.wrapping_mul(10_i64.wrapping_pow(places.unsigned_abs()))
-                } else {
-                    0
-                }
-            }),
+            Number::Short { value, scale: own_scale } => scaled_short(*value, *own_scale, scale)
+                .unwrap_or_else(|| {
+                    // Where Kubernetes multiplies in one step, the result wraps; otherwise it is 0.
+                    let places = own_scale.saturating_sub(scale);
+                    if matches!(places, 1..=3 | 6 | 9) {
+                        value.wrapping_mul(10_i64.wrapping_pow(places.unsigned_abs()))
+                    } else {
+                        0
+                    }
+                }),
             Number::Wide(wide) => wide.scaled(scale),
         }
     }
 
-    /// The sum, in the family of the first that is not 0.
+    /// Returns the sum, with the suffix family of the first operand that is not 0.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
@@ -241,7 +242,7 @@ impl Quantity {
         Self { number, format, text: None }
     }
 
-    /// The difference, in the family of the first that is not 0.
+    /// Returns the difference, with the suffix family of the first operand that is not 0.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         let number = match &other.number {
@@ -256,7 +257,7 @@ impl Quantity {
         self.plus(&Self { number, format: other.format, text: None })
     }
 
-    /// So many times this.
+    /// Returns the product with `factor`.
     #[must_use]
     pub fn times(&self, factor: i64) -> Self {
         let wide = self.to_wide();
@@ -278,7 +279,7 @@ impl Quantity {
         }
     }
 
-    /// The shortest text of its family, whatever text was read.
+    /// Returns the shortest text in its suffix family, regardless of the parsed text.
     pub fn canonical(&self) -> String {
         let wide = self.to_wide();
         if wide.digits == BigUint::ZERO {
@@ -304,22 +305,22 @@ impl Quantity {
                 format!("{sign}{number}e{aligned}")
             };
         }
-        let place = usize::try_from((aligned - NANO) / 3).unwrap_or(0);
-        format!("{sign}{number}{}", DECIMAL_SUFFIXES.get(place).unwrap_or(&""))
+        let suffix_index = usize::try_from((aligned - NANO) / 3).unwrap_or(0);
+        format!("{sign}{number}{}", DECIMAL_SUFFIXES.get(suffix_index).unwrap_or(&""))
     }
 }
 
 const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
-/// The digits at another scale, rounded up.
+/// Returns the digits at another scale, rounded up.
 fn rescaled(digits: &BigUint, from: i32, to: i32) -> BigUint {
     let places = from.saturating_sub(to);
     let distance = usize::try_from(places.unsigned_abs()).unwrap_or(usize::MAX);
     if places >= 0 { shifted_up(digits, distance) } else { shifted_down_ceil(digits, distance) }
 }
 
-/// A short number at another scale, rounded away from 0; nothing where it does not fit.
+/// Returns a short number at another scale, rounded away from 0. `None` on overflow.
 fn scaled_short(value: i64, from: i32, to: i32) -> Option<i64> {
     let power = |places: i32| 10_i64.checked_pow(places.unsigned_abs());
     if value == 0 || from == to {
@@ -348,7 +349,7 @@ fn add_short(a: i64, a_scale: i32, b: i64, b_scale: i32) -> Option<Number> {
 }
 
 impl Wide {
-    /// The whole number that this is, if it is one.
+    /// Returns the magnitude if it is a whole number.
     fn to_whole(&self) -> Option<BigUint> {
         if let Ok(places) = usize::try_from(self.scale) {
             return Some(shifted_up(&self.digits, places));
@@ -370,13 +371,13 @@ impl Wide {
         Self { negative: negative && digits != BigUint::ZERO, digits, scale }
     }
 
-    /// 64 bits of two's complement, the rest cut off.
+    /// Truncates to 64 bits in two's complement.
     fn low_64_bits(&self) -> i64 {
         let low = low_64(&self.digits).cast_signed();
         if self.negative { low.wrapping_neg() } else { low }
     }
 
-    /// Units of `10^scale` as Kubernetes computes them: negative numbers and those of more than 63 bits go wrong alike.
+    /// Returns units of `10^scale` like Kubernetes, with the same errors for negative numbers and above 63 bits.
     fn scaled(&self, scale: i32) -> i64 {
         let places = scale.saturating_sub(self.scale);
         if places <= 0 {

@@ -1,27 +1,27 @@
-//! The parts of a quantity's text.
+//! Splits the text of a quantity into its parts.
 
 use super::quantity::{Format, QuantityError};
 
-/// A quantity's text taken apart.
+/// The parts of the text of a quantity.
 pub(super) struct Parts<'a> {
     pub(super) negative: bool,
-    /// Leading zeros.
+    /// Number of leading zeros.
     pub(super) zeros: usize,
     /// Digits before the dot, without leading zeros.
     pub(super) whole: &'a str,
     /// Digits after the dot.
     pub(super) fraction: &'a str,
     pub(super) format: Format,
-    /// Of 10, or of 2 in the binary family.
+    /// Exponent of 10, or of 2 with binary suffixes.
     pub(super) exponent: i32,
 }
 
-/// Greatest exponent of 10 that is read.
+/// Largest exponent of 10 that is accepted.
 const MAX_EXPONENT: i64 = 1024;
-/// Smaller exponents of 10 leave less than a nano of any text.
+/// Exponents of 10 below this make any accepted text less than a nano, so they are raised to it.
 const MIN_EXPONENT: i64 = -10_000;
 
-/// Takes a text apart; what follows the number must be a suffix.
+/// Splits a text. Everything after the number must be a suffix.
 pub(super) fn split_parts(text: &str) -> Result<Parts<'_>, QuantityError> {
     if text.is_empty() {
         return Err(QuantityError::Format);
@@ -71,9 +71,9 @@ fn parse_exponent(suffix: &str) -> Result<(Format, i32), QuantityError> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(QuantityError::Format);
     }
-    // What does not even parse is beyond both bounds.
-    let beyond = if number.starts_with('-') { MIN_EXPONENT } else { MAX_EXPONENT + 1 };
-    let exponent = number.parse::<i64>().unwrap_or(beyond).max(MIN_EXPONENT);
+    // An exponent that overflows `i64` is outside both bounds.
+    let out_of_range = if number.starts_with('-') { MIN_EXPONENT } else { MAX_EXPONENT + 1 };
+    let exponent = number.parse::<i64>().unwrap_or(out_of_range).max(MIN_EXPONENT);
     if exponent > MAX_EXPONENT {
         return Err(QuantityError::TooLarge);
     }

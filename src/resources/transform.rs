@@ -1,41 +1,41 @@
-//! Configured changes of requests before they are charged: prefixes that are left out, resources that count as others.
+//! Configured changes of requests before they are charged: excluded prefixes and resource transformations.
 
 use super::{Quantities, Quantity};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What becomes of the resource that is transformed.
+/// Whether the transformed resource itself is charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// It is charged too.
+    /// It is charged in addition to the outputs.
     #[default]
     Retain,
-    /// Only what it is turned into is charged.
+    /// Only the outputs are charged.
     Replace,
 }
 
-/// What a unit of one resource counts as.
+/// The outputs charged for one unit of a resource.
 #[derive(Clone, Debug, Default)]
 pub struct Transformation {
-    /// What becomes of the resource itself.
+    /// Whether the resource itself is charged.
     pub strategy: Strategy,
-    /// A resource whose amount multiplies the outputs.
+    /// Resource whose requested amount multiplies the outputs.
     pub multiply_by: Option<Arc<str>>,
-    /// Charged for each unit.
+    /// Quantities charged for each unit.
     pub outputs: Quantities,
 }
 
-/// The configured changes.
+/// All configured changes.
 #[derive(Clone, Debug, Default)]
 pub struct Transform {
-    /// Resources whose names start so are not charged.
+    /// Resources whose names start with one of these are not charged.
     pub exclude_prefixes: Vec<String>,
-    /// By the resource that they apply to.
+    /// Transformations by input resource.
     pub transformations: BTreeMap<Arc<str>, Transformation>,
 }
 
 impl Transform {
-    /// What is charged for what is asked. Nothing that comes out is negative.
+    /// Returns the quantities to charge for requests; none is negative.
     pub fn apply(&self, requests: Quantities) -> Quantities {
         let mut requests = requests;
         requests
@@ -54,8 +54,8 @@ impl Transform {
                 .as_ref()
                 .and_then(|by| requests.get(by))
                 .map(|by| by.saturating_scaled_value(0));
-            for (output, each) in &rule.outputs {
-                let units = each.times(quantity.saturating_scaled_value(0));
+            for (output, quantity_per_unit) in &rule.outputs {
+                let units = quantity_per_unit.times(quantity.saturating_scaled_value(0));
                 add_quantity(
                     &mut charged,
                     output,
@@ -74,7 +74,7 @@ impl Transform {
     }
 }
 
-fn add_quantity(to: &mut Quantities, name: &Arc<str>, quantity: &Quantity) {
-    let sum = to.get(name).map_or_else(|| quantity.clone(), |have| have.plus(quantity));
-    to.insert(name.clone(), sum);
+fn add_quantity(sums: &mut Quantities, name: &Arc<str>, quantity: &Quantity) {
+    let sum = sums.get(name).map_or_else(|| quantity.clone(), |current| current.plus(quantity));
+    sums.insert(name.clone(), sum);
 }

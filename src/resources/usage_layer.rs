@@ -1,10 +1,10 @@
-//! The two ways of counting what is in use.
+//! The two layers of usage: current and projected.
 
-/// Which usage is meant, of quota and of nodes.
+/// A layer of usage, of quota and of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageLayer {
-    /// What is held now.
+    /// Usage charged now, including assumed admissions.
     Current,
-    /// What will be held when everyone who must go is gone and everyone for whom room is kept is in.
+    /// Current usage minus victims still terminating plus capacity reservations of their preemptors.
     Projected,
 }

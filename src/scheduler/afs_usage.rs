@@ -1,8 +1,8 @@
-//! Admission fair sharing: LocalQueues that used less in the past come first in their ClusterQueue.
+//! Admission fair sharing: past usage of LocalQueues, which orders their workloads within the ClusterQueue.
 //!
-//! What was used halves with every half-life. A workload that is admitted counts at once by its entry penalty, which
-//! becomes part of the usage when its admission is complete. Whoever changes what is in use says first what was in use until
-//! then, so that what was used is the decayed integral of it, however samples and changes follow each other.
+//! Invariants: past usage is the integral of usage, decayed by half per half-life, however samples and changes are
+//! interleaved; therefore callers pass the old usage to `accrue` before they change it. An admitted workload counts
+//! at once by its entry penalty, which becomes part of past usage when its admission is complete.
 
 use super::config::{AdmissionFairSharing, LocalQueue};
 use super::reserving_workloads::ReservingWorkload;
@@ -33,13 +33,14 @@ pub(super) struct AfsUsageLedger {
 }
 
 impl AfsUsageLedger {
-    /// Sets or removes a LocalQueue. What a known one has used is known better here than by whoever says so.
+    /// Sets or removes a LocalQueue. A known LocalQueue keeps its past usage from here, which is newer than the
+    /// caller's.
     pub(super) fn set(&mut self, key: &ObjectKey, config: Option<LocalQueue>) {
         let old = self.local_queues.remove(key);
-        if let Some(all) =
+        if let Some(local_queues) =
             old.as_ref().and_then(|old| self.by_cluster_queue.get_mut(&old.config.cluster_queue))
         {
-            all.remove(key);
+            local_queues.remove(key);
         }
         let Some(mut config) = config else {
             return;
@@ -53,7 +54,7 @@ impl AfsUsageLedger {
             .insert(key.clone(), LocalQueueEntry { config, penalties: penalties.unwrap_or_default() });
     }
 
-    /// LocalQueues that lead to a ClusterQueue.
+    /// LocalQueues that point to a ClusterQueue.
     pub(super) fn local_queues_of(&self, cluster_queue: &str) -> Vec<ObjectKey> {
         self.by_cluster_queue.get(cluster_queue).into_iter().flatten().cloned().collect()
     }
@@ -62,7 +63,7 @@ impl AfsUsageLedger {
         self.local_queues.get(key).map(|local| &local.config)
     }
 
-    /// What a LocalQueue used, by weight; none if it is not known.
+    /// Past usage of a LocalQueue with penalties, weighted; `None` if it is unknown.
     pub(super) fn weighted_usage(&self, key: &ObjectKey, settings: &AdmissionFairSharing) -> Option<f64> {
         let local = self.local_queues.get(key)?;
         let weight = local.config.weight.unwrap_or(1.0);
@@ -73,21 +74,21 @@ impl AfsUsageLedger {
         for (resource, amount) in local.penalties.values().flatten() {
             *sums.entry(Arc::clone(resource)).or_default() += amount;
         }
-        let of = |resource: &Arc<str>| settings.resource_weights.get(resource).copied().unwrap_or(1.0);
-        Some(sums.iter().map(|(resource, amount)| of(resource) * amount).sum::<f64>() / weight)
+        let weight_of = |resource: &Arc<str>| settings.resource_weights.get(resource).copied().unwrap_or(1.0);
+        Some(sums.iter().map(|(resource, amount)| weight_of(resource) * amount).sum::<f64>() / weight)
     }
 
-    /// The same of the LocalQueue of one that holds quota.
+    /// Like `weighted_usage`, for the LocalQueue of a workload with quota.
     pub(super) fn weighted_usage_for(
         &self,
-        holder: &ReservingWorkload,
+        workload: &ReservingWorkload,
         settings: &AdmissionFairSharing,
     ) -> Option<f64> {
-        let name = Arc::clone(&holder.charge.local_queue);
-        self.weighted_usage(&ObjectKey { namespace: Arc::clone(&holder.key.namespace), name }, settings)
+        let name = Arc::clone(&workload.charge.local_queue);
+        self.weighted_usage(&ObjectKey { namespace: Arc::clone(&workload.key.namespace), name }, settings)
     }
 
-    /// Counts a workload that is being admitted.
+    /// Adds the entry penalty of a workload that is being admitted.
     pub(super) fn add_penalty(
         &mut self,
         local: &ObjectKey,
@@ -97,16 +98,16 @@ impl AfsUsageLedger {
     ) {
         let factor = decayed_fraction(settings.sampling_interval, settings.half_life);
         let mut penalty = UsageByResource::new();
-        for (pair, amount) in usage {
-            *penalty.entry(Arc::clone(&pair.resource)).or_default() +=
-                round_down_to_nano(in_whole_units(&pair.resource, *amount) * factor);
+        for (fr, amount) in usage {
+            *penalty.entry(Arc::clone(&fr.resource)).or_default() +=
+                round_down_to_nano(in_whole_units(&fr.resource, *amount) * factor);
         }
         self.remove_penalty(workload);
         self.local_queues.entry(local.clone()).or_default().penalties.insert(workload.clone(), penalty);
         self.penalized_local_queues.insert(workload.clone(), local.clone());
     }
 
-    /// Takes a penalty back, and answers which LocalQueue had it.
+    /// Removes a penalty. Returns the LocalQueue that had it.
     pub(super) fn remove_penalty(&mut self, workload: &ObjectKey) -> Option<ObjectKey> {
         let local = self.penalized_local_queues.remove(workload)?;
         self.local_queues.get_mut(&local)?.penalties.remove(workload)?;
@@ -118,7 +119,7 @@ impl AfsUsageLedger {
         self.penalized_local_queues.get(workload)
     }
 
-    /// The admission is complete: its penalty becomes part of what was used. Answers which LocalQueue had it.
+    /// Moves the penalty of a completely admitted workload to past usage. Returns the LocalQueue that had it.
     pub(super) fn commit_penalty(&mut self, workload: &ObjectKey) -> Option<ObjectKey> {
         let key = self.penalized_local_queues.remove(workload)?;
         let local = self.local_queues.get_mut(&key)?;
@@ -128,8 +129,8 @@ impl AfsUsageLedger {
         Some(key)
     }
 
-    /// Adds what was in use until now to what was used. Without a half-life nothing is kept but what penalties added, and that
-    /// until the next sample.
+    /// Adds usage since the last update to past usage. With a half-life of zero it does nothing: past usage then
+    /// consists of penalties only, until the next sample clears them.
     pub(super) fn accrue(
         &mut self,
         local: &ObjectKey,
@@ -142,14 +143,14 @@ impl AfsUsageLedger {
         }
     }
 
-    /// The time from which what is in use counts, unless there is one.
+    /// Starts sampling now unless it has started.
     pub(super) fn begin_sampling(&mut self, local: &ObjectKey, now: Timestamp) {
         if let Some(local) = self.local_queues.get_mut(local) {
             local.config.sampled_at.get_or_insert(now);
         }
     }
 
-    /// Takes a sample of what is in use.
+    /// Takes a sample of the usage.
     pub(super) fn sample(
         &mut self,
         local: &ObjectKey,
@@ -168,30 +169,30 @@ impl AfsUsageLedger {
 }
 
 impl LocalQueue {
-    /// Brings what was used up to now, where so much was in use since the last time.
+    /// Updates past usage to `now`, with constant usage `used` since the last update.
     fn accrue(&mut self, used: &UsageByResource, half_life: SignedDuration, now: Timestamp) {
         let since = self.sampled_at.unwrap_or(now);
-        let new = decayed_fraction(now.duration_since(since).max(SignedDuration::ZERO), half_life);
+        let decayed = decayed_fraction(now.duration_since(since).max(SignedDuration::ZERO), half_life);
         for amount in self.consumed.values_mut() {
-            *amount *= 1.0 - new;
+            *amount *= 1.0 - decayed;
         }
         for (resource, amount) in used {
-            *self.consumed.entry(Arc::clone(resource)).or_default() += new * amount;
+            *self.consumed.entry(Arc::clone(resource)).or_default() += decayed * amount;
         }
-        // A clock that is set back must not let the same time count twice.
+        // A clock set back must not count the same time twice.
         self.sampled_at = Some(since.max(now));
     }
 }
 
 fn by_resource(usage: &BTreeMap<FlavorResource, Amount>) -> UsageByResource {
     let mut used = UsageByResource::new();
-    for (pair, amount) in usage {
-        *used.entry(Arc::clone(&pair.resource)).or_default() += in_whole_units(&pair.resource, *amount);
+    for (fr, amount) in usage {
+        *used.entry(Arc::clone(&fr.resource)).or_default() += in_whole_units(&fr.resource, *amount);
     }
     used
 }
 
-/// The part of usage that is forgotten after so long.
+/// Fraction of past usage that decays within `elapsed`.
 fn decayed_fraction(elapsed: SignedDuration, half_life: SignedDuration) -> f64 {
     if half_life.is_zero() {
         return 0.0;
@@ -199,7 +200,7 @@ fn decayed_fraction(elapsed: SignedDuration, half_life: SignedDuration) -> f64 {
     1.0 - 0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64())
 }
 
-/// In whole billionths, as Kueue rounds, so that ties fall alike.
+/// Rounds down to 1e-9, as Kueue does, so that ties are the same.
 fn round_down_to_nano(amount: f64) -> f64 {
     (amount * 1e9).floor() / 1e9
 }

@@ -1,9 +1,9 @@
-//! Room that is kept: what victims free belongs to the workload that they were evicted for.
+//! Capacity reservations: capacity that victims free stays reserved for their preemptor.
 //!
-//! Invariants (I19, I20): in the plan of the quota tree victims are gone and those for whom they go are in, from the
-//! decision until the newcomer is admitted, gives up, or has waited too long. Everyone else is judged in the plan, so that
-//! nobody takes what is kept and nobody is evicted twice for the same. Earmarks come from decisions of this engine alone,
-//! never from conditions found on objects.
+//! Invariants (I19, I20): from the preemption decision until the preemptor is admitted, gives up or times out,
+//! projected usage excludes the victims and includes the reservation. All other heads are evaluated against projected
+//! usage, so no other workload takes reserved capacity, and no workload is evicted twice for the same preemptor.
+//! Reservations come only from decisions of this engine, never from conditions read from objects.
 
 use super::cycle::Shortfall;
 use super::decision::{Outcome, PreemptionReason, Victim};
@@ -20,70 +20,71 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// After so long without success the workload is judged anew, as if nothing had been kept for it.
+/// A capacity reservation expires after this long; the workload is then nominated again without it.
 const RESERVATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
 
-/// Room that is kept for one workload.
+/// Capacity reserved for one workload.
 #[derive(Clone, Debug)]
 pub(super) struct CapacityReservation {
     pub(super) node: NodeId,
     pub(super) usage: Usage,
-    /// Room on nodes.
+    /// Reserved leaf capacity.
     pub(super) footprint: Arc<Footprint>,
     pub(super) since: Timestamp,
-    /// Those who must go for it, and why.
+    /// Victims that have not released their quota yet, with the reasons of their preemption.
     pub(super) victims: BTreeMap<ObjectKey, PreemptionReason>,
-    /// What is said of the workload meanwhile.
+    /// Verdict of the workload while it waits.
     pub(super) verdict: Arc<Verdict>,
 }
 
-/// Why a workload that holds quota must go.
+/// The preemption of one workload that holds quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preemption {
-    /// The workload that it makes room for.
+    /// The preemptor.
     pub preemptor: ObjectKey,
-    /// The victim with the reason and both paths.
+    /// The victim with reason and paths.
     pub victim: Victim,
 }
 
 impl Engine {
-    /// Keeps room for a pending workload; its victims are gone in the plan from now on.
-    pub(super) fn add_reservation(&mut self, key: &ObjectKey, earmark: CapacityReservation) {
-        // Nothing is free before the victims are gone in fact: only then is there anybody to wake.
-        for victim in earmark.victims.keys() {
-            let holder = self.reserving_workloads.set_preempted_by(victim, Some(key.clone()));
-            if let Some(holder) = holder.filter(|holder| !holder.is_terminating()) {
-                self.tree.add_usage(holder.node, &negated_usage(&holder.usage), &[UsageLayer::Projected]);
-                self.topology.shift_usage(&holder.footprint, -1, UsageLayer::Projected);
+    /// Reserves capacity for a workload; projected usage excludes its victims from now on.
+    pub(super) fn add_reservation(&mut self, key: &ObjectKey, reservation: CapacityReservation) {
+        // No wake here: capacity becomes current only when the victims release it.
+        for victim in reservation.victims.keys() {
+            let workload = self.reserving_workloads.set_preempted_by(victim, Some(key.clone()));
+            if let Some(workload) = workload.filter(|workload| !workload.is_terminating()) {
+                self.tree.add_usage(workload.node, &negated_usage(&workload.usage), &[UsageLayer::Projected]);
+                self.topology.shift_usage(&workload.footprint, -1, UsageLayer::Projected);
             }
         }
-        self.tree.add_usage(earmark.node, &earmark.usage, &[UsageLayer::Projected]);
-        self.topology.shift_usage(&earmark.footprint, 1, UsageLayer::Projected);
+        self.tree.add_usage(reservation.node, &reservation.usage, &[UsageLayer::Projected]);
+        self.topology.shift_usage(&reservation.footprint, 1, UsageLayer::Projected);
         self.oldest_reservation =
-            Some(self.oldest_reservation.map_or(earmark.since, |old| old.min(earmark.since)));
-        self.capacity_reservations.insert(key.clone(), earmark);
+            Some(self.oldest_reservation.map_or(reservation.since, |old| old.min(reservation.since)));
+        self.capacity_reservations.insert(key.clone(), reservation);
     }
 
-    /// It fits once those are gone who must go already: room is kept, and quota given when it is free in fact.
+    /// Reserves capacity for a workload that fits once workloads already being evicted have left.
     pub(super) fn wait_for_victims(
         &mut self,
         entry: &Entry,
-        plan: &NominatedAssignment,
-        lacking: Shortfall,
+        nominated: &NominatedAssignment,
+        shortfall: Shortfall,
         now: Timestamp,
     ) -> Outcome {
         let text = "The quota is being freed by workloads that were preempted or deactivated";
         let verdict = Arc::new(Verdict::without_blockers(PendingReason::WaitingForPreemptedWorkloads, text));
-        let verdict = self.reserve_capacity(entry, plan, lacking, verdict, BTreeMap::new(), now);
+        let verdict = self.reserve_capacity(entry, nominated, shortfall, verdict, BTreeMap::new(), now);
         Outcome::Pending(verdict)
     }
 
-    /// Keeps room for a workload that lacks some of it in fact, beside what is kept for it already.
+    /// Reserves capacity for a workload that current usage has no room for yet, and adds victims to an earlier
+    /// reservation.
     pub(super) fn reserve_capacity(
         &mut self,
         entry: &Entry,
-        plan: &NominatedAssignment,
-        lacking: Shortfall,
+        nominated: &NominatedAssignment,
+        shortfall: Shortfall,
         verdict: Arc<Verdict>,
         victims: BTreeMap<ObjectKey, PreemptionReason>,
         now: Timestamp,
@@ -91,137 +92,148 @@ impl Engine {
         let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
             return verdict;
         };
-        let usage = &plan.assignment.usage;
-        let stand = plan.assignment.tas_assignment.footprint(&mut self.topology);
-        let waits = self.wake_conditions(entry, plan, lacking);
+        let usage = &nominated.assignment.usage;
+        let footprint = nominated.assignment.tas_assignment.footprint(&mut self.topology);
+        let wake_conditions = self.wake_conditions(entry, nominated, shortfall);
         let known = self.capacity_reservations.get(entry.key()).filter(|known| known.node == node);
         if let Some(known) = known.filter(|known| known.usage == *usage && victims.is_empty()) {
-            let (verdict, before) = (Arc::clone(&known.verdict), Arc::clone(&known.footprint));
-            self.move_reservation(entry.key(), &before, stand);
-            self.park_isolated(entry.key(), &verdict, waits);
+            let (verdict, old_footprint) = (Arc::clone(&known.verdict), Arc::clone(&known.footprint));
+            self.move_reservation(entry.key(), &old_footprint, footprint);
+            self.park_isolated(entry.key(), &verdict, wake_conditions);
             return verdict;
         }
         let old = self.cancel_reservation(entry.key());
         let since = old.as_ref().map_or(now, |old| old.since);
-        let before = old.map(|old| old.victims).unwrap_or_default();
-        let victims = before.into_iter().chain(victims).collect();
-        let (usage, verdict_kept) = (usage.clone(), Arc::clone(&verdict));
-        let earmark =
-            CapacityReservation { node, usage, footprint: stand, since, victims, verdict: verdict_kept };
-        self.add_reservation(entry.key(), earmark);
-        self.park_isolated(entry.key(), &verdict, waits);
+        let old_victims = old.map(|old| old.victims).unwrap_or_default();
+        let victims = old_victims.into_iter().chain(victims).collect();
+        let (usage, reservation_verdict) = (usage.clone(), Arc::clone(&verdict));
+        let reservation =
+            CapacityReservation { node, usage, footprint, since, victims, verdict: reservation_verdict };
+        self.add_reservation(entry.key(), reservation);
+        self.park_isolated(entry.key(), &verdict, wake_conditions);
         verdict
     }
 
-    /// Keeps other places. Room on nodes stays where it is while it can, and moves to what is free: two who make way for each
-    /// other would never come to an end.
-    fn move_reservation(&mut self, key: &ObjectKey, before: &Footprint, stand: Arc<Footprint>) {
-        if self.topology.still_valid_at(before, &stand) {
+    /// Moves a reservation to another footprint only if the old one is no longer valid. Otherwise two preemptors
+    /// could make way for each other forever.
+    fn move_reservation(&mut self, key: &ObjectKey, old: &Footprint, new: Arc<Footprint>) {
+        if self.topology.still_valid_at(old, &new) {
             return;
         }
-        self.shift_footprint(before, -1, &[UsageLayer::Projected]);
-        self.topology.shift_usage(&stand, 1, UsageLayer::Projected);
-        if let Some(earmark) = self.capacity_reservations.get_mut(key) {
-            earmark.footprint = stand;
+        self.shift_footprint(old, -1, &[UsageLayer::Projected]);
+        self.topology.shift_usage(&new, 1, UsageLayer::Projected);
+        if let Some(reservation) = self.capacity_reservations.get_mut(key) {
+            reservation.footprint = new;
         }
     }
 
-    /// How one waits for whom room is kept: until what it lacks of it is free in fact, or something is given back where
-    /// there are other flavors: it may fit elsewhere before its victims are gone.
+    /// Wake conditions of a workload with a capacity reservation: changes of what current usage lacks, and releases
+    /// where the resource group has other flavors, since it may fit elsewhere before its victims are gone.
     fn wake_conditions(
         &self,
         entry: &Entry,
-        plan: &NominatedAssignment,
-        lacking: Shortfall,
+        nominated: &NominatedAssignment,
+        shortfall: Shortfall,
     ) -> WakeConditions {
-        let all = lacking.is_empty();
-        let judgement = &plan.assignment;
-        let any = if all { judgement.usage.iter().map(|(pair, _)| *pair).collect() } else { lacking.quota };
-        let places =
-            if all || lacking.topology { judgement.tas_assignment.flavors() } else { BTreeSet::new() };
+        let nothing_lacking = shortfall.is_empty();
+        let assignment = &nominated.assignment;
+        let on_usage_change = if nothing_lacking {
+            assignment.usage.iter().map(|(fr, _)| *fr).collect()
+        } else {
+            shortfall.quota
+        };
+        let on_topology_change = if nothing_lacking || shortfall.topology {
+            assignment.tas_assignment.flavors()
+        } else {
+            BTreeSet::new()
+        };
         let groups = self.queues.get(&entry.queue).into_iter().flat_map(|queue| &queue.groups);
-        let choices = groups.filter(|group| group.flavors.len() > 1).flat_map(|group| &group.flavors);
-        let freed = choices.flat_map(|flavor| flavor.frs.iter().copied()).collect();
+        let alternatives = groups.filter(|group| group.flavors.len() > 1).flat_map(|group| &group.flavors);
+        let on_release = alternatives.flat_map(|flavor| flavor.frs.iter().copied()).collect();
         WakeConditions {
             tree: Some(self.root_of(entry)),
-            on_usage_change: any,
-            on_release: freed,
-            on_topology_change: places,
+            on_usage_change,
+            on_release,
+            on_topology_change,
             ..WakeConditions::default()
         }
     }
 
-    /// What is kept for a workload, if anything is.
+    /// Usage of a workload's capacity reservation; empty if it has none.
     pub(super) fn reservation_of(&self, key: &ObjectKey) -> Vec<CapacityUsage> {
         self.capacity_reservations.get(key).map(CapacityUsage::from_reservation).into_iter().collect()
     }
 
-    /// Parks a workload by itself.
-    fn park_isolated(&mut self, key: &ObjectKey, verdict: &Arc<Verdict>, waits: WakeConditions) {
+    /// Parks a workload in a class of its own.
+    fn park_isolated(&mut self, key: &ObjectKey, verdict: &Arc<Verdict>, wake_conditions: WakeConditions) {
         let queue = self.pending.workload(key).map(|workload| Arc::clone(&workload.cluster_queue));
         if let (Some(queue), Some(class)) = (queue, self.pending.isolate(key)) {
             self.pending.park(
                 &queue,
                 class,
                 verdict,
-                Parked { never_blocks_queue: false, claim: None, wake_conditions: waits },
+                Parked { never_blocks_queue: false, claim: None, wake_conditions },
             );
         }
     }
 
-    /// Gives up what is kept for a workload. Victims that still hold their quota are in the plan again, unless they leave anyway.
+    /// Drops a capacity reservation. Projected usage includes its remaining victims again unless they are
+    /// deactivated.
     pub(super) fn cancel_reservation(&mut self, key: &ObjectKey) -> Option<CapacityReservation> {
-        let earmark = self.capacity_reservations.remove(key)?;
-        self.add_usage(earmark.node, &negated_usage(&earmark.usage), &[UsageLayer::Projected]);
-        self.shift_footprint(&earmark.footprint, -1, &[UsageLayer::Projected]);
-        for victim in earmark.victims.keys() {
-            let leaves = self
+        let reservation = self.capacity_reservations.remove(key)?;
+        self.add_usage(reservation.node, &negated_usage(&reservation.usage), &[UsageLayer::Projected]);
+        self.shift_footprint(&reservation.footprint, -1, &[UsageLayer::Projected]);
+        for victim in reservation.victims.keys() {
+            let is_victim = self
                 .reserving_workloads
                 .get(victim)
-                .is_some_and(|holder| holder.preempted_by.as_ref() == Some(key));
-            if let Some(holder) =
-                leaves.then(|| self.reserving_workloads.set_preempted_by(victim, None)).flatten()
+                .is_some_and(|workload| workload.preempted_by.as_ref() == Some(key));
+            if let Some(workload) =
+                is_victim.then(|| self.reserving_workloads.set_preempted_by(victim, None)).flatten()
             {
                 self.preemption_history.remove(key, victim);
-                if holder.charge.deactivated {
+                if workload.charge.deactivated {
                     continue;
                 }
-                self.add_usage(holder.node, &holder.usage, &[UsageLayer::Projected]);
-                self.shift_footprint(&holder.footprint, 1, &[UsageLayer::Projected]);
+                self.add_usage(workload.node, &workload.usage, &[UsageLayer::Projected]);
+                self.shift_footprint(&workload.footprint, 1, &[UsageLayer::Projected]);
             }
         }
         self.pending.rejoin_class(key);
-        Some(earmark)
+        Some(reservation)
     }
 
-    /// Nothing is kept for those who wait in a queue that admits nothing.
+    /// Drops the capacity reservations of all workloads pending in a ClusterQueue that admits nothing.
     pub(super) fn cancel_reservations_in(&mut self, queue: &str) {
-        let of = |key: &&ObjectKey| self.pending.workload(key).is_some_and(|w| *w.cluster_queue == *queue);
-        let keys: Vec<ObjectKey> = self.capacity_reservations.keys().filter(of).cloned().collect();
+        let pending_here =
+            |key: &&ObjectKey| self.pending.workload(key).is_some_and(|w| *w.cluster_queue == *queue);
+        let keys: Vec<ObjectKey> = self.capacity_reservations.keys().filter(pending_here).cloned().collect();
         for key in keys {
             self.cancel_reservation(&key);
         }
     }
 
-    /// Lets go of earmarks that are too old; those workloads are judged anew.
+    /// Drops expired capacity reservations; their workloads are nominated again.
     pub fn expire_reservations(&mut self, now: Timestamp) {
         if self.next_reservation_expiry().is_none_or(|time| time > now) {
             return;
         }
-        let old = |earmark: &CapacityReservation| now.duration_since(earmark.since) >= RESERVATION_TIMEOUT;
+        let expired =
+            |reservation: &CapacityReservation| now.duration_since(reservation.since) >= RESERVATION_TIMEOUT;
         let keys: Vec<ObjectKey> = self
             .capacity_reservations
             .iter()
-            .filter(|(_, earmark)| old(earmark))
+            .filter(|(_, reservation)| expired(reservation))
             .map(|(key, _)| key.clone())
             .collect();
         for key in keys {
             self.cancel_reservation(&key);
         }
-        self.oldest_reservation = self.capacity_reservations.values().map(|earmark| earmark.since).min();
+        self.oldest_reservation =
+            self.capacity_reservations.values().map(|reservation| reservation.since).min();
     }
 
-    /// When the next earmark is too old: not later than that.
+    /// Earliest time at which a reservation may expire.
     pub fn next_reservation_expiry(&self) -> Option<Timestamp> {
         self.oldest_reservation
             .filter(|_| !self.capacity_reservations.is_empty())?
@@ -229,28 +241,28 @@ impl Engine {
             .ok()
     }
 
-    /// Room that is kept: for which workload, of which ClusterQueue, and how much.
+    /// All capacity reservations: workload, ClusterQueue and amounts.
     pub fn reservations(
         &self,
     ) -> impl Iterator<Item = (&ObjectKey, Arc<str>, BTreeMap<FlavorResource, Amount>)> {
-        self.capacity_reservations.iter().map(move |(key, earmark)| {
-            let queue = self.tree.name(earmark.node).map(|name| Arc::from(name.as_str()));
-            (key, queue.unwrap_or_default(), self.tree.to_named(earmark.usage.iter().copied()))
+        self.capacity_reservations.iter().map(move |(key, reservation)| {
+            let queue = self.tree.name(reservation.node).map(|name| Arc::from(name.as_str()));
+            (key, queue.unwrap_or_default(), self.tree.to_named(reservation.usage.iter().copied()))
         })
     }
 
-    /// For whom and why a workload that holds quota must go.
+    /// Preemptor, reason and paths of a preempted workload.
     pub fn preemption_of(&self, key: &ObjectKey) -> Option<Preemption> {
-        let holder = self.reserving_workloads.get(key)?;
-        let preemptor = holder.preempted_by.clone()?;
-        let earmark = self.capacity_reservations.get(&preemptor)?;
-        let reason = *earmark.victims.get(key)?;
+        let workload = self.reserving_workloads.get(key)?;
+        let preemptor = workload.preempted_by.clone()?;
+        let reservation = self.capacity_reservations.get(&preemptor)?;
+        let reason = *reservation.victims.get(key)?;
         let victim = Victim {
             key: key.clone(),
-            uid: Arc::clone(&holder.charge.uid),
+            uid: Arc::clone(&workload.charge.uid),
             reason,
-            preemptor_path: Arc::from(self.tree.path_of(earmark.node)),
-            preemptee_path: Arc::from(self.tree.path_of(holder.node)),
+            preemptor_path: Arc::from(self.tree.path_of(reservation.node)),
+            preemptee_path: Arc::from(self.tree.path_of(workload.node)),
         };
         Some(Preemption { preemptor, victim })
     }

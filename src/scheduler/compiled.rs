@@ -1,11 +1,11 @@
-//! A ClusterQueue as decisions need it: names looked up once, when the configuration changes.
+//! A ClusterQueue prepared for scheduling: names are resolved to ids once, when the configuration changes.
 
 use super::config::ClusterQueue;
 use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy};
 use crate::quota::{FlavorResource, FlavorResourceId, NodeId, QuotaTree};
 use std::sync::Arc;
 
-/// A configured ClusterQueue.
+/// A configured ClusterQueue with resolved ids.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledClusterQueue {
     pub(super) config: ClusterQueue,
@@ -13,18 +13,18 @@ pub(super) struct CompiledClusterQueue {
     pub(super) groups: Vec<CompiledResourceGroup>,
 }
 
-/// Resources that one flavor gives together.
+/// Resources that one flavor provides together.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledResourceGroup {
     pub(super) covered_resources: Vec<Arc<str>>,
     pub(super) flavors: Vec<GroupFlavor>,
 }
 
-/// A flavor of a group.
+/// A flavor of a resource group.
 #[derive(Clone, Debug)]
 pub(super) struct GroupFlavor {
     pub(super) name: Arc<str>,
-    /// By resource, in the order of `covered`.
+    /// Ids by resource, in the order of `covered_resources`.
     pub(super) frs: Vec<FlavorResourceId>,
 }
 
@@ -34,13 +34,13 @@ impl CompiledClusterQueue {
         for group in &config.groups {
             let mut flavors = Vec::new();
             for flavor in &group.flavors {
-                let pair = |resource: &Arc<str>| FlavorResource {
+                let fr = |resource: &Arc<str>| FlavorResource {
                     flavor: Arc::clone(&flavor.name),
                     resource: Arc::clone(resource),
                 };
-                let pairs =
-                    group.covered_resources.iter().map(|resource| tree.ensure_fr(&pair(resource))).collect();
-                flavors.push(GroupFlavor { name: Arc::clone(&flavor.name), frs: pairs });
+                let frs =
+                    group.covered_resources.iter().map(|resource| tree.ensure_fr(&fr(resource))).collect();
+                flavors.push(GroupFlavor { name: Arc::clone(&flavor.name), frs });
             }
             groups
                 .push(CompiledResourceGroup { covered_resources: group.covered_resources.clone(), flavors });
@@ -48,7 +48,7 @@ impl CompiledClusterQueue {
         Self { config, node, groups }
     }
 
-    /// Whether its workloads may ever evict others.
+    /// Whether its policies allow its workloads to evict any others.
     pub(super) fn may_preempt(&self) -> bool {
         let preemption = &self.config.preemption;
         preemption.within_cluster_queue.unwrap_or_default() != WithinClusterQueuePolicy::Never
@@ -56,7 +56,7 @@ impl CompiledClusterQueue {
                 && preemption.reclaim_within_cohort.unwrap_or_default() != ReclaimPolicy::Never)
     }
 
-    /// Whether its blocked head keeps from others what it asks for.
+    /// Whether its blocked head withholds capacity from other heads.
     pub(super) fn withholds_capacity(&self) -> bool {
         let reclaims = self.config.preemption.reclaim_within_cohort.unwrap_or_default();
         self.config.strategy == QueueingStrategy::StrictFIFO && reclaims != ReclaimPolicy::Any
@@ -64,7 +64,7 @@ impl CompiledClusterQueue {
 }
 
 impl CompiledResourceGroup {
-    /// Place of a resource among the covered.
+    /// Index of a resource in `covered_resources`.
     pub(super) fn position(&self, resource: &str) -> Option<usize> {
         self.covered_resources.iter().position(|covered| **covered == *resource)
     }

@@ -1,4 +1,4 @@
-//! What goes into the engine. What comes out of it stands in `decision`.
+//! Input of the engine: settings, queues, flavors and charges. `decision` holds the output.
 
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{ClusterQueuePreemption, FlavorFungibility, QueueingStrategy};
@@ -12,52 +12,52 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What becomes of resources that a ClusterQueue does not name.
+/// Handling of resources that a ClusterQueue does not declare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UndeclaredResources {
-    /// A workload that asks for one is not admitted.
+    /// A workload that requests one is not admitted.
     #[default]
     Refuse,
-    /// They do not count.
+    /// They are ignored.
     Ignore,
 }
 
-/// Settings that hold for every queue.
+/// Settings for all ClusterQueues.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineSettings {
-    /// Resources that a ClusterQueue does not name.
+    /// Handling of resources that a ClusterQueue does not declare.
     pub undeclared_resources: UndeclaredResources,
-    /// Preemption-based fair sharing with its strategies in order; none when it is off.
+    /// Strategies of preemption-based fair sharing, in order; `None` when it is off.
     pub fair_sharing: Option<Vec<FairStrategy>>,
-    /// Order of LocalQueues by past usage; none when it is off.
+    /// Ordering of LocalQueues by past usage; `None` when it is off.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
-    /// Whether an admission waits until the pods of all who are admitted are ready.
+    /// Whether an admission waits until the pods of all admitted workloads are ready.
     pub block_admission: bool,
     /// Feature gates that change decisions.
     pub gates: EngineGates,
 }
 
-/// When one queue may take from another under fair sharing.
+/// When one ClusterQueue may evict from another under fair sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FairStrategy {
-    /// The preemptor's share with the newcomer is at most the victim's without the victim.
+    /// The preemptor's share with its workload is at most the victim's share without the victim.
     LessThanOrEqualToFinalShare,
-    /// The preemptor's share with the newcomer is below the victim's as it is.
+    /// The preemptor's share with its workload is below the victim's current share.
     LessThanInitialShare,
 }
 
-/// How past usage is counted.
+/// Settings of admission fair sharing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdmissionFairSharing {
-    /// Time after which past usage counts half; zero forgets at once.
+    /// Time in which past usage decays by half; zero means past usage is forgotten at once.
     pub half_life: SignedDuration,
-    /// Least time between two samples.
+    /// Minimum time between two samples.
     pub sampling_interval: SignedDuration,
-    /// Weights of resources; 1 for others.
+    /// Weights of resources; 1 for resources without an entry.
     pub resource_weights: BTreeMap<Arc<str>, f64>,
 }
 
-/// Feature gates of Kueue that change decisions, by their names.
+/// Kueue's feature gates that change decisions, by their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineGates {
     /// `PartialAdmission`
@@ -112,29 +112,29 @@ impl Default for EngineGates {
 }
 
 impl EngineGates {
-    /// Whether a closed gate of a Workload keeps it from preempting; as with Kueue, that is a part of either feature.
+    /// Whether a closed preemption gate of a Workload prevents preemption; as in Kueue, part of either feature.
     pub const fn respects_preemption_gates(&self) -> bool {
         self.concurrent_admission || self.orchestrated_preemption
     }
 }
 
-/// A class of nodes.
+/// A ResourceFlavor: a class of nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flavor {
     /// Labels of the nodes.
     pub node_labels: BTreeMap<String, String>,
     /// Taints of the nodes.
     pub node_taints: Vec<Taint>,
-    /// Tolerations that admitted pods are given.
+    /// Tolerations added to admitted pods.
     pub tolerations: Vec<Toleration>,
     /// Topology of the nodes.
     pub topology_name: Option<Arc<str>>,
 }
 
-/// An inner node of the quota tree.
+/// A Cohort: an inner node of the quota tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cohort {
-    /// The cohort above.
+    /// Parent Cohort.
     pub parent: Option<Arc<str>>,
     /// Quota of its own.
     pub groups: Vec<ResourceGroup>,
@@ -142,7 +142,7 @@ pub struct Cohort {
     pub weight: Option<f64>,
 }
 
-/// Why a queue admits nothing, in the words of its `Active` condition.
+/// Why a ClusterQueue admits nothing, as in its `Active` condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inactive {
     /// Reason of the condition.
@@ -151,77 +151,78 @@ pub struct Inactive {
     pub message: Arc<str>,
 }
 
-/// A pool of quota and its rules.
+/// Configuration of a ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterQueue {
-    /// The cohort above.
+    /// Parent Cohort.
     pub cohort: Option<Arc<str>>,
-    /// Whether a blocked head blocks the queue.
+    /// Whether a blocked head blocks the ClusterQueue.
     pub strategy: QueueingStrategy,
     /// Resources, flavors and limits.
     pub groups: Vec<ResourceGroup>,
-    /// Namespaces that may use the queue; absent selects none.
+    /// Namespaces that may use the ClusterQueue; absent selects none.
     pub namespace_selector: Option<LabelSelector>,
-    /// When the search over flavors stops.
+    /// When the scan over flavors stops.
     pub fungibility: FlavorFungibility,
-    /// Who may be evicted to make room.
+    /// Which workloads may be evicted.
     pub preemption: ClusterQueuePreemption,
-    /// Set while the queue is stopped or misses something.
+    /// Set while the ClusterQueue is stopped or misses a dependency.
     pub inactive: Option<Inactive>,
     /// Weight in fair sharing; 1 when absent.
     pub weight: Option<f64>,
-    /// Whether past usage orders its LocalQueues.
+    /// Whether its LocalQueues are ordered by past usage.
     pub orders_by_past_usage: bool,
-    /// With concurrent admission: the least preferred flavor that a workload may migrate to, if there is a limit.
+    /// With concurrent admission: the least preferred flavor that a workload may migrate to, if limited.
     pub last_acceptable_flavor: Option<Arc<str>>,
-    /// Flavors whose nodes are made only after the reservation: their topology is assigned in a second pass.
+    /// Flavors whose nodes are created only after the reservation; a second pass assigns their topology.
     pub provisioned_flavors: BTreeSet<Arc<str>>,
-    /// Whether another cluster assigns the topology.
+    /// Whether a worker cluster assigns the topology.
     pub topology_by_worker_cluster: bool,
 }
 
-/// The entry of a namespace, as admission fair sharing sees it.
+/// A LocalQueue as admission fair sharing needs it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalQueue {
-    /// Where it leads.
+    /// ClusterQueue that it points to.
     pub cluster_queue: Arc<str>,
     /// Weight; 1 when absent.
     pub weight: Option<f64>,
-    /// Decayed usage by resource in whole units (cores, bytes), and when it was computed.
+    /// Decayed usage by resource in whole units (cores, bytes), as of `sampled_at`.
     pub consumed: BTreeMap<Arc<str>, f64>,
-    /// When it was computed.
+    /// When `consumed` was computed.
     pub sampled_at: Option<Timestamp>,
 }
 
-/// What a workload holds.
+/// The quota and leaf capacity that a workload holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
-    /// The queue whose quota it is.
+    /// ClusterQueue that provides the quota.
     pub cluster_queue: Arc<str>,
-    /// How much, by flavor and resource.
+    /// Amounts by flavor-resource.
     pub usage: BTreeMap<FlavorResource, Amount>,
-    /// Identity of the workload.
+    /// UID of the workload.
     pub uid: Arc<str>,
     /// Its LocalQueue.
     pub local_queue: Arc<str>,
     /// Its effective priority.
     pub priority: i64,
-    /// Since when it holds the quota; absent until confirmed.
+    /// Time of the quota reservation; absent until confirmed.
     pub reserved_at: Option<Timestamp>,
     /// Whether it is being evicted.
     pub evicted: bool,
-    /// Whether it is deactivated: it leaves without being asked, so that the plan counts it as gone and nothing evicts it.
+    /// Whether it is deactivated: it leaves without preemption, so projected usage excludes it and no workload evicts
+    /// it.
     pub deactivated: bool,
-    /// The time that counts for its place in the queue.
+    /// Timestamp that determines its queue position.
     pub queued_since: Timestamp,
-    /// What it is one of several alternatives of.
+    /// The set of variants that it belongs to.
     pub variant: Option<Arc<Variant>>,
-    /// Where its pods stand.
+    /// Leaf capacity that its pods occupy.
     pub topology: Vec<Occupancy>,
 }
 
 impl Inactive {
-    /// A queue whose cohorts are each other's ancestors.
+    /// Reason of a ClusterQueue whose ancestor Cohorts form a cycle.
     pub(super) fn cohort_cycle(cohort: &NodeRef) -> Self {
         Self {
             reason: Arc::from("CohortCycle"),
@@ -229,7 +230,7 @@ impl Inactive {
         }
     }
 
-    /// What is said of workloads that wait in the queue meanwhile.
+    /// Verdict of workloads that wait in the inactive ClusterQueue.
     pub(super) fn verdict(&self, queue: &str) -> Verdict {
         let text = format!("ClusterQueue {queue} is inactive: {}", self.message);
         Verdict::without_blockers(PendingReason::Suspended, &text)

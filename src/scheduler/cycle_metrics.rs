@@ -1,22 +1,22 @@
-//! What cycles did beside their decisions, for metrics.
+//! Counters of scheduling cycles for metrics.
 
 use super::engine::Engine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What came of choosing preemption targets again, because another workload of the cycle had chosen the same.
+/// Result of selecting preemption targets again because they overlapped with another workload's in the same cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recomputation {
-    /// Other targets that the workload fits in the place of.
+    /// Other targets make the workload fit.
     NewTargets,
-    /// No target is needed: the workload fits once the preemptions of the cycle have ended.
+    /// No targets are needed: the workload fits once the cycle's preemptions are complete.
     DeferredFit,
-    /// Neither: the workload waits for another cycle.
+    /// Neither; the workload waits for another cycle.
     Skipped,
 }
 
 impl Recomputation {
-    /// As in the label `result`.
+    /// Value of the label `result`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NewTargets => "new_targets",
@@ -26,14 +26,14 @@ impl Recomputation {
     }
 }
 
-/// What the metrics of cycles are made of.
+/// Counters of the current and earlier cycles.
 #[derive(Debug, Default)]
 pub(super) struct CycleMetrics {
-    /// By ClusterQueue of the preemptor, since they were last taken.
+    /// By the preemptor's ClusterQueue, since the last `take_recomputations`.
     recomputations: Vec<(Arc<str>, Recomputation)>,
-    /// Preemptors that the cycle under way has skipped, by ClusterQueue.
+    /// Preemptors skipped in the current cycle, by ClusterQueue.
     skipped_in_current_cycle: BTreeMap<Arc<str>, usize>,
-    /// The same of the last cycle that skipped any of the ClusterQueue.
+    /// Preemptors skipped in the last cycle that skipped any of the ClusterQueue.
     skipped_in_last_cycle: BTreeMap<Arc<str>, usize>,
 }
 
@@ -42,7 +42,7 @@ impl CycleMetrics {
         self.recomputations.push((Arc::clone(queue), result));
     }
 
-    /// A preemptor was skipped.
+    /// Counts a skipped preemptor.
     pub(super) fn record_skip(&mut self, queue: &Arc<str>) {
         let number = self.skipped_in_current_cycle.entry(Arc::clone(queue)).or_default();
         *number = number.saturating_add(1);
@@ -52,19 +52,19 @@ impl CycleMetrics {
         self.skipped_in_last_cycle.append(&mut self.skipped_in_current_cycle);
     }
 
-    /// Forgets a ClusterQueue that was deleted.
+    /// Removes a deleted ClusterQueue.
     pub(super) fn forget(&mut self, queue: &str) {
         self.skipped_in_last_cycle.remove(queue);
     }
 }
 
 impl Engine {
-    /// What came of choosing preemption targets again since the last call, with the preemptor's ClusterQueue.
+    /// Returns and clears the recomputations since the last call, with the preemptor's ClusterQueue.
     pub fn take_recomputations(&mut self) -> Vec<(Arc<str>, Recomputation)> {
         std::mem::take(&mut self.cycle_metrics.recomputations)
     }
 
-    /// How many preemptors of a ClusterQueue were skipped by the last cycle that skipped any.
+    /// Number of the ClusterQueue's preemptors skipped in the last cycle that skipped any.
     pub fn preemption_skips(&self, cluster_queue: &str) -> Option<usize> {
         self.cycle_metrics.skipped_in_last_cycle.get(cluster_queue).copied()
     }

@@ -1,4 +1,6 @@
-//! What comes out of the engine.
+//! Results of a scheduling cycle: decisions, assignments and victims.
+//!
+//! Neighbours: `Engine::run_cycle` returns them, `state` writes them to Workload statuses.
 
 use crate::api::ObjectKey;
 use crate::queue::Verdict;
@@ -7,50 +9,51 @@ use crate::topology::Placement;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What became of one head in one cycle.
+/// Decision on one head or second pass in one cycle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// The workload.
+    /// Key of the workload.
     pub key: ObjectKey,
-    /// Its identity.
+    /// UID of the workload.
     pub uid: Arc<str>,
-    /// What became of it.
+    /// The result.
     pub outcome: Outcome,
 }
 
-/// Result of judging one head.
+/// Result for one workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// It holds the quota from now on.
     Admitted(Assignment),
-    /// It waits, and so does every workload like it.
+    /// It does not fit; the verdict holds for every workload of its class.
     Pending(Arc<Verdict>),
-    /// Another head of this cycle took the quota; it is judged again in the next cycle, so nothing needs to be written.
+    /// It lost to another workload or its reservation was dropped; it is nominated again in the next cycle, so
+    /// nothing is written.
     Skipped(Arc<Verdict>),
-    /// It would have to preempt, but a closed gate keeps it from that.
+    /// It would have to preempt, but its preemption gate is closed.
     PreemptionGated(Arc<Verdict>),
-    /// It holds what it held, and its pods have these places.
+    /// It keeps its quota, and its pods have this topology assignment.
     TopologyAssigned(Assignment),
-    /// It holds what it held; there is no place for its pods now.
+    /// It keeps its quota; there are no nodes for its pods now.
     TopologyPending(Arc<Verdict>),
-    /// It must go: nodes that it stands on have failed, and there are no others for it.
+    /// It must be evicted: assigned nodes have failed, and there are no replacements.
     ReplacementFailed(Arc<str>),
-    /// The victims must go; what they free is kept for it.
+    /// The victims must be evicted; what they free is reserved for the workload.
     Preempting(Arc<Verdict>, Vec<Victim>),
 }
 
-/// Why somebody is evicted for somebody else.
+/// Why a victim is preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PreemptionReason {
-    /// Both are of one ClusterQueue.
+    /// Preemptor and victim belong to one ClusterQueue.
     InClusterQueue,
-    /// The preemptor's queue takes back what it lent.
+    /// The preemptor's ClusterQueue reclaims quota that it lent.
     InCohortReclamation,
-    /// The preemptor's queue borrows itself.
+    /// The preemptor's ClusterQueue reclaims while it borrows.
     InCohortReclaimWhileBorrowing,
     /// Shares become fairer.
     InCohortFairSharing,
-    /// A better flavor takes another variant of the same workload.
+    /// A variant on a better flavor replaces another variant of the same workload.
     FlavorMigration,
 }
 
@@ -66,7 +69,7 @@ impl PreemptionReason {
         }
     }
 
-    /// The same in the message of the condition.
+    /// Text for the message of the condition.
     pub const fn text(self) -> &'static str {
         match self {
             Self::InClusterQueue => "prioritization in the ClusterQueue",
@@ -78,43 +81,43 @@ impl PreemptionReason {
     }
 }
 
-/// One that must go.
+/// A workload that is preempted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Victim {
-    /// The workload.
+    /// Key of the workload.
     pub key: ObjectKey,
-    /// Its identity.
+    /// UID of the workload.
     pub uid: Arc<str>,
-    /// Why.
+    /// Reason of the preemption.
     pub reason: PreemptionReason,
-    /// Way from the root to the preemptor's queue, as `/root/cohort/queue`.
+    /// Path from the root to the preemptor's ClusterQueue, as `/root/cohort/queue`.
     pub preemptor_path: Arc<str>,
-    /// Way from the root to the victim's queue.
+    /// Path from the root to the victim's ClusterQueue.
     pub preemptee_path: Arc<str>,
 }
 
-/// The quota that a workload is given.
+/// The quota granted to a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// From this queue.
+    /// ClusterQueue that grants it.
     pub cluster_queue: Arc<str>,
-    /// By pod set, in the workload's order.
+    /// Assignments by pod set, in the workload's order.
     pub pod_sets: Vec<PodSetAssignment>,
 }
 
-/// Where the pods of a pod set go.
+/// Topology assignment of a pod set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PodSetPlacement {
-    /// Wherever the nodes of the flavors are.
+    /// Any nodes of the flavors.
     #[default]
     Unconstrained,
-    /// To be assigned when the nodes are there.
+    /// Assigned in a second pass, when the nodes exist.
     Delayed,
-    /// To these domains.
+    /// These domains.
     Assigned(Placement),
 }
 
-/// The quota that one pod set is given.
+/// The quota granted to one pod set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSetAssignment {
     /// Name of the pod set.
@@ -125,6 +128,6 @@ pub struct PodSetAssignment {
     pub flavors: BTreeMap<Arc<str>, Arc<str>>,
     /// Total by resource.
     pub usage: Requests,
-    /// Where the pods go, if their topology matters.
+    /// Topology assignment of the pods.
     pub topology: PodSetPlacement,
 }

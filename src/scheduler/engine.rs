@@ -1,4 +1,4 @@
-//! The facade: what is known, and what changes it. `cycle` stands in its own file, questions in `report`.
+//! `Engine`: its state and the methods that change it. `cycle` runs scheduling cycles, `queries` reads.
 
 use super::afs_usage::AfsUsageLedger;
 use super::capacity_reservations::CapacityReservation;
@@ -19,13 +19,13 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Quota, pending workloads and decisions.
+/// Quota usage, pending workloads, and the scheduling of one by the other.
 #[derive(Debug, Default)]
 pub struct Engine {
     pub(super) settings: EngineSettings,
     pub(super) tree: QuotaTree,
     pub(super) topology: TasCache,
-    /// Those that hold quota and are due for a second pass.
+    /// Second passes requested for the next cycle, by workload.
     pub(super) second_pass_queue: BTreeMap<ObjectKey, SecondPassRequest>,
     pub(super) pending: QueueManager,
     pub(super) reserving_workloads: ReservingWorkloads,
@@ -33,28 +33,28 @@ pub struct Engine {
     pub(super) cohorts: BTreeMap<Arc<str>, Cohort>,
     pub(super) flavors: BTreeMap<Arc<str>, Flavor>,
     pub(super) namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>>,
-    /// What is said of workloads that wait in queues that admit nothing.
+    /// Verdicts of workloads in missing or inactive ClusterQueues.
     pub(super) inactive_verdicts: BTreeMap<Arc<str>, Verdict>,
-    /// Queues that admit nothing; nobody may take from them either.
+    /// ClusterQueues that are missing or inactive; their workloads are never preempted.
     pub(super) inactive: BTreeSet<NodeId>,
-    /// Room that is kept, by the workload that it is kept for.
+    /// Capacity reservations by preemptor.
     pub(super) capacity_reservations: BTreeMap<ObjectKey, CapacityReservation>,
-    /// No earmark is older; what it was of may be gone.
+    /// Lower bound of all reservations' start times; the reservation that set it may no longer exist.
     pub(super) oldest_reservation: Option<Timestamp>,
-    /// Who was evicted for whom since the tree last changed from outside.
+    /// Preemptions since the last external change of each tree.
     pub(super) preemption_history: PreemptionHistory,
     /// Past usage of LocalQueues.
     pub(super) afs_usage: AfsUsageLedger,
-    /// Whose pods admissions wait for.
+    /// Blocks admissions until all admitted pods are ready.
     pub(super) pods_ready_gate: PodsReadyGate,
-    /// What metrics tell of cycles.
+    /// Counters of cycles for metrics.
     pub(super) cycle_metrics: CycleMetrics,
     /// Number of cycles so far.
     pub(super) cycle_count: u64,
 }
 
 impl Engine {
-    /// An empty engine.
+    /// Returns an empty engine.
     pub fn new(settings: EngineSettings) -> Self {
         Self { settings, ..Self::default() }
     }
@@ -62,11 +62,11 @@ impl Engine {
     /// Sets the labels of a namespace, or removes it.
     pub fn set_namespace(&mut self, name: &str, labels: Option<BTreeMap<String, String>>) {
         let old = self.namespaces.get(name);
-        let turned = |queue: &CompiledClusterQueue| {
+        let match_changed = |queue: &CompiledClusterQueue| {
             let selector = queue.config.namespace_selector.as_ref();
             selects(selector, old) != selects(selector, labels.as_ref())
         };
-        let queues = self.queues.iter().filter(|(_, queue)| turned(queue));
+        let queues = self.queues.iter().filter(|(_, queue)| match_changed(queue));
         let queues: Vec<Arc<str>> = queues.map(|(queue, _)| Arc::clone(queue)).collect();
         set_entry(&mut self.namespaces, name, labels);
         for queue in queues {
@@ -88,7 +88,7 @@ impl Engine {
         self.update_topology_flavor(name);
     }
 
-    /// Sets or removes a cohort. One that is referred to exists without quota of its own.
+    /// Sets or removes a Cohort. A Cohort that is only referred to exists without quota of its own.
     pub fn set_cohort(&mut self, name: &str, cohort: Option<Cohort>) {
         if !set_entry(&mut self.cohorts, name, cohort) {
             return;
@@ -102,7 +102,7 @@ impl Engine {
         self.apply_config_change(touched);
     }
 
-    /// Sets or removes a ClusterQueue. What its workloads hold and those that wait in it stay known.
+    /// Sets or removes a ClusterQueue. Its charges and pending workloads stay.
     pub fn set_cluster_queue(&mut self, name: &str, queue: Option<ClusterQueue>) {
         if self.queues.get(name).map(|queue| &queue.config) == queue.as_ref() {
             return;
@@ -128,7 +128,7 @@ impl Engine {
         self.apply_config_change(touched);
     }
 
-    /// Sets or removes what admission fair sharing knows of a LocalQueue.
+    /// Sets or removes the admission fair sharing data of a LocalQueue.
     pub fn set_local_queue(&mut self, key: &ObjectKey, queue: Option<LocalQueue>) {
         let name = queue.as_ref().map(|queue| Arc::clone(&queue.cluster_queue));
         self.afs_usage.set(key, queue);
@@ -137,7 +137,7 @@ impl Engine {
         }
     }
 
-    /// Brings the place of a LocalQueue in its ClusterQueue in step with its past usage.
+    /// Updates the rank of a LocalQueue in its ClusterQueue from its past usage.
     pub(super) fn update_usage_rank(&mut self, key: &ObjectKey, cluster_queue: &str) {
         let counts = self.queues.get(cluster_queue).is_some_and(|queue| queue.config.orders_by_past_usage);
         let settings = self.settings.admission_fair_sharing.as_ref().filter(|_| counts);
@@ -145,7 +145,7 @@ impl Engine {
         self.pending.set_rank(cluster_queue, key, usage.map(UsageRank::from_usage).unwrap_or_default());
     }
 
-    /// Opens or closes queues as their configuration and their place in the tree say, and wakes what waits in them.
+    /// Activates or deactivates ClusterQueues after a configuration change and wakes their parked workloads.
     fn apply_config_change(&mut self, queues: BTreeSet<Arc<str>>) {
         self.preemption_history.clear();
         for queue in queues {
@@ -181,13 +181,13 @@ impl Engine {
         }
     }
 
-    /// Why a ClusterQueue admits nothing: what the caller said, or a cycle of cohorts above it.
+    /// Why a ClusterQueue admits nothing: the configured reason, or a cycle of Cohorts above it.
     pub fn inactive_reason(&self, cluster_queue: &str) -> Option<Inactive> {
-        let said = self.queues.get(cluster_queue).and_then(|queue| queue.config.inactive.clone());
-        said.or_else(|| self.tree.cycle_above(cluster_queue).map(Inactive::cohort_cycle))
+        let configured = self.queues.get(cluster_queue).and_then(|queue| queue.config.inactive.clone());
+        configured.or_else(|| self.tree.cycle_above(cluster_queue).map(Inactive::cohort_cycle))
     }
 
-    /// Inserts or replaces a pending workload. One that holds quota is not queued: release it first.
+    /// Inserts or replaces a pending workload. A workload with a charge is ignored: call `release` first.
     pub fn enqueue(&mut self, workload: Workload) {
         if self.reserving_workloads.get(&workload.key).is_some() {
             return;
@@ -203,15 +203,15 @@ impl Engine {
             self.cancel_reservation(&workload.key.clone());
         }
         let queue = Arc::clone(&workload.cluster_queue);
-        let from = self.pending.workload(&workload.key).map(|old| Arc::clone(&old.cluster_queue));
+        let old_queue = self.pending.workload(&workload.key).map(|old| Arc::clone(&old.cluster_queue));
         self.pending.insert(workload);
-        let queues: Vec<Arc<str>> = from.into_iter().chain([queue]).collect();
+        let queues: Vec<Arc<str>> = old_queue.into_iter().chain([queue]).collect();
         for queue in queues.into_iter().filter(|queue| !self.queues.contains_key(queue)).collect::<Vec<_>>() {
             self.refresh_activity(&queue);
         }
     }
 
-    /// The workload is not pending any more.
+    /// Removes a pending workload, its capacity reservation and its preemption history.
     pub fn remove_pending(&mut self, key: &ObjectKey) {
         self.preemption_history.forget(key);
         self.remove_from_queue(key);
@@ -225,35 +225,35 @@ impl Engine {
         }
     }
 
-    /// The workload holds this and nothing else, and is not pending.
+    /// Sets the charge of a workload, replaces an earlier one, and removes the workload from its queue.
     pub fn charge(&mut self, key: &ObjectKey, charge: Charge) {
         let mut usage = Usage::new();
-        for (pair, amount) in &charge.usage {
-            usage.push((self.tree.ensure_fr(pair), amount.to_i128()));
+        for (fr, amount) in &charge.usage {
+            usage.push((self.tree.ensure_fr(fr), amount.to_i128()));
         }
         usage.sort_unstable();
         self.charge_usage(key, charge, usage);
     }
 
-    /// The same, with what it holds by number as well.
+    /// Like `charge`, with the usage by id, which must match the usage by name.
     pub(super) fn charge_usage(&mut self, key: &ObjectKey, charge: Charge, usage: Usage) {
         self.remove_from_queue(key);
         let node = self.tree.ensure_leaf(&charge.cluster_queue);
         let old = self.reserving_workloads.get(key).cloned();
-        let same = old.as_ref().filter(|old| old.charge.uid == charge.uid && old.node == node);
-        let leaves_for = same.and_then(|old| old.preempted_by.clone());
-        let stand = Arc::new(self.topology.footprint(&charge.topology));
+        let same_object = old.as_ref().filter(|old| old.charge.uid == charge.uid && old.node == node);
+        let preempted_by = same_object.and_then(|old| old.preempted_by.clone());
+        let footprint = Arc::new(self.topology.footprint(&charge.topology));
         let new = ReservingWorkload {
             key: key.clone(),
             charge: Arc::new(charge),
             node,
             usage,
-            footprint: stand,
-            preempted_by: leaves_for,
+            footprint,
+            preempted_by,
         };
-        let unmoved =
-            same.is_some_and(|old| old.usage == new.usage && old.usage_layers() == new.usage_layers());
-        if let Some(old) = old.as_ref().filter(|_| unmoved) {
+        let same_usage =
+            same_object.is_some_and(|old| old.usage == new.usage && old.usage_layers() == new.usage_layers());
+        if let Some(old) = old.as_ref().filter(|_| same_usage) {
             if old.footprint != new.footprint {
                 self.shift_footprint(&new.footprint, 1, new.usage_layers());
                 self.shift_footprint(&old.footprint, -1, new.usage_layers());
@@ -261,7 +261,7 @@ impl Engine {
             self.reserving_workloads.insert(new);
             return;
         }
-        // The new comes before the old goes, so that its node of the tree is never without either.
+        // Add before remove: a leaf without usage could be dropped from the tree.
         self.add_usage(node, &new.usage, new.usage_layers());
         self.shift_footprint(&new.footprint, 1, new.usage_layers());
         if let Some(old) = old {
@@ -273,7 +273,7 @@ impl Engine {
         self.reserving_workloads.insert(new);
     }
 
-    /// The workload holds nothing any more.
+    /// Removes the charge of a workload.
     pub fn release(&mut self, key: &ObjectKey) {
         self.second_pass_queue.remove(key);
         if let Some(old) = self.reserving_workloads.remove(key) {
@@ -286,58 +286,59 @@ impl Engine {
         }
     }
 
-    /// A victim that has let go is none any more, whatever it holds later.
-    fn forget_victim(&mut self, holder: &ReservingWorkload) {
-        if let Some(earmark) =
-            holder.preempted_by.as_ref().and_then(|by| self.capacity_reservations.get_mut(by))
+    /// Removes a workload from its preemptor's victims: later charges of the same workload are not part of that
+    /// preemption.
+    fn forget_victim(&mut self, workload: &ReservingWorkload) {
+        if let Some(reservation) =
+            workload.preempted_by.as_ref().and_then(|by| self.capacity_reservations.get_mut(by))
         {
-            earmark.victims.remove(&holder.key);
+            reservation.victims.remove(&workload.key);
         }
     }
 
-    fn release_usage(&mut self, holder: &ReservingWorkload) {
-        let back = negated_usage(&holder.usage);
-        self.add_usage(holder.node, &back, holder.usage_layers());
-        self.shift_footprint(&holder.footprint, -1, holder.usage_layers());
+    fn release_usage(&mut self, workload: &ReservingWorkload) {
+        let negated = negated_usage(&workload.usage);
+        self.add_usage(workload.node, &negated, workload.usage_layers());
+        self.shift_footprint(&workload.footprint, -1, workload.usage_layers());
     }
 
-    /// Moves usage in the tree and wakes what waited for it.
+    /// Adds usage to the quota tree and wakes the classes that wait for the change.
     pub(super) fn add_usage(&mut self, node: NodeId, usage: &Usage, layers: &[UsageLayer]) {
         let root = self.tree.root(node);
-        let moved = self.tree.add_usage(node, usage, layers);
-        self.wake(root, &moved);
+        let change = self.tree.add_usage(node, usage, layers);
+        self.wake(root, &change);
     }
 
-    fn wake(&mut self, root: NodeId, moved: &UsageChange) {
-        for (freed, pairs) in [(true, &moved.decreased), (false, &moved.increased)] {
-            for pair in pairs {
+    fn wake(&mut self, root: NodeId, change: &UsageChange) {
+        for (freed, frs) in [(true, &change.decreased), (false, &change.increased)] {
+            for fr in frs {
                 let tree = &self.tree;
                 let available = |queue: &str| {
                     let leaf = tree.leaf(queue);
-                    leaf.map_or(i128::MIN, |leaf| tree.available(leaf, *pair, UsageLayer::Projected).max(0))
+                    leaf.map_or(i128::MIN, |leaf| tree.available(leaf, *fr, UsageLayer::Projected).max(0))
                 };
-                self.pending.usage_changed(root, *pair, freed, available);
+                self.pending.usage_changed(root, *fr, freed, available);
             }
         }
     }
 
-    /// Whether a cycle would judge anybody.
+    /// Whether a cycle would have a head or second pass to process.
     pub fn has_work(&self) -> bool {
         self.pending.has_work() || self.has_second_passes()
     }
 
-    /// Whether second passes are to be judged.
+    /// Whether second passes are requested.
     pub fn has_second_passes(&self) -> bool {
         !self.second_pass_queue.is_empty()
     }
 }
 
-/// The same usage to be taken off.
+/// The same usage with negative amounts.
 pub(super) fn negated_usage(usage: &Usage) -> Usage {
-    usage.iter().map(|(pair, amount)| (*pair, -amount)).collect()
+    usage.iter().map(|(fr, amount)| (*fr, -amount)).collect()
 }
 
-/// Sets or removes an entry and answers whether that changed anything.
+/// Sets or removes an entry. Returns whether the map changed.
 fn set_entry<T: PartialEq>(map: &mut BTreeMap<Arc<str>, T>, name: &str, value: Option<T>) -> bool {
     if map.get(name) == value.as_ref() {
         return false;

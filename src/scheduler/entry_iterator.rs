@@ -1,8 +1,9 @@
-//! The order in which the heads of a cycle are processed.
+//! Order in which the heads of a cycle are processed.
 //!
-//! Without fair sharing: those that borrow least first, then by priority and time. With it: the winner of a tournament
-//! over the tree, where at every cohort the side with the smallest share wins, held anew after each turn. Those who must go
-//! since this cycle count for the shares of their queues until they are gone.
+//! Without fair sharing: lower borrowing level first, then priority, then time. With fair sharing: the winner of a
+//! tournament over the cohort tree, in which the side with the smallest DRS wins at each cohort; the tournament runs
+//! again after every entry. Victims of this cycle still count toward the DRS of their ClusterQueues.
+//! Neighbours: `nominate` supplies the entries, `cycle` processes them.
 
 use super::config::EngineSettings;
 use super::nominate::Entry;
@@ -12,11 +13,11 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Heads that have not had their turn.
+/// Entries that are not processed yet.
 pub(super) enum EntryIterator {
-    /// In this order, last first.
+    /// Sorted, the next one last.
     Classical(Vec<Entry>),
-    /// By tournament, each with the way from its queue to its root.
+    /// Unsorted, each with the path from its ClusterQueue to the root.
     FairSharing(Vec<(Entry, Vec<NodeId>)>),
 }
 
@@ -31,60 +32,62 @@ impl EntryIterator {
             };
             return Self::FairSharing(entries.into_iter().map(with_path).collect());
         }
-        let sorts = settings.gates.priority_sorting_within_cohort;
-        let turn = |entry: &Entry| {
-            let priority = if sorts { entry.workload.priority } else { 0 };
+        let by_priority = settings.gates.priority_sorting_within_cohort;
+        let sort_key = |entry: &Entry| {
+            let priority = if by_priority { entry.workload.priority } else { 0 };
             (entry.borrowing_level, Reverse(priority), entry.workload.queued_since)
         };
-        entries
-            .sort_by(|a, b| turn(b).cmp(&turn(a)).then_with(|| b.workload.order().cmp(&a.workload.order())));
+        entries.sort_by(|a, b| {
+            sort_key(b).cmp(&sort_key(a)).then_with(|| b.workload.order().cmp(&a.workload.order()))
+        });
         Self::Classical(entries)
     }
 
-    /// Takes the head whose turn it is, of the tree of the first; `leaving` are those who must go since this cycle.
+    /// Removes and returns the next entry; with fair sharing the winner in the tree of the first entry. `victims` are
+    /// the victims of this cycle.
     pub(super) fn next(
         &mut self,
         tree: &mut QuotaTree,
         settings: &EngineSettings,
-        leaving: impl Iterator<Item = Arc<ReservingWorkload>>,
+        victims: impl Iterator<Item = Arc<ReservingWorkload>>,
     ) -> Option<Entry> {
         match self {
             Self::Classical(entries) => entries.pop(),
             Self::FairSharing(entries) => {
                 let root = *entries.first()?.1.last()?;
-                let leaving: Vec<Arc<ReservingWorkload>> =
-                    leaving.filter(|holder| tree.root(holder.node) == root).collect();
-                simulate_usage_of(tree, &leaving, 1);
-                let at = tournament_winner(entries, root, tree, settings);
-                simulate_usage_of(tree, &leaving, -1);
-                Some(entries.remove(at?).0)
+                let victims: Vec<Arc<ReservingWorkload>> =
+                    victims.filter(|workload| tree.root(workload.node) == root).collect();
+                simulate_usage_of(tree, &victims, 1);
+                let index = tournament_winner(entries, root, tree, settings);
+                simulate_usage_of(tree, &victims, -1);
+                Some(entries.remove(index?).0)
             }
         }
     }
 }
 
-fn simulate_usage_of(tree: &mut QuotaTree, holders: &[Arc<ReservingWorkload>], sign: i128) {
-    for holder in holders {
-        tree.simulate_usage(holder.node, &holder.usage, sign);
+fn simulate_usage_of(tree: &mut QuotaTree, workloads: &[Arc<ReservingWorkload>], sign: i128) {
+    for workload in workloads {
+        tree.simulate_usage(workload.node, &workload.usage, sign);
     }
 }
 
-/// A contender at some node of the tree.
+/// A contender at one node of the tree.
 struct Contender {
     entry: usize,
-    /// How far it has come up.
+    /// Index of that node in the entry's path; 0 is the ClusterQueue.
     level: usize,
 }
 
-/// What decides between contenders of one cohort.
+/// Sort key of a contender within one cohort.
 struct TournamentKey {
     borrows: bool,
     share: DominantResourceShare,
-    /// Whether it stands there for itself, not for a cohort.
+    /// Whether it contends as a ClusterQueue, not as the winner of a cohort.
     is_queue: bool,
 }
 
-/// Place of the entry whose turn it is: the winner of a tree.
+/// Runs the tournament of one tree. Returns the index of the winning entry.
 fn tournament_winner(
     entries: &[(Entry, Vec<NodeId>)],
     root: NodeId,
@@ -92,9 +95,9 @@ fn tournament_winner(
     settings: &EngineSettings,
 ) -> Option<usize> {
     let mut by_depth: BTreeMap<usize, Vec<Contender>> = BTreeMap::new();
-    for (at, (_, path)) in entries.iter().enumerate() {
+    for (index, (_, path)) in entries.iter().enumerate() {
         if path.last() == Some(&root) {
-            by_depth.entry(path.len()).or_default().push(Contender { entry: at, level: 0 });
+            by_depth.entry(path.len()).or_default().push(Contender { entry: index, level: 0 });
         }
     }
     while let Some((depth, contenders)) = by_depth.pop_last() {
@@ -104,17 +107,17 @@ fn tournament_winner(
             let Some(cohort) = path.get(contender.level + 1) else {
                 return Some(contender.entry);
             };
-            let standing = tournament_key(entry, path, contender.level, tree);
+            let key = tournament_key(entry, path, contender.level, tree);
             let wins = best.get(cohort).is_none_or(|(other, best)| {
                 let Some((rival, _)) = entries.get(other.entry) else { return true };
-                compare_contenders((entry, &standing), (rival, best), settings) == Ordering::Less
+                compare_contenders((entry, &key), (rival, best), settings) == Ordering::Less
             });
             if wins {
-                best.insert(*cohort, (contender, standing));
+                best.insert(*cohort, (contender, key));
             }
         }
-        let above = by_depth.entry(depth - 1).or_default();
-        above.extend(best.into_values().map(|(won, _)| Contender { level: won.level + 1, ..won }));
+        let upper = by_depth.entry(depth - 1).or_default();
+        upper.extend(best.into_values().map(|(winner, _)| Contender { level: winner.level + 1, ..winner }));
     }
     None
 }
@@ -125,16 +128,13 @@ fn tournament_key(entry: &Entry, path: &[NodeId], level: usize, tree: &mut Quota
         return TournamentKey { borrows: false, share: DominantResourceShare::default(), is_queue };
     };
     tree.with_simulated_usage(*leaf, &entry.usage, |tree| TournamentKey {
-        borrows: entry
-            .usage
-            .iter()
-            .any(|(pair, _)| !tree.within_nominal(*node, *pair, UsageLayer::Projected)),
+        borrows: entry.usage.iter().any(|(fr, _)| !tree.within_nominal(*node, *fr, UsageLayer::Projected)),
         share: tree.share(*node),
         is_queue,
     })
 }
 
-/// Less goes first.
+/// Compares two contenders; the smaller one goes first.
 fn compare_contenders(
     a: (&Entry, &TournamentKey),
     b: (&Entry, &TournamentKey),

@@ -1,4 +1,6 @@
-//! What admission fair sharing and fair sharing tell the outside: penalties, samples, shares.
+//! Fair sharing data for callers: entry penalties, usage samples and weighted shares.
+//!
+//! Neighbours: `afs_usage` keeps past usage, `quota::dominant_share` computes shares.
 
 use super::config::{Charge, LocalQueue};
 use super::engine::Engine;
@@ -11,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Engine {
-    /// Counts the entry penalty of a workload that is being admitted in a queue where past usage counts.
+    /// Adds the entry penalty of a workload if its ClusterQueue orders LocalQueues by past usage.
     pub(super) fn add_entry_penalty(&mut self, workload: &Workload, charge: &Charge) {
         let Some(settings) = self.settings.admission_fair_sharing.clone() else {
             return;
@@ -24,15 +26,15 @@ impl Engine {
         self.update_usage_rank(&local, &charge.cluster_queue);
     }
 
-    /// The workload's admission is complete: its penalty becomes part of what its LocalQueue used. That comes after
-    /// `accrue_usage`, since the penalty must not decay for a time before it was added.
+    /// Adds the penalty of a completely admitted workload to its LocalQueue's past usage. Call after `accrue_usage`:
+    /// the penalty must not decay for the time before it was added.
     pub fn commit_penalty(&mut self, workload: &ObjectKey) {
         if let Some(local) = self.afs_usage.commit_penalty(workload) {
             self.refresh_usage_rank(&local);
         }
     }
 
-    /// What a LocalQueue has in use is about to change: until now it was this.
+    /// Adds usage up to now to past usage. Call before the usage of a LocalQueue changes, with the old usage.
     pub fn accrue_usage(
         &mut self,
         key: &ObjectKey,
@@ -46,24 +48,24 @@ impl Engine {
         self.refresh_usage_rank(key);
     }
 
-    /// The workload will not be admitted after all, or is over.
+    /// Removes the penalty of a workload that finished or will not be admitted.
     pub fn drop_penalty(&mut self, workload: &ObjectKey) {
         if let Some(local) = self.afs_usage.remove_penalty(workload) {
             self.refresh_usage_rank(&local);
         }
     }
 
-    /// The LocalQueue that a workload counts in by its entry penalty, until its admission is complete.
+    /// The LocalQueue that a workload's entry penalty counts in, until its admission is complete.
     pub fn penalized_local_queue(&self, workload: &ObjectKey) -> Option<&ObjectKey> {
         self.afs_usage.penalized_local_queue(workload)
     }
 
-    /// From now on what a LocalQueue uses counts, unless that has begun already.
+    /// Starts sampling the usage of a LocalQueue, unless that has begun.
     pub fn begin_sampling(&mut self, key: &ObjectKey, now: Timestamp) {
         self.afs_usage.begin_sampling(key, now);
     }
 
-    /// Takes a sample of what a LocalQueue uses.
+    /// Takes a sample of a LocalQueue's usage.
     pub fn sample_usage(
         &mut self,
         key: &ObjectKey,
@@ -77,12 +79,12 @@ impl Engine {
         self.refresh_usage_rank(key);
     }
 
-    /// What a LocalQueue has used by its last sample.
+    /// Configuration and past usage of a LocalQueue, as of its last update.
     pub fn past_usage(&self, key: &ObjectKey) -> Option<&LocalQueue> {
         self.afs_usage.get(key)
     }
 
-    /// What a LocalQueue has used with its penalties, by weight: what its place in the order follows.
+    /// Weighted past usage of a LocalQueue with penalties, which determines its rank.
     pub fn weighted_past_usage(&self, key: &ObjectKey) -> Option<f64> {
         self.afs_usage.weighted_usage(key, self.settings.admission_fair_sharing.as_ref()?)
     }
@@ -93,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// The weighted share of a node as its status shows it: rounded up, and the largest number without limit.
+    /// Weighted share of a node as its status shows it: rounded up, and the maximum if infinite.
     pub fn weighted_share(&self, node: &NodeRef) -> i64 {
         let share = self.tree.find(node).map_or(0.0, |node| self.tree.share(node).weighted_share());
         if share.is_finite() { to_i64(share.ceil()) } else { Amount::UNLIMITED.get() }
@@ -104,7 +106,7 @@ fn local_queue_key(workload: &ObjectKey, name: &Arc<str>) -> ObjectKey {
     ObjectKey { namespace: Arc::clone(&workload.namespace), name: Arc::clone(name) }
 }
 
-/// A number without fraction as an integer; numbers beyond its range have no share to show.
+/// Converts a number without fraction; numbers out of range become `i64::MAX`.
 fn to_i64(number: f64) -> i64 {
     format!("{number:.0}").parse().unwrap_or(i64::MAX)
 }

@@ -1,7 +1,8 @@
-//! Flavor assignment: which flavor each pod set gets for each resource, or what stands in the way.
+//! Flavor assignment: which flavor each pod set gets for each resource, or which blockers prevent it.
 //!
-//! Pod sets of one group are judged together, each resource group is given by one flavor, and what earlier pod sets take
-//! counts for later ones. Nothing is charged here; evictions are only tried out.
+//! Invariants: pod sets of one group get the same flavors; one flavor serves a whole resource group; usage of earlier
+//! pod sets counts for later ones. Nothing is charged, and evictions are only simulated.
+//! Neighbours: `granular_mode` evaluates one flavor-resource, `topology` assigns nodes, `nominate` calls.
 
 use super::compiled::{CompiledClusterQueue, CompiledResourceGroup};
 use super::config::{Flavor, UndeclaredResources};
@@ -19,18 +20,18 @@ use crate::resources::{Amount, Requests};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What judging looks at beside quota.
+/// Input of a flavor assignment.
 #[derive(Clone, Copy)]
 pub(super) struct AssignRequest<'a> {
     pub(super) workload: &'a Workload,
-    /// Its pod sets, perhaps with fewer pods than it asks for.
+    /// Pod sets to assign; with partial admission their counts may be below those of the workload.
     pub(super) pod_sets: &'a [PodSet],
     pub(super) queue: &'a CompiledClusterQueue,
     pub(super) flavors: &'a BTreeMap<Arc<str>, Flavor>,
     pub(super) cursor: Option<&'a FlavorCursor>,
-    /// Flavors found before, to which the search is bound.
+    /// If set, only these flavors may be assigned.
     pub(super) allowed_flavors: Option<&'a [PodSetGroupFlavors]>,
-    /// The slice that the workload takes over from: it keeps its flavors.
+    /// The slice that the workload replaces; the workload keeps its flavors.
     pub(super) replaced_slice: Option<&'a ReservingWorkload>,
     pub(super) cycle: u64,
 }
@@ -42,53 +43,56 @@ impl AssignRequest<'_> {
     }
 }
 
-/// Flavors of pod sets that share them.
+/// Flavors of one pod set group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodSetGroupFlavors {
-    /// Places of the pod sets.
+    /// Indexes of the pod sets in the workload.
     pub(super) pod_set_indexes: Vec<usize>,
-    /// Flavor by resource group, both by place.
+    /// Pairs of resource group index and flavor index.
     pub(super) flavors: Vec<(usize, usize)>,
 }
 
-/// What was found for a workload.
+/// Result of a flavor assignment; nothing is charged yet.
 #[derive(Clone, Debug)]
 pub(super) struct TentativeAssignment {
-    /// The worst of all its parts.
+    /// Worst mode of all parts.
     pub(super) mode: PreemptionMode,
     pub(super) group_flavors: Vec<PodSetGroupFlavors>,
     pub(super) usage: Usage,
-    /// Where somebody would have to go.
+    /// Flavor-resources that need preemption.
     pub(super) frs_need_preemption: Vec<FlavorResourceId>,
-    /// Highest level that quota is borrowed from; 0 without borrowing.
+    /// Highest borrowing level; 0 without borrowing.
     pub(super) borrowing_level: u32,
-    /// Where to go on if somebody else is faster.
+    /// Where the next scan starts if another head takes this capacity first.
     pub(super) cursor: Option<FlavorCursor>,
     pub(super) reason: PendingReason,
     pub(super) blockers: Vec<Blocker>,
     pub(super) wake_conditions: WakeConditions,
-    /// Where the pods go.
+    /// Topology requests and, once found, their placements.
     pub(super) tas_assignment: TasAssignment,
 }
 
-/// Assigns flavors, from the cursor on.
-pub(super) fn assign_flavors(field: &mut SchedulingContext, question: &AssignRequest) -> TentativeAssignment {
-    FlavorScan::new(field, *question).run()
+/// Assigns flavors to the pod sets of a request, starting at its cursor.
+pub(super) fn assign_flavors(
+    context: &mut SchedulingContext,
+    request: &AssignRequest,
+) -> TentativeAssignment {
+    FlavorScan::new(context, *request).run()
 }
 
 impl AssignRequest<'_> {
-    /// The cursor, unless it is out of date.
-    pub(super) fn fresh_cursor(&self, field: &SchedulingContext) -> Option<&FlavorCursor> {
-        let generation = field.tree.generation(self.queue.node);
-        let preserve = field.settings.gates.preserve_scan_progress;
+    /// Returns the cursor unless it is stale.
+    pub(super) fn fresh_cursor(&self, context: &SchedulingContext) -> Option<&FlavorCursor> {
+        let generation = context.tree.generation(self.queue.node);
+        let preserve = context.settings.gates.preserve_scan_progress;
         self.cursor.filter(|c| (preserve && c.cycle + 1 >= self.cycle) || c.generation == generation)
     }
 }
 
-/// A requested resource of a group: its place among the covered, and how much.
+/// A requested resource of a group: its index in `covered_resources`, and the amount.
 type GroupRequest = (usize, Amount);
 
-/// The flavor found for a resource group.
+/// The flavor chosen for a resource group.
 struct FlavorCandidate {
     index: usize,
     granular_mode: GranularMode,
@@ -96,9 +100,10 @@ struct FlavorCandidate {
 }
 
 impl FlavorCandidate {
-    /// The worst of its parts. The grade by which flavors are compared may be another's: one that borrows more.
+    /// Worst mode of its flavor-resources. `granular_mode` may come from another one: the one that borrows at the
+    /// higher level.
     fn preemption_mode(&self) -> PreemptionMode {
-        self.frs.iter().map(|(_, _, grade)| grade.mode).min().unwrap_or(PreemptionMode::Fit)
+        self.frs.iter().map(|(_, _, granular)| granular.mode).min().unwrap_or(PreemptionMode::Fit)
     }
 }
 
@@ -107,14 +112,14 @@ struct FlavorScan<'a, 'f> {
     request: AssignRequest<'a>,
     assignment: TentativeAssignment,
     last_tried: BTreeMap<(Arc<str>, Arc<str>), usize>,
-    /// Pairs of groups that were settled while another flavor was possible.
+    /// Flavor-resources of groups that fit, where another flavor was possible.
     decided_frs: Vec<FlavorResourceId>,
 }
 
 impl<'a, 'f> FlavorScan<'a, 'f> {
-    fn new(field: &'a mut SchedulingContext<'f>, question: AssignRequest<'a>) -> Self {
-        let tree = field.tree.root(question.queue.node);
-        let found = TentativeAssignment {
+    fn new(context: &'a mut SchedulingContext<'f>, request: AssignRequest<'a>) -> Self {
+        let tree = context.tree.root(request.queue.node);
+        let assignment = TentativeAssignment {
             mode: PreemptionMode::Fit,
             group_flavors: Vec::new(),
             usage: Usage::new(),
@@ -126,21 +131,16 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
             wake_conditions: WakeConditions { tree: Some(tree), ..WakeConditions::default() },
             tas_assignment: TasAssignment::default(),
         };
-        Self {
-            context: field,
-            request: question,
-            assignment: found,
-            last_tried: BTreeMap::new(),
-            decided_frs: Vec::new(),
-        }
+        Self { context, request, assignment, last_tried: BTreeMap::new(), decided_frs: Vec::new() }
     }
 
     fn run(mut self) -> TentativeAssignment {
         for members in pod_set_groups(self.request.pod_sets) {
-            let first = members.first().and_then(|at| self.request.pod_sets.get(*at)).map(|set| &set.name);
+            let first =
+                members.first().and_then(|index| self.request.pod_sets.get(*index)).map(|set| &set.name);
             if let Err(reason) = self.assign_pod_set_group(members) {
                 (self.assignment.mode, self.assignment.reason) = (PreemptionMode::NoFit, reason);
-                // Pod sets without flavors leave no place to go on from.
+                // Without an assigned flavor there is no position to resume from.
                 self.last_tried.retain(|(set, _), _| Some(set) != first);
                 break;
             }
@@ -149,26 +149,26 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         self.assignment
     }
 
-    /// Where the search goes on, if there is anything left that was not tried.
+    /// Returns where the next scan resumes, or `None` if every flavor was tried.
     fn next_cursor(&mut self) -> Option<FlavorCursor> {
         let queue = self.request.queue;
-        let rounds = self.request.cursor.map_or(0, |cursor| cursor.scans) + 1;
-        let most: usize = queue.groups.iter().map(|group| group.flavors.len()).sum();
-        (!self.last_tried.is_empty() && rounds <= most).then(|| FlavorCursor {
+        let scans = self.request.cursor.map_or(0, |cursor| cursor.scans) + 1;
+        let max_scans: usize = queue.groups.iter().map(|group| group.flavors.len()).sum();
+        (!self.last_tried.is_empty() && scans <= max_scans).then(|| FlavorCursor {
             last_tried: std::mem::take(&mut self.last_tried),
-            scans: rounds,
+            scans,
             lost_race: self.request.cursor.is_some_and(|cursor| cursor.lost_race),
             cycle: self.request.cycle,
             generation: self.context.tree.generation(queue.node),
         })
     }
 
-    /// Judges pod sets that share their flavors.
+    /// Assigns flavors to pod sets that share them.
     fn assign_pod_set_group(&mut self, members: Vec<usize>) -> Result<(), PendingReason> {
         let queue = self.request.queue;
         let sum = requests_by_resource(self.request.pod_sets, &members, queue);
-        let mut pick = PodSetGroupFlavors { pod_set_indexes: members, flavors: Vec::new() };
-        // The last by name first, as Kueue does: the first group that fails names the reason.
+        let mut group_flavors = PodSetGroupFlavors { pod_set_indexes: members, flavors: Vec::new() };
+        // Kueue iterates in reverse name order; the first group that fails determines the reason.
         for (resource, amount) in sum.iter().rev() {
             let Some(group) = queue.groups.iter().position(|group| group.position(resource).is_some()) else {
                 if *amount == Amount::ZERO
@@ -177,7 +177,7 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
                     continue;
                 }
                 let blocker = blocker_without_amounts(
-                    &self.pod_set_names(&pick),
+                    &self.pod_set_names(&group_flavors),
                     "",
                     resource,
                     BlockerKind::Undeclared,
@@ -185,70 +185,83 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
                 self.assignment.blockers.push(blocker);
                 return Err(PendingReason::NoMatchingFlavor);
             };
-            if pick.flavors.iter().all(|(known, _)| *known != group) {
-                let flavor = self.find_flavor_for_group(group, &pick, &sum)?;
-                pick.flavors.push((group, flavor));
+            if group_flavors.flavors.iter().all(|(known, _)| *known != group) {
+                let flavor = self.find_flavor_for_group(group, &group_flavors, &sum)?;
+                group_flavors.flavors.push((group, flavor));
             }
         }
-        self.assignment.group_flavors.push(pick);
+        self.assignment.group_flavors.push(group_flavors);
         Ok(())
     }
 
-    fn pod_set_names(&self, pick: &PodSetGroupFlavors) -> Arc<str> {
-        let sets = pick.pod_set_indexes.iter().filter_map(|at| self.request.pod_sets.get(*at));
-        if let (Some(first), [_]) = (sets.clone().next(), &*pick.pod_set_indexes) {
+    fn pod_set_names(&self, group_flavors: &PodSetGroupFlavors) -> Arc<str> {
+        let sets = group_flavors.pod_set_indexes.iter().filter_map(|index| self.request.pod_sets.get(*index));
+        if let (Some(first), [_]) = (sets.clone().next(), &*group_flavors.pod_set_indexes) {
             return Arc::clone(&first.name);
         }
         Arc::from(sets.map(|set| &*set.name).collect::<Vec<_>>().join(", "))
     }
 
-    /// The best flavor of a resource group; it takes part in the assignment from here on.
+    /// Chooses the best flavor of a resource group and adds it to the assignment. Returns its index.
     fn find_flavor_for_group(
         &mut self,
-        at: usize,
-        pick: &PodSetGroupFlavors,
+        group_index: usize,
+        group_flavors: &PodSetGroupFlavors,
         sum: &[(&Arc<str>, Amount)],
     ) -> Result<usize, PendingReason> {
         let queue = self.request.queue;
-        let Some(group) = queue.groups.get(at) else {
+        let Some(group) = queue.groups.get(group_index) else {
             return Err(PendingReason::NoMatchingFlavor);
         };
-        let place = |(resource, amount): &(&Arc<str>, Amount)| Some((group.position(resource)?, *amount));
-        let wanted: Vec<GroupRequest> = sum.iter().filter_map(place).collect();
+        let group_request =
+            |(resource, amount): &(&Arc<str>, Amount)| Some((group.position(resource)?, *amount));
+        let wanted: Vec<GroupRequest> = sum.iter().filter_map(group_request).collect();
         let fungibility = &queue.config.fungibility;
-        let scans = self.context.settings.gates.flavor_fungibility;
+        let fungible = self.context.settings.gates.flavor_fungibility;
         let mut best: Option<FlavorCandidate> = None;
         let (mut last, mut severity) = (0, PendingReason::NoMatchingFlavor);
         let (mut blockers, mut needs) = (Vec::new(), Vec::new());
-        let start = self.start_index(group, pick, &wanted);
+        let start = self.start_index(group, group_flavors, &wanted);
         for (index, flavor) in group.flavors.iter().enumerate().skip(start) {
-            if !self.is_flavor_allowed(pick, at, index) {
+            if !self.is_flavor_allowed(group_flavors, group_index, index) {
                 continue;
             }
             last = index;
-            if let Some(why) = self.flavor_mismatch(&flavor.name, group, pick) {
-                let kind = BlockerKind::Mismatch(Arc::from(why));
-                blockers.push(blocker_without_amounts(&self.pod_set_names(pick), &flavor.name, "", kind));
+            if let Some(mismatch) = self.flavor_mismatch(&flavor.name, group, group_flavors) {
+                let kind = BlockerKind::Mismatch(Arc::from(mismatch));
+                blockers.push(blocker_without_amounts(
+                    &self.pod_set_names(group_flavors),
+                    &flavor.name,
+                    "",
+                    kind,
+                ));
                 continue;
             }
             let choice = self.evaluate_flavor(index, group, &wanted);
-            let unfit = choice.frs.iter().filter(|(_, _, grade)| grade.mode != PreemptionMode::Fit);
-            let found: Vec<Blocker> = unfit
-                .map(|(pair, need, _)| {
-                    self.context.blocker(&self.request.requester(), *pair, *need, &self.pod_set_names(pick))
+            let not_fitting =
+                choice.frs.iter().filter(|(_, _, granular)| granular.mode != PreemptionMode::Fit);
+            let flavor_blockers: Vec<Blocker> = not_fitting
+                .map(|(fr, requested, _)| {
+                    self.context.blocker(
+                        &self.request.requester(),
+                        *fr,
+                        *requested,
+                        &self.pod_set_names(group_flavors),
+                    )
                 })
                 .collect();
-            let first = choice.frs.iter().find(|(_, _, grade)| grade.mode != PreemptionMode::Fit);
-            needs.extend(first.map(|(pair, need, _)| (*pair, *need)));
-            severity = if found.is_empty() { severity } else { milder_reason(severity, &found) };
-            blockers.extend(found);
-            let stop = if scans {
+            let first = choice.frs.iter().find(|(_, _, granular)| granular.mode != PreemptionMode::Fit);
+            needs.extend(first.map(|(fr, requested, _)| (*fr, *requested)));
+            severity =
+                if flavor_blockers.is_empty() { severity } else { milder_reason(severity, &flavor_blockers) };
+            blockers.extend(flavor_blockers);
+            let stop = if fungible {
                 !choice.granular_mode.should_try_next_flavor(fungibility)
             } else {
                 choice.granular_mode.mode == PreemptionMode::Fit
             };
             let better = best.as_ref().is_none_or(|best| {
-                if scans {
+                if fungible {
                     choice.granular_mode.is_preferred_over(best.granular_mode, fungibility)
                 } else {
                     choice.granular_mode.mode > best.granular_mode.mode
@@ -264,22 +277,24 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         self.record_wake_conditions(group, &wanted, best.as_ref(), needs, blockers);
         let best = best.ok_or(severity)?;
         if last + 1 < group.flavors.len() {
-            let slots: Vec<_> =
-                wanted.iter().filter_map(|(at, _)| self.cursor_key(group, pick, *at)).collect();
-            self.last_tried.extend(slots.into_iter().map(|slot| (slot, last)));
+            let keys: Vec<_> = wanted
+                .iter()
+                .filter_map(|(position, _)| self.cursor_key(group, group_flavors, *position))
+                .collect();
+            self.last_tried.extend(keys.into_iter().map(|key| (key, last)));
         }
         self.apply_candidate(&best, &wanted);
         Ok(best.index)
     }
 
-    /// Makes a choice part of the assignment.
+    /// Adds the chosen flavor to the assignment.
     fn apply_candidate(&mut self, best: &FlavorCandidate, wanted: &[GroupRequest]) {
         self.assignment.mode = self.assignment.mode.min(best.preemption_mode());
-        for ((pair, _, grade), (_, amount)) in best.frs.iter().zip(wanted) {
-            self.assignment.borrowing_level = self.assignment.borrowing_level.max(grade.borrowing_level);
-            add_usage(&mut self.assignment.usage, *pair, amount.to_i128());
-            if grade.mode.needs_preemption() && !self.assignment.frs_need_preemption.contains(pair) {
-                self.assignment.frs_need_preemption.push(*pair);
+        for ((fr, _, granular), (_, amount)) in best.frs.iter().zip(wanted) {
+            self.assignment.borrowing_level = self.assignment.borrowing_level.max(granular.borrowing_level);
+            add_usage(&mut self.assignment.usage, *fr, amount.to_i128());
+            if granular.mode.needs_preemption() && !self.assignment.frs_need_preemption.contains(fr) {
+                self.assignment.frs_need_preemption.push(*fr);
             }
         }
     }
@@ -287,49 +302,51 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
     fn cursor_key(
         &self,
         group: &CompiledResourceGroup,
-        pick: &PodSetGroupFlavors,
+        group_flavors: &PodSetGroupFlavors,
         position: usize,
     ) -> Option<(Arc<str>, Arc<str>)> {
-        let first = self.request.pod_sets.get(*pick.pod_set_indexes.first()?)?;
+        let first = self.request.pod_sets.get(*group_flavors.pod_set_indexes.first()?)?;
         Some((Arc::clone(&first.name), Arc::clone(group.covered_resources.get(position)?)))
     }
 
-    /// Where the search over the flavors of a group begins.
+    /// Index of the flavor at which the scan of a group starts.
     fn start_index(
         &self,
         group: &CompiledResourceGroup,
-        pick: &PodSetGroupFlavors,
+        group_flavors: &PodSetGroupFlavors,
         wanted: &[GroupRequest],
     ) -> usize {
         let Some(cursor) = self.request.cursor else {
             return 0;
         };
-        let mut slots = wanted.iter().filter_map(|(at, _)| self.cursor_key(group, pick, *at));
-        slots.find_map(|slot| cursor.last_tried.get(&slot)).map_or(0, |index| index + 1)
+        let mut keys =
+            wanted.iter().filter_map(|(position, _)| self.cursor_key(group, group_flavors, *position));
+        keys.find_map(|key| cursor.last_tried.get(&key)).map_or(0, |index| index + 1)
     }
 
-    /// Whether the search is free to use a flavor.
-    fn is_flavor_allowed(&self, pick: &PodSetGroupFlavors, group: usize, flavor: usize) -> bool {
+    /// Whether variant, replaced slice and `allowed_flavors` permit a flavor.
+    fn is_flavor_allowed(&self, group_flavors: &PodSetGroupFlavors, group: usize, flavor: usize) -> bool {
         let variant = self.request.workload.variant.as_ref();
         let name = self.request.queue.groups.get(group).and_then(|g| g.flavors.get(flavor)).map(|f| &f.name);
         if variant.is_some_and(|variant| name.is_none_or(|name| !variant.flavors.contains(name))) {
             return false;
         }
         if let Some(old) = self.request.replaced_slice
-            && !old.charge.usage.keys().any(|pair| Some(&pair.flavor) == name)
+            && !old.charge.usage.keys().any(|fr| Some(&fr.flavor) == name)
         {
             return false;
         }
-        let Some(bound) = self.request.allowed_flavors else {
+        let Some(allowed) = self.request.allowed_flavors else {
             return true;
         };
-        let same = bound.iter().find(|other| other.pod_set_indexes == pick.pod_set_indexes);
-        same.is_some_and(|other| other.flavors.contains(&(group, flavor)))
+        let matching = allowed.iter().find(|other| other.pod_set_indexes == group_flavors.pod_set_indexes);
+        matching.is_some_and(|other| other.flavors.contains(&(group, flavor)))
     }
 
-    /// Notes what the workload waits for: the first group that does not fit, and any change where an earlier group might
-    /// choose otherwise, where others who may be evicted come and go, or where room is kept from others only as long as
-    /// evictions could help: that may end when others use more.
+    /// Records the wake conditions and blockers of a group that does not fit: the minimum available quota of the
+    /// first such group; any usage change where an earlier group might choose another flavor; releases where
+    /// preemption candidates may change; and any usage change while a head claim depends on evictions being possible,
+    /// since growing usage may end it.
     fn record_wake_conditions(
         &mut self,
         group: &CompiledResourceGroup,
@@ -340,10 +357,10 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
     ) {
         let fits = best.is_some_and(|best| best.preemption_mode() == PreemptionMode::Fit);
         let flavors = &group.flavors;
-        let pairs = || flavors.iter().flat_map(|f| wanted.iter().filter_map(|(at, _)| f.fr(*at)));
+        let frs = || flavors.iter().flat_map(|f| wanted.iter().filter_map(|(position, _)| f.fr(*position)));
         if fits {
             if group.flavors.len() > 1 {
-                self.decided_frs.extend(pairs());
+                self.decided_frs.extend(frs());
             }
             return;
         }
@@ -353,21 +370,21 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
                 self.assignment
                     .wake_conditions
                     .on_usage_change
-                    .extend(self.decided_frs.drain(..).chain(pairs()));
+                    .extend(self.decided_frs.drain(..).chain(frs()));
             }
         }
         if self.request.queue.may_preempt() {
-            self.assignment.wake_conditions.on_release.extend(pairs());
+            self.assignment.wake_conditions.on_release.extend(frs());
         }
         if self.request.queue.withholds_capacity()
             && best.is_some_and(|best| best.preemption_mode().needs_preemption())
         {
-            self.assignment.wake_conditions.on_usage_change.extend(pairs());
+            self.assignment.wake_conditions.on_usage_change.extend(frs());
         }
         self.assignment.blockers.extend(blockers);
     }
 
-    /// Grades every resource of a flavor; the worst is the flavor's grade.
+    /// Evaluates every resource of a flavor; the worst result is the flavor's granular mode.
     fn evaluate_flavor(
         &mut self,
         index: usize,
@@ -382,14 +399,14 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         };
         let mut worst: Option<GranularMode> = None;
         for (position, amount) in wanted {
-            let Some(pair) = group.flavors.get(index).and_then(|flavor| flavor.fr(*position)) else {
+            let Some(fr) = group.flavors.get(index).and_then(|flavor| flavor.fr(*position)) else {
                 continue;
             };
-            let need = usage_of(&self.assignment.usage, pair) + amount.to_i128();
-            let found = self.context.evaluate(&self.request.requester(), pair, need);
-            choice.frs.push((pair, need, found));
-            if worst.is_none_or(|worst| worst.is_preferred_over(found, fungibility)) {
-                worst = Some(found);
+            let requested = usage_of(&self.assignment.usage, fr) + amount.to_i128();
+            let granular = self.context.evaluate(&self.request.requester(), fr, requested);
+            choice.frs.push((fr, requested, granular));
+            if worst.is_none_or(|worst| worst.is_preferred_over(granular, fungibility)) {
+                worst = Some(granular);
             }
         }
         choice.granular_mode = worst.unwrap_or(GranularMode::BEST);
@@ -400,22 +417,23 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         &self,
         name: &Arc<str>,
         group: &CompiledResourceGroup,
-        pick: &PodSetGroupFlavors,
+        group_flavors: &PodSetGroupFlavors,
     ) -> Option<String> {
         let Some(flavor) = self.request.flavors.get(name) else {
             return Some(format!("flavor {name} not found"));
         };
-        let sets = pick.pod_set_indexes.iter().filter_map(|at| self.request.pod_sets.get(*at));
-        if let Some(why) = topology::topology_mismatch(self.context, &self.request, name, group, sets) {
-            return Some(why);
+        let sets = group_flavors.pod_set_indexes.iter().filter_map(|index| self.request.pod_sets.get(*index));
+        if let Some(mismatch) = topology::topology_mismatch(self.context, &self.request, name, group, sets) {
+            return Some(mismatch);
         }
-        let mut sets = pick.pod_set_indexes.iter().filter_map(|at| self.request.pod_sets.get(*at));
+        let mut sets =
+            group_flavors.pod_set_indexes.iter().filter_map(|index| self.request.pod_sets.get(*index));
         sets.find_map(|set| flavor_mismatch(name, flavor, &set.pod_requirements))
     }
 }
 
 impl TentativeAssignment {
-    /// The assignment as the workload is given it.
+    /// Converts to the assignment that the workload is granted.
     pub(super) fn to_assignment(
         &self,
         queue: &CompiledClusterQueue,
@@ -423,9 +441,9 @@ impl TentativeAssignment {
         pod_sets: &[PodSet],
     ) -> Assignment {
         let mut assigned: Vec<(usize, PodSetAssignment)> = Vec::with_capacity(pod_sets.len());
-        for pick in &self.group_flavors {
-            for at in &pick.pod_set_indexes {
-                let Some(set) = pod_sets.get(*at) else { continue };
+        for group_flavors in &self.group_flavors {
+            for index in &group_flavors.pod_set_indexes {
+                let Some(set) = pod_sets.get(*index) else { continue };
                 let (mut flavors, mut usage) = (BTreeMap::new(), Requests::new());
                 for (resource, amount) in total_requests(set, queue) {
                     let group = |(group, flavor): &(usize, usize)| {
@@ -433,24 +451,24 @@ impl TentativeAssignment {
                         group.position(resource)?;
                         group.flavors.get(*flavor)
                     };
-                    if let Some(flavor) = pick.flavors.iter().find_map(group) {
+                    if let Some(flavor) = group_flavors.flavors.iter().find_map(group) {
                         flavors.insert(Arc::clone(resource), Arc::clone(&flavor.name));
                         usage.insert(Arc::clone(resource), amount);
                     }
                 }
                 let name = Arc::clone(&set.name);
-                let topology = self.tas_assignment.pod_set_placement(*at);
-                let given = PodSetAssignment { name, count: set.count, flavors, usage, topology };
-                assigned.push((*at, given));
+                let topology = self.tas_assignment.pod_set_placement(*index);
+                let assignment = PodSetAssignment { name, count: set.count, flavors, usage, topology };
+                assigned.push((*index, assignment));
             }
         }
-        assigned.sort_by_key(|(at, _)| *at);
-        let pod_sets = assigned.into_iter().map(|(_, given)| given).collect();
+        assigned.sort_by_key(|(index, _)| *index);
+        let pod_sets = assigned.into_iter().map(|(_, assignment)| assignment).collect();
         Assignment { cluster_queue: Arc::clone(name), pod_sets }
     }
 }
 
-/// The milder of a reason and what the blockers of one flavor amount to: the best alternative names the reason.
+/// Returns the milder of a reason and the reason that one flavor's blockers imply: the best alternative counts.
 fn milder_reason(reason: PendingReason, blockers: &[Blocker]) -> PendingReason {
     let never = blockers.iter().any(|blocker| blocker.kind == BlockerKind::NeverFits);
     reason.max(if never { PendingReason::ExceedsMaxQuota } else { PendingReason::WaitingForQuota })

@@ -1,4 +1,6 @@
-//! How well one flavor and resource takes an amount, and which of two such answers is better.
+//! Evaluation of one flavor-resource for an amount, and the comparison of such results.
+//!
+//! Neighbours: `quota` answers what is available, `preemption` whether evictions help.
 
 use super::compiled::CompiledClusterQueue;
 use super::decision::PreemptionReason;
@@ -11,33 +13,33 @@ use jiff::Timestamp;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// How an amount can be had, worst first.
+/// How an amount can be obtained, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PreemptionMode {
-    /// Not at all.
+    /// Never.
     NoFit,
-    /// If somebody were evicted, but there is nobody to evict.
+    /// Only by evicting, but there are no targets.
     NoCandidates,
-    /// If somebody of the same queue is evicted.
+    /// By evicting a workload of the same ClusterQueue.
     Preempt,
-    /// If others who borrow are evicted.
+    /// By evicting workloads of other ClusterQueues that borrow.
     Reclaim,
-    /// At once.
+    /// Without eviction.
     Fit,
 }
 
 impl PreemptionMode {
-    /// Whether it is a matter of evictions.
+    /// Whether the amount depends on evictions.
     pub(super) const fn needs_preemption(self) -> bool {
         matches!(self, Self::NoCandidates | Self::Preempt | Self::Reclaim)
     }
 }
 
-/// Mode and how far up the tree the quota comes from.
+/// Preemption mode and borrowing level of an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GranularMode {
     pub(super) mode: PreemptionMode,
-    /// Height of the smallest subtree that provides it; 0 is the queue itself.
+    /// Height of the smallest subtree that provides it; 0 is the ClusterQueue itself.
     pub(super) borrowing_level: u32,
 }
 
@@ -45,8 +47,8 @@ impl GranularMode {
     pub(super) const BEST: Self = Self { mode: PreemptionMode::Fit, borrowing_level: 0 };
     pub(super) const WORST: Self = Self { mode: PreemptionMode::NoFit, borrowing_level: 0 };
 
-    /// Whether this is better. What can succeed at all comes before what cannot; then the queue's preference decides
-    /// between evictions and borrowing.
+    /// Whether this result is better. Modes that can succeed come before those that cannot; then the configured
+    /// preference decides between preemption and borrowing.
     pub(super) fn is_preferred_over(self, other: Self, fungibility: &FlavorFungibility) -> bool {
         if self.mode <= PreemptionMode::NoCandidates || other.mode <= PreemptionMode::NoCandidates {
             let rank = |mode: PreemptionMode| mode.min(PreemptionMode::Preempt);
@@ -65,25 +67,25 @@ impl GranularMode {
         }
     }
 
-    /// Whether later flavors deserve a look.
+    /// Whether the scan should go on to later flavors.
     pub(super) fn should_try_next_flavor(self, fungibility: &FlavorFungibility) -> bool {
-        let goes_on = |policy: Option<FungibilityPolicy>, default| {
+        let tries_next = |policy: Option<FungibilityPolicy>, default| {
             policy.unwrap_or(default) == FungibilityPolicy::TryNextFlavor
         };
         match self.mode {
             PreemptionMode::NoFit | PreemptionMode::NoCandidates => return true,
             PreemptionMode::Preempt | PreemptionMode::Reclaim
-                if goes_on(fungibility.when_can_preempt, FungibilityPolicy::TryNextFlavor) =>
+                if tries_next(fungibility.when_can_preempt, FungibilityPolicy::TryNextFlavor) =>
             {
                 return true;
             }
             PreemptionMode::Preempt | PreemptionMode::Reclaim | PreemptionMode::Fit => {}
         }
-        self.borrowing_level > 0 && goes_on(fungibility.when_can_borrow, FungibilityPolicy::MayStopSearch)
+        self.borrowing_level > 0 && tries_next(fungibility.when_can_borrow, FungibilityPolicy::MayStopSearch)
     }
 }
 
-/// Who asks.
+/// The workload for which quota is evaluated.
 #[derive(Clone, Copy)]
 pub(super) struct Requester<'a> {
     pub(super) queue: &'a CompiledClusterQueue,
@@ -92,87 +94,93 @@ pub(super) struct Requester<'a> {
 }
 
 impl SchedulingContext<'_> {
-    /// Grades an amount of one flavor and resource in the plan.
-    pub(super) fn evaluate(&mut self, asker: &Requester, pair: FlavorResourceId, need: i128) -> GranularMode {
-        let node = asker.queue.node;
-        if need > self.tree.potential_available(node, pair) {
+    /// Evaluates an amount of one flavor-resource against projected usage.
+    pub(super) fn evaluate(
+        &mut self,
+        requester: &Requester,
+        fr: FlavorResourceId,
+        requested: i128,
+    ) -> GranularMode {
+        let node = requester.queue.node;
+        if requested > self.tree.potential_available(node, fr) {
             return GranularMode::WORST;
         }
-        let (level, may_reclaim) = self.tree.lowest_subtree_for(node, pair, need, UsageLayer::Projected);
-        if need <= self.tree.available(node, pair, UsageLayer::Projected).max(0) {
+        let (level, may_reclaim) = self.tree.lowest_subtree_for(node, fr, requested, UsageLayer::Projected);
+        if requested <= self.tree.available(node, fr, UsageLayer::Projected).max(0) {
             return GranularMode { mode: PreemptionMode::Fit, borrowing_level: level };
         }
-        let worth_a_look = self.tree.subtree_quota(node, pair) >= need
+        let may_preempt = self.tree.subtree_quota(node, fr) >= requested
             || may_reclaim
-            || self.may_preempt_while_borrowing(asker.queue);
-        if !worth_a_look {
+            || self.may_preempt_while_borrowing(requester.queue);
+        if !may_preempt {
             return GranularMode { mode: PreemptionMode::NoFit, borrowing_level: level };
         }
-        self.simulate_preemption(asker, pair, need, level)
+        self.simulate_preemption(requester, fr, requested, level)
     }
 
-    /// Tries out whether evictions would help with this flavor and resource alone.
+    /// Simulates whether evictions would help with this flavor-resource alone.
     fn simulate_preemption(
         &mut self,
-        asker: &Requester,
-        pair: FlavorResourceId,
-        need: i128,
+        requester: &Requester,
+        fr: FlavorResourceId,
+        requested: i128,
         level: u32,
     ) -> GranularMode {
-        let usage = vec![(pair, need)];
+        let usage = vec![(fr, requested)];
         let preemptor = Preemptor {
-            queue: asker.queue,
-            priority: asker.priority,
-            queued_since: asker.queued_since,
+            queue: requester.queue,
+            priority: requester.priority,
+            queued_since: requester.queued_since,
             usage: &usage,
-            frs_need_preemption: &[pair],
+            frs_need_preemption: &[fr],
             pod_set_requests: &[],
         };
         let targets = self.find_targets(&preemptor);
         if targets.is_empty() {
             return GranularMode { mode: PreemptionMode::NoCandidates, borrowing_level: level };
         }
-        let own = targets.iter().any(|target| target.reason == PreemptionReason::InClusterQueue);
+        let same_queue = targets.iter().any(|target| target.reason == PreemptionReason::InClusterQueue);
         for target in &targets {
             self.simulate_eviction(&preemptor, &target.workload);
         }
-        let (level, _) = self.tree.lowest_subtree_for(asker.queue.node, pair, need, UsageLayer::Projected);
+        let (level, _) =
+            self.tree.lowest_subtree_for(requester.queue.node, fr, requested, UsageLayer::Projected);
         for target in &targets {
             self.undo_eviction(&preemptor, &target.workload);
         }
         GranularMode {
-            mode: if own { PreemptionMode::Preempt } else { PreemptionMode::Reclaim },
+            mode: if same_queue { PreemptionMode::Preempt } else { PreemptionMode::Reclaim },
             borrowing_level: level,
         }
     }
 
-    /// What stands in the way of an amount that is not a fit.
+    /// Returns the blocker for an amount that does not fit.
     pub(super) fn blocker(
         &self,
-        asker: &Requester,
-        pair: FlavorResourceId,
-        need: i128,
+        requester: &Requester,
+        fr: FlavorResourceId,
+        requested: i128,
         pod_set: &Arc<str>,
     ) -> Blocker {
-        let node = asker.queue.node;
-        let never = need > self.tree.potential_available(node, pair);
-        let binding = if never {
-            self.tree.permanent_bottleneck(node, pair)
+        let node = requester.queue.node;
+        let never = requested > self.tree.potential_available(node, fr);
+        let bottleneck = if never {
+            self.tree.permanent_bottleneck(node, fr)
         } else {
-            self.tree.current_bottleneck(node, pair, UsageLayer::Projected)
+            self.tree.current_bottleneck(node, fr, UsageLayer::Projected)
         };
-        let have = self.tree.available(node, pair, UsageLayer::Projected).max(0);
-        let name = self.tree.fr_name(pair);
+        let available = self.tree.available(node, fr, UsageLayer::Projected).max(0);
+        let name = self.tree.fr_name(fr);
         let (flavor, resource) =
             name.map(|name| (Arc::clone(&name.flavor), Arc::clone(&name.resource))).unwrap_or_default();
-        let (node, limit) = binding.map(|binding| (binding.node, binding.limit)).unzip();
+        let (node, limit) = bottleneck.map(|bottleneck| (bottleneck.node, bottleneck.limit)).unzip();
         Blocker {
             pod_set: Arc::clone(pod_set),
             flavor,
             resource,
             node,
-            requested: Amount::saturating_from_i128(need),
-            available: Amount::saturating_from_i128(have),
+            requested: Amount::saturating_from_i128(requested),
+            available: Amount::saturating_from_i128(available),
             limit: limit.unwrap_or_default(),
             kind: if never { BlockerKind::NeverFits } else { BlockerKind::InUse },
         }

@@ -1,4 +1,4 @@
-//! Whether a flavor suits pods, and whether a label selector selects.
+//! Matching of pods with flavors, and of labels with selectors.
 
 use super::config::Flavor;
 use crate::topology::{PodRequirements, prevents_scheduling, requirement_holds, tolerates};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 type Labels = BTreeMap<String, String>;
 
-/// Why the flavor does not suit the pods, if so.
+/// Returns why the flavor does not suit the pods, or `None` if it does.
 pub(super) fn flavor_mismatch(name: &str, flavor: &Flavor, pods: &PodRequirements) -> Option<String> {
     let tolerated =
         |taint: &Taint| flavor.tolerations.iter().chain(&pods.tolerations).any(|t| tolerates(t, taint));
@@ -28,13 +28,13 @@ pub(super) fn flavor_mismatch(name: &str, flavor: &Flavor, pods: &PodRequirement
     Some(format!("flavor {name} doesn't match node affinity"))
 }
 
-/// Requirements on keys that the flavor does not set are left to the nodes; a term of nothing else holds.
+/// Ignores requirements on keys that the flavor does not set, since nodes may set them; a term without others holds.
 fn term_holds(term: &NodeSelectorTerm, labels: &Labels) -> bool {
     let requirements = term.match_expressions.iter().flatten();
     requirements.filter(|r| labels.contains_key(&r.key)).all(|r| requirement_holds(r, labels))
 }
 
-/// Whether the selector selects the labels; an absent selector selects nothing, as do unknown operators.
+/// Whether the selector matches the labels; absent selectors and unknown operators match nothing.
 pub(super) fn selects(selector: Option<&LabelSelector>, labels: Option<&Labels>) -> bool {
     selector.zip(labels).is_some_and(|(selector, labels)| crate::api::selector::matches(selector, labels))
 }

@@ -1,13 +1,14 @@
-//! Who is admitted, with which flavors, and why everyone else waits.
+//! Admission scheduling: which pending workloads are admitted, with which flavors, and why the others stay pending.
 //!
-//! `Engine` is the one door: configuration, pending workloads and held quota go in, `cycle` answers with decisions. A
-//! cycle takes one head of every ClusterQueue, assigns flavors against the quota as it stands, orders the heads, and
-//! admits each that still fits; what is admitted is charged at once, before anybody has confirmed it.
+//! Callers use `Engine`: configuration, pending workloads and charges go in, `run_cycle` returns decisions. A cycle
+//! takes one head of every ClusterQueue, assigns flavors against projected usage, orders the heads, and admits each
+//! that still fits. An admission is charged at once, before the API server confirms it.
 //!
-//! Invariants: judging has no side effects, charging happens once all have agreed (I5); the same state gives the same
-//! decisions (I10); a cycle judges each head once, and nothing that one head does ends the turn of another; every pending
-//! workload has a verdict (I25).
-//! The choice of victims has its own folder, with one file for each set of rules.
+//! Invariants: nomination has no side effects; quota is charged only after every check has passed (I5). The same
+//! state gives the same decisions (I10). A cycle nominates each head once, and no head ends the cycle for another.
+//! Every pending workload has a verdict (I25).
+//! Neighbours: `queue` supplies heads, `quota` and `topology` answer what fits. `preemption` selects targets, with
+//! one file for each set of rules.
 
 mod afs_usage;
 mod capacity_reservations;

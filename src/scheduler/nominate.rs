@@ -1,4 +1,8 @@
-//! Nomination: what each head could take against the plan as it stands, and who would have to go.
+//! Nomination: what each head could be assigned against projected usage, and which targets it would have to evict.
+//!
+//! Invariant: simulated usage is undone before a function returns.
+//! Neighbours: `flavor_assigner` chooses flavors, `topology` nodes, `preemption` targets; `cycle` processes the
+//! entries.
 
 use super::compiled::CompiledClusterQueue;
 use super::config::Flavor;
@@ -21,56 +25,56 @@ use std::sync::Arc;
 /// Flavors by name.
 pub(super) type Flavors = BTreeMap<Arc<str>, Flavor>;
 
-/// Place of a head among those of all queues: the more important first, then the older.
+/// Order of heads across ClusterQueues: higher priority first, then earlier queueing time.
 type HeadPriority = (Reverse<i64>, Timestamp);
 
 /// A head of this cycle after nomination.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) queue: Arc<str>,
-    /// Its queue in the tree.
+    /// Its ClusterQueue in the quota tree.
     pub(super) node: NodeId,
     pub(super) class: ClassId,
     pub(super) workload: Arc<Workload>,
-    /// Highest level that quota is borrowed from; 0 without borrowing.
+    /// Highest borrowing level of its flavor-resources; 0 without borrowing.
     pub(super) borrowing_level: u32,
-    /// What it asks for, as far as flavors were found.
+    /// Requested usage, as far as flavors were assigned.
     pub(super) usage: Usage,
     pub(super) nomination: Nomination,
 }
 
 #[derive(Debug)]
 pub(super) enum Nomination {
-    /// It fits the plan as it stood at the start of the cycle.
+    /// It fits projected usage as of the start of the cycle.
     Fits(Box<NominatedAssignment>),
-    /// It would fit if others went.
+    /// It fits once the targets are evicted.
     NeedsPreemption(Box<NominatedAssignment>, Vec<Target>),
     /// It does not fit.
     Inadmissible(Box<Inadmissible>),
     /// It did not fit and its class is parked.
     Parked(Arc<Verdict>, Option<HeadClaim>),
-    /// A head that was blocked before keeps its claim.
+    /// An already blocked head that keeps its head claim.
     ClaimOnly(HeadClaim),
 }
 
-/// What a head could take.
+/// The assignment that a head could get.
 #[derive(Debug)]
 pub(super) struct NominatedAssignment {
     pub(super) assignment: TentativeAssignment,
-    /// The pod sets with the numbers of pods that are to be admitted.
+    /// The pod sets with the pod counts to be admitted.
     pub(super) pod_sets: Arc<[PodSet]>,
 }
 
-/// What a head could not take.
+/// Why a head does not fit, and what happens to its class.
 #[derive(Debug)]
 pub(super) struct Inadmissible {
     pub(super) verdict: Verdict,
     pub(super) wake_conditions: WakeConditions,
-    /// What it would keep from others; only if evictions could make it fit.
+    /// Capacity to withhold from other heads; only if evictions could make the head fit.
     pub(super) claim: Option<HeadClaim>,
-    /// Whether it is passed over even at the head of a StrictFIFO queue.
+    /// Whether the class never blocks its ClusterQueue, not even a StrictFIFO one.
     pub(super) never_blocks_queue: bool,
-    /// Where the search goes on in the next cycle, if there are flavors left to try.
+    /// Where the next cycle's scan starts; `None` if every flavor was tried.
     pub(super) cursor: Option<FlavorCursor>,
 }
 
@@ -81,7 +85,7 @@ impl Entry {
 }
 
 impl Engine {
-    /// Heads to be judged, judged against the plan as it stands, and the blocked heads with claims beside them.
+    /// Nominates the ready heads and adds the blocked heads whose head claims affect them.
     pub(super) fn nominate_heads(&mut self, heads: usize) -> Vec<Entry> {
         let ready = if heads < self.pending.ready().len() {
             self.most_urgent_queues(heads)
@@ -94,7 +98,7 @@ impl Engine {
         entries
     }
 
-    /// Blocked heads with claims in the trees of these queues.
+    /// Blocked heads with head claims in the cohort trees of the given ClusterQueues.
     fn blocked_heads_in_trees_of(&self, ready: &[Arc<str>]) -> Vec<Entry> {
         let mut blocked =
             self.pending.blocked_heads().filter(|queue| !self.pending.ready().contains(*queue)).peekable();
@@ -106,23 +110,23 @@ impl Engine {
         near.filter_map(|queue| self.blocked_head_entry(queue)).collect()
     }
 
-    /// Queues of the trees whose best heads come first by priority and time, until so many are found.
+    /// ClusterQueues of the most urgent trees, ordered by the best head of each tree, until they hold `heads` heads.
     fn most_urgent_queues(&self, heads: usize) -> Vec<Arc<str>> {
         let mut trees: BTreeMap<NodeId, (HeadPriority, Vec<Arc<str>>)> = BTreeMap::new();
         for name in self.pending.ready() {
             let Some(head) = self.pending.head(name) else { continue };
-            let place = (Reverse(head.workload.priority), head.workload.queued_since);
+            let priority = (Reverse(head.workload.priority), head.workload.queued_since);
             let root = self.root(name).unwrap_or_default();
-            let (best, queues) = trees.entry(root).or_insert_with(|| (place, Vec::new()));
-            *best = place.min(*best);
+            let (best, queues) = trees.entry(root).or_insert_with(|| (priority, Vec::new()));
+            *best = priority.min(*best);
             queues.push(Arc::clone(name));
         }
         let mut trees: Vec<(HeadPriority, Vec<Arc<str>>)> = trees.into_values().collect();
         trees.sort_by_key(|(best, _)| *best);
-        let mut taken = 0;
+        let mut count = 0;
         let first = trees.into_iter().take_while(|(_, queues)| {
-            let before = taken;
-            taken += queues.len();
+            let before = count;
+            count += queues.len();
             before < heads
         });
         first.flat_map(|(_, queues)| queues).collect()
@@ -142,14 +146,14 @@ impl Engine {
         })
     }
 
-    /// Judges the head of a queue.
+    /// Nominates the head of a ClusterQueue.
     fn nominate(&mut self, name: &Arc<str>) -> Option<Entry> {
         let head = self.pending.head(name)?;
         let (class, workload, cursor) = (head.class, Arc::clone(head.workload), head.cursor.cloned());
         let queue = self.queues.get(name)?;
         let labels = self.namespaces.get(&workload.key.namespace);
-        let obstacle = if let Some(obstacle) = &workload.precheck_failure {
-            Some((**obstacle).clone())
+        let precheck_failure = if let Some(precheck_failure) = &workload.precheck_failure {
+            Some((**precheck_failure).clone())
         } else if selects(queue.config.namespace_selector.as_ref(), labels) {
             None
         } else {
@@ -157,15 +161,15 @@ impl Engine {
             Some(Verdict::without_blockers(PendingReason::Misconfigured, text))
         };
         let (queue, node) = (Arc::clone(name), queue.node);
-        if let Some(verdict) = obstacle {
-            let short = Inadmissible {
+        if let Some(verdict) = precheck_failure {
+            let inadmissible = Inadmissible {
                 verdict,
                 wake_conditions: WakeConditions::default(),
                 claim: None,
                 never_blocks_queue: true,
                 cursor: None,
             };
-            let found = Nomination::Inadmissible(Box::new(short));
+            let nomination = Nomination::Inadmissible(Box::new(inadmissible));
             return Some(Entry {
                 queue,
                 node,
@@ -173,44 +177,50 @@ impl Engine {
                 workload,
                 borrowing_level: 0,
                 usage: Usage::new(),
-                nomination: found,
+                nomination,
             });
         }
-        let (plan, targets) = self.compute_assignment(name, &workload, cursor.as_ref(), None)?;
-        let (borrows, usage) = (plan.assignment.borrowing_level, plan.assignment.usage.clone());
-        let found = nomination_of(plan, targets, &mut self.topology);
-        Some(Entry { queue, node, class, workload, borrowing_level: borrows, usage, nomination: found })
+        let (nominated, targets) = self.compute_assignment(name, &workload, cursor.as_ref(), None)?;
+        let (borrowing_level, usage) =
+            (nominated.assignment.borrowing_level, nominated.assignment.usage.clone());
+        let nomination = nomination_of(nominated, targets, &mut self.topology);
+        Some(Entry { queue, node, class, workload, borrowing_level, usage, nomination })
     }
 
-    /// Judges a workload against the plan without what is kept for itself and without the slice that it takes over from.
+    /// Computes assignment and targets against projected usage without the workload's own reservation and replaced
+    /// slice.
     pub(super) fn compute_assignment(
         &mut self,
         name: &Arc<str>,
         workload: &Workload,
         cursor: Option<&FlavorCursor>,
-        bound: Option<&[super::flavor_assigner::PodSetGroupFlavors]>,
+        allowed_flavors: Option<&[super::flavor_assigner::PodSetGroupFlavors]>,
     ) -> Option<(NominatedAssignment, Vec<Target>)> {
         let cycle = self.cycle_count;
         self.with_usage_removed(&self.own_projected_usage(workload), UsageLayer::Projected, |engine| {
-            let (mut field, queue, flavors) = engine.scheduling_context(name, &workload.key)?;
-            let holders = field.reserving_workloads;
-            let question = AssignRequest {
+            let (mut context, queue, flavors) = engine.scheduling_context(name, &workload.key)?;
+            let reserving_workloads = context.reserving_workloads;
+            let request = AssignRequest {
                 workload,
                 pod_sets: &workload.pod_sets,
                 queue,
                 flavors,
                 cursor,
-                allowed_flavors: bound,
-                replaced_slice: workload.replaces.as_ref().and_then(|old| holders.get(old)).map(|h| &**h),
+                allowed_flavors,
+                replaced_slice: workload
+                    .replaces
+                    .as_ref()
+                    .and_then(|old| reserving_workloads.get(old))
+                    .map(|h| &**h),
                 cycle,
             };
-            let (mut plan, targets) = assign_with_partial_admission(&mut field, &question);
-            engine.assign_projected_topology(name, &mut plan.assignment, &targets);
-            Some((plan, targets))
+            let (mut nominated, targets) = assign_with_partial_admission(&mut context, &request);
+            engine.assign_projected_topology(name, &mut nominated.assignment, &targets);
+            Some((nominated, targets))
         })
     }
 
-    /// What a workload of a queue is judged on, with the queue and the flavors.
+    /// Borrows what assigning a workload reads, with its ClusterQueue and the flavors.
     pub(super) fn scheduling_context(
         &mut self,
         queue: &str,
@@ -218,7 +228,7 @@ impl Engine {
     ) -> Option<(SchedulingContext<'_>, &CompiledClusterQueue, &Flavors)> {
         let queue = self.queues.get(queue)?;
         let root = self.tree.root(queue.node);
-        let field = SchedulingContext {
+        let context = SchedulingContext {
             settings: &self.settings,
             tree: &mut self.tree,
             queues: &self.queues,
@@ -229,40 +239,36 @@ impl Engine {
             already_preempted: self.preemption_history.victims(root, workload),
             target_cache: Vec::new(),
         };
-        Some((field, queue, &self.flavors))
+        Some((context, queue, &self.flavors))
     }
 }
 
-/// What becomes of a plan and its victims.
+/// Converts an assignment and its targets to a nomination.
 pub(super) fn nomination_of(
-    plan: NominatedAssignment,
+    nominated: NominatedAssignment,
     targets: Vec<Target>,
     topology: &mut TasCache,
 ) -> Nomination {
-    match plan.assignment.mode {
-        PreemptionMode::Fit => Nomination::Fits(Box::new(plan)),
-        _ if !targets.is_empty() => Nomination::NeedsPreemption(Box::new(plan), targets),
+    match nominated.assignment.mode {
+        PreemptionMode::Fit => Nomination::Fits(Box::new(nominated)),
+        _ if !targets.is_empty() => Nomination::NeedsPreemption(Box::new(nominated), targets),
         mode => {
             let TentativeAssignment {
                 usage,
-                borrowing_level: borrows,
+                borrowing_level,
                 reason,
                 blockers,
-                wake_conditions: waits,
+                wake_conditions,
                 cursor,
-                tas_assignment: stand,
+                tas_assignment,
                 ..
-            } = plan.assignment;
-            let stand = Arc::new(topology.footprint(&stand.occupancies()));
-            let claim = mode.needs_preemption().then_some(HeadClaim {
-                usage,
-                borrowing_level: borrows,
-                footprint: stand,
-            });
+            } = nominated.assignment;
+            let footprint = Arc::new(topology.footprint(&tas_assignment.occupancies()));
+            let claim = mode.needs_preemption().then_some(HeadClaim { usage, borrowing_level, footprint });
             let verdict = Verdict { reason, blockers, text: Arc::default() };
             Nomination::Inadmissible(Box::new(Inadmissible {
                 verdict,
-                wake_conditions: waits,
+                wake_conditions,
                 claim,
                 never_blocks_queue: false,
                 cursor,
@@ -271,50 +277,46 @@ pub(super) fn nomination_of(
     }
 }
 
-/// Judges the whole workload, and if that is not to be had, as many pods of it as are.
+/// Assigns the whole workload; if that fails and partial admission is allowed, the largest number of pods that fits.
 fn assign_with_partial_admission(
-    field: &mut SchedulingContext,
-    question: &AssignRequest,
+    context: &mut SchedulingContext,
+    request: &AssignRequest,
 ) -> (NominatedAssignment, Vec<Target>) {
-    let (mut full, targets) = assign_with_scan_restart(field, question);
-    let fewer = |set: &PodSet| set.min_count.map_or(0, |least| set.count.saturating_sub(least).max(0));
-    let total: i32 = question.pod_sets.iter().fold(0, |sum, set| sum.saturating_add(fewer(set)));
-    let pod_sets = Arc::clone(&question.workload.pod_sets);
+    let (mut full, targets) = assign_with_scan_restart(context, request);
+    let reducible =
+        |set: &PodSet| set.min_count.map_or(0, |minimum| set.count.saturating_sub(minimum).max(0));
+    let total: i32 = request.pod_sets.iter().fold(0, |sum, set| sum.saturating_add(reducible(set)));
+    let pod_sets = Arc::clone(&request.workload.pod_sets);
     let enough = full.mode == PreemptionMode::Fit || !targets.is_empty() || total == 0;
-    if enough || !field.settings.gates.partial_admission {
+    if enough || !context.settings.gates.partial_admission {
         return (NominatedAssignment { assignment: full, pod_sets }, targets);
     }
-    let fewer: Vec<i32> = question.pod_sets.iter().map(fewer).collect();
-    // Where fewer pods could be admitted, what the whole asks for is not what it waits for.
+    let reducible: Vec<i32> = request.pod_sets.iter().map(reducible).collect();
+    // With partial admission the workload may fit before the whole request is available.
     full.wake_conditions.on_release.extend(full.wake_conditions.min_available.keys().copied());
     let (mut low, mut high, mut best) = (0, total.saturating_add(1), None);
     while low < high {
         let middle = low + (high - low) / 2;
-        let reduced = reduced_pod_sets(question.pod_sets, &fewer, middle, total);
-        let (judgement, targets) =
-            assign_with_scan_restart(field, &AssignRequest { pod_sets: &reduced, ..*question });
-        if judgement.mode == PreemptionMode::Fit || !targets.is_empty() {
-            best = Some((NominatedAssignment { assignment: judgement, pod_sets: reduced }, targets));
+        let reduced = reduced_pod_sets(request.pod_sets, &reducible, middle, total);
+        let (assignment, targets) =
+            assign_with_scan_restart(context, &AssignRequest { pod_sets: &reduced, ..*request });
+        if assignment.mode == PreemptionMode::Fit || !targets.is_empty() {
+            best = Some((NominatedAssignment { assignment, pod_sets: reduced }, targets));
             high = middle;
         } else {
-            // Fewer pods can lack something else than all of them.
-            let WakeConditions {
-                min_available: needs,
-                on_usage_change: any,
-                on_release: freed,
-                on_topology_change: places,
-                ..
-            } = judgement.wake_conditions;
-            full.wake_conditions.on_release.extend(needs.into_keys().chain(freed));
-            full.wake_conditions.on_usage_change.extend(any);
-            full.wake_conditions.on_topology_change.extend(places);
+            // A smaller pod count may be blocked by something else than the full count.
+            let WakeConditions { min_available, on_usage_change, on_release, on_topology_change, .. } =
+                assignment.wake_conditions;
+            full.wake_conditions.on_release.extend(min_available.into_keys().chain(on_release));
+            full.wake_conditions.on_usage_change.extend(on_usage_change);
+            full.wake_conditions.on_topology_change.extend(on_topology_change);
             low = middle + 1;
         }
     }
     best.unwrap_or((NominatedAssignment { assignment: full, pod_sets }, Vec::new()))
 }
 
-/// Pod sets with a part of the pods that they can do without taken off.
+/// Reduces the pod counts by `part` of `total`, in proportion to how far each pod set may shrink.
 fn reduced_pod_sets(pod_sets: &[PodSet], fewer: &[i32], part: i32, total: i32) -> Arc<[PodSet]> {
     let set = |(set, less): (&PodSet, &i32)| {
         let off = i64::from(*less) * i64::from(part) / i64::from(total.max(1));
@@ -324,40 +326,41 @@ fn reduced_pod_sets(pod_sets: &[PodSet], fewer: &[i32], part: i32, total: i32) -
     pod_sets.iter().zip(fewer).map(set).collect()
 }
 
-/// Judges from the cursor on. A search that went on behind the first flavor and comes to the end without success starts over
-/// once, so that what is waited for concerns all flavors; one that was interrupted goes on from there, as if it had just begun.
+/// Assigns flavors from the cursor on. A scan that started behind the first flavor and found nothing runs once more
+/// from the first flavor, so that the wake conditions cover all flavors. If the earlier scan had lost a race, the
+/// cursor of the second scan is kept.
 fn assign_with_scan_restart(
-    field: &mut SchedulingContext,
-    question: &AssignRequest,
+    context: &mut SchedulingContext,
+    request: &AssignRequest,
 ) -> (TentativeAssignment, Vec<Target>) {
-    let cursor = question.fresh_cursor(field);
-    let (judgement, targets) = assign_once(field, &AssignRequest { cursor, ..*question });
-    let found = judgement.mode == PreemptionMode::Fit || !targets.is_empty();
-    let Some(before) = cursor.filter(|_| !found && judgement.cursor.is_none()) else {
-        return (judgement, targets);
+    let cursor = request.fresh_cursor(context);
+    let (assignment, targets) = assign_once(context, &AssignRequest { cursor, ..*request });
+    let succeeded = assignment.mode == PreemptionMode::Fit || !targets.is_empty();
+    let Some(old_cursor) = cursor.filter(|_| !succeeded && assignment.cursor.is_none()) else {
+        return (assignment, targets);
     };
-    let (judgement, targets) = assign_once(field, &AssignRequest { cursor: None, ..*question });
-    let cursor = judgement.cursor.filter(|_| before.lost_race);
-    (TentativeAssignment { cursor, ..judgement }, targets)
+    let (assignment, targets) = assign_once(context, &AssignRequest { cursor: None, ..*request });
+    let cursor = assignment.cursor.filter(|_| old_cursor.lost_race);
+    (TentativeAssignment { cursor, ..assignment }, targets)
 }
 
 fn assign_once(
-    field: &mut SchedulingContext,
-    question: &AssignRequest,
+    context: &mut SchedulingContext,
+    request: &AssignRequest,
 ) -> (TentativeAssignment, Vec<Target>) {
-    let mut judgement = assign_flavors(field, question);
-    topology::assign_topology(field, question, &mut judgement);
-    if !judgement.mode.needs_preemption() {
-        return (judgement, Vec::new());
+    let mut assignment = assign_flavors(context, request);
+    topology::assign_topology(context, request, &mut assignment);
+    if !assignment.mode.needs_preemption() {
+        return (assignment, Vec::new());
     }
-    let asker = question.requester();
-    let targets = field.find_targets(&Preemptor {
-        queue: asker.queue,
-        priority: asker.priority,
-        queued_since: asker.queued_since,
-        usage: &judgement.usage,
-        frs_need_preemption: &judgement.frs_need_preemption,
-        pod_set_requests: &judgement.tas_assignment.pod_set_requests,
+    let requester = request.requester();
+    let targets = context.find_targets(&Preemptor {
+        queue: requester.queue,
+        priority: requester.priority,
+        queued_since: requester.queued_since,
+        usage: &assignment.usage,
+        frs_need_preemption: &assignment.frs_need_preemption,
+        pod_set_requests: &assignment.tas_assignment.pod_set_requests,
     });
-    (judgement, targets)
+    (assignment, targets)
 }

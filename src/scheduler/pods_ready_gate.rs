@@ -1,8 +1,8 @@
-//! Admissions one after the other: where it is configured, nobody is admitted before the pods of all who are admitted are
+//! Sequential admission: where configured, no workload is admitted until the pods of all admitted workloads are
 //! ready.
 //!
-//! Invariants: those who hold quota already are not asked, and lose nothing by it; who fits meanwhile waits at its place,
-//! and is judged anew when pods are ready.
+//! Invariants: workloads that already hold quota are not affected. A workload that fits while admissions are blocked keeps its
+//! position and is nominated again when the pods are ready.
 
 use super::cycle::skipped;
 use super::decision::Outcome;
@@ -13,10 +13,10 @@ use crate::queue::{Parked, Verdict, WakeConditions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is said of one that fits and waits.
+/// Message of a workload that fits and waits.
 const WAITING_FOR_PODS_READY: &str = "waiting for all admitted workloads to be in PodsReady condition";
 
-/// Whether somebody's pods are waited for, and who waits.
+/// Whether admissions are blocked, and which ClusterQueues wait.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodsReadyGate {
     blocks_admission: bool,
@@ -25,21 +25,21 @@ pub(super) struct PodsReadyGate {
 }
 
 impl Engine {
-    /// Says whether admissions wait for pods of those who are admitted. When they do no longer, those who fit are judged.
-    pub fn block_admission(&mut self, held: bool) {
-        self.pods_ready_gate.blocks_admission = held;
-        if !held {
+    /// Blocks or unblocks admissions. Unblocking wakes the parked workloads of all waiting ClusterQueues.
+    pub fn block_admission(&mut self, blocked: bool) {
+        self.pods_ready_gate.blocks_admission = blocked;
+        if !blocked {
             for queue in std::mem::take(&mut self.pods_ready_gate.waiting_queues) {
                 self.pending.config_changed(&queue, None);
             }
         }
     }
 
-    /// Admits one that fits, unless pods of others are waited for.
-    pub(super) fn admit_unless_blocked(&mut self, entry: &Entry, plan: &NominatedAssignment) -> Outcome {
+    /// Admits a workload that fits, or parks it while admissions are blocked.
+    pub(super) fn admit_unless_blocked(&mut self, entry: &Entry, nominated: &NominatedAssignment) -> Outcome {
         if !self.pods_ready_gate.blocks_admission {
             self.pods_ready_gate.blocks_admission = self.settings.block_admission;
-            return self.admit(&entry.workload, plan);
+            return self.admit(&entry.workload, nominated);
         }
         if !self.queues.contains_key(&entry.queue) {
             return skipped("The ClusterQueue is gone");

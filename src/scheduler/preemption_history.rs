@@ -1,14 +1,15 @@
-//! Who was evicted for whom: nobody is evicted twice for the same workload while nothing changes from outside (I20).
+//! Preemption history. A preemptor never evicts the same victim again until something external changes (I20).
 //!
-//! Where rules contradict each other, as when one queue takes back what it owns of one resource and another evens out
-//! shares of a second, two workloads could evict each other for ever. What counts as a change: configuration, quota that is
-//! given back by one that was not evicted, and a new or changed preemptor or victim. Arrivals of others do not count.
+//! This prevents eviction loops under contradictory policies: one ClusterQueue reclaims its own quota of one
+//! resource, another evens out shares of a second, and two workloads evict each other forever. External changes are:
+//! configuration; quota released by a workload that was not evicted; a new or changed preemptor or victim. Arrivals
+//! of other workloads do not count.
 
 use crate::api::ObjectKey;
 use crate::quota::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Preemptors with their victims, by root of their tree.
+/// Victims by preemptor, by root of their cohort tree.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PreemptionHistory(BTreeMap<NodeId, BTreeMap<ObjectKey, BTreeSet<ObjectKey>>>);
 
@@ -17,12 +18,12 @@ impl PreemptionHistory {
         self.0.entry(tree).or_default().entry(preemptor.clone()).or_default().insert(victim.clone());
     }
 
-    /// Those who were evicted for a workload.
+    /// Workloads that this preemptor has evicted.
     pub(super) fn victims(&self, tree: NodeId, preemptor: &ObjectKey) -> Option<&BTreeSet<ObjectKey>> {
         self.0.get(&tree)?.get(preemptor)
     }
 
-    /// The victim does not go for the preemptor after all.
+    /// Removes one victim whose preemption was cancelled.
     pub(super) fn remove(&mut self, preemptor: &ObjectKey, victim: &ObjectKey) {
         for tree in self.0.values_mut() {
             if let Some(victims) = tree.get_mut(preemptor) {
@@ -31,7 +32,7 @@ impl PreemptionHistory {
         }
     }
 
-    /// A workload that is gone or has changed has done and suffered nothing.
+    /// Removes a workload that was deleted or changed, as preemptor and as victim.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         for tree in self.0.values_mut() {
             tree.remove(key);

@@ -1,5 +1,7 @@
-//! Heads that need preemption, and heads whose topology assignment another head of the cycle took: targets and assignments
-//! are computed again with the same flavors.
+//! Processing of heads that need preemption, and of heads whose nodes another head of the cycle took: targets and
+//! topology assignment are computed again with the same flavors.
+//!
+//! Neighbours: `cycle` calls, `preemption` selects targets, `capacity_reservations` reserves what they free.
 
 use super::cycle::{CycleState, Shortfall, skipped};
 use super::cycle_metrics::Recomputation;
@@ -18,33 +20,38 @@ impl Engine {
     pub(super) fn process_preemption(
         &mut self,
         entry: &Entry,
-        mut plan: NominatedAssignment,
+        mut nominated: NominatedAssignment,
         mut targets: Vec<Target>,
-        again: bool,
-        turn: &mut CycleState,
+        is_retry: bool,
+        cycle: &mut CycleState,
     ) -> Outcome {
-        let overlaps = targets.iter().any(|target| turn.victims.contains(target.key()));
-        // What others of this cycle have freed may make some of the targets needless.
-        let eased = turn.freed_trees.contains(&self.root_of(entry));
+        let overlaps = targets.iter().any(|target| cycle.victims.contains(target.key()));
+        // Capacity freed earlier in this cycle may make some targets unnecessary.
+        let freed = cycle.freed_trees.contains(&self.root_of(entry));
         let recomputes = overlaps && self.settings.gates.recompute_on_overlap;
-        if eased || recomputes {
-            let picks = std::mem::take(&mut plan.assignment.group_flavors);
-            let again = self.compute_assignment(&entry.queue, &entry.workload, None, Some(&picks));
-            let Some((judged, victims)) = again else {
+        if freed || recomputes {
+            let group_flavors = std::mem::take(&mut nominated.assignment.group_flavors);
+            let recomputed =
+                self.compute_assignment(&entry.queue, &entry.workload, None, Some(&group_flavors));
+            let Some((new_assignment, new_targets)) = recomputed else {
                 return skipped("The ClusterQueue is gone");
             };
-            let found = nomination_of(judged, victims, &mut self.topology);
+            let nomination = nomination_of(new_assignment, new_targets, &mut self.topology);
             if recomputes {
-                self.observe_recomputation(entry, &found, turn);
+                self.observe_recomputation(entry, &nomination, cycle);
             }
-            match found {
-                Nomination::Fits(plan) => {
-                    turn.changed_trees.insert(self.root_of(entry));
-                    let lacking = self.shortfall(entry, &plan, &[], UsageLayer::Current);
-                    return self.wait_for_victims(entry, &plan, lacking, turn.now);
+            match nomination {
+                Nomination::Fits(nominated) => {
+                    cycle.changed_trees.insert(self.root_of(entry));
+                    let shortfall = self.shortfall(entry, &nominated, &[], UsageLayer::Current);
+                    return self.wait_for_victims(entry, &nominated, shortfall, cycle.now);
                 }
-                Nomination::NeedsPreemption(judged, victims) => (plan, targets) = (*judged, victims),
-                Nomination::Inadmissible(short) => return self.process_inadmissible(entry, *short, turn),
+                Nomination::NeedsPreemption(new_assignment, new_targets) => {
+                    (nominated, targets) = (*new_assignment, new_targets);
+                }
+                Nomination::Inadmissible(inadmissible) => {
+                    return self.process_inadmissible(entry, *inadmissible, cycle);
+                }
                 Nomination::Parked(..) | Nomination::ClaimOnly(_) => return skipped(""),
             }
         } else if overlaps {
@@ -53,28 +60,28 @@ impl Engine {
             return skipped("Workload has overlapping preemption targets with another workload");
         }
         if entry.workload.preemption_gated {
-            return self.park_gated(entry, plan);
+            return self.park_gated(entry, nominated);
         }
-        let mut short = self.projected_shortfall(entry, &plan, &targets, turn);
-        if short.only_topology() && self.settings.gates.recompute_topology && !again {
-            if !self.find_other_placements(entry, &mut plan, &targets) {
-                return self.retry_with_same_flavors(entry, plan, turn);
+        let mut shortfall = self.projected_shortfall(entry, &nominated, &targets, cycle);
+        if shortfall.only_topology() && self.settings.gates.recompute_topology && !is_retry {
+            if !self.find_other_placements(entry, &mut nominated, &targets) {
+                return self.retry_with_same_flavors(entry, nominated, cycle);
             }
-            short = Shortfall::default();
+            shortfall = Shortfall::default();
         }
-        if !short.is_empty() {
+        if !shortfall.is_empty() {
             self.cycle_metrics.record_skip(&entry.queue);
-            return self.skip_or_park(entry, plan, short, turn);
+            return self.skip_or_park(entry, nominated, shortfall, cycle);
         }
-        turn.changed_trees.insert(self.root_of(entry));
-        self.preempt(entry, &plan, &targets, turn)
+        cycle.changed_trees.insert(self.root_of(entry));
+        self.preempt(entry, &nominated, &targets, cycle)
     }
 
-    fn observe_recomputation(&mut self, entry: &Entry, found: &Nomination, turn: &CycleState) {
-        let result = match found {
+    fn observe_recomputation(&mut self, entry: &Entry, nomination: &Nomination, cycle: &CycleState) {
+        let result = match nomination {
             Nomination::Fits(_) => Recomputation::DeferredFit,
-            Nomination::NeedsPreemption(plan, targets)
-                if self.projected_shortfall(entry, plan, targets, turn).is_empty() =>
+            Nomination::NeedsPreemption(nominated, targets)
+                if self.projected_shortfall(entry, nominated, targets, cycle).is_empty() =>
             {
                 Recomputation::NewTargets
             }
@@ -83,92 +90,93 @@ impl Engine {
         self.cycle_metrics.record_recomputation(&entry.queue, result);
     }
 
-    /// Gives quota if nothing of it is lacking in fact; keeps it otherwise.
+    /// Admits if current usage has room; otherwise reserves the capacity.
     pub(super) fn admit_or_wait(
         &mut self,
         entry: &Entry,
-        plan: &NominatedAssignment,
-        lacking: Shortfall,
-        turn: &mut CycleState,
+        nominated: &NominatedAssignment,
+        shortfall: Shortfall,
+        cycle: &mut CycleState,
     ) -> Outcome {
-        turn.changed_trees.insert(self.root_of(entry));
-        if lacking.is_empty() {
-            return self.admit_unless_blocked(entry, plan);
+        cycle.changed_trees.insert(self.root_of(entry));
+        if shortfall.is_empty() {
+            return self.admit_unless_blocked(entry, nominated);
         }
-        self.wait_for_victims(entry, plan, lacking, turn.now)
+        self.wait_for_victims(entry, nominated, shortfall, cycle.now)
     }
 
-    /// Looks for other places, with the same flavors and the same victims, as others of this cycle took those of the plan.
+    /// Assigns other nodes with the same flavors and targets after this cycle took the assigned ones. Returns whether
+    /// it succeeded.
     pub(super) fn find_other_placements(
         &mut self,
         entry: &Entry,
-        plan: &mut NominatedAssignment,
+        nominated: &mut NominatedAssignment,
         targets: &[Target],
     ) -> bool {
-        let mut gone = self.own_projected_usage(&entry.workload);
-        gone.extend(CapacityUsage::from_targets(targets));
-        let (parts, rules) =
-            (&plan.assignment.tas_assignment.pod_set_requests, self.settings.gates.placement);
-        let found = self.with_usage_removed(&gone, UsageLayer::Projected, |engine| {
+        let mut removed = self.own_projected_usage(&entry.workload);
+        removed.extend(CapacityUsage::from_targets(targets));
+        let (requests, gates) =
+            (&nominated.assignment.tas_assignment.pod_set_requests, self.settings.gates.placement);
+        let result = self.with_usage_removed(&removed, UsageLayer::Projected, |engine| {
             if targets.is_empty() {
-                engine.topology.place_now_or_projected(parts, rules)
+                engine.topology.place_now_or_projected(requests, gates)
             } else {
-                engine.topology.place_all(parts, CapacityView::Projected, rules)
+                engine.topology.place_all(requests, CapacityView::Projected, gates)
             }
         });
-        found.map(|placements| plan.assignment.tas_assignment.set_placements(placements)).is_ok()
+        result.map(|placements| nominated.assignment.tas_assignment.set_placements(placements)).is_ok()
     }
 
-    /// With the same flavors there are no other places beside what others of this cycle took: it is judged again.
+    /// Computes assignment and targets again with the same flavors, when no other nodes are available in this cycle.
     pub(super) fn retry_with_same_flavors(
         &mut self,
         entry: &Entry,
-        mut plan: NominatedAssignment,
-        turn: &mut CycleState,
+        mut nominated: NominatedAssignment,
+        cycle: &mut CycleState,
     ) -> Outcome {
-        let picks = std::mem::take(&mut plan.assignment.group_flavors);
-        let Some((judged, victims)) =
-            self.compute_assignment(&entry.queue, &entry.workload, None, Some(&picks))
+        let group_flavors = std::mem::take(&mut nominated.assignment.group_flavors);
+        let Some((nominated, targets)) =
+            self.compute_assignment(&entry.queue, &entry.workload, None, Some(&group_flavors))
         else {
             return skipped("The ClusterQueue is gone");
         };
-        match nomination_of(judged, victims, &mut self.topology) {
-            Nomination::Fits(plan) => {
-                let lacking = self.shortfall(entry, &plan, &[], UsageLayer::Current);
-                self.admit_or_wait(entry, &plan, lacking, turn)
+        match nomination_of(nominated, targets, &mut self.topology) {
+            Nomination::Fits(nominated) => {
+                let shortfall = self.shortfall(entry, &nominated, &[], UsageLayer::Current);
+                self.admit_or_wait(entry, &nominated, shortfall, cycle)
             }
-            Nomination::NeedsPreemption(plan, targets) => {
-                self.process_preemption(entry, *plan, targets, true, turn)
+            Nomination::NeedsPreemption(nominated, targets) => {
+                self.process_preemption(entry, *nominated, targets, true, cycle)
             }
-            Nomination::Inadmissible(short) => self.process_inadmissible(entry, *short, turn),
+            Nomination::Inadmissible(inadmissible) => self.process_inadmissible(entry, *inadmissible, cycle),
             Nomination::Parked(..) | Nomination::ClaimOnly(_) => skipped(""),
         }
     }
 
-    /// Decides that the targets must go, and keeps what they free.
+    /// Preempts the targets and reserves the capacity that they free.
     pub(super) fn preempt(
         &mut self,
         entry: &Entry,
-        plan: &NominatedAssignment,
+        nominated: &NominatedAssignment,
         targets: &[Target],
-        turn: &mut CycleState,
+        cycle: &mut CycleState,
     ) -> Outcome {
-        turn.victims.extend(targets.iter().map(|target| target.key().clone()));
+        cycle.victims.extend(targets.iter().map(|target| target.key().clone()));
         let root = self.root_of(entry);
         for target in targets {
             self.preemption_history.insert(root, entry.key(), target.key());
         }
         let migrates = targets.iter().any(|target| target.reason == PreemptionReason::FlavorMigration);
-        let what = if migrates { "migration" } else { "preemption" };
-        let text = format!("Pending the {what} of {} workload(s)", targets.len());
+        let action = if migrates { "migration" } else { "preemption" };
+        let text = format!("Pending the {action} of {} workload(s)", targets.len());
         let verdict = Arc::new(Verdict {
             reason: PendingReason::WaitingForPreemptedWorkloads,
-            blockers: plan.assignment.blockers.clone(),
+            blockers: nominated.assignment.blockers.clone(),
             text: Arc::from(text),
         });
         let victims = targets.iter().map(|target| (target.key().clone(), target.reason)).collect();
-        let lacking = self.shortfall(entry, plan, &[], UsageLayer::Current);
-        let verdict = self.reserve_capacity(entry, plan, lacking, verdict, victims, turn.now);
+        let shortfall = self.shortfall(entry, nominated, &[], UsageLayer::Current);
+        let verdict = self.reserve_capacity(entry, nominated, shortfall, verdict, victims, cycle.now);
         let victims = targets.iter().filter_map(|target| self.preemption_of(target.key()));
         Outcome::Preempting(verdict, victims.map(|preemption| preemption.victim).collect())
     }

@@ -1,4 +1,6 @@
-//! What the engine answers to status, metrics, visibility and users.
+//! Read access to the engine for status, metrics, visibility and users.
+//!
+//! Invariant: queries change nothing; `fresh_verdict` undoes what it simulates.
 
 use super::config::Charge;
 use super::engine::Engine;
@@ -12,14 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Engine {
-    /// Why the workload waits; none if it is not pending or has not been judged yet.
+    /// Why the workload is pending; `None` if it is not pending or was not nominated yet.
     pub fn verdict(&self, key: &ObjectKey) -> Option<&Verdict> {
         let queue = &self.pending.workload(key)?.cluster_queue;
         self.inactive_verdicts.get(queue).or_else(|| self.pending.verdict(key).map(|verdict| &**verdict))
     }
 
-    /// The verdict as it would be given now: since the workload was judged, other things may have come into its way, and
-    /// other amounts be free, without letting it in. Nothing is changed by asking.
+    /// The verdict recomputed now: since the last nomination the blockers and the available amounts may have changed
+    /// without letting the workload in. Changes no state.
     pub fn fresh_verdict(&mut self, key: &ObjectKey) -> Option<Verdict> {
         let known = self.verdict(key)?.clone();
         let workload = self.pending.workload(key).filter(|_| !known.blockers.is_empty());
@@ -27,25 +29,27 @@ impl Engine {
         else {
             return Some(known);
         };
-        let judged = self.compute_assignment(&workload.cluster_queue, &workload, None, None);
-        let short = judged
-            .filter(|(plan, targets)| plan.assignment.mode != PreemptionMode::Fit && targets.is_empty());
-        Some(short.map_or_else(
+        let result = self.compute_assignment(&workload.cluster_queue, &workload, None, None);
+        let not_fitting = result.filter(|(nominated, targets)| {
+            nominated.assignment.mode != PreemptionMode::Fit && targets.is_empty()
+        });
+        Some(not_fitting.map_or_else(
             || known.clone(),
-            |(plan, _)| {
-                let TentativeAssignment { reason, blockers, .. } = plan.assignment;
+            |(nominated, _)| {
+                let TentativeAssignment { reason, blockers, .. } = nominated.assignment;
                 Verdict { reason, blockers, text: Arc::clone(&known.text) }
             },
         ))
     }
 
-    /// Up to `limit` workloads that wait for the same reason as a head that was judged, or that joined it later; each is
-    /// told once per change of the message. They need a condition beside those of the decisions of `cycle`.
+    /// Returns up to `limit` workloads whose message changed without an own decision: they share the class of a
+    /// nominated head or joined it later. Each is returned once per change; they need a condition in addition to
+    /// those for the decisions of `run_cycle`.
     pub fn take_message_updates(&mut self, limit: usize) -> Vec<ObjectKey> {
         self.pending.take_message_updates(limit)
     }
 
-    /// Whether there are such workloads.
+    /// Whether `take_message_updates` would return any workload.
     pub fn has_message_updates(&self) -> bool {
         self.pending.has_message_updates()
     }
@@ -55,56 +59,58 @@ impl Engine {
         self.pending.workload(key)
     }
 
-    /// What the workload holds.
+    /// The charge of the workload.
     pub fn charge_of(&self, key: &ObjectKey) -> Option<&Charge> {
-        self.reserving_workloads.get(key).map(|holder| &*holder.charge)
+        self.reserving_workloads.get(key).map(|workload| &*workload.charge)
     }
 
-    /// All that hold quota.
+    /// All charges by workload.
     pub fn charges(&self) -> impl Iterator<Item = (&ObjectKey, &Charge)> {
-        self.reserving_workloads.iter().map(|holder| (&holder.key, &*holder.charge))
+        self.reserving_workloads.iter().map(|workload| (&workload.key, &*workload.charge))
     }
 
-    /// Limits, subtree quota and usage (reserved) of a node, with `borrowed` of each.
+    /// Limits, subtree quota and reserved usage of a node.
     pub fn usage(&self, node: &NodeRef) -> BTreeMap<FlavorResource, NodeUsage> {
         self.tree.usage(node)
     }
 
-    /// What a ClusterQueue could take now; nothing if it is unknown or below a cycle.
-    pub fn available(&self, cluster_queue: &str, pair: &FlavorResource) -> Amount {
-        let place = self.tree.leaf(cluster_queue).zip(self.tree.fr_id(pair));
-        let free = place.map_or(0, |(node, pair)| self.tree.available(node, pair, UsageLayer::Current));
+    /// Quota currently available to a ClusterQueue; 0 if it is unknown or below a cycle.
+    pub fn available(&self, cluster_queue: &str, fr: &FlavorResource) -> Amount {
+        let ids = self.tree.leaf(cluster_queue).zip(self.tree.fr_id(fr));
+        let free = ids.map_or(0, |(node, fr)| self.tree.available(node, fr, UsageLayer::Current));
         Amount::saturating_from_i128(free.max(0))
     }
 
-    /// What workloads of a LocalQueue hold.
+    /// Usage of the workloads of a LocalQueue.
     pub fn local_usage(&self, namespace: &str, local_queue: &str) -> BTreeMap<FlavorResource, Amount> {
-        let held = self.reserving_workloads.local_queue_usage(namespace, local_queue);
-        let usage = held.into_iter().flat_map(|held| &held.usage);
-        self.tree.to_named(usage.map(|(pair, amount)| (*pair, *amount)))
+        let of_local_queue = self.reserving_workloads.local_queue_usage(namespace, local_queue);
+        let usage = of_local_queue.into_iter().flat_map(|of_local_queue| &of_local_queue.usage);
+        self.tree.to_named(usage.map(|(fr, amount)| (*fr, *amount)))
     }
 
-    /// Number of workloads that hold quota of a ClusterQueue.
+    /// Number of workloads with quota of a ClusterQueue.
     pub fn reserving_workloads(&self, cluster_queue: &str) -> usize {
         self.tree.leaf(cluster_queue).map_or(0, |node| self.reserving_workloads.count(node))
     }
 
-    /// Number of workloads of a LocalQueue that hold quota.
+    /// Number of workloads of a LocalQueue with quota.
     pub fn local_reserving_workloads(&self, namespace: &str, local_queue: &str) -> usize {
-        self.reserving_workloads.local_queue_usage(namespace, local_queue).map_or(0, |held| held.workloads)
+        self.reserving_workloads
+            .local_queue_usage(namespace, local_queue)
+            .map_or(0, |local_usage| local_usage.workloads)
     }
 
-    /// Pending workloads of a ClusterQueue.
+    /// Number of pending workloads of a ClusterQueue, by state.
     pub fn pending(&self, cluster_queue: &str) -> PendingCounts {
         self.pending.counts(cluster_queue)
     }
 
-    /// How many different scheduling hashes the pending workloads of a ClusterQueue have, by state.
+    /// Number of distinct scheduling hashes among the pending workloads of a ClusterQueue, by state.
     pub fn pending_hashes(&self, cluster_queue: &str) -> PendingCounts {
         self.pending.hash_counts(cluster_queue)
     }
 
-    /// Those of them that came by a LocalQueue.
+    /// Number of pending workloads of a ClusterQueue that came through one LocalQueue.
     pub fn local_pending(&self, cluster_queue: &str, local_queue: &ObjectKey) -> PendingCounts {
         self.pending.local_counts(cluster_queue, local_queue)
     }
@@ -114,12 +120,12 @@ impl Engine {
         self.pending.in_order(cluster_queue)
     }
 
-    /// Whether the workload takes no turns until something changes.
+    /// Whether the workload is parked without a capacity reservation.
     pub fn is_parked(&self, key: &ObjectKey) -> bool {
         self.pending.is_parked(key) && !self.capacity_reservations.contains_key(key)
     }
 
-    /// How many are ahead of the workload in its ClusterQueue.
+    /// Number of workloads ahead of this one in its ClusterQueue.
     pub fn ahead_of(&self, key: &ObjectKey) -> Option<usize> {
         self.pending.ahead_of(key)
     }

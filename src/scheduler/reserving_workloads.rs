@@ -1,4 +1,6 @@
-//! Who holds what: the charges from which all usage follows, by workload, ClusterQueue and LocalQueue.
+//! Workloads that hold quota, indexed by workload, ClusterQueue and LocalQueue.
+//!
+//! Invariant: all usage follows from these charges.
 
 use super::config::Charge;
 use crate::api::{ByKey, ObjectKey};
@@ -7,28 +9,28 @@ use crate::topology::Footprint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One that holds quota.
+/// A workload that holds quota.
 #[derive(Clone, Debug)]
 pub(super) struct ReservingWorkload {
     pub(super) key: ObjectKey,
     pub(super) charge: Arc<Charge>,
     /// Its ClusterQueue.
     pub(super) node: NodeId,
-    /// What it holds, by number.
+    /// Its usage by flavor-resource id.
     pub(super) usage: Usage,
-    /// What it takes of nodes.
+    /// Its usage of leaf capacity.
     pub(super) footprint: Arc<Footprint>,
-    /// The workload that it must make room for.
+    /// The preemptor that evicts it, if any.
     pub(super) preempted_by: Option<ObjectKey>,
 }
 
 impl ReservingWorkload {
-    /// Whether it leaves, for a preemptor or by itself: in the plan it is gone.
+    /// Whether it is preempted or deactivated: projected usage excludes it.
     pub(super) fn is_terminating(&self) -> bool {
         self.preempted_by.is_some() || self.charge.deactivated
     }
 
-    /// Layers that it counts in.
+    /// Usage layers that include it.
     pub(super) fn usage_layers(&self) -> &'static [UsageLayer] {
         if self.is_terminating() {
             &[UsageLayer::Current]
@@ -38,14 +40,14 @@ impl ReservingWorkload {
     }
 }
 
-/// Number of holders and what they hold together.
+/// Number and total usage of the workloads of a LocalQueue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LocalQueueUsage {
     pub(super) workloads: usize,
     pub(super) usage: BTreeMap<FlavorResourceId, i128>,
 }
 
-/// Holders by workload.
+/// All workloads that hold quota.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReservingWorkloads {
     workloads: ByKey<Arc<ReservingWorkload>>,
@@ -58,67 +60,70 @@ impl ReservingWorkloads {
         self.workloads.get(key)
     }
 
-    /// All, by ClusterQueue.
+    /// All workloads, grouped by ClusterQueue.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<ReservingWorkload>> {
         self.by_cluster_queue.values().flat_map(BTreeMap::values)
     }
 
-    /// Those of a ClusterQueue.
+    /// Workloads of a ClusterQueue.
     pub(super) fn in_cluster_queue(&self, queue: NodeId) -> impl Iterator<Item = &Arc<ReservingWorkload>> {
         self.by_cluster_queue.get(&queue).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// ClusterQueues that hold anything.
+    /// ClusterQueues with at least one workload.
     pub(super) fn cluster_queues(&self) -> impl Iterator<Item = NodeId> {
         self.by_cluster_queue.keys().copied()
     }
 
-    pub(super) fn insert(&mut self, holder: ReservingWorkload) -> Option<Arc<ReservingWorkload>> {
-        let old = self.remove(&holder.key);
-        let held = self.by_local_queue.entry(local_queue_key(&holder)).or_default();
-        held.workloads += 1;
-        for (pair, amount) in &holder.usage {
-            *held.usage.entry(*pair).or_default() += amount;
+    pub(super) fn insert(&mut self, workload: ReservingWorkload) -> Option<Arc<ReservingWorkload>> {
+        let old = self.remove(&workload.key);
+        let local_usage = self.by_local_queue.entry(local_queue_key(&workload)).or_default();
+        local_usage.workloads += 1;
+        for (fr, amount) in &workload.usage {
+            *local_usage.usage.entry(*fr).or_default() += amount;
         }
-        let holder = Arc::new(holder);
-        self.by_cluster_queue.entry(holder.node).or_default().insert(holder.key.clone(), Arc::clone(&holder));
-        self.workloads.insert(holder.key.clone(), holder);
+        let workload = Arc::new(workload);
+        self.by_cluster_queue
+            .entry(workload.node)
+            .or_default()
+            .insert(workload.key.clone(), Arc::clone(&workload));
+        self.workloads.insert(workload.key.clone(), workload);
         old
     }
 
-    /// Notes whom a holder must make room for, or nobody any more; answers with the holder as it was.
+    /// Sets or clears the preemptor that evicts this workload. Returns the previous entry, or `None` if unchanged.
     pub(super) fn set_preempted_by(
         &mut self,
         key: &ObjectKey,
-        leaves_for: Option<ObjectKey>,
+        preemptor: Option<ObjectKey>,
     ) -> Option<Arc<ReservingWorkload>> {
-        let old = self.workloads.get(key).filter(|holder| holder.preempted_by != leaves_for)?;
+        let old = self.workloads.get(key).filter(|workload| workload.preempted_by != preemptor)?;
         let old = Arc::clone(old);
-        let new = Arc::new(ReservingWorkload { preempted_by: leaves_for, ..(*old).clone() });
+        let new = Arc::new(ReservingWorkload { preempted_by: preemptor, ..(*old).clone() });
         self.by_cluster_queue.entry(new.node).or_default().insert(key.clone(), Arc::clone(&new));
         self.workloads.insert(key.clone(), new);
         Some(old)
     }
 
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<ReservingWorkload>> {
-        let holder = self.workloads.swap_remove(key)?;
-        if let Some(all) = self.by_cluster_queue.get_mut(&holder.node) {
-            all.remove(key);
-            if all.is_empty() {
-                self.by_cluster_queue.remove(&holder.node);
+        let workload = self.workloads.swap_remove(key)?;
+        if let Some(workloads) = self.by_cluster_queue.get_mut(&workload.node) {
+            workloads.remove(key);
+            if workloads.is_empty() {
+                self.by_cluster_queue.remove(&workload.node);
             }
         }
-        let name = local_queue_key(&holder);
-        if let Some(held) = self.by_local_queue.get_mut(&name) {
-            held.workloads = held.workloads.saturating_sub(1);
-            for (pair, amount) in &holder.usage {
-                *held.usage.entry(*pair).or_default() -= amount;
+        let name = local_queue_key(&workload);
+        if let Some(local_usage) = self.by_local_queue.get_mut(&name) {
+            local_usage.workloads = local_usage.workloads.saturating_sub(1);
+            for (fr, amount) in &workload.usage {
+                *local_usage.usage.entry(*fr).or_default() -= amount;
             }
-            if held.workloads == 0 {
+            if local_usage.workloads == 0 {
                 self.by_local_queue.remove(&name);
             }
         }
-        Some(holder)
+        Some(workload)
     }
 
     pub(super) fn count(&self, queue: NodeId) -> usize {
@@ -130,7 +135,7 @@ impl ReservingWorkloads {
     }
 }
 
-fn local_queue_key(holder: &ReservingWorkload) -> ObjectKey {
-    let name = Arc::clone(&holder.charge.local_queue);
-    ObjectKey { namespace: Arc::clone(&holder.key.namespace), name }
+fn local_queue_key(workload: &ReservingWorkload) -> ObjectKey {
+    let name = Arc::clone(&workload.charge.local_queue);
+    ObjectKey { namespace: Arc::clone(&workload.key.namespace), name }
 }

@@ -1,10 +1,11 @@
-//! A second pass: a workload that holds its quota is given places on nodes that it could not be given before, or others
-//! instead of nodes that have failed.
+//! Second pass: assigns nodes to a workload that already holds quota, because the first pass could not assign them
+//! yet or because assigned nodes failed.
 //!
-//! Invariants: only one that holds its quota, as the same object, and is neither on its way out nor asked to go is ever
-//! taken (I13), and that is looked at when its turn comes; quota is not asked for again, and of places only those that it
-//! does not have yet; two workloads never take the same place in one cycle. Victims are chosen as if the workload came now
-//! and asked for what it holds: a second pass has no right that a first pass would not have.
+//! Invariants: only a workload that holds quota, has the same UID, and is neither evicted nor being preempted is
+//! processed (I13); this is checked again when its decision is made. Quota is not requested again, and nodes only for
+//! pods that have none. Two workloads never get the same leaf capacity in one cycle. Targets are selected as if the
+//! workload arrived now and requested what it holds: a second pass may evict nothing that a first pass could not.
+//! Neighbours: `topology` holds the assignment, `preemption` selects targets, `cycle` commits moves at its end.
 
 use super::capacity_reservations::CapacityReservation;
 use super::config::Charge;
@@ -25,404 +26,432 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A workload that holds quota and is due for a second pass.
+/// A workload with quota that needs a second pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SecondPassRequest {
-    /// The workload with its pods as they are to be placed: what checks add to them is in.
+    /// The workload with its pods as they will be placed, additions of admission checks included.
     pub workload: Workload,
-    /// What it was granted.
+    /// The assignment that it was granted.
     pub granted: Assignment,
     /// Nodes of its assignment that have failed.
     pub unhealthy_nodes: Vec<String>,
-    /// Whether it is a pod that cannot move: it keeps the place that it has.
+    /// Whether it is a pod that cannot move and keeps its node.
     pub immovable: bool,
 }
 
-/// What was found for one of them.
+/// Result of the search for one workload.
 enum SecondPassSearch {
-    /// Places for all of its pods.
+    /// An assignment for all of its pods.
     Placed(TasAssignment),
-    /// Places once these are gone.
+    /// An assignment that is possible once the targets are evicted.
     NeedsPreemption(TasAssignment, Vec<Target>),
-    /// None.
+    /// Neither.
     NoPlacement(PlacementFailure),
 }
 
-/// A pass that found neither places nor victims.
+/// Why a second pass found neither nodes nor targets.
 #[derive(Default)]
 struct PlacementFailure {
     message: String,
-    /// The places of empty nodes that it was judged with, where victims could have helped.
+    /// Footprint on empty nodes to claim for the rest of the cycle, if evictions could have helped.
     wanted_footprint: Option<Arc<Footprint>>,
 }
 
 impl From<&str> for SecondPassSearch {
-    fn from(why: &str) -> Self {
-        Self::NoPlacement(PlacementFailure { message: why.to_owned(), wanted_footprint: None })
+    fn from(message: &str) -> Self {
+        Self::NoPlacement(PlacementFailure { message: message.to_owned(), wanted_footprint: None })
     }
 }
 
 impl Engine {
-    /// Has a workload that holds quota judged in the next cycle.
-    pub fn request_second_pass(&mut self, again: SecondPassRequest) {
-        self.second_pass_queue.insert(again.workload.key.clone(), again);
+    /// Requests a second pass in the next cycle; replaces an earlier request of the same workload.
+    pub fn request_second_pass(&mut self, request: SecondPassRequest) {
+        self.second_pass_queue.insert(request.workload.key.clone(), request);
     }
 
-    /// Judges those that are due, as things stand at the start of a cycle.
+    /// Searches assignments for all requested second passes, by priority, against usage at the start of the cycle.
     pub(super) fn nominate_second_passes(
         &mut self,
     ) -> Vec<(SecondPassRequest, Option<SecondPassNomination>)> {
-        let mut due: Vec<SecondPassRequest> =
+        let mut requests: Vec<SecondPassRequest> =
             std::mem::take(&mut self.second_pass_queue).into_values().collect();
-        due.sort_by_key(|again| {
-            let workload = &again.workload;
+        requests.sort_by_key(|request| {
+            let workload = &request.workload;
             (Reverse(workload.priority), workload.queued_since, workload.key.clone())
         });
-        due.into_iter()
-            .map(|again| {
-                let found = self
-                    .eligible_workload(&again)
-                    .map(|holder| SecondPassNomination(self.search_second_pass(&again, &holder)));
-                (again, found)
+        requests
+            .into_iter()
+            .map(|request| {
+                let nomination = self
+                    .eligible_workload(&request)
+                    .map(|reserving| SecondPassNomination(self.search_second_pass(&request, &reserving)));
+                (request, nomination)
             })
             .collect()
     }
 
-    /// What the workload holds, if it still is the one that was meant and stays.
-    fn eligible_workload(&self, again: &SecondPassRequest) -> Option<Arc<ReservingWorkload>> {
-        let holder = self.reserving_workloads.get(&again.workload.key)?;
-        let same = holder.charge.uid == again.workload.uid
-            && holder.charge.cluster_queue == again.granted.cluster_queue;
-        let stays = !holder.charge.evicted && !holder.is_terminating();
-        (same && stays).then(|| Arc::clone(holder))
+    /// Returns the charged workload if it is still the same object and is not leaving.
+    fn eligible_workload(&self, request: &SecondPassRequest) -> Option<Arc<ReservingWorkload>> {
+        let reserving = self.reserving_workloads.get(&request.workload.key)?;
+        let same_object = reserving.charge.uid == request.workload.uid
+            && reserving.charge.cluster_queue == request.granted.cluster_queue;
+        let stays = !reserving.charge.evicted && !reserving.is_terminating();
+        (same_object && stays).then(|| Arc::clone(reserving))
     }
 
     fn search_second_pass(
         &mut self,
-        again: &SecondPassRequest,
-        holder: &ReservingWorkload,
+        request: &SecondPassRequest,
+        reserving: &ReservingWorkload,
     ) -> SecondPassSearch {
-        if let Some(obstacle) = &again.workload.precheck_failure {
-            return SecondPassSearch::from(&*obstacle.to_string());
+        if let Some(precheck_failure) = &request.workload.precheck_failure {
+            return SecondPassSearch::from(&*precheck_failure.to_string());
         }
-        if self.inactive_reason(&holder.charge.cluster_queue).is_some() {
+        if self.inactive_reason(&reserving.charge.cluster_queue).is_some() {
             return SecondPassSearch::from("the ClusterQueue is inactive");
         }
-        let mut stand = self.pod_sets_to_place(again);
-        if stand.pod_set_requests.is_empty() {
-            return SecondPassSearch::Placed(stand);
+        let mut tas_assignment = self.pod_sets_to_place(request);
+        if tas_assignment.pod_set_requests.is_empty() {
+            return SecondPassSearch::Placed(tas_assignment);
         }
-        let rules = self.settings.gates.placement;
-        self.with_usage_removed(&self.reservation_of(&holder.key), UsageLayer::Projected, |engine| {
-            match engine.topology.place_now_or_projected(&stand.pod_set_requests, rules) {
+        let gates = self.settings.gates.placement;
+        self.with_usage_removed(&self.reservation_of(&reserving.key), UsageLayer::Projected, |engine| {
+            match engine.topology.place_now_or_projected(&tas_assignment.pod_set_requests, gates) {
                 Ok(placements) => {
-                    stand.set_placements(placements);
-                    SecondPassSearch::Placed(stand)
+                    tas_assignment.set_placements(placements);
+                    SecondPassSearch::Placed(tas_assignment)
                 }
-                Err(refused) if !again.unhealthy_nodes.is_empty() => {
-                    engine.placement_failure(&stand, &refused, CapacityView::Projected)
+                Err(error) if !request.unhealthy_nodes.is_empty() => {
+                    engine.placement_failure(&tas_assignment, &error, CapacityView::Projected)
                 }
-                Err(_) => engine.search_with_preemption(again, holder, stand),
+                Err(_) => engine.search_with_preemption(request, reserving, tas_assignment),
             }
         })
     }
 
     fn placement_failure(
         &mut self,
-        stand: &TasAssignment,
-        (at, refusal): &PodSetPlacementError,
+        tas_assignment: &TasAssignment,
+        (index, refusal): &PodSetPlacementError,
         view: CapacityView,
     ) -> SecondPassSearch {
-        let rules = self.settings.gates.placement;
-        let part = stand.pod_set_requests.get(*at);
-        let why = part.map(|part| self.topology.explain(part, refusal, view, rules)).unwrap_or_default();
-        SecondPassSearch::NoPlacement(PlacementFailure { message: why, wanted_footprint: None })
+        let gates = self.settings.gates.placement;
+        let pod_set_request = tas_assignment.pod_set_requests.get(*index);
+        let message = pod_set_request
+            .map(|pod_set_request| self.topology.explain(pod_set_request, refusal, view, gates))
+            .unwrap_or_default();
+        SecondPassSearch::NoPlacement(PlacementFailure { message, wanted_footprint: None })
     }
 
-    /// Whether the pods would have places if others went.
+    /// Searches nodes under the assumption that targets are evicted.
     fn search_with_preemption(
         &mut self,
-        again: &SecondPassRequest,
-        holder: &ReservingWorkload,
-        mut stand: TasAssignment,
+        request: &SecondPassRequest,
+        reserving: &ReservingWorkload,
+        mut tas_assignment: TasAssignment,
     ) -> SecondPassSearch {
-        let rules = self.settings.gates.placement;
-        match self.topology.place_all(&stand.pod_set_requests, CapacityView::Empty, rules) {
-            Err(refused) => return self.placement_failure(&stand, &refused, CapacityView::Empty),
-            Ok(placements) => stand.set_placements(placements),
+        let gates = self.settings.gates.placement;
+        match self.topology.place_all(&tas_assignment.pod_set_requests, CapacityView::Empty, gates) {
+            Err(error) => return self.placement_failure(&tas_assignment, &error, CapacityView::Empty),
+            Ok(placements) => tas_assignment.set_placements(placements),
         }
-        let Some(targets) = self.second_pass_targets(again, holder, &stand.pod_set_requests) else {
+        let Some(targets) = self.second_pass_targets(request, reserving, &tas_assignment.pod_set_requests)
+        else {
             return SecondPassSearch::from("the ClusterQueue is gone");
         };
         if targets.is_empty() {
-            let found = match self.topology.place_all(&stand.pod_set_requests, CapacityView::Projected, rules)
-            {
-                Err(refused) => self.placement_failure(&stand, &refused, CapacityView::Projected),
+            let search = match self.topology.place_all(
+                &tas_assignment.pod_set_requests,
+                CapacityView::Projected,
+                gates,
+            ) {
+                Err(error) => self.placement_failure(&tas_assignment, &error, CapacityView::Projected),
                 Ok(_) => SecondPassSearch::from(""),
             };
-            let wanted = Some(stand.footprint(&mut self.topology));
-            return match found {
-                SecondPassSearch::NoPlacement(unplaced) => {
-                    SecondPassSearch::NoPlacement(PlacementFailure { wanted_footprint: wanted, ..unplaced })
+            let wanted_footprint = Some(tas_assignment.footprint(&mut self.topology));
+            return match search {
+                SecondPassSearch::NoPlacement(failure) => {
+                    SecondPassSearch::NoPlacement(PlacementFailure { wanted_footprint, ..failure })
                 }
                 other => other,
             };
         }
         let place = |engine: &mut Self| {
-            engine.topology.place_all(&stand.pod_set_requests, CapacityView::Projected, rules)
+            engine.topology.place_all(&tas_assignment.pod_set_requests, CapacityView::Projected, gates)
         };
         let placements =
             self.with_usage_removed(&CapacityUsage::from_targets(&targets), UsageLayer::Projected, place);
-        stand.set_placements(placements.unwrap_or_default());
-        SecondPassSearch::NeedsPreemption(stand, targets)
+        tas_assignment.set_placements(placements.unwrap_or_default());
+        SecondPassSearch::NeedsPreemption(tas_assignment, targets)
     }
 
-    /// Workloads that must go for the pods to have places; none if there is no such choice, and no answer if the queue is
-    /// gone. What the workload holds is taken out and asked for again. Left in, or not asked for, it would make a queue that
-    /// borrows look like one that takes back its own, and victims would go that the queue's policy protects.
+    /// Returns targets whose eviction makes the pods fit; empty if there are none, `None` if the ClusterQueue is
+    /// gone. The workload's own quota is removed and requested again. If it stayed in, or were not requested, a
+    /// borrowing ClusterQueue would look like one that reclaims its own quota, and workloads protected by its policy
+    /// would be evicted.
     fn second_pass_targets(
         &mut self,
-        again: &SecondPassRequest,
-        holder: &ReservingWorkload,
-        parts: &[TasPodSetRequest],
+        request: &SecondPassRequest,
+        reserving: &ReservingWorkload,
+        pod_set_requests: &[TasPodSetRequest],
     ) -> Option<Vec<Target>> {
-        let own = CapacityUsage { node: holder.node, usage: holder.usage.clone(), footprint: Arc::default() };
-        self.with_usage_removed(&[own], UsageLayer::Projected, |engine| {
-            let mut short = engine.placed_frs(holder, parts);
-            let (mut field, queue, _) =
-                engine.scheduling_context(&holder.charge.cluster_queue, &holder.key)?;
+        let own_usage =
+            CapacityUsage { node: reserving.node, usage: reserving.usage.clone(), footprint: Arc::default() };
+        self.with_usage_removed(&[own_usage], UsageLayer::Projected, |engine| {
+            let mut frs_need_preemption = engine.placed_frs(reserving, pod_set_requests);
+            let (mut context, queue, _) =
+                engine.scheduling_context(&reserving.charge.cluster_queue, &reserving.key)?;
             // A workload whose priority was raised would be its own victim.
-            let mut barred = field.already_preempted.cloned().unwrap_or_default();
-            barred.insert(holder.key.clone());
-            field.already_preempted = Some(&barred);
-            let (priority, queued_since) = (again.workload.priority, again.workload.queued_since);
-            let asker = Requester { queue, priority, queued_since };
-            for (pair, need) in &holder.usage {
-                match field.evaluate(&asker, *pair, *need).mode {
+            let mut excluded = context.already_preempted.cloned().unwrap_or_default();
+            excluded.insert(reserving.key.clone());
+            context.already_preempted = Some(&excluded);
+            let (priority, queued_since) = (request.workload.priority, request.workload.queued_since);
+            let requester = Requester { queue, priority, queued_since };
+            for (fr, requested) in &reserving.usage {
+                match context.evaluate(&requester, *fr, *requested).mode {
                     PreemptionMode::NoFit => return Some(Vec::new()),
-                    mode if mode.needs_preemption() && !short.contains(pair) => short.push(*pair),
+                    mode if mode.needs_preemption() && !frs_need_preemption.contains(fr) => {
+                        frs_need_preemption.push(*fr);
+                    }
                     _ => {}
                 }
             }
-            let usage = &holder.usage;
-            Some(field.find_targets(&Preemptor {
+            let usage = &reserving.usage;
+            Some(context.find_targets(&Preemptor {
                 queue,
                 priority,
                 queued_since,
                 usage,
-                frs_need_preemption: &short,
-                pod_set_requests: parts,
+                frs_need_preemption: &frs_need_preemption,
+                pod_set_requests,
             }))
         })
     }
 
-    /// What the workload holds of the flavors on whose nodes it needs places.
-    fn placed_frs(&self, holder: &ReservingWorkload, parts: &[TasPodSetRequest]) -> Vec<FlavorResourceId> {
-        let flavors: BTreeSet<&Arc<str>> = parts.iter().map(|part| &part.flavor).collect();
-        let placed = |pair: &FlavorResourceId| {
-            self.tree.fr_name(*pair).is_some_and(|name| flavors.contains(&name.flavor))
-        };
-        holder.usage.iter().map(|(pair, _)| *pair).filter(placed).collect()
+    /// Flavor-resources of the workload's usage whose flavors need a topology assignment.
+    fn placed_frs(
+        &self,
+        reserving: &ReservingWorkload,
+        pod_set_requests: &[TasPodSetRequest],
+    ) -> Vec<FlavorResourceId> {
+        let flavors: BTreeSet<&Arc<str>> =
+            pod_set_requests.iter().map(|pod_set_request| &pod_set_request.flavor).collect();
+        let placed =
+            |fr: &FlavorResourceId| self.tree.fr_name(*fr).is_some_and(|name| flavors.contains(&name.flavor));
+        reserving.usage.iter().map(|(fr, _)| *fr).filter(placed).collect()
     }
 
-    /// Pods that lack a place.
-    fn pod_sets_to_place(&self, again: &SecondPassRequest) -> TasAssignment {
-        let mut stand = TasAssignment::default();
-        let elsewhere = self
+    /// Collects the pod sets that need an assignment: delayed ones, and those on unhealthy nodes.
+    fn pod_sets_to_place(&self, request: &SecondPassRequest) -> TasAssignment {
+        let mut tas_assignment = TasAssignment::default();
+        let by_worker_cluster = self
             .queues
-            .get(&again.granted.cluster_queue)
+            .get(&request.granted.cluster_queue)
             .is_some_and(|q| q.config.topology_by_worker_cluster);
-        for (at, granted) in again.granted.pod_sets.iter().enumerate() {
-            let sets = &again.workload.pod_sets;
+        for (index, granted) in request.granted.pod_sets.iter().enumerate() {
+            let sets = &request.workload.pod_sets;
             let Some(set) = sets.iter().find(|set| set.name == granted.name) else { continue };
             let topology =
                 |name: &&Arc<str>| self.flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
             let Some(flavor) = granted.flavors.values().find(topology) else { continue };
-            let (keeps, group) = match &granted.topology {
-                PodSetPlacement::Delayed if !elsewhere => (None, set.group.clone()),
+            let (replacement, group) = match &granted.topology {
+                PodSetPlacement::Delayed if !by_worker_cluster => (None, set.group.clone()),
                 PodSetPlacement::Assigned(placement)
-                    if !again.immovable
-                        && again.unhealthy_nodes.iter().any(|node| placement.contains_host(node)) =>
+                    if !request.immovable
+                        && request.unhealthy_nodes.iter().any(|node| placement.contains_host(node)) =>
                 {
-                    (Some((placement.clone(), again.unhealthy_nodes.clone())), None)
+                    (Some((placement.clone(), request.unhealthy_nodes.clone())), None)
                 }
                 _ => continue,
             };
-            stand.pod_set_indexes.push(at);
+            tas_assignment.pod_set_indexes.push(index);
             let (flavor, pods) = (Arc::clone(flavor), Arc::clone(&set.pod_requirements));
-            stand.pod_set_requests.push(TasPodSetRequest {
+            tas_assignment.pod_set_requests.push(TasPodSetRequest {
                 flavor,
                 pods,
                 count: granted.count,
                 group,
-                replacement: keeps,
+                replacement,
             });
         }
-        stand
+        tas_assignment
     }
 
-    /// Carries out what was found, unless somebody of this cycle was faster.
+    /// Turns a search result into a decision; searches again if another workload of this cycle took the capacity.
     pub(super) fn process_second_pass(
         &mut self,
-        again: &SecondPassRequest,
-        found: SecondPassNomination,
-        turn: &mut CycleState,
+        request: &SecondPassRequest,
+        search: SecondPassNomination,
+        cycle: &mut CycleState,
     ) -> Option<Decision> {
-        let holder = self.eligible_workload(again)?;
-        let stale = match &found.0 {
-            SecondPassSearch::Placed(stand) => !self.is_assignment_free(stand, &holder.key),
+        let reserving = self.eligible_workload(request)?;
+        let stale = match &search.0 {
+            SecondPassSearch::Placed(tas_assignment) => {
+                !self.is_assignment_free(tas_assignment, &reserving.key)
+            }
             SecondPassSearch::NeedsPreemption(_, targets) => {
-                targets.iter().any(|t| turn.victims.contains(t.key()))
+                targets.iter().any(|t| cycle.victims.contains(t.key()))
             }
             SecondPassSearch::NoPlacement(_) => false,
         };
-        let found = if stale { self.search_second_pass(again, &holder) } else { found.0 };
-        let outcome = match found {
-            SecondPassSearch::Placed(stand) => self.commit_topology(again, &holder, &stand, turn),
-            SecondPassSearch::NeedsPreemption(stand, targets)
-                if !targets.iter().any(|target| turn.victims.contains(target.key())) =>
+        let search = if stale { self.search_second_pass(request, &reserving) } else { search.0 };
+        let outcome = match search {
+            SecondPassSearch::Placed(tas_assignment) => {
+                self.commit_topology(request, &reserving, &tas_assignment, cycle)
+            }
+            SecondPassSearch::NeedsPreemption(tas_assignment, targets)
+                if !targets.iter().any(|target| cycle.victims.contains(target.key())) =>
             {
-                self.preempt_for_second_pass(&holder, &stand, &targets, turn)
+                self.preempt_for_second_pass(&reserving, &tas_assignment, &targets, cycle)
             }
             SecondPassSearch::NeedsPreemption(..) => {
                 topology_pending("others of this cycle evict the same workloads")
             }
-            SecondPassSearch::NoPlacement(PlacementFailure { message: why, .. })
-                if !again.unhealthy_nodes.is_empty() && self.settings.gates.fail_fast =>
+            SecondPassSearch::NoPlacement(PlacementFailure { message, .. })
+                if !request.unhealthy_nodes.is_empty() && self.settings.gates.fail_fast =>
             {
                 Outcome::ReplacementFailed(Arc::from(format!(
-                    "Workload was evicted as there was no replacement for unhealthy node(s): {}{}{why}",
-                    again.unhealthy_nodes.join(", "),
-                    if why.is_empty() { "" } else { "; " },
+                    "Workload was evicted as there was no replacement for unhealthy node(s): {}{}{message}",
+                    request.unhealthy_nodes.join(", "),
+                    if message.is_empty() { "" } else { "; " },
                 )))
             }
-            SecondPassSearch::NoPlacement(PlacementFailure { message: why, wanted_footprint: wanted }) => {
-                if let Some(wanted) = wanted {
-                    self.claim_topology(&holder, wanted, turn);
+            SecondPassSearch::NoPlacement(PlacementFailure { message, wanted_footprint }) => {
+                if let Some(wanted_footprint) = wanted_footprint {
+                    self.claim_topology(&reserving, wanted_footprint, cycle);
                 }
-                topology_pending(&why)
+                topology_pending(&message)
             }
         };
-        Some(Decision { key: holder.key.clone(), uid: Arc::clone(&holder.charge.uid), outcome })
+        Some(Decision { key: reserving.key.clone(), uid: Arc::clone(&reserving.charge.uid), outcome })
     }
 
-    /// Keeps the places that a pass waits for from the rest of its cycle: a workload that is judged after it would take what
-    /// is left there, and be evicted for it later. A queue that may take everything back keeps nothing.
-    fn claim_topology(&mut self, holder: &ReservingWorkload, wanted: Arc<Footprint>, turn: &mut CycleState) {
-        if self.reclaim_policy(&holder.charge.cluster_queue) == ReclaimPolicy::Any {
+    /// Claims the wanted leaf capacity for the rest of the cycle. Otherwise a workload nominated later would take
+    /// what is left there and be evicted for it soon after. A ClusterQueue that may reclaim from any workload claims
+    /// nothing.
+    fn claim_topology(
+        &mut self,
+        reserving: &ReservingWorkload,
+        footprint: Arc<Footprint>,
+        cycle: &mut CycleState,
+    ) {
+        if self.reclaim_policy(&reserving.charge.cluster_queue) == ReclaimPolicy::Any {
             return;
         }
-        let kept = CapacityUsage { node: holder.node, usage: Usage::new(), footprint: wanted };
-        self.shift_usage(&kept, 1, UsageLayer::Projected);
-        turn.head_claims.push(kept);
-        turn.has_second_pass_claims = true;
+        let claim = CapacityUsage { node: reserving.node, usage: Usage::new(), footprint };
+        self.shift_usage(&claim, 1, UsageLayer::Projected);
+        cycle.head_claims.push(claim);
+        cycle.has_second_pass_claims = true;
     }
 
-    /// Whether the places that were found are still free in the plan.
-    fn is_assignment_free(&mut self, stand: &TasAssignment, key: &ObjectKey) -> bool {
-        let wanted = stand.footprint(&mut self.topology);
-        let free = |engine: &mut Self| engine.topology.footprint_fits(&wanted, UsageLayer::Projected);
+    /// Whether the assigned leaf capacity is still free in projected usage.
+    fn is_assignment_free(&mut self, tas_assignment: &TasAssignment, key: &ObjectKey) -> bool {
+        let footprint = tas_assignment.footprint(&mut self.topology);
+        let free = |engine: &mut Self| engine.topology.footprint_fits(&footprint, UsageLayer::Projected);
         self.with_usage_removed(&self.reservation_of(key), UsageLayer::Projected, free)
     }
 
-    /// Gives the places, if they are free in fact.
+    /// Commits the assignment if current usage has room for it.
     fn commit_topology(
         &mut self,
-        again: &SecondPassRequest,
-        holder: &ReservingWorkload,
-        stand: &TasAssignment,
-        turn: &mut CycleState,
+        request: &SecondPassRequest,
+        reserving: &ReservingWorkload,
+        tas_assignment: &TasAssignment,
+        cycle: &mut CycleState,
     ) -> Outcome {
-        let wanted = stand.footprint(&mut self.topology);
-        if !self.topology.footprint_fits(&wanted, UsageLayer::Current) {
+        let footprint = tas_assignment.footprint(&mut self.topology);
+        if !self.topology.footprint_fits(&footprint, UsageLayer::Current) {
             return topology_pending("The places are being freed by workloads that were preempted");
         }
-        let mut granted = again.granted.clone();
-        for (at, set) in granted.pod_sets.iter_mut().enumerate() {
-            if let placed @ PodSetPlacement::Assigned(_) = stand.pod_set_placement(at) {
-                set.topology = placed;
+        let mut granted = request.granted.clone();
+        for (index, set) in granted.pod_sets.iter_mut().enumerate() {
+            if let assigned @ PodSetPlacement::Assigned(_) = tas_assignment.pod_set_placement(index) {
+                set.topology = assigned;
             }
         }
-        let mut topology = stand.occupancies();
-        topology.extend(self.retained_occupancies(again, stand));
-        let charge = Charge { topology, ..(*holder.charge).clone() };
-        // What it holds moves when the cycle is over: until then nobody counts on the places that it leaves, where pods may
-        // still be ending, nor on those that it was just given.
-        self.topology.shift_usage(&wanted, 1, UsageLayer::Current);
-        self.topology.shift_usage(&wanted, 1, UsageLayer::Projected);
-        turn.topology_moves.push((holder.key.clone(), charge, wanted));
+        let mut topology = tas_assignment.occupancies();
+        topology.extend(self.retained_occupancies(request, tas_assignment));
+        let charge = Charge { topology, ..(*reserving.charge).clone() };
+        // The charge moves when the cycle ends. Until then neither the old nodes, where pods may still be
+        // terminating, nor the new ones are available to other workloads.
+        self.topology.shift_usage(&footprint, 1, UsageLayer::Current);
+        self.topology.shift_usage(&footprint, 1, UsageLayer::Projected);
+        cycle.topology_moves.push((reserving.key.clone(), charge, footprint));
         Outcome::TopologyAssigned(granted)
     }
 
-    /// Has those that were given places hold them.
-    pub(super) fn apply_topology_moves(&mut self, placed: Vec<(ObjectKey, Charge, Arc<Footprint>)>) {
-        for (key, charge, places) in placed {
-            self.topology.shift_usage(&places, -1, UsageLayer::Current);
-            self.topology.shift_usage(&places, -1, UsageLayer::Projected);
+    /// Charges the assignments committed in this cycle.
+    pub(super) fn apply_topology_moves(&mut self, moves: Vec<(ObjectKey, Charge, Arc<Footprint>)>) {
+        for (key, charge, footprint) in moves {
+            self.topology.shift_usage(&footprint, -1, UsageLayer::Current);
+            self.topology.shift_usage(&footprint, -1, UsageLayer::Projected);
             self.charge(&key, charge);
         }
     }
 
-    /// Places of pod sets that stay where they are.
+    /// Occupancies of pod sets that keep their nodes.
     fn retained_occupancies(
         &self,
-        again: &SecondPassRequest,
-        stand: &TasAssignment,
+        request: &SecondPassRequest,
+        tas_assignment: &TasAssignment,
     ) -> Vec<crate::topology::Occupancy> {
-        let mut all = Vec::new();
-        for (at, granted) in again.granted.pod_sets.iter().enumerate() {
-            let set = again.workload.pod_sets.iter().find(|set| set.name == granted.name);
+        let mut occupancies = Vec::new();
+        for (index, granted) in request.granted.pod_sets.iter().enumerate() {
+            let set = request.workload.pod_sets.iter().find(|set| set.name == granted.name);
             let (PodSetPlacement::Assigned(placement), Some(set)) = (&granted.topology, set) else {
                 continue;
             };
-            if stand.pod_set_indexes.contains(&at) {
+            if tas_assignment.pod_set_indexes.contains(&index) {
                 continue;
             }
             let topology =
                 |name: &&Arc<str>| self.flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
             let flavors: BTreeSet<&Arc<str>> = granted.flavors.values().filter(topology).collect();
-            all.extend(flavors.into_iter().map(|flavor| crate::topology::Occupancy {
+            occupancies.extend(flavors.into_iter().map(|flavor| crate::topology::Occupancy {
                 flavor: Arc::clone(flavor),
                 placement: placement.clone(),
                 requests_per_pod: set.pod_requirements.requests.clone(),
             }));
         }
-        all
+        occupancies
     }
 
-    /// Decides that others must go, and keeps the places.
+    /// Preempts the targets and reserves the nodes.
     fn preempt_for_second_pass(
         &mut self,
-        holder: &ReservingWorkload,
-        stand: &TasAssignment,
+        reserving: &ReservingWorkload,
+        tas_assignment: &TasAssignment,
         targets: &[Target],
-        turn: &mut CycleState,
+        cycle: &mut CycleState,
     ) -> Outcome {
-        turn.victims.extend(targets.iter().map(|target| target.key().clone()));
+        cycle.victims.extend(targets.iter().map(|target| target.key().clone()));
         let text = format!("Pending the preemption of {} workload(s)", targets.len());
         let verdict = Arc::new(Verdict::without_blockers(PendingReason::WaitingForPreemptedWorkloads, &text));
-        let old = self.cancel_reservation(&holder.key);
-        let since = old.as_ref().map_or(turn.now, |old| old.since);
-        let before = old.map(|old| old.victims).unwrap_or_default();
-        let fresh: BTreeMap<ObjectKey, PreemptionReason> =
+        let old = self.cancel_reservation(&reserving.key);
+        let since = old.as_ref().map_or(cycle.now, |old| old.since);
+        let old_victims = old.map(|old| old.victims).unwrap_or_default();
+        let new_victims: BTreeMap<ObjectKey, PreemptionReason> =
             targets.iter().map(|target| (target.key().clone(), target.reason)).collect();
-        let earmark = CapacityReservation {
-            node: holder.node,
+        let reservation = CapacityReservation {
+            node: reserving.node,
             usage: Usage::new(),
-            footprint: stand.footprint(&mut self.topology),
+            footprint: tas_assignment.footprint(&mut self.topology),
             since,
-            victims: before.into_iter().chain(fresh).collect(),
+            victims: old_victims.into_iter().chain(new_victims).collect(),
             verdict: Arc::clone(&verdict),
         };
-        self.add_reservation(&holder.key, earmark);
+        self.add_reservation(&reserving.key, reservation);
         let victims = targets.iter().filter_map(|target| self.preemption_of(target.key()));
         Outcome::Preempting(verdict, victims.map(|preemption| preemption.victim).collect())
     }
 }
 
-/// What was found, to be carried out later in the same cycle.
+/// A search result, to be processed later in the same cycle.
 pub(super) struct SecondPassNomination(SecondPassSearch);
 
-fn topology_pending(why: &str) -> Outcome {
-    Outcome::TopologyPending(Arc::new(Verdict::without_blockers(PendingReason::TopologyPlacementFailed, why)))
+fn topology_pending(message: &str) -> Outcome {
+    Outcome::TopologyPending(Arc::new(Verdict::without_blockers(
+        PendingReason::TopologyPlacementFailed,
+        message,
+    )))
 }

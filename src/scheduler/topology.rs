@@ -1,7 +1,9 @@
-//! Places on nodes in judging: which pods need one, whether they find one in the plan, and what that means.
+//! Topology assignment during scheduling: which pod sets need nodes, whether projected usage has room for them, and
+//! what follows for the assignment.
 //!
-//! Nothing is decided here. What a workload holds on nodes moves with its quota, in the same two layers: in fact, and in
-//! the plan where victims are gone and those for whom they go are in.
+//! Invariants: nothing is decided here. Leaf capacity is charged together with quota, in the same two layers: current
+//! usage and projected usage.
+//! Neighbours: `crate::topology` searches placements; `flavor_assigner`, `second_pass` and `cycle` call.
 
 use super::capacity_reservations::CapacityReservation;
 use super::compiled::{CompiledClusterQueue, CompiledResourceGroup};
@@ -26,139 +28,145 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Pods of a workload that need a place, and where they would go.
+/// Pod sets of a workload that need a topology assignment, and their placements.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TasAssignment {
     pub(super) pod_set_requests: Vec<TasPodSetRequest>,
-    /// Place of the pod set of each part.
+    /// Index of the pod set of each request.
     pub(super) pod_set_indexes: Vec<usize>,
-    /// By part, once they were found.
+    /// Placement of each request, once found.
     placements: Vec<Placement>,
-    /// Pod sets that get their place later.
+    /// Pod sets whose topology is assigned in a second pass.
     pub(super) delayed: BTreeSet<usize>,
-    /// What they take beside what they have already, once somebody asked.
+    /// Leaf capacity taken in addition to what the workload already has; computed on first use.
     footprint: OnceCell<Arc<Footprint>>,
 }
 
 impl TasAssignment {
     /// Where the pods of a pod set go.
     pub(super) fn pod_set_placement(&self, pod_set: usize) -> PodSetPlacement {
-        let part = self.pod_set_indexes.iter().position(|member| *member == pod_set);
-        match part.and_then(|part| self.placements.get(part)) {
+        let index = self.pod_set_indexes.iter().position(|member| *member == pod_set);
+        match index.and_then(|index| self.placements.get(index)) {
             Some(placement) => PodSetPlacement::Assigned(placement.clone()),
             None if self.delayed.contains(&pod_set) => PodSetPlacement::Delayed,
             None => PodSetPlacement::Unconstrained,
         }
     }
 
-    /// What they take on nodes.
+    /// Occupancies of all placements.
     pub(super) fn occupancies(&self) -> Vec<Occupancy> {
-        let pairs = self.pod_set_requests.iter().zip(&self.placements);
-        pairs.map(|(part, placement)| part.occupancy(placement.clone())).collect()
+        let placed = self.pod_set_requests.iter().zip(&self.placements);
+        placed.map(|(pod_set_request, placement)| pod_set_request.occupancy(placement.clone())).collect()
     }
 
-    /// Places for all parts were found, or others than before.
+    /// Sets the placements of all requests.
     pub(super) fn set_placements(&mut self, placements: Vec<Placement>) {
         (self.placements, self.footprint) = (placements, OnceCell::new());
     }
 
-    /// What they take beside what they have already.
+    /// Leaf capacity taken in addition to what the workload already has.
     pub(super) fn footprint(&self, cluster: &mut TasCache) -> Arc<Footprint> {
         let footprint = self.footprint.get_or_init(|| {
-            let pairs = self.pod_set_requests.iter().zip(&self.placements);
-            let new = pairs.map(|(part, placement)| part.occupancy(part.added_domains(placement)));
+            let placed = self.pod_set_requests.iter().zip(&self.placements);
+            let new = placed.map(|(pod_set_request, placement)| {
+                pod_set_request.occupancy(pod_set_request.added_domains(placement))
+            });
             Arc::new(cluster.footprint(&new.collect::<Vec<Occupancy>>()))
         });
         Arc::clone(footprint)
     }
 
-    /// Flavors on whose nodes they go.
+    /// Flavors on whose nodes the pods go.
     pub(super) fn flavors(&self) -> BTreeSet<Arc<str>> {
-        self.pod_set_requests.iter().map(|part| Arc::clone(&part.flavor)).collect()
+        self.pod_set_requests.iter().map(|pod_set_request| Arc::clone(&pod_set_request.flavor)).collect()
     }
 }
 
-/// Why a flavor does not suit pods for the sake of topology, if so.
+/// Why the topology of a flavor does not suit the pods, if it does not.
 pub(super) fn topology_mismatch<'a>(
-    field: &SchedulingContext,
-    question: &AssignRequest,
+    context: &SchedulingContext,
+    request: &AssignRequest,
     name: &Arc<str>,
     group: &CompiledResourceGroup,
     mut sets: impl Iterator<Item = &'a PodSet>,
 ) -> Option<String> {
-    if !field.settings.gates.topology {
+    if !context.settings.gates.topology {
         return None;
     }
-    let has_topology = |name: &str| question.flavors.get(name).is_some_and(|f| f.topology_name.is_some());
-    let mut all = question.queue.groups.iter().flat_map(|group| &group.flavors);
-    let all_topology = all.all(|flavor| has_topology(&flavor.name));
+    let has_topology = |name: &str| request.flavors.get(name).is_some_and(|f| f.topology_name.is_some());
+    let mut queue_flavors = request.queue.groups.iter().flat_map(|group| &group.flavors);
+    let all_have_topology = queue_flavors.all(|flavor| has_topology(&flavor.name));
     let topology = has_topology(name);
-    let why = |set: &PodSet| match (set.pod_requirements.is_explicit(), topology) {
-        (true, true) if field.topology.lacks_level(name, &set.pod_requirements) => {
+    let mismatch = |set: &PodSet| match (set.pod_requirements.is_explicit(), topology) {
+        (true, true) if context.topology.lacks_level(name, &set.pod_requirements) => {
             Some(format!("flavor {name} does not contain the requested level"))
         }
-        // A group of resources that no node has is quota alone: where the pods go is no matter of its flavors.
+        // A resource group that no pod of the set requests only counts quota; its flavor does not decide where pods
+        // go.
         (true, false)
             if set.pod_requirements.requests.keys().any(|resource| group.position(resource).is_some()) =>
         {
             Some(format!("flavor {name} does not support topology-aware scheduling"))
         }
-        (false, true) if !all_topology => {
+        (false, true) if !all_have_topology => {
             Some(format!("flavor {name} supports only topology-aware scheduling"))
         }
         _ => None,
     };
-    sets.find_map(why)
+    sets.find_map(mismatch)
 }
 
-/// Flavors with a topology that a pod set was given; one without requests has those of its group.
+/// Flavors with a topology assigned to a pod set; a pod set without requests uses those of its group.
 fn topology_flavors_of<'a>(
-    pick: &PodSetGroupFlavors,
+    group_flavors: &PodSetGroupFlavors,
     set: &PodSet,
     queue: &'a CompiledClusterQueue,
     flavors: &BTreeMap<Arc<str>, Flavor>,
 ) -> BTreeSet<&'a Arc<str>> {
-    let of = |own: bool| {
-        let given = pick.flavors.iter().filter_map(|(group, flavor)| {
+    let flavors_with = |only_requested: bool| {
+        let assigned = group_flavors.flavors.iter().filter_map(|(group, flavor)| {
             let group = queue.groups.get(*group)?;
-            let asks = set.requests.keys().any(|resource| group.position(resource).is_some())
+            let requested = set.requests.keys().any(|resource| group.position(resource).is_some())
                 || group.position("pods").is_some();
-            (asks || !own).then(|| group.flavors.get(*flavor).map(|flavor| &flavor.name)).flatten()
+            (requested || !only_requested)
+                .then(|| group.flavors.get(*flavor).map(|flavor| &flavor.name))
+                .flatten()
         });
         let has_topology = |name: &&Arc<str>| flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
-        given.filter(has_topology).collect::<BTreeSet<_>>()
+        assigned.filter(has_topology).collect::<BTreeSet<_>>()
     };
-    if set.requests.is_empty() { of(false) } else { of(true) }
+    if set.requests.is_empty() { flavors_with(false) } else { flavors_with(true) }
 }
 
-/// The pods of an assignment that need a place.
+/// Collects the pod sets of an assignment that need nodes.
 fn tas_assignment_of(
-    question: &AssignRequest,
-    picks: &[PodSetGroupFlavors],
+    request: &AssignRequest,
+    all_group_flavors: &[PodSetGroupFlavors],
 ) -> Result<TasAssignment, (usize, &'static str)> {
-    let mut stand = TasAssignment::default();
-    let config = &question.queue.config;
-    for pick in picks {
-        for at in &pick.pod_set_indexes {
-            let Some(set) = question.pod_sets.get(*at) else { continue };
-            let mut flavors = topology_flavors_of(pick, set, question.queue, question.flavors).into_iter();
+    let mut tas_assignment = TasAssignment::default();
+    let config = &request.queue.config;
+    for group_flavors in all_group_flavors {
+        for index in &group_flavors.pod_set_indexes {
+            let Some(set) = request.pod_sets.get(*index) else { continue };
+            let mut flavors =
+                topology_flavors_of(group_flavors, set, request.queue, request.flavors).into_iter();
             let flavor = match (flavors.next(), flavors.next()) {
                 (None, _) if set.pod_requirements.is_explicit() => {
-                    return Err((*at, "no flavor with a topology assigned"));
+                    return Err((*index, "no flavor with a topology assigned"));
                 }
                 (None, _) => continue,
                 (Some(flavor), None) => flavor,
-                (Some(_), Some(_)) => return Err((*at, "more than one flavor with a topology assigned")),
+                (Some(_), Some(_)) => return Err((*index, "more than one flavor with a topology assigned")),
             };
             if set.count <= 0 {
                 continue;
             }
             if config.topology_by_worker_cluster || config.provisioned_flavors.contains(flavor) {
-                stand.delayed.insert(*at);
+                tas_assignment.delayed.insert(*index);
                 continue;
             }
-            stand.pod_set_indexes.push(*at);
-            stand.pod_set_requests.push(TasPodSetRequest {
+            tas_assignment.pod_set_indexes.push(*index);
+            tas_assignment.pod_set_requests.push(TasPodSetRequest {
                 flavor: Arc::clone(flavor),
                 pods: Arc::clone(&set.pod_requirements),
                 count: set.count,
@@ -167,96 +175,96 @@ fn tas_assignment_of(
             });
         }
     }
-    Ok(stand)
+    Ok(tas_assignment)
 }
 
-/// Looks for places for the pods of an assignment. Where there are none now, it becomes a matter of evictions; where there
-/// would be none without any workload either, it does not fit.
+/// Assigns nodes to an assignment. If there are none now, the assignment needs preemption; if there would be none
+/// even on empty nodes, it does not fit.
 pub(super) fn assign_topology(
-    field: &mut SchedulingContext,
-    question: &AssignRequest,
-    judgement: &mut TentativeAssignment,
+    context: &mut SchedulingContext,
+    request: &AssignRequest,
+    assignment: &mut TentativeAssignment,
 ) {
-    if !field.settings.gates.topology || judgement.mode == PreemptionMode::NoFit {
+    if !context.settings.gates.topology || assignment.mode == PreemptionMode::NoFit {
         return;
     }
-    match tas_assignment_of(question, &judgement.group_flavors) {
-        Ok(stand) => judgement.tas_assignment = stand,
-        Err((at, why)) => {
-            add_topology_blocker(question, judgement, at, why);
-            (judgement.mode, judgement.reason) =
+    match tas_assignment_of(request, &assignment.group_flavors) {
+        Ok(tas_assignment) => assignment.tas_assignment = tas_assignment,
+        Err((index, message)) => {
+            add_topology_blocker(request, assignment, index, message);
+            (assignment.mode, assignment.reason) =
                 (PreemptionMode::NoFit, PendingReason::TopologyPlacementFailed);
         }
     }
-    if judgement.tas_assignment.pod_set_requests.is_empty() {
+    if assignment.tas_assignment.pod_set_requests.is_empty() {
         return;
     }
-    let rules = field.settings.gates.placement;
-    match field.topology.place_now_or_projected(&judgement.tas_assignment.pod_set_requests, rules) {
-        Ok(placements) if judgement.mode == PreemptionMode::Fit => {
-            judgement.tas_assignment.set_placements(placements);
+    let gates = context.settings.gates.placement;
+    match context.topology.place_now_or_projected(&assignment.tas_assignment.pod_set_requests, gates) {
+        Ok(placements) if assignment.mode == PreemptionMode::Fit => {
+            assignment.tas_assignment.set_placements(placements);
             return;
         }
-        // Quota has to come first: what becomes of places meanwhile does not matter.
+        // Quota needs preemption anyway; nodes are assigned after the target search.
         Ok(_) => {}
-        Err(refused) => {
-            if judgement.mode == PreemptionMode::Fit {
-                add_placement_blocker(field, question, judgement, &refused, CapacityView::Projected);
+        Err(error) => {
+            if assignment.mode == PreemptionMode::Fit {
+                add_placement_blocker(context, request, assignment, &error, CapacityView::Projected);
             }
-            judgement.wake_conditions.on_topology_change = judgement.tas_assignment.flavors();
-            if let Err(refused) = field.topology.place_all(
-                &judgement.tas_assignment.pod_set_requests,
+            assignment.wake_conditions.on_topology_change = assignment.tas_assignment.flavors();
+            if let Err(error) = context.topology.place_all(
+                &assignment.tas_assignment.pod_set_requests,
                 CapacityView::Empty,
-                rules,
+                gates,
             ) {
-                add_placement_blocker(field, question, judgement, &refused, CapacityView::Empty);
-                (judgement.mode, judgement.reason) =
+                add_placement_blocker(context, request, assignment, &error, CapacityView::Empty);
+                (assignment.mode, assignment.reason) =
                     (PreemptionMode::NoFit, PendingReason::TopologyPlacementFailed);
                 return;
             }
         }
     }
-    judgement.mode = judgement.mode.min(PreemptionMode::Preempt);
-    let flavors = judgement.tas_assignment.flavors();
-    for (pair, _) in &judgement.usage {
-        let placed = field.tree.fr_name(*pair).is_some_and(|name| flavors.contains(&name.flavor));
-        if placed && !judgement.frs_need_preemption.contains(pair) {
-            judgement.frs_need_preemption.push(*pair);
+    assignment.mode = assignment.mode.min(PreemptionMode::Preempt);
+    let flavors = assignment.tas_assignment.flavors();
+    for (fr, _) in &assignment.usage {
+        let needs_nodes = context.tree.fr_name(*fr).is_some_and(|name| flavors.contains(&name.flavor));
+        if needs_nodes && !assignment.frs_need_preemption.contains(fr) {
+            assignment.frs_need_preemption.push(*fr);
         }
     }
-    if question.queue.may_preempt() {
-        judgement.wake_conditions.on_release.extend(judgement.frs_need_preemption.iter().copied());
+    if request.queue.may_preempt() {
+        assignment.wake_conditions.on_release.extend(assignment.frs_need_preemption.iter().copied());
     }
 }
 
-/// Notes why there are no places in a view.
+/// Adds the reason why a view has no placement as a blocker.
 fn add_placement_blocker(
-    field: &mut SchedulingContext,
-    question: &AssignRequest,
-    judgement: &mut TentativeAssignment,
-    (at, refusal): &PodSetPlacementError,
+    context: &mut SchedulingContext,
+    request: &AssignRequest,
+    assignment: &mut TentativeAssignment,
+    (index, refusal): &PodSetPlacementError,
     view: CapacityView,
 ) {
-    let Some(part) = judgement.tas_assignment.pod_set_requests.get(*at) else { return };
-    let why = field.topology.explain(part, refusal, view, field.settings.gates.placement);
-    let member = judgement.tas_assignment.pod_set_indexes.get(*at).copied().unwrap_or_default();
-    add_topology_blocker(question, judgement, member, &why);
+    let Some(pod_set_request) = assignment.tas_assignment.pod_set_requests.get(*index) else { return };
+    let message = context.topology.explain(pod_set_request, refusal, view, context.settings.gates.placement);
+    let pod_set = assignment.tas_assignment.pod_set_indexes.get(*index).copied().unwrap_or_default();
+    add_topology_blocker(request, assignment, pod_set, &message);
 }
 
 fn add_topology_blocker(
-    question: &AssignRequest,
-    judgement: &mut TentativeAssignment,
+    request: &AssignRequest,
+    assignment: &mut TentativeAssignment,
     pod_set: usize,
-    why: &str,
+    message: &str,
 ) {
-    let name = question.pod_sets.get(pod_set).map(|set| Arc::clone(&set.name)).unwrap_or_default();
-    let blocker = blocker_without_amounts(&name, "", "", BlockerKind::Mismatch(Arc::from(why)));
-    if !judgement.blockers.contains(&blocker) {
-        judgement.blockers.push(blocker);
+    let name = request.pod_sets.get(pod_set).map(|set| Arc::clone(&set.name)).unwrap_or_default();
+    let blocker = blocker_without_amounts(&name, "", "", BlockerKind::Mismatch(Arc::from(message)));
+    if !assignment.blockers.contains(&blocker) {
+        assignment.blockers.push(blocker);
     }
 }
 
-/// Quota and places that somebody takes in the plan.
+/// Quota and leaf capacity that one workload takes.
 #[derive(Clone, Debug)]
 pub(super) struct CapacityUsage {
     pub(super) node: NodeId,
@@ -265,19 +273,27 @@ pub(super) struct CapacityUsage {
 }
 
 impl CapacityUsage {
-    /// What a holder takes.
-    pub(super) fn from_workload(holder: &ReservingWorkload) -> Self {
-        Self { node: holder.node, usage: holder.usage.clone(), footprint: Arc::clone(&holder.footprint) }
+    /// Usage of a workload with quota.
+    pub(super) fn from_workload(workload: &ReservingWorkload) -> Self {
+        Self {
+            node: workload.node,
+            usage: workload.usage.clone(),
+            footprint: Arc::clone(&workload.footprint),
+        }
     }
 
-    /// What victims take.
+    /// Usage of the targets.
     pub(super) fn from_targets(targets: &[Target]) -> Vec<Self> {
         targets.iter().map(|target| Self::from_workload(&target.workload)).collect()
     }
 
-    /// What is kept for somebody.
-    pub(super) fn from_reservation(earmark: &CapacityReservation) -> Self {
-        Self { node: earmark.node, usage: earmark.usage.clone(), footprint: Arc::clone(&earmark.footprint) }
+    /// Usage of a capacity reservation.
+    pub(super) fn from_reservation(reservation: &CapacityReservation) -> Self {
+        Self {
+            node: reservation.node,
+            usage: reservation.usage.clone(),
+            footprint: Arc::clone(&reservation.footprint),
+        }
     }
 }
 
@@ -285,34 +301,34 @@ impl Engine {
     /// Sets the levels of a Topology, or removes it.
     pub fn set_topology(&mut self, name: &str, levels: Option<DomainPath>) {
         if self.topology.set_topology(name, levels) {
-            let users = self.flavors.iter().filter(|(_, f)| f.topology_name.as_deref() == Some(name));
-            let users: Vec<Arc<str>> = users.map(|(flavor, _)| Arc::clone(flavor)).collect();
-            self.pending.topology_changed(&users);
+            let flavors = self.flavors.iter().filter(|(_, f)| f.topology_name.as_deref() == Some(name));
+            let flavors: Vec<Arc<str>> = flavors.map(|(flavor, _)| Arc::clone(flavor)).collect();
+            self.pending.topology_changed(&flavors);
         }
     }
 
-    /// Sets what is known of a node, or removes it.
+    /// Sets or removes a node.
     pub fn set_node(&mut self, name: &str, node: Option<NodeSpec>) {
-        let touched = self.topology.set_node(name, node);
-        self.pending.topology_changed(&touched);
+        let changed = self.topology.set_node(name, node);
+        self.pending.topology_changed(&changed);
     }
 
-    /// Sets what a pod takes of a node that no workload with a topology owns, or removes it.
+    /// Sets or removes the requests of a pod outside topology assignments, with the node it runs on.
     pub fn set_pod(
         &mut self,
         key: &crate::api::ObjectKey,
-        takes: Option<(Arc<str>, crate::resources::Requests)>,
+        requests: Option<(Arc<str>, crate::resources::Requests)>,
     ) {
-        let touched = self.topology.set_non_tas_pod(key, takes);
-        self.pending.topology_changed(&touched);
+        let changed = self.topology.set_non_tas_pod(key, requests);
+        self.pending.topology_changed(&changed);
     }
 
-    /// Nodes and what stands on them.
+    /// Nodes and their usage.
     pub fn topology(&self) -> &TasCache {
         &self.topology
     }
 
-    /// A flavor is known otherwise: so are its nodes.
+    /// Passes a changed flavor on to the topology cache.
     pub(super) fn update_topology_flavor(&mut self, name: &str) {
         let spec = self.flavors.get(name).and_then(|flavor| {
             let topology = flavor.topology_name.clone().filter(|_| self.settings.gates.topology)?;
@@ -322,63 +338,67 @@ impl Engine {
         self.topology.set_flavor(name, spec);
     }
 
-    /// Moves what is taken of nodes and wakes those who wait for room there.
-    pub(super) fn shift_footprint(&mut self, stand: &Footprint, sign: i128, layers: &[UsageLayer]) {
-        if stand.is_empty() {
+    /// Adds or removes a footprint and wakes the classes that wait for nodes when capacity was freed.
+    pub(super) fn shift_footprint(&mut self, footprint: &Footprint, sign: i128, layers: &[UsageLayer]) {
+        if footprint.is_empty() {
             return;
         }
         for layer in layers {
-            self.topology.shift_usage(stand, sign, *layer);
+            self.topology.shift_usage(footprint, sign, *layer);
         }
         if sign < 0 {
-            let flavors = self.topology.flavors_of(stand);
+            let flavors = self.topology.flavors_of(footprint);
             self.pending.topology_changed(&flavors);
         }
     }
 
-    /// Tries out what somebody takes, or takes it back.
-    pub(super) fn shift_usage(&mut self, taken: &CapacityUsage, sign: i128, layer: UsageLayer) {
-        self.tree.shift_usage(taken.node, &taken.usage, sign, layer);
-        self.topology.shift_usage(&taken.footprint, sign, layer);
+    /// Adds or removes usage without waking any class; callers undo it.
+    pub(super) fn shift_usage(&mut self, capacity: &CapacityUsage, sign: i128, layer: UsageLayer) {
+        self.tree.shift_usage(capacity.node, &capacity.usage, sign, layer);
+        self.topology.shift_usage(&capacity.footprint, sign, layer);
     }
 
-    /// Asks a question as if these had nothing.
+    /// Runs `ask` as if the given usage did not exist, and restores it.
     pub(super) fn with_usage_removed<T>(
         &mut self,
-        gone: &[CapacityUsage],
+        removed: &[CapacityUsage],
         layer: UsageLayer,
         ask: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        for taken in gone {
-            self.shift_usage(taken, -1, layer);
+        for capacity in removed {
+            self.shift_usage(capacity, -1, layer);
         }
-        let answer = ask(self);
-        for taken in gone {
-            self.shift_usage(taken, 1, layer);
+        let result = ask(self);
+        for capacity in removed {
+            self.shift_usage(capacity, 1, layer);
         }
-        answer
+        result
     }
 
-    /// Finds the places that pods will have once victims are gone; without any, those that they would claim of empty nodes.
+    /// Assigns the nodes that the pods get once the targets are evicted; without targets, the empty nodes that a head
+    /// claim covers.
     pub(super) fn assign_projected_topology(
         &mut self,
         queue: &str,
-        judgement: &mut TentativeAssignment,
+        assignment: &mut TentativeAssignment,
         targets: &[Target],
     ) {
-        // A queue that may take everything back claims nothing.
+        // A ClusterQueue that may reclaim from any workload claims nothing.
         let claims = self.reclaim_policy(queue) != ReclaimPolicy::Any;
-        let parts = &judgement.tas_assignment.pod_set_requests;
-        if !judgement.mode.needs_preemption() || parts.is_empty() || (targets.is_empty() && !claims) {
+        let pod_set_requests = &assignment.tas_assignment.pod_set_requests;
+        if !assignment.mode.needs_preemption()
+            || pod_set_requests.is_empty()
+            || (targets.is_empty() && !claims)
+        {
             return;
         }
-        let rules = self.settings.gates.placement;
+        let gates = self.settings.gates.placement;
         let view = if targets.is_empty() { CapacityView::Empty } else { CapacityView::Projected };
-        let place = |engine: &mut Self| engine.topology.place_all(parts, view, rules);
+        let place = |engine: &mut Self| engine.topology.place_all(pod_set_requests, view, gates);
         if let Ok(placements) =
             self.with_usage_removed(&CapacityUsage::from_targets(targets), UsageLayer::Projected, place)
         {
-            judgement.tas_assignment.set_placements(placements);
+            assignment.tas_assignment.set_placements(placements);
         }
     }
 }

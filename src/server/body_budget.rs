@@ -1,14 +1,14 @@
-//! Small bodies under way, and what they take together.
+//! Bounds the total size of small request bodies being received.
 //!
-//! Invariant: the last to come has room. Beyond the bound the body that has been coming for longest is given up: an API
-//! server's is there within milliseconds, and a client that sends slowly would otherwise hold the room of others.
+//! Invariant: a new body always gets capacity. Above the limit the oldest body is cancelled: an API server sends a body within
+//! milliseconds, and a slow client would otherwise hold the capacity of others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// The bodies that are held.
+/// The shared budget.
 #[derive(Clone)]
 pub(super) struct BodyBudget {
     limit: usize,
@@ -19,11 +19,11 @@ pub(super) struct BodyBudget {
 struct BodyTable {
     next: u64,
     bytes: usize,
-    /// In the order in which they came.
+    /// Oldest first.
     reservations: BTreeMap<u64, (usize, oneshot::Sender<()>)>,
 }
 
-/// Room for a body until it is dropped.
+/// Capacity reserved for a body until dropped.
 pub(super) struct BodyReservation {
     number: u64,
     bodies: BodyBudget,
@@ -34,9 +34,9 @@ impl BodyBudget {
         Self { limit, table: Arc::default() }
     }
 
-    /// Room for a body of so many bytes; what comes back with it fires when the room is needed for others.
+    /// Reserves `bytes`. The receiver fires if the capacity is given to a newer body.
     pub(super) fn reserve(&self, bytes: usize) -> (BodyReservation, oneshot::Receiver<()>) {
-        let (release, given_up) = oneshot::channel();
+        let (cancel, cancelled) = oneshot::channel();
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
@@ -45,12 +45,12 @@ impl BodyBudget {
             && let Some((_, (size, oldest))) = table.reservations.pop_first()
         {
             table.bytes -= size;
-            // Gone meanwhile: its room is free as well.
+            // If the receiver is dropped, the request has just ended and its capacity is free as well.
             let _ = oldest.send(());
         }
-        table.reservations.insert(number, (bytes, release));
+        table.reservations.insert(number, (bytes, cancel));
         drop(table);
-        (BodyReservation { number, bodies: self.clone() }, given_up)
+        (BodyReservation { number, bodies: self.clone() }, cancelled)
     }
 
     fn table(&self) -> MutexGuard<'_, BodyTable> {
@@ -74,16 +74,16 @@ mod tests {
     #[test]
     fn oldest_body_is_dropped_for_newest() {
         let bodies = BodyBudget::new(100);
-        let (first, mut gone_first) = bodies.reserve(60);
-        let (second, mut gone_second) = bodies.reserve(40);
-        assert!(gone_first.try_recv().is_err() && gone_second.try_recv().is_err());
-        let (third, mut gone_third) = bodies.reserve(50);
-        assert!(gone_first.try_recv().is_ok() && gone_second.try_recv().is_err());
+        let (first, mut first_cancelled) = bodies.reserve(60);
+        let (second, mut second_cancelled) = bodies.reserve(40);
+        assert!(first_cancelled.try_recv().is_err() && second_cancelled.try_recv().is_err());
+        let (third, mut third_cancelled) = bodies.reserve(50);
+        assert!(first_cancelled.try_recv().is_ok() && second_cancelled.try_recv().is_err());
         assert_eq!(bodies.table().bytes, 90);
         drop((first, second));
         assert_eq!(bodies.table().bytes, 50);
         let (_large, _) = bodies.reserve(1_000);
-        assert!(gone_third.try_recv().is_ok(), "also for one that is larger than all");
+        assert!(third_cancelled.try_recv().is_ok(), "also for a body larger than the limit");
         drop(third);
         assert_eq!(bodies.table().bytes, 1_000);
     }

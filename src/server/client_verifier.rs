@@ -1,7 +1,7 @@
-//! Client certificates of webhook callers, verified against configured authorities.
+//! Verifies client certificates of webhook callers against configured CAs.
 //!
-//! Invariants: authorities are always set, since an unusable file changes nothing; each connection is verified against the
-//! authorities at its handshake, and no session is resumed past a change of authorities.
+//! Invariants: there are always trusted CAs, because an unusable file changes nothing; each connection is verified against
+//! the CAs at its handshake, and no session is resumed after the CAs change.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use rustls::{
 };
 use x509_parser::extensions::GeneralName;
 
-/// Pause between two reads of the file. Volumes change by renaming, so the content is compared.
+/// Time between two reads of the file. Mounted volumes change by renaming, so the content is compared.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why the authorities cannot be used.
+/// Why the CAs cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientCaError {
     /// The file cannot be read.
@@ -31,26 +31,26 @@ pub enum ClientCaError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         error: std::io::Error,
     },
-    /// It holds something else than certificates, or nothing.
+    /// The file contains no certificate, or an invalid one.
     #[error("client CA {path}: {problem}")]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem found.
         problem: String,
     },
 }
 
-/// The authorities as they are now.
+/// The current CAs.
 struct TrustedCas {
     text: Vec<u8>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// Judges the certificates of clients.
+/// Verifies client certificates.
 pub struct WebhookClientVerifier {
     path: PathBuf,
     names: Vec<String>,
@@ -67,13 +67,13 @@ impl fmt::Debug for WebhookClientVerifier {
 }
 
 impl WebhookClientVerifier {
-    /// Reads the authorities. Where names are given, a client's certificate must bear one of them.
+    /// Reads the CAs. If `names` is not empty, a client certificate must have one of them.
     pub fn read(path: &Path, names: Vec<String>) -> Result<Arc<Self>, ClientCaError> {
-        let known = ArcSwap::from_pointee(load_trusted(path, read_file(path)?)?);
-        Ok(Arc::new(Self { path: path.to_owned(), names, trusted: known }))
+        let trusted = ArcSwap::from_pointee(load_trusted(path, read_file(path)?)?);
+        Ok(Arc::new(Self { path: path.to_owned(), names, trusted }))
     }
 
-    /// Reads the file again. Returns whether the authorities changed.
+    /// Reads the file again. Returns whether the CAs changed.
     pub fn reload(&self) -> Result<bool, ClientCaError> {
         let text = read_file(&self.path)?;
         if text == self.trusted.load().text {
@@ -83,7 +83,7 @@ impl WebhookClientVerifier {
         Ok(true)
     }
 
-    /// Reads the file again at intervals. An error is logged once; the authorities stay.
+    /// Reads the file periodically. An error is logged once, and the CAs stay.
     pub async fn watch_file(self: Arc<Self>) {
         let mut logged = None;
         loop {
@@ -96,10 +96,10 @@ impl WebhookClientVerifier {
                     }
                 }
                 Err(error) => {
-                    let words = error.to_string();
-                    if logged.as_ref() != Some(&words) {
+                    let message = error.to_string();
+                    if logged.as_ref() != Some(&message) {
                         tracing::error!(%error, "the authorities before stay");
-                        logged = Some(words);
+                        logged = Some(message);
                     }
                 }
             }
@@ -116,21 +116,21 @@ fn read_file(path: &Path) -> Result<Vec<u8>, ClientCaError> {
 }
 
 fn load_trusted(path: &Path, text: Vec<u8>) -> Result<TrustedCas, ClientCaError> {
-    let wrong = |problem: String| ClientCaError::Content { path: path.to_owned(), problem };
+    let invalid = |problem: String| ClientCaError::Content { path: path.to_owned(), problem };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&text) {
-        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+        let certificate = certificate.map_err(|error| invalid(error.to_string()))?;
+        roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(wrong("it holds no certificate in PEM".to_owned()));
+        return Err(invalid("it holds no certificate in PEM".to_owned()));
     }
     let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    Ok(TrustedCas { text, verifier: verifier.map_err(|error| wrong(error.to_string()))? })
+    Ok(TrustedCas { text, verifier: verifier.map_err(|error| invalid(error.to_string()))? })
 }
 
-/// The common name and the DNS names of a certificate.
+/// Returns the common name and the DNS names of a certificate.
 fn certificate_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
         return Vec::new();
@@ -146,7 +146,7 @@ fn certificate_names(certificate: &CertificateDer<'_>) -> Vec<String> {
 }
 
 impl ClientCertVerifier for WebhookClientVerifier {
-    /// No hints: they could change under a handshake, and clients that have one certificate show it without.
+    /// Returns no hints: they could change during a handshake, and a client with one certificate sends it without.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

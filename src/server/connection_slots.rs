@@ -1,8 +1,8 @@
-//! Which clients hold a connection, and which give way when there are too many.
+//! Connection slots: which connections are kept, and which are closed when there are too many.
 //!
-//! Invariants: a client that comes is let in unless all others are being answered; the one that goes for it has asked for
-//! nothing yet, or is the slowest; a peer's connections take no more than their share, so that one peer cannot send away
-//! what others hold.
+//! Invariants: a new connection is accepted unless all others have a request being answered; the one closed for it has had
+//! no request yet, or is the slowest; the connections of a peer never exceed its share, so one peer cannot close the
+//! connections of others.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// The seats of a listener.
+/// The slots of a listener.
 #[derive(Clone)]
 pub(super) struct ConnectionSlots {
     total: usize,
@@ -31,7 +31,7 @@ struct SlotEntry {
     task: Option<AbortHandle>,
 }
 
-/// A seat until it is dropped.
+/// A slot, held until dropped.
 pub(super) struct ConnectionSlot {
     number: u64,
     slots: ConnectionSlots,
@@ -43,33 +43,33 @@ impl ConnectionSlots {
         Self { total, per_peer, table: Arc::default() }
     }
 
-    /// A seat for this peer, which another connection may lose by it; none if all that could go are being answered.
+    /// Acquires a slot for a peer, closing another connection if necessary. `None` if none may be closed.
     pub(super) fn acquire(&self, peer: IpAddr) -> Option<ConnectionSlot> {
         let peer = peer_group(peer);
         let mut table = self.table();
-        let own = table.slots.values().filter(|place| place.peer == peer).count();
-        let crowded = own >= self.per_peer;
-        let gone = if crowded || table.slots.len() >= self.total {
-            Some(table.evict_lowest(|place| !crowded || place.peer == peer)?)
+        let peer_count = table.slots.values().filter(|entry| entry.peer == peer).count();
+        let peer_at_limit = peer_count >= self.per_peer;
+        let evicted = if peer_at_limit || table.slots.len() >= self.total {
+            Some(table.evict_lowest(|entry| !peer_at_limit || entry.peer == peer)?)
         } else {
             None
         };
         let number = table.next;
         table.next += 1;
-        let standing = Arc::new(ConnectionActivity::default());
-        table.slots.insert(number, SlotEntry { peer, activity: Arc::clone(&standing), task: None });
+        let activity = Arc::new(ConnectionActivity::default());
+        table.slots.insert(number, SlotEntry { peer, activity: Arc::clone(&activity), task: None });
         drop(table);
-        // Not before: what ends gives its seat back.
-        if let Some(task) = gone.and_then(|place| place.task) {
+        // Only after unlocking, because a task that ends releases its slot.
+        if let Some(task) = evicted.and_then(|entry| entry.task) {
             task.abort();
         }
-        Some(ConnectionSlot { number, slots: self.clone(), activity: standing })
+        Some(ConnectionSlot { number, slots: self.clone(), activity })
     }
 
-    /// What ends when the seat is given to another.
+    /// Sets the task to abort when the slot is given to another connection.
     pub(super) fn attach_task(&self, number: u64, task: AbortHandle) {
-        if let Some(place) = self.table().slots.get_mut(&number) {
-            place.task = Some(task);
+        if let Some(entry) = self.table().slots.get_mut(&number) {
+            entry.task = Some(task);
         }
     }
 
@@ -79,11 +79,12 @@ impl ConnectionSlots {
 }
 
 impl SlotTable {
-    /// Takes the seat of the connection that has least to lose.
-    fn evict_lowest(&mut self, among: impl Fn(&SlotEntry) -> bool) -> Option<SlotEntry> {
-        let among = self.slots.iter().filter(|(_, place)| among(place));
-        let last = among.filter_map(|(number, place)| Some((place.activity.eviction_rank()?, *number))).min();
-        last.and_then(|(_, number)| self.slots.remove(&number))
+    /// Removes the entry with the lowest eviction rank among those that pass the filter.
+    fn evict_lowest(&mut self, filter: impl Fn(&SlotEntry) -> bool) -> Option<SlotEntry> {
+        let candidates = self.slots.iter().filter(|(_, entry)| filter(entry));
+        let lowest =
+            candidates.filter_map(|(number, entry)| Some((entry.activity.eviction_rank()?, *number))).min();
+        lowest.and_then(|(_, number)| self.slots.remove(&number))
     }
 }
 
@@ -99,7 +100,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// What share of seats an address counts for: a network of IPv6 is one machine's.
+/// Returns the address that limits count by: an IPv6 /64 network counts as one peer.
 fn peer_group(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
@@ -107,43 +108,43 @@ fn peer_group(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// What a connection is about.
+/// Activity of a connection.
 #[derive(Default)]
 pub(super) struct ConnectionActivity(Mutex<ActivityState>);
 
 #[derive(Default)]
 struct ActivityState {
     had_request: bool,
-    /// Requests whose body is not there yet.
+    /// Requests whose body is not received completely.
     receiving: usize,
-    /// Requests that are being answered.
+    /// Requests being answered.
     responding: usize,
     since: Option<Instant>,
 }
 
-/// How soon a connection goes: least first, then the one that has been so for longest.
+/// Order of eviction, lowest first; then the one that has been in its state longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EvictionRank {
-    /// No request yet, in whatever phase.
+    /// No request yet, in any phase of the connection.
     NoRequest,
-    /// A body is on its way.
+    /// A request body is being received.
     ReceivingBody(Option<Instant>),
     /// All requests are answered.
     Idle(Option<Instant>),
 }
 
 impl ConnectionActivity {
-    /// Whether any request came.
+    /// Returns whether there has been any request.
     pub(super) fn had_request(&self) -> bool {
         self.state().had_request
     }
 
     fn eviction_rank(&self) -> Option<EvictionRank> {
-        let doing = self.state();
-        match (doing.had_request, doing.responding, doing.receiving) {
+        let state = self.state();
+        match (state.had_request, state.responding, state.receiving) {
             (false, ..) => Some(EvictionRank::NoRequest),
-            (true, 0, 0) => Some(EvictionRank::Idle(doing.since)),
-            (true, 0, _) => Some(EvictionRank::ReceivingBody(doing.since)),
+            (true, 0, 0) => Some(EvictionRank::Idle(state.since)),
+            (true, 0, _) => Some(EvictionRank::ReceivingBody(state.since)),
             (true, ..) => None,
         }
     }
@@ -153,40 +154,40 @@ impl ConnectionActivity {
     }
 }
 
-/// A request until it is answered.
+/// A request, until its response is complete.
 pub(super) struct InFlightRequest {
     activity: Arc<ConnectionActivity>,
     body_received: Mutex<bool>,
 }
 
 impl InFlightRequest {
-    /// A request came, all of it or its head.
-    pub(super) fn new(standing: Arc<ConnectionActivity>, whole: bool) -> Arc<Self> {
-        let mut doing = standing.state();
-        doing.had_request = true;
-        doing.since = Some(Instant::now());
-        *(if whole { &mut doing.responding } else { &mut doing.receiving }) += 1;
-        drop(doing);
-        Arc::new(Self { activity: standing, body_received: Mutex::new(whole) })
+    /// Records a request. `complete` tells whether it has no body to receive.
+    pub(super) fn new(activity: Arc<ConnectionActivity>, complete: bool) -> Arc<Self> {
+        let mut state = activity.state();
+        state.had_request = true;
+        state.since = Some(Instant::now());
+        *(if complete { &mut state.responding } else { &mut state.receiving }) += 1;
+        drop(state);
+        Arc::new(Self { activity, body_received: Mutex::new(complete) })
     }
 
-    /// Its body is there.
+    /// Records that the body has been received. Repeated calls have no effect.
     pub(super) fn mark_body_received(&self) {
-        let mut arrived = self.body_received.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut *arrived, true) {
-            let mut doing = self.activity.state();
-            doing.receiving -= 1;
-            doing.responding += 1;
+        let mut received = self.body_received.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut *received, true) {
+            let mut state = self.activity.state();
+            state.receiving -= 1;
+            state.responding += 1;
         }
     }
 }
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        let arrived = *self.body_received.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut doing = self.activity.state();
-        *(if arrived { &mut doing.responding } else { &mut doing.receiving }) -= 1;
-        doing.since = Some(Instant::now());
+        let received = *self.body_received.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.activity.state();
+        *(if received { &mut state.responding } else { &mut state.receiving }) -= 1;
+        state.since = Some(Instant::now());
     }
 }
 
@@ -198,47 +199,54 @@ mod tests {
         IpAddr::from([127, 0, 0, last])
     }
 
-    fn seated(seats: &ConnectionSlots, number: u64) -> bool {
-        seats.table().slots.contains_key(&number)
+    fn seated(slots: &ConnectionSlots, number: u64) -> bool {
+        slots.table().slots.contains_key(&number)
     }
 
     #[test]
     fn least_valuable_connection_is_closed_first() {
-        let seats = ConnectionSlots::new(4, 4);
-        let taken: Vec<ConnectionSlot> = (1..=4).filter_map(|last| seats.acquire(peer(last))).collect();
-        let answering = InFlightRequest::new(Arc::clone(&taken[0].activity), true);
-        let arriving = InFlightRequest::new(Arc::clone(&taken[1].activity), false);
-        drop(InFlightRequest::new(Arc::clone(&taken[2].activity), true));
-        let _newer = seats.acquire(peer(5)).unwrap();
-        assert!(!seated(&seats, taken[3].number()), "one that said nothing");
-        let newest = seats.acquire(peer(6)).unwrap();
-        assert!(seated(&seats, taken[1].number()) && seated(&seats, taken[2].number()), "before all others");
+        let slots = ConnectionSlots::new(4, 4);
+        let connections: Vec<ConnectionSlot> = (1..=4).filter_map(|last| slots.acquire(peer(last))).collect();
+        let answering = InFlightRequest::new(Arc::clone(&connections[0].activity), true);
+        let arriving = InFlightRequest::new(Arc::clone(&connections[1].activity), false);
+        drop(InFlightRequest::new(Arc::clone(&connections[2].activity), true));
+        let _newer = slots.acquire(peer(5)).unwrap();
+        assert!(!seated(&slots, connections[3].number()), "a connection without a request goes first");
+        let newest = slots.acquire(peer(6)).unwrap();
+        assert!(
+            seated(&slots, connections[1].number()) && seated(&slots, connections[2].number()),
+            "connections without a request go before all others"
+        );
         let _now = InFlightRequest::new(Arc::clone(&newest.activity), true);
-        let next = seats.acquire(peer(7)).unwrap();
-        assert!(!seated(&seats, taken[1].number()), "then one whose request does not end");
+        let next = slots.acquire(peer(7)).unwrap();
+        assert!(
+            !seated(&slots, connections[1].number()),
+            "then a connection whose request body is incomplete"
+        );
         let _now = InFlightRequest::new(Arc::clone(&next.activity), true);
-        let last = seats.acquire(peer(8)).unwrap();
-        assert!(!seated(&seats, taken[2].number()), "then one that asks for nothing more");
+        let last = slots.acquire(peer(8)).unwrap();
+        assert!(!seated(&slots, connections[2].number()), "then an idle connection");
         let _now = InFlightRequest::new(Arc::clone(&last.activity), true);
         assert!(
-            seats.acquire(peer(9)).is_none() && seated(&seats, taken[0].number()),
-            "never one that waits"
+            slots.acquire(peer(9)).is_none() && seated(&slots, connections[0].number()),
+            "never a connection that awaits a response"
         );
         drop(answering);
-        assert!(seats.acquire(peer(9)).is_some());
+        assert!(slots.acquire(peer(9)).is_some());
         drop(arriving);
     }
 
     #[test]
     fn peer_above_share_closes_own_connections() {
-        let seats = ConnectionSlots::new(10, 3);
-        let other = seats.acquire(peer(1)).unwrap();
-        let own: Vec<ConnectionSlot> = (0..5).filter_map(|_| seats.acquire(peer(2))).collect();
-        assert!(seated(&seats, other.number()));
-        let left: Vec<bool> = own.iter().map(|seat| seated(&seats, seat.number())).collect();
-        assert_eq!(left, [false, false, true, true, true]);
-        drop(own);
-        assert_eq!(seats.table().slots.len(), 1, "seats are given back");
+        let slots = ConnectionSlots::new(10, 3);
+        let other = slots.acquire(peer(1)).unwrap();
+        let connections: Vec<ConnectionSlot> = (0..5).filter_map(|_| slots.acquire(peer(2))).collect();
+        assert!(seated(&slots, other.number()));
+        let remaining: Vec<bool> =
+            connections.iter().map(|connection| seated(&slots, connection.number())).collect();
+        assert_eq!(remaining, [false, false, true, true, true]);
+        drop(connections);
+        assert_eq!(slots.table().slots.len(), 1, "dropped slots are released");
     }
 
     #[test]
@@ -250,17 +258,17 @@ mod tests {
 
     #[test]
     fn completed_body_protects_connection() {
-        let standing = Arc::new(ConnectionActivity::default());
-        assert_eq!(standing.eviction_rank(), Some(EvictionRank::NoRequest));
-        let asked = InFlightRequest::new(Arc::clone(&standing), false);
+        let activity = Arc::new(ConnectionActivity::default());
+        assert_eq!(activity.eviction_rank(), Some(EvictionRank::NoRequest));
+        let request = InFlightRequest::new(Arc::clone(&activity), false);
         assert!(
-            matches!(standing.eviction_rank(), Some(EvictionRank::ReceivingBody(_)))
-                && standing.had_request()
+            matches!(activity.eviction_rank(), Some(EvictionRank::ReceivingBody(_)))
+                && activity.had_request()
         );
-        asked.mark_body_received();
-        asked.mark_body_received();
-        assert_eq!(standing.eviction_rank(), None);
-        drop(asked);
-        assert!(matches!(standing.eviction_rank(), Some(EvictionRank::Idle(_))));
+        request.mark_body_received();
+        request.mark_body_received();
+        assert_eq!(activity.eviction_rank(), None);
+        drop(request);
+        assert!(matches!(activity.eviction_rank(), Some(EvictionRank::Idle(_))));
     }
 }

@@ -7,10 +7,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::StatusCode;
 
-/// What stands between this replica and readiness, or between it and being alive, in words; empty when nothing does.
+/// Returns the reasons why this replica is not ready, or not alive; none if it is.
 pub type NotReadyReasons = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
-/// `/livez`, and liveness and readiness under the configured names.
+/// Returns the routes `/livez`, `/readyz`, `/healthz`, and the configured names of both probes.
 pub fn router(readiness: &str, liveness: &str, ready: NotReadyReasons, alive: NotReadyReasons) -> Router {
     let ready = get(move || std::future::ready(probe_response("not ready", &ready)));
     let live = get(move || std::future::ready(probe_response("not alive", &alive)));
@@ -22,7 +22,7 @@ pub fn router(readiness: &str, liveness: &str, ready: NotReadyReasons, alive: No
         ("/livez".to_owned(), &live),
         ("/healthz".to_owned(), &live),
     ] {
-        if paths.iter().all(|(known, _)| *known != path) {
+        if paths.iter().all(|(existing, _)| *existing != path) {
             paths.push((path, route.clone()));
         }
     }
@@ -33,11 +33,11 @@ fn with_leading_slash(name: &str) -> String {
     format!("/{}", name.trim_start_matches('/'))
 }
 
-fn probe_response(what: &str, obstacles: &NotReadyReasons) -> Response {
-    let obstacles = obstacles();
-    if obstacles.is_empty() {
+fn probe_response(what: &str, reasons: &NotReadyReasons) -> Response {
+    let reasons = reasons();
+    if reasons.is_empty() {
         (StatusCode::OK, "ok").into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("{what}: {}\n", obstacles.join("; "))).into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, format!("{what}: {}\n", reasons.join("; "))).into_response()
     }
 }

@@ -1,9 +1,9 @@
-//! The accept loop below every listener.
+//! The accept loop of every listener.
 //!
-//! Invariants: accepting never waits for a client: handshake and connection run in a task of their own, with a
-//! timeout for handshake, first request and headers; the number of connections is bounded, in all and by peer, and a new
-//! one takes the place of one that asks for nothing; what the kernel and the library hold for a connection is bounded as
-//! well; on stop no connection is accepted, the ones under way are asked to end and cut off after the drain time.
+//! Invariants: accepting never waits for a client: handshake and connection run in their own task, with a timeout for
+//! handshake, first request and headers; the number of connections is bounded, in total and per peer, and a new one replaces
+//! one without a request to answer; kernel and HTTP buffers of a connection are bounded too; on stop no connection is
+//! accepted, and open ones are asked to end and closed after the drain timeout.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,13 +31,13 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection_slots::{ConnectionActivity, ConnectionSlot, ConnectionSlots, InFlightRequest};
 
-/// Bytes that the kernel keeps for a connection that is not read: it doubles them.
+/// Kernel receive buffer of a connection, in bytes. Linux doubles it.
 const RECV_BUFFER_BYTES: usize = 128 << 10;
-/// Bytes that the library keeps for a connection; the head of a request must fit.
+/// HTTP buffers of a connection, in bytes. The head of a request must fit.
 const HTTP_BUFFER_BYTES: usize = 64 << 10;
-/// Requests at a time on a connection of HTTP/2; clients open another one then.
+/// Concurrent requests on an HTTP/2 connection; clients open another connection beyond that.
 const MAX_CONCURRENT_STREAMS: u32 = 64;
-/// A peer that is gone without a word is noticed after a minute.
+/// Detects within a minute that a peer has vanished.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(30))
     .with_interval(Duration::from_secs(10))
@@ -46,18 +46,18 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
 /// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenerLimits {
-    /// For a TLS handshake.
+    /// Time for a TLS handshake.
     pub handshake_timeout: Duration,
-    /// From there to the head of the first request.
+    /// Time from the handshake to the head of the first request.
     pub first_request_timeout: Duration,
-    /// For the headers of an HTTP/1 request, from the answer to the one before on. Longer than clients keep connections that
-    /// they do not use: what they write to one that was closed meanwhile is lost.
+    /// Time from the previous response to the headers of the next HTTP/1 request. Longer than clients keep idle connections: a
+    /// request written to a connection that the server has just closed is lost.
     pub header_timeout: Duration,
-    /// Connections at a time.
+    /// Maximum number of connections.
     pub max_connections: usize,
-    /// Of these, connections from one address.
+    /// Maximum number of connections from one peer.
     pub max_connections_per_peer: usize,
-    /// For connections under way at the end.
+    /// Time for open connections to end on stop.
     pub drain_timeout: Duration,
 }
 
@@ -69,7 +69,7 @@ impl Default for ListenerLimits {
             // Clients in Go keep idle connections for 90 s.
             header_timeout: Duration::from_secs(100),
             max_connections: 1024,
-            // An API server has up to 600 requests under way, each on a connection of its own.
+            // An API server has up to 600 requests in flight, each possibly on its own connection.
             max_connections_per_peer: 640,
             drain_timeout: Duration::from_secs(20),
         }
@@ -77,14 +77,14 @@ impl Default for ListenerLimits {
 }
 
 impl ListenerLimits {
-    /// For a port that a few clients ask now and then.
+    /// Returns the limits for a port with few clients and rare requests.
     #[must_use]
     pub const fn for_low_traffic(self) -> Self {
         Self { max_connections: 128, max_connections_per_peer: 64, ..self }
     }
 }
 
-/// A bound port with what answers on it.
+/// A bound port with its router.
 pub struct Listener {
     name: &'static str,
     socket: TcpListener,
@@ -94,7 +94,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds the first of the addresses that this machine has.
+    /// Binds the first address that the machine supports.
     #[expect(clippy::unused_async, reason = "the socket belongs to the runtime that polls this")]
     pub async fn bind(
         name: &'static str,
@@ -108,14 +108,14 @@ impl Listener {
         Ok(Self { name, socket, tls, router, limits })
     }
 
-    /// Where it listens.
+    /// Returns the bound address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
     /// Serves until `stop`, then drains.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let seats = ConnectionSlots::new(self.limits.max_connections, self.limits.max_connections_per_peer);
+        let slots = ConnectionSlots::new(self.limits.max_connections, self.limits.max_connections_per_peer);
         let graceful = GracefulShutdown::new();
         let tls = self.tls.map(TlsAcceptor::from);
         let mut connections = JoinSet::new();
@@ -125,16 +125,15 @@ impl Listener {
                 Some(_) = connections.join_next() => continue,
                 _ = stop.wait_for(|stop| *stop) => break,
             };
-            let Some(seat) = seats.acquire(peer.ip()) else {
+            let Some(slot) = slots.acquire(peer.ip()) else {
                 tracing::debug!(listener = self.name, %peer, "no seat");
                 continue;
             };
-            let number = seat.number();
+            let number = slot.number();
             let router = self.router.clone();
-            let connection =
-                Connection { router, limits: self.limits, watcher: graceful.watcher(), slot: seat };
+            let connection = Connection { router, limits: self.limits, watcher: graceful.watcher(), slot };
             let task = connections.spawn(connection.serve(stream, tls.clone(), stop.clone()));
-            seats.attach_task(number, task);
+            slots.attach_task(number, task);
         }
         drop(self.socket);
         if tokio::time::timeout(self.limits.drain_timeout, graceful.shutdown()).await.is_err() {
@@ -144,34 +143,34 @@ impl Listener {
     }
 }
 
-/// A machine may lack a family of addresses: the next is tried then.
+/// Binds the first address that works. A machine may lack IPv6 or IPv4, then the next address is tried.
 fn bind_first(addresses: &[SocketAddr]) -> io::Result<std::net::TcpListener> {
-    let mut lacking = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address");
+    let mut last_error = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address");
     for address in addresses {
         match bind(*address) {
             Ok(socket) => return Ok(socket),
-            Err(error) if is_unavailable_address(&error) => lacking = error,
+            Err(error) if is_unavailable_address(&error) => last_error = error,
             Err(error) => return Err(error),
         }
     }
-    Err(lacking)
+    Err(last_error)
 }
 
-/// Whether the machine has no such address, or no such family.
+/// Returns whether the machine lacks the address or its family.
 fn is_unavailable_address(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
-        // EAFNOSUPPORT, for which the library has no word.
+        // EAFNOSUPPORT, which has no `ErrorKind`.
         || error.raw_os_error() == Some(97)
 }
 
 fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        // The unspecified address stands for both families.
+        // The unspecified address accepts both families.
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
     socket.set_reuse_address(true)?;
-    // Connections take these over.
+    // Connections inherit these options.
     socket.set_recv_buffer_size(RECV_BUFFER_BYTES)?;
     socket.set_tcp_keepalive(&KEEPALIVE)?;
     socket.set_nonblocking(true)?;
@@ -180,7 +179,7 @@ fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// The next connection. Errors of `accept` (such as too many open files) are waited out.
+/// Returns the next connection. Errors of `accept`, such as too many open files, are retried.
 async fn accept(socket: &TcpListener, name: &str) -> (TcpStream, SocketAddr) {
     loop {
         match socket.accept().await {
@@ -237,19 +236,20 @@ impl Connection {
             .max_header_list_size(16 << 10)
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(10));
-        let standing = Arc::clone(&self.slot.activity);
+        let activity = Arc::clone(&self.slot.activity);
         let router = TowerToHyperService::new(self.router);
         let service = service_fn(move |request: Request<Incoming>| {
-            let asked = InFlightRequest::new(Arc::clone(&standing), request.body().is_end_stream());
-            let answer = router.call(request.map(|body| TrackedBody { body, request: Arc::clone(&asked) }));
+            let in_flight = InFlightRequest::new(Arc::clone(&activity), request.body().is_end_stream());
+            let response =
+                router.call(request.map(|body| TrackedBody { body, request: Arc::clone(&in_flight) }));
             async move {
-                let answer = answer.await;
-                drop(asked);
-                answer
+                let response = response.await;
+                drop(in_flight);
+                response
             }
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        // The library has no timer of its own until it knows what is spoken.
+        // hyper starts its timers only once it has detected the protocol.
         tokio::select! {
             ended = self.watcher.watch(connection) => if let Err(error) = ended {
                 tracing::debug!(error = %error, "connection");
@@ -259,15 +259,15 @@ impl Connection {
     }
 }
 
-/// Ends when no request came in time.
-async fn first_request_timed_out(standing: &ConnectionActivity, limit: Duration) {
+/// Returns after `limit` if there was no request by then, else never.
+async fn first_request_timed_out(activity: &ConnectionActivity, limit: Duration) {
     tokio::time::sleep(limit).await;
-    if standing.had_request() {
+    if activity.had_request() {
         std::future::pending::<()>().await;
     }
 }
 
-/// The body of a request, which tells when all of it is there.
+/// A request body that records when it has been received completely.
 struct TrackedBody {
     body: Incoming,
     request: Arc<InFlightRequest>,

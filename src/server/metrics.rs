@@ -1,4 +1,4 @@
-//! The metrics listener: text, for callers who may read it.
+//! The metrics endpoint: text, for authorized clients.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,25 +17,24 @@ use super::decision_cache::{self, AccessDecision, CachedDecision, DecisionCache,
 use super::webhooks::status_response;
 use crate::kube::client::{CallError, Caller, Rate};
 
-/// Renders all families.
+/// Renders all metric families.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Questions about tokens of which nothing is known.
+/// Rate of reviews of unknown tokens.
 const UNKNOWN_TOKEN_RATE: Rate = Rate { per_second: 10.0, burst: 20.0 };
-/// Questions about tokens that were allowed lately.
+/// Rate of reviews of recently allowed tokens.
 const KNOWN_TOKEN_RATE: Rate = Rate { per_second: 5.0, burst: 10.0 };
-/// Requests that wait for their turn: at the rate above none waits longer than a scrape may take.
+/// Maximum number of waiting requests: at the rates above none waits longer than a scrape may take.
 const MAX_WAITING: usize = 64;
-/// Questions at a time.
+/// Maximum number of concurrent reviews. Bounds the load that unauthenticated clients cause at the API server.
 const MAX_CONCURRENT_REVIEWS: usize = 4;
-/// Longest token: those of service accounts have about a thousand characters.
+/// Maximum length of a token in bytes; tokens of service accounts have about a thousand.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 
-/// Asks the API server who calls and whether they may, and remembers the answers.
+/// Authenticates and authorizes clients with the API server, and caches the decisions.
 ///
-/// Its calls have budgets of their own, so that junk tokens take nothing from the scheduler's writes; a token that was
-/// allowed lately is asked about out of a budget that other tokens cannot spend; all others wait in one line, the first
-/// one first.
+/// Its calls have their own rate limits, so that invalid tokens take nothing from the scheduler's writes. Recently allowed
+/// tokens have a limit that other tokens cannot exhaust; all others wait in one queue, in order of arrival.
 #[derive(Clone)]
 pub struct MetricsAuthorizer {
     unknown_tokens: ReviewQueue,
@@ -44,7 +43,7 @@ pub struct MetricsAuthorizer {
     origin: Instant,
 }
 
-/// Where questions are asked.
+/// A rate-limited queue of reviews.
 #[derive(Clone)]
 struct ReviewQueue {
     caller: Caller,
@@ -54,16 +53,16 @@ struct ReviewQueue {
 
 impl ReviewQueue {
     fn new(caller: Caller, rate: Rate) -> Self {
-        let seats = |number| Arc::new(Semaphore::new(number));
+        let permits = |count| Arc::new(Semaphore::new(count));
         Self {
             caller: caller.with_rate(Some(rate)),
-            waiting: seats(MAX_WAITING),
-            running: seats(MAX_CONCURRENT_REVIEWS),
+            waiting: permits(MAX_WAITING),
+            running: permits(MAX_CONCURRENT_REVIEWS),
         }
     }
 }
 
-/// Why there is no answer.
+/// Why there is no decision.
 #[derive(Debug, thiserror::Error)]
 enum AuthorizeError {
     #[error("too many callers wait")]
@@ -73,7 +72,7 @@ enum AuthorizeError {
 }
 
 impl MetricsAuthorizer {
-    /// A gatekeeper that asks through this caller's client, at rates of its own.
+    /// Returns an authorizer that uses this caller's client with its own rate limits.
     pub fn new(caller: &Caller) -> Self {
         Self {
             unknown_tokens: ReviewQueue::new(caller.clone(), UNKNOWN_TOKEN_RATE),
@@ -92,21 +91,21 @@ impl MetricsAuthorizer {
             return Ok(AccessDecision::Unauthenticated);
         }
         let digest = decision_cache::token_digest(token);
-        let desk = match self.cached(&digest) {
-            CachedDecision::Decided(verdict) => return Ok(verdict),
+        let queue = match self.cached(&digest) {
+            CachedDecision::Decided(decision) => return Ok(decision),
             CachedDecision::RecentlyAllowed => &self.known_tokens,
             CachedDecision::Unknown => &self.unknown_tokens,
         };
-        let _place = desk.waiting.try_acquire().map_err(|_| AuthorizeError::TooManyWaiting)?;
-        let _turn = desk.running.acquire().await.map_err(|_| AuthorizeError::TooManyWaiting)?;
-        // Another request may have asked meanwhile.
-        if let CachedDecision::Decided(verdict) = self.cached(&digest) {
-            return Ok(verdict);
+        let _waiting = queue.waiting.try_acquire().map_err(|_| AuthorizeError::TooManyWaiting)?;
+        let _running = queue.running.acquire().await.map_err(|_| AuthorizeError::TooManyWaiting)?;
+        // Another request with the same token may have been decided since.
+        if let CachedDecision::Decided(decision) = self.cached(&digest) {
+            return Ok(decision);
         }
-        let verdict = review_token(&desk.caller, token).await?;
+        let decision = review_token(&queue.caller, token).await?;
         let now = self.origin.elapsed();
-        self.decisions.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, verdict, now);
-        Ok(verdict)
+        self.decisions.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, decision, now);
+        Ok(decision)
     }
 }
 
@@ -114,11 +113,11 @@ async fn review_token(caller: &Caller, token: &str) -> Result<AccessDecision, Ca
     let review = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
     });
-    let answer = caller.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await?;
-    if answer.pointer("/status/authenticated") != Some(&Value::Bool(true)) {
+    let response = caller.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await?;
+    if response.pointer("/status/authenticated") != Some(&Value::Bool(true)) {
         return Ok(AccessDecision::Unauthenticated);
     }
-    let user = |field: &str| answer.pointer(&format!("/status/user/{field}")).cloned();
+    let user = |field: &str| response.pointer(&format!("/status/user/{field}")).cloned();
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {
@@ -126,16 +125,16 @@ async fn review_token(caller: &Caller, token: &str) -> Result<AccessDecision, Ca
             "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
         },
     });
-    let answer = caller.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
-    let allowed = answer.pointer("/status/allowed") == Some(&Value::Bool(true));
+    let response = caller.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
+    let allowed = response.pointer("/status/allowed") == Some(&Value::Bool(true));
     Ok(if allowed { AccessDecision::Allowed } else { AccessDecision::Forbidden })
 }
 
-/// `/metrics`, open to all or guarded.
-pub fn router(render: Render, gatekeeper: Option<MetricsAuthorizer>) -> Router {
+/// Returns the route `/metrics`; without an authorizer it is open to all clients.
+pub fn router(render: Render, authorizer: Option<MetricsAuthorizer>) -> Router {
     let router = Router::new().route("/metrics", get(scrape)).with_state(render);
-    match gatekeeper {
-        Some(gatekeeper) => router.layer(middleware::from_fn_with_state(gatekeeper, authorize_request)),
+    match authorizer {
+        Some(authorizer) => router.layer(middleware::from_fn_with_state(authorizer, authorize_request)),
         None => router,
     }
 }
@@ -145,7 +144,7 @@ async fn scrape(State(render): State<Render>) -> Response {
 }
 
 async fn authorize_request(
-    State(gatekeeper): State<MetricsAuthorizer>,
+    State(authorizer): State<MetricsAuthorizer>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -153,7 +152,7 @@ async fn authorize_request(
     let Some(token) = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned) else {
         return status_response(StatusCode::UNAUTHORIZED, "Unauthorized", "a bearer token is required");
     };
-    match gatekeeper.authorize(&token).await {
+    match authorizer.authorize(&token).await {
         Ok(AccessDecision::Allowed) => next.run(request).await,
         Ok(AccessDecision::Forbidden) => {
             status_response(StatusCode::FORBIDDEN, "Forbidden", "reading /metrics is not allowed")

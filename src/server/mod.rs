@@ -1,6 +1,6 @@
-//! What others call: webhooks, health, metrics.
+//! HTTP servers: webhooks, health, metrics.
 //!
-//! Invariants: handlers only read published values; no handshake, header or body of one client holds up another; a
+//! Invariants: handlers only read published values; no handshake, header or body of one client delays another client; a
 //! drain always ends.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 

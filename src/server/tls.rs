@@ -1,5 +1,5 @@
-//! TLS of the listeners: the serving certificate and the authorities of client certificates are looked up at each handshake,
-//! so a new one needs no restart.
+//! TLS of the listeners. The serving certificate and the CAs of client certificates are looked up at each handshake, so
+//! changes need no restart.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::client_verifier::WebhookClientVerifier;
 use crate::api::config::Tls;
 use crate::kube::certificates::ServingCertificate;
 
-/// Answers handshakes with what is served now.
+/// Resolves the current serving certificate.
 struct CurrentCertificate(Arc<ServingCertificate>);
 
 impl fmt::Debug for CurrentCertificate {
@@ -29,10 +29,10 @@ impl ResolvesServerCert for CurrentCertificate {
     }
 }
 
-/// As the configuration says, else TLS 1.2 and later; HTTP/2 and HTTP/1.1, no client certificates.
+/// Builds a TLS configuration without client certificates: by default TLS 1.2 or later, HTTP/2 and HTTP/1.1.
 ///
 /// # Errors
-/// What is configured leaves nothing that could be negotiated.
+/// The configuration leaves no TLS version or suite to negotiate.
 pub fn server_config(
     serving: Arc<ServingCertificate>,
     options: Option<&Tls>,
@@ -40,24 +40,24 @@ pub fn server_config(
     server_config_with_clients(serving, options, None)
 }
 
-/// The same; with `callers`, clients must show a certificate.
+/// Builds the same configuration; with `verifier`, clients must present a certificate.
 ///
 /// # Errors
 /// The configuration leaves no TLS version or suite to negotiate.
 pub fn server_config_with_clients(
     serving: Arc<ServingCertificate>,
     options: Option<&Tls>,
-    callers: Option<Arc<WebhookClientVerifier>>,
+    verifier: Option<Arc<WebhookClientVerifier>>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let standard = Tls::default();
-    let options = options.unwrap_or(&standard);
+    let default_options = Tls::default();
+    let options = options.unwrap_or(&default_options);
     let versions = if options.requires_tls13() { &[&TLS13][..] } else { &[&TLS13, &TLS12][..] };
     let builder = ServerConfig::builder_with_provider(Arc::new(crypto_provider(options)))
         .with_protocol_versions(versions)?;
     let resolver = Arc::new(CurrentCertificate(serving));
-    let mut config = if let Some(callers) = callers {
-        let mut config = builder.with_client_cert_verifier(callers).with_cert_resolver(resolver);
-        // A resumed session would not be verified again, not even after its authority was removed.
+    let mut config = if let Some(verifier) = verifier {
+        let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
+        // A resumed session would not be verified again, even after its CA was removed.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config
@@ -68,7 +68,7 @@ pub fn server_config_with_clients(
     Ok(Arc::new(config))
 }
 
-/// The suites and curves that are allowed. Suites of TLS 1.3 always are; curves come in the order of the configuration.
+/// Restricts suites and curves to the configured ones. TLS 1.3 suites are always allowed; curves keep the configured order.
 fn crypto_provider(options: &Tls) -> CryptoProvider {
     let mut provider = ring::default_provider();
     provider.cipher_suites.retain(|suite| {
@@ -77,9 +77,9 @@ fn crypto_provider(options: &Tls) -> CryptoProvider {
     });
     let curves = options.curves();
     if !curves.is_empty() {
-        let place = |name: Option<&str>| curves.iter().position(|curve| Some(*curve) == name);
-        provider.kx_groups.retain(|group| place(group.name().as_str()).is_some());
-        provider.kx_groups.sort_by_key(|group| place(group.name().as_str()));
+        let position = |name: Option<&str>| curves.iter().position(|curve| Some(*curve) == name);
+        provider.kx_groups.retain(|group| position(group.name().as_str()).is_some());
+        provider.kx_groups.sort_by_key(|group| position(group.name().as_str()));
     }
     provider
 }

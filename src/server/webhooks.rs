@@ -1,7 +1,7 @@
-//! Admission webhooks over HTTP: the body within its limits, then the pure review.
+//! Admission webhooks over HTTP: reads the body within its limits, then runs the pure review.
 //!
-//! Invariants: what bodies, parsed values and answers take together is bounded, whichever client sends them; a small review never
-//! waits for a large one; a review that panics is answered and counted, and the process goes on.
+//! Invariants: the total size of bodies, parsed values and responses is bounded over all clients; a small review never waits
+//! for a large one; a review that panics is answered and counted, and the process continues (I23).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,33 +25,33 @@ use crate::admission::{ReadError, read_heavy, read_light};
 use crate::api::config;
 use crate::view::counters::ReviewMetrics;
 
-/// Answers an AdmissionReview by path and content.
+/// Reviews an AdmissionReview by path and content, and returns its response.
 pub type Review = Arc<dyn Fn(&str, &Value) -> Value + Send + Sync>;
 
-/// An API server takes objects of 3 MiB, and sends the one before as well, in an envelope.
+/// API servers accept objects of 3 MiB, and send old and new object with an envelope.
 pub const MAX_BODY_BYTES: usize = (6 << 20) + (256 << 10);
-/// Up to this size a review is small: it waits for nothing.
+/// Bodies up to this size are small: they never wait.
 pub const SMALL_BODY_BYTES: usize = 256 << 10;
-/// Small bodies under way at a time, in bytes. Beyond it the one that has been coming for longest is given up.
+/// Limit of all small bodies being received, in bytes. Above it the oldest is cancelled.
 const SMALL_BODIES_TOTAL_BYTES: usize = 24 << 20;
-/// Large bodies under way at a time, in KiB. Others wait unread, in their order.
+/// Limit of all large bodies being handled, in KiB. Others wait in order, unread.
 const LARGE_BODIES_TOTAL_KIB: usize = 16 << 10;
-/// Answers of more than this are counted, and so many KiB of them may be under way: a client may take long to read them.
+/// Responses above this size count towards the next limit, in KiB, until the client, possibly slow, has read them.
 const SMALL_RESPONSE_BYTES: usize = 4 << 10;
 const LARGE_RESPONSES_TOTAL_KIB: usize = 4 << 10;
-/// No rule has so much to say.
+/// Maximum size of a response; no legitimate one reaches it.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
-/// For a review whose caller does not say how long it waits.
+/// Time for a review whose caller does not set a timeout.
 const DEFAULT_REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that sends slower than this is not an API server in good health: for any body, and more for each MiB.
+/// Time to receive any body, plus time for each MiB. A healthy API server is much faster.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_TIMEOUT_PER_MIB: Duration = Duration::from_millis(500);
 
-/// The webhook routes. What becomes of reviews is counted.
-pub fn router(review: Review, counted: ReviewMetrics) -> Router {
-    let desk = ReviewHandler {
+/// Returns the webhook routes. Reviews are counted in `metrics`.
+pub fn router(review: Review, metrics: ReviewMetrics) -> Router {
+    let handler = ReviewHandler {
         review,
-        metrics: counted,
+        metrics,
         small_bodies: BodyBudget::new(SMALL_BODIES_TOTAL_BYTES),
         large_bodies: Arc::new(Semaphore::new(LARGE_BODIES_TOTAL_KIB)),
         heavy_reviews: Arc::new(Semaphore::new(1)),
@@ -61,24 +61,24 @@ pub fn router(review: Review, counted: ReviewMetrics) -> Router {
         .route("/{*path}", post(handle))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .with_state(Arc::new(desk))
+        .with_state(Arc::new(handler))
 }
 
-/// Where reviews are judged, and what the ones under way may take.
+/// Runs reviews within the limits of those in flight.
 struct ReviewHandler {
     review: Review,
     metrics: ReviewMetrics,
     small_bodies: BodyBudget,
     large_bodies: Arc<Semaphore>,
-    /// Reviews of many values are judged one at a time: each takes up to fifty megabytes.
+    /// Runs reviews with many values one at a time: each takes up to 50 MB.
     heavy_reviews: Arc<Semaphore>,
     responses: Arc<Semaphore>,
 }
 
-/// Why a review is not answered.
+/// Why a review failed.
 enum ReviewError {
     TooLarge(String),
-    /// Its time was up before its turn came.
+    /// It timed out while waiting for capacity.
     Busy,
     BodyTimeout,
     Malformed(String),
@@ -87,7 +87,7 @@ enum ReviewError {
 }
 
 impl ReviewError {
-    /// As metrics name it.
+    /// Returns the value of the metric label.
     const fn metric_label(&self) -> &'static str {
         match self {
             Self::TooLarge(_) => "too_large",
@@ -100,8 +100,8 @@ impl ReviewError {
 }
 
 impl From<ReadError> for ReviewError {
-    fn from(unread: ReadError) -> Self {
-        match unread {
+    fn from(read_error: ReadError) -> Self {
+        match read_error {
             ReadError::Malformed(error) => Self::Malformed(error),
             ReadError::TooManyValues(error) => Self::TooLarge(format!("the review holds {error}")),
         }
@@ -135,31 +135,34 @@ impl IntoResponse for ReviewError {
 }
 
 async fn handle(
-    State(desk): State<Arc<ReviewHandler>>,
+    State(handler): State<Arc<ReviewHandler>>,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let _under_way = desk.metrics.begin();
-    let began = Instant::now();
-    let answer = desk.handle_review(&uri, &headers, body, began + review_timeout(&uri)).await;
-    match answer {
-        Ok(answer) => {
-            desk.metrics.observe_duration(uri.path(), began.elapsed());
-            answer
+    let _in_flight = handler.metrics.begin();
+    let start = Instant::now();
+    let result = handler.handle_review(&uri, &headers, body, start + review_timeout(&uri)).await;
+    match result {
+        Ok(response) => {
+            handler.metrics.observe_duration(uri.path(), start.elapsed());
+            response
         }
-        Err(refusal) => {
-            desk.metrics.count_refused(refusal.metric_label());
-            refusal.into_response()
+        Err(error) => {
+            handler.metrics.count_refused(error.metric_label());
+            error.into_response()
         }
     }
 }
 
-/// How long the caller waits, as API servers say in the query; a refusal should reach it in time.
+/// Returns 90% of the caller's timeout (from the query, at most 10 s), so that an error reaches the caller in time.
 fn review_timeout(uri: &Uri) -> Duration {
-    let said = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("timeout="));
-    let said = said.and_then(config::Duration::parse).and_then(|said| Duration::try_from(said.signed()).ok());
-    said.map_or(DEFAULT_REVIEW_TIMEOUT, |said| said.min(DEFAULT_REVIEW_TIMEOUT) * 9 / 10)
+    let timeout =
+        uri.query().unwrap_or_default().split('&').find_map(|parameter| parameter.strip_prefix("timeout="));
+    let timeout = timeout
+        .and_then(config::Duration::parse)
+        .and_then(|timeout| Duration::try_from(timeout.signed()).ok());
+    timeout.map_or(DEFAULT_REVIEW_TIMEOUT, |timeout| timeout.min(DEFAULT_REVIEW_TIMEOUT) * 9 / 10)
 }
 
 impl ReviewHandler {
@@ -170,25 +173,25 @@ impl ReviewHandler {
         body: Body,
         until: Instant,
     ) -> Result<Response, ReviewError> {
-        let said = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let length = said(CONTENT_LENGTH).and_then(|length| length.parse::<usize>().ok());
+        let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let length = header(CONTENT_LENGTH).and_then(|length| length.parse::<usize>().ok());
         if length.is_some_and(|length| length > MAX_BODY_BYTES) {
             return Err(too_large());
         }
-        if !said(CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/json")) {
+        if !header(CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/json")) {
             return Err(ReviewError::NotJson);
         }
-        let answer = match length {
+        let response = match length {
             Some(length) if length <= SMALL_BODY_BYTES => {
                 self.review_small(uri.path(), body, length, until).await?
             }
-            // A length that is not said may be any.
+            // An unknown length may be any.
             _ => self.review_large(uri.path(), body, length.unwrap_or(MAX_BODY_BYTES), until).await?,
         };
-        self.to_response(answer)
+        self.to_response(response)
     }
 
-    /// Judged at once, unless it holds many values for its size.
+    /// Runs a small review immediately, unless it holds many values for its size.
     async fn review_small(
         &self,
         path: &str,
@@ -196,22 +199,22 @@ impl ReviewHandler {
         length: usize,
         until: Instant,
     ) -> Result<Bytes, ReviewError> {
-        let (held, mut given_up) = self.small_bodies.reserve(length);
+        let (reservation, mut cancelled) = self.small_bodies.reserve(length);
         let body = tokio::select! {
             body = read_body(body, length, until) => body?,
-            _ = &mut given_up => return Err(ReviewError::BodyTimeout),
+            _ = &mut cancelled => return Err(ReviewError::BodyTimeout),
         };
         match run_review(&self.review, path, &body, read_light) {
             Err(ReviewError::TooLarge(_)) => {}
-            judged => return judged,
+            result => return result,
         }
         tokio::select! {
-            answer = self.review_heavy(path, body, HeldCapacity::Small(held), until) => answer,
-            _ = given_up => Err(ReviewError::Busy),
+            response = self.review_heavy(path, body, HeldCapacity::Small(reservation), until) => response,
+            _ = cancelled => Err(ReviewError::Busy),
         }
     }
 
-    /// Waits for its turn before it is read.
+    /// Waits for capacity before reading the body.
     async fn review_large(
         &self,
         path: &str,
@@ -220,50 +223,50 @@ impl ReviewHandler {
         until: Instant,
     ) -> Result<Bytes, ReviewError> {
         let size = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-        let turn = timeout_at(until, Arc::clone(&self.large_bodies).acquire_many_owned(size)).await;
-        let Ok(Ok(turn)) = turn else {
+        let permit = timeout_at(until, Arc::clone(&self.large_bodies).acquire_many_owned(size)).await;
+        let Ok(Ok(permit)) = permit else {
             return Err(ReviewError::Busy);
         };
         let body = read_body(body, length, until).await?;
-        self.review_heavy(path, body, HeldCapacity::Large(turn), until).await
+        self.review_heavy(path, body, HeldCapacity::Large(permit), until).await
     }
 
-    /// Judges it beside the connections' threads, after the others of its kind. What it keeps is given back when it is
-    /// judged, also where the caller is gone meanwhile.
+    /// Runs a review on a blocking thread, one at a time. `held_capacity` is released when the review ends, even if the client
+    /// has disconnected.
     async fn review_heavy(
         &self,
         path: &str,
         body: Bytes,
-        keeping: HeldCapacity,
+        held_capacity: HeldCapacity,
         until: Instant,
     ) -> Result<Bytes, ReviewError> {
-        let Ok(Ok(turn)) = timeout_at(until, Arc::clone(&self.heavy_reviews).acquire_owned()).await else {
+        let Ok(Ok(permit)) = timeout_at(until, Arc::clone(&self.heavy_reviews).acquire_owned()).await else {
             return Err(ReviewError::Busy);
         };
         let (review, path) = (Arc::clone(&self.review), path.to_owned());
-        let judged = tokio::task::spawn_blocking(move || {
-            let judged = run_review(&review, &path, &body, read_heavy);
-            drop((turn, body, keeping));
-            judged
+        let result = tokio::task::spawn_blocking(move || {
+            let result = run_review(&review, &path, &body, read_heavy);
+            drop((permit, body, held_capacity));
+            result
         });
-        judged.await.unwrap_or(Err(ReviewError::Panicked))
+        result.await.unwrap_or(Err(ReviewError::Panicked))
     }
 
-    /// A long answer takes of what answers may take until the client has it.
-    fn to_response(&self, answer: Bytes) -> Result<Response, ReviewError> {
-        let body = if answer.len() <= SMALL_RESPONSE_BYTES {
-            Body::from(answer)
+    /// Builds the response. A large one holds a permit until it is sent.
+    fn to_response(&self, response: Bytes) -> Result<Response, ReviewError> {
+        let body = if response.len() <= SMALL_RESPONSE_BYTES {
+            Body::from(response)
         } else {
-            let size = u32::try_from(answer.len().div_ceil(1 << 10)).unwrap_or(u32::MAX);
-            let room = Arc::clone(&self.responses).try_acquire_many_owned(size);
-            let counted = BoundedResponse { body: answer, _permit: room.map_err(|_| ReviewError::Busy)? };
-            Body::from(Bytes::from_owner(counted))
+            let size = u32::try_from(response.len().div_ceil(1 << 10)).unwrap_or(u32::MAX);
+            let permit = Arc::clone(&self.responses).try_acquire_many_owned(size);
+            let bounded = BoundedResponse { body: response, _permit: permit.map_err(|_| ReviewError::Busy)? };
+            Body::from(Bytes::from_owner(bounded))
         };
         Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
     }
 }
 
-/// An answer whose room is free again once nothing of it is left to send.
+/// A response body that releases its permit once it is sent completely.
 struct BoundedResponse {
     body: Bytes,
     _permit: OwnedSemaphorePermit,
@@ -275,30 +278,30 @@ impl AsRef<[u8]> for BoundedResponse {
     }
 }
 
-/// What a review that waits holds.
+/// Capacity held by a waiting review.
 #[expect(dead_code, reason = "held until it is dropped")]
 enum HeldCapacity {
     Small(BodyReservation),
     Large(OwnedSemaphorePermit),
 }
 
-/// Reads and judges. A panic is a fault of one review, not of the reviews beside it.
+/// Parses and runs a review. A panic fails only this review, not concurrent ones.
 fn run_review(
     review: &Review,
     path: &str,
     body: &[u8],
     read: fn(&str, &[u8]) -> Result<Value, ReadError>,
 ) -> Result<Bytes, ReviewError> {
-    let judged = catch_unwind(AssertUnwindSafe(|| {
-        let answer = review(path, &read(path, body)?);
-        serde_json::to_vec(&answer).map_err(|error| ReadError::Malformed(error.to_string()))
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let response = review(path, &read(path, body)?);
+        serde_json::to_vec(&response).map_err(|error| ReadError::Malformed(error.to_string()))
     }));
-    match judged {
-        Ok(Ok(answer)) if answer.len() > MAX_RESPONSE_BYTES => {
+    match result {
+        Ok(Ok(response)) if response.len() > MAX_RESPONSE_BYTES => {
             Err(ReviewError::TooLarge("the answer to the review would be too large".to_owned()))
         }
-        Ok(Ok(answer)) => Ok(answer.into()),
-        Ok(Err(unread)) => Err(unread.into()),
+        Ok(Ok(response)) => Ok(response.into()),
+        Ok(Err(read_error)) => Err(read_error.into()),
         Err(_) => {
             tracing::error!(path, "a review panicked");
             Err(ReviewError::Panicked)
@@ -306,23 +309,23 @@ fn run_review(
     }
 }
 
-/// The whole body, of no more than so many bytes.
+/// Reads the whole body, at most `limit` bytes.
 async fn read_body(mut body: Body, limit: usize, until: Instant) -> Result<Bytes, ReviewError> {
     let mib = u32::try_from(limit >> 20).unwrap_or(u32::MAX);
     let until = until.min(Instant::now() + BODY_TIMEOUT + BODY_TIMEOUT_PER_MIB * mib);
-    let mut whole = BytesMut::with_capacity(limit.min(SMALL_BODY_BYTES));
+    let mut buffer = BytesMut::with_capacity(limit.min(SMALL_BODY_BYTES));
     loop {
         let frame = match timeout_at(until, body.frame()).await {
             Err(_) => return Err(ReviewError::BodyTimeout),
-            Ok(None) => return Ok(whole.freeze()),
+            Ok(None) => return Ok(buffer.freeze()),
             Ok(Some(Err(error))) => return Err(ReviewError::Malformed(error.to_string())),
             Ok(Some(Ok(frame))) => frame,
         };
         let data = frame.into_data().unwrap_or_default();
-        if whole.len().saturating_add(data.len()) > limit {
+        if buffer.len().saturating_add(data.len()) > limit {
             return Err(too_large());
         }
-        whole.extend_from_slice(&data);
+        buffer.extend_from_slice(&data);
     }
 }
 
@@ -338,7 +341,7 @@ async fn method_not_allowed() -> Response {
     status_response(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "webhooks are called by POST")
 }
 
-/// An error as the API server words its own.
+/// Returns an error in the API server's format.
 pub(super) fn status_response(code: StatusCode, reason: &str, message: &str) -> Response {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",

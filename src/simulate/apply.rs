@@ -1,5 +1,5 @@
-//! How objects come into the simulated cluster: as a server takes them, with defaults, checks and webhooks; or as another
-//! server stored them.
+//! Applies manifests to the simulated cluster: new objects with defaulting, validation and webhooks, as an API server
+//! does; objects exported from a server as they are.
 
 use super::manifest::{Manifest, Manifests, Problem};
 use super::objects::{describe, key_of, merge, set, text_at};
@@ -23,17 +23,17 @@ use std::collections::BTreeMap;
 const ARRIVES_AFTER: &str = "sluice.dev/arrives-after";
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// What objects are checked by, and what was found.
+/// Schemas and settings for admission, and the results.
 pub(super) struct ManifestApplier {
     schemas: Schemas,
     settings: AdmissionSettings,
-    /// Names made so far.
+    /// Number of names generated so far.
     generated_names: u64,
     /// Objects that were refused.
     pub(super) problems: Vec<Problem>,
-    /// Advice.
+    /// Warnings of admission reviews.
     pub(super) notes: Vec<String>,
-    /// Objects of kinds that no decision depends on, by kind.
+    /// Number of objects of kinds that do not affect scheduling, by kind.
     pub(super) ignored: BTreeMap<String, usize>,
 }
 
@@ -45,13 +45,13 @@ impl ManifestApplier {
 }
 
 impl Simulation {
-    /// Takes manifests in: those that others refer to first, jobs last. What cannot be used is a problem of its own.
+    /// Applies manifests in dependency order: referenced kinds first, jobs last. Each invalid manifest is a problem.
     pub fn apply_all(&mut self, manifests: Manifests) {
         let Manifests { objects: mut manifests, problems, ignored } = manifests;
         self.applier.problems.extend(problems);
         for (kind, count) in ignored {
-            let known = self.applier.ignored.entry(kind).or_default();
-            *known = known.saturating_add(count);
+            let total = self.applier.ignored.entry(kind).or_default();
+            *total = total.saturating_add(count);
         }
         let after_its_job = |m: &Manifest| m.kind == Kind::Workload && is_stored(&m.object);
         manifests.sort_by_key(|manifest| (after_its_job(manifest), manifest.kind));
@@ -64,7 +64,7 @@ impl Simulation {
         }
     }
 
-    /// Takes an object in as another server stored it.
+    /// Stores an object exported from a server.
     pub fn load_stored(&mut self, kind: Kind, mut object: Value) {
         if kind == Kind::Workload {
             drop_unknown_owner(&mut object);
@@ -83,7 +83,7 @@ impl Simulation {
         self.server.load(kind, object, self.now);
     }
 
-    /// When the object comes, if not at once.
+    /// Returns the time at which the object is created, or `None` if it is created now.
     fn arrival_time(&self, object: &Value) -> Result<Option<Timestamp>, String> {
         let Some(text) = object.pointer("/metadata/annotations").and_then(|a| a.get(ARRIVES_AFTER)) else {
             return Ok(None);
@@ -101,7 +101,7 @@ impl Simulation {
         self.applier.problems.push(manifest.problem(reason));
     }
 
-    /// Takes one manifest in now.
+    /// Applies one manifest now.
     pub(super) fn apply_manifest(&mut self, mut manifest: Manifest) {
         self.fill_generated_name(&mut manifest.object);
         let (kind, key) = (manifest.kind, key_of(&manifest.object));
@@ -115,8 +115,8 @@ impl Simulation {
                 Err(reason) => self.reject(&manifest, reason),
             };
         }
-        // What the core has not seen yet may be what the review asks for, but for a Workload's, which asks for nothing: those
-        // that come at one moment are decided on together.
+        // Reviews read the core's snapshot, so the core must process pending deltas first. Reviews of Workloads read no
+        // other objects; not delivering here lets all Workloads of an instant be decided together.
         if kind != Kind::Workload || !self.state.is_leading() {
             self.deliver_deltas();
         }
@@ -132,30 +132,30 @@ impl Simulation {
         }
     }
 
-    /// What a server has stored is not checked again, but it must be readable.
+    /// Checks that an exported object can be decoded; it is not validated again.
     fn check_readable(&self, kind: Kind, object: &Value) -> Result<(), String> {
         let errors = self.applier.schemas.default_and_validate(kind.resource().kind, &mut object.clone());
         if errors.is_empty() { check_decodes(kind, object) } else { Err(aggregate(&errors)) }
     }
 
-    fn delete_object(&mut self, manifest: &Manifest, there: bool) {
-        if there {
+    fn delete_object(&mut self, manifest: &Manifest, exists: bool) {
+        if exists {
             self.server.delete(manifest.kind, &key_of(&manifest.object), self.now);
         } else {
             self.reject(manifest, "is to be deleted, but is not there".to_owned());
         }
     }
 
-    /// A name for an object that has only the beginning of one.
+    /// Sets the name of an object that has only `generateName`.
     fn fill_generated_name(&mut self, object: &mut Value) {
-        let begins = text_at(object, "/metadata/generateName").to_owned();
-        if text_at(object, "/metadata/name").is_empty() && !begins.is_empty() {
+        let prefix = text_at(object, "/metadata/generateName").to_owned();
+        if text_at(object, "/metadata/name").is_empty() && !prefix.is_empty() {
             self.applier.generated_names = self.applier.generated_names.saturating_add(1);
-            set(object, &["metadata", "name"], json!(format!("{begins}{:05}", self.applier.generated_names)));
+            set(object, &["metadata", "name"], json!(format!("{prefix}{:05}", self.applier.generated_names)));
         }
     }
 
-    /// Namespaces that somebody is in exist.
+    /// Creates the namespace of an object if it does not exist.
     fn ensure_namespace(&mut self, object: &Value) {
         let name = text_at(object, "/metadata/namespace");
         if !name.is_empty() && self.server.get(Kind::Namespace, &ObjectKey::cluster(name)).is_none() {
@@ -164,14 +164,14 @@ impl Simulation {
         }
     }
 
-    /// The object as it is stored: merged into the old one, defaulted, checked, reviewed.
+    /// Returns the object to store: merged into the old version, defaulted, validated and reviewed.
     fn run_admission(&mut self, manifest: &Manifest, old: Option<&Value>) -> Result<Value, String> {
         let resource = manifest.kind.resource();
         let mut object = old.cloned().unwrap_or_default();
         let mut own = manifest.object.clone();
-        // Nobody here makes a node ready: what its manifest says stands.
-        let told = matches!(manifest.kind, Kind::Node | Kind::Pod);
-        if let Some(fields) = own.as_object_mut().filter(|_| !told) {
+        // No kubelet is simulated, so the status of nodes and pods comes from the manifest.
+        let keeps_status = matches!(manifest.kind, Kind::Node | Kind::Pod);
+        if let Some(fields) = own.as_object_mut().filter(|_| !keeps_status) {
             fields.shift_remove("status");
         }
         if let Some(metadata) = own.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -187,9 +187,9 @@ impl Simulation {
                 json!(text_at(&own, "/metadata/name")),
             );
         }
-        // A server reads its built-in kinds before it asks a webhook, ours after.
-        let ours = resource.group == GROUP;
-        if !ours {
+        // A server decodes built-in kinds before it calls webhooks, custom resources after.
+        let is_custom = resource.group == GROUP;
+        if !is_custom {
             check_decodes(manifest.kind, &object)?;
         }
         let (schemas, snapshot) = (&self.applier.schemas, self.state.snapshot());
@@ -199,7 +199,7 @@ impl Simulation {
             if !errors.is_empty() {
                 return Err(aggregate(&errors));
             }
-            if ours { check_decodes(manifest.kind, object) } else { Ok(()) }
+            if is_custom { check_decodes(manifest.kind, object) } else { Ok(()) }
         };
         let ctx = ReviewContext { objects: &snapshot, settings: &self.applier.settings };
         let named = (resource.group, resource.kind);
@@ -212,7 +212,7 @@ impl Simulation {
     }
 }
 
-/// The uid of nobody is ours: whatever carries one was stored by a server before.
+/// Returns whether an object was exported from a server. Hand-written manifests have no UID.
 fn is_stored(object: &Value) -> bool {
     !text_at(object, "/metadata/uid").is_empty()
 }
@@ -222,7 +222,7 @@ fn validate_name(object: &Value) -> Vec<FieldError> {
     invalid_each("metadata.name", name, subdomain(name))
 }
 
-/// Kinds whose schemas are not ours must at least be readable.
+/// Checks that an object of a built-in kind can be decoded.
 fn check_decodes(kind: Kind, object: &Value) -> Result<(), String> {
     let errors =
         if kind.resource().group == GROUP { Vec::new() } else { quantities::check_quantities(object) };
@@ -240,7 +240,7 @@ fn check_decodes(kind: Kind, object: &Value) -> Result<(), String> {
             let Some(kind) = KINDS.get(index) else {
                 return Ok(());
             };
-            // The server gives it an identity later.
+            // The server sets the UID later.
             let mut whole = object.clone();
             set(&mut whole, &["metadata", "uid"], json!("new"));
             let decoded = kind.decode(&whole).and_then(|_| kind.pod_sets(&whole));
@@ -251,7 +251,7 @@ fn check_decodes(kind: Kind, object: &Value) -> Result<(), String> {
     read.map_err(|error| error.to_string())
 }
 
-/// Takes from a stored Workload an owner of a kind that nobody plays here.
+/// Removes the owner of a stored Workload if its kind is not simulated.
 fn drop_unknown_owner(workload: &mut Value) {
     let group =
         text_at(workload, "/metadata/ownerReferences/0/apiVersion").split_once('/').map_or("", |(g, _)| g);
@@ -260,7 +260,7 @@ fn drop_unknown_owner(workload: &mut Value) {
     }
 }
 
-/// A Workload without a job runs by itself.
+/// Removes the owner of a Workload, so that it runs without a job.
 fn drop_owner(workload: &mut Value) {
     if let Some(metadata) = workload.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.shift_remove("ownerReferences");

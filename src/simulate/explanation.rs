@@ -1,13 +1,13 @@
-//! A verdict as data: what the condition's sentence says, field by field, with what is free now beside it.
+//! Verdicts as data: the content of the condition message, field by field, with the currently available quota.
 //!
-//! Invariant: `reason` and `message` are those that the scheduler's verdict renders for the condition; nothing is worded here.
+//! Invariant: `reason` and `message` are those that the scheduler's verdict renders for the condition.
 
 use crate::quota::NodeRef;
 use crate::resources::{Amount, format_quantity};
 use crate::scheduler::{Blocker, BlockerKind, Engine, FlavorResource, Verdict};
 use serde::Serialize;
 
-/// Why a workload waits.
+/// Why a workload is pending.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -15,64 +15,66 @@ pub struct Explanation {
     pub reason: String,
     /// Message of the condition.
     pub message: String,
-    /// Whether it cannot fit, whoever ends, until quota or the workload changes.
+    /// Whether the workload cannot fit until quota or the workload changes, even if all other workloads finish.
     pub never_fits: bool,
-    /// What stands in the way, in the order in which it was met.
+    /// Blockers in the order in which the scheduler found them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "obstacles")]
     pub blockers: Vec<BlockerRow>,
 }
 
-/// What keeps one pod set from one flavor or resource. Amounts are quantities.
+/// Why a pod set cannot get a resource from a flavor. Amounts are quantities.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockerRow {
-    /// `neverFits`, `inUse`, `undeclared` (no resource group has the resource) or `mismatch` (the flavor does not suit the pods).
+    /// `neverFits`, `inUse`, `undeclared` (no resource group covers the resource) or `mismatch` (the flavor does not
+    /// match the pods).
     pub kind: &'static str,
     /// Names of the pod sets.
     pub pod_set: String,
-    /// The flavor.
+    /// Name of the flavor.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub flavor: String,
-    /// The resource.
+    /// Name of the resource.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource: String,
-    /// The ClusterQueue or Cohort whose limit binds: `ClusterQueue/name` or `Cohort/name`.
+    /// The bottleneck: `ClusterQueue/name` or `Cohort/name`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// What is asked for.
+    /// Requested amount.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[serde(rename = "need")]
     pub requested: String,
-    /// What the ClusterQueue could take now.
+    /// Amount that is available to the ClusterQueue now.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[serde(rename = "have")]
     pub available: String,
-    /// Most that the node can have in use.
+    /// Maximum usage of the node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub limit: String,
-    /// The obstacle in words, as in the message.
+    /// The blocker as text, as in the message.
     pub text: String,
 }
 
-/// The verdict on a workload of this ClusterQueue.
+/// Converts the verdict on a workload of this ClusterQueue.
 pub(super) fn explain(verdict: &Verdict, cluster_queue: &str, engine: &Engine) -> Explanation {
-    let in_the_way = |blocker: &Blocker| blocker_row(blocker, cluster_queue, engine);
-    // One flavor that may come free is enough for a pod set.
-    let hopeless = |group: &[Blocker]| !group.iter().any(|blocker| blocker.kind == BlockerKind::InUse);
+    let row = |blocker: &Blocker| blocker_row(blocker, cluster_queue, engine);
+    // A pod set can fit later if at least one of its flavors is only in use.
+    let never_fits = |group: &[Blocker]| !group.iter().any(|blocker| blocker.kind == BlockerKind::InUse);
     Explanation {
         reason: verdict.reason.as_str().to_owned(),
         message: verdict.to_string(),
-        never_fits: verdict.blockers.chunk_by(|a, b| a.pod_set == b.pod_set).any(hopeless),
-        blockers: verdict.blockers.iter().map(in_the_way).collect(),
+        never_fits: verdict.blockers.chunk_by(|a, b| a.pod_set == b.pod_set).any(never_fits),
+        blockers: verdict.blockers.iter().map(row).collect(),
     }
 }
 
 fn blocker_row(blocker: &Blocker, cluster_queue: &str, engine: &Engine) -> BlockerRow {
-    let of_quota = matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::InUse);
-    let shown =
-        |amount: Amount| if of_quota { format_amount(&blocker.resource, amount) } else { String::new() };
-    let pair = FlavorResource::new(&blocker.flavor, &blocker.resource);
+    let concerns_quota = matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::InUse);
+    let shown = |amount: Amount| {
+        if concerns_quota { format_amount(&blocker.resource, amount) } else { String::new() }
+    };
+    let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
     BlockerRow {
         kind: match blocker.kind {
             BlockerKind::NeverFits => "neverFits",
@@ -85,7 +87,7 @@ fn blocker_row(blocker: &Blocker, cluster_queue: &str, engine: &Engine) -> Block
         resource: blocker.resource.to_string(),
         node: blocker.node.as_ref().map(node_name).unwrap_or_default(),
         requested: shown(blocker.requested),
-        available: shown(engine.available(cluster_queue, &pair)),
+        available: shown(engine.available(cluster_queue, &fr)),
         limit: if blocker.node.is_some() { shown(blocker.limit) } else { String::new() },
         text: blocker.to_string(),
     }
@@ -98,7 +100,7 @@ fn node_name(node: &NodeRef) -> String {
     }
 }
 
-/// The amount as users write it.
+/// Formats an amount as a quantity, or as `unlimited`.
 pub(super) fn format_amount(resource: &str, amount: Amount) -> String {
     if amount == Amount::UNLIMITED { "unlimited".to_owned() } else { format_quantity(resource, amount) }
 }

@@ -1,8 +1,9 @@
-//! A double of the API server: versions, preconditions, finalizers, forced applies of one field manager, and a watch that
-//! holds each object's versions in order until somebody takes them.
+//! In-memory fake of the API server: resource versions, preconditions, finalizers, forced applies of one field manager,
+//! and a watch that queues the versions of each object in order until the caller removes them.
 //!
-//! Invariants: an object's version grows with every change and with nothing else; what carries a deletion time goes with its
-//! last finalizer. `tests/it/sim` drives the core against it, and the end-to-end tests against the real one.
+//! Invariants: the version of an object grows with every change and only then; an object with a deletion time is
+//! deleted with its last finalizer. `tests/it/sim` runs the core against it; the end-to-end tests use a real API
+//! server.
 
 pub use super::objects::key_of;
 use super::objects::{field, merge, set, text_at, value_at};
@@ -14,28 +15,28 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Objects, and the changes that watches still have to deliver.
+/// Objects, and the watch events that are not delivered yet.
 #[derive(Clone, Debug, Default)]
 pub struct FakeApiServer {
     objects: BTreeMap<Kind, ByKey<Value>>,
-    /// Names of namespaces, each kept once.
+    /// Interned names of namespaces.
     namespaces: BTreeSet<Arc<str>>,
     version: u64,
     uid_counter: u64,
-    /// Changes that are not delivered yet, oldest first.
+    /// Watch events that are not delivered yet, oldest first.
     pub watch_events: VecDeque<Delta>,
     echoes_writes: bool,
 }
 
 impl FakeApiServer {
-    /// An empty server; with `echo` the core sees its own writes in the watch as well, beside their results. Without it
-    /// answers to writes of a Workload's status leave the spec out, which no such write changes, and the status, which is as
-    /// it was written.
+    /// Creates an empty server. With `echo`, the watch also delivers the core's own writes. Without it, responses to
+    /// status writes of a Workload contain only metadata: such a write does not change the spec, and the status is
+    /// known.
     pub fn new(echo: bool) -> Self {
         Self { echoes_writes: echo, ..Self::default() }
     }
 
-    /// The object.
+    /// Returns an object.
     pub fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
         self.objects.get(&kind)?.get(key)
     }
@@ -44,34 +45,34 @@ impl FakeApiServer {
         self.objects.get_mut(&kind)?.get_mut(key)
     }
 
-    /// Objects of a kind in the order of their keys.
+    /// Returns the objects of a kind, ordered by key.
     fn sorted(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Value)> {
         let mut all: Vec<(&ObjectKey, &Value)> = self.objects.get(&kind).into_iter().flatten().collect();
         all.sort_unstable_by_key(|(key, _)| *key);
         all.into_iter()
     }
 
-    /// All objects of a kind by key.
+    /// Returns all objects of a kind, ordered by key.
     pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Value> {
         self.sorted(kind).map(|(_, object)| object)
     }
 
-    /// Whether an object of a kind is like that.
-    pub(super) fn any(&self, kind: Kind, like: impl Fn(&Value) -> bool) -> bool {
-        self.objects.get(&kind).is_some_and(|objects| objects.values().any(like))
+    /// Returns whether any object of a kind matches the predicate.
+    pub(super) fn any(&self, kind: Kind, predicate: impl Fn(&Value) -> bool) -> bool {
+        self.objects.get(&kind).is_some_and(|objects| objects.values().any(predicate))
     }
 
-    /// Keys of all objects of a kind, in order.
+    /// Returns the keys of all objects of a kind, in order.
     pub fn keys_of(&self, kind: Kind) -> Vec<ObjectKey> {
         self.sorted(kind).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub(super) fn count(&self) -> usize {
         self.objects.values().map(ByKey::len).sum()
     }
 
-    /// What a fresh start lists.
+    /// Returns the deltas of an initial list of all kinds.
     pub fn list(&self) -> Vec<Delta> {
         let mut deltas = Vec::new();
         for kind in Kind::all() {
@@ -82,19 +83,19 @@ impl FakeApiServer {
         deltas
     }
 
-    /// A new object; none if there is one of that name.
+    /// Creates an object and returns it, or `None` if the name exists.
     pub fn create(&mut self, kind: Kind, object: Value, now: Timestamp) -> Option<Value> {
         let key = self.insert(kind, object, now, true)?;
         self.get(kind, &key).cloned()
     }
 
-    /// A new object, of which the watch tells or not; its key, unless there is one of that name.
+    /// Creates an object and returns its key, or `None` if the name exists. Emits a watch event if `notify` is set.
     pub(super) fn insert(
         &mut self,
         kind: Kind,
         mut object: Value,
         now: Timestamp,
-        told: bool,
+        notify: bool,
     ) -> Option<ObjectKey> {
         let resource = kind.resource();
         let key = key_of(&object);
@@ -107,11 +108,11 @@ impl FakeApiServer {
         set(&mut object, &["metadata", "uid"], json!(format!("uid-{:08}", self.uid_counter)));
         set(&mut object, &["metadata", "creationTimestamp"], json!(to_api_time(now)));
         set(&mut object, &["metadata", "generation"], json!(1));
-        self.store(kind, key.clone(), object, WatchNotification::full_if(told));
+        self.store(kind, key.clone(), object, WatchNotification::full_if(notify));
         Some(key)
     }
 
-    /// Takes in an object as another server stored it: whatever identity it has is kept.
+    /// Stores an object exported from another server; keeps its UID, version and creation time.
     pub fn load(&mut self, kind: Kind, mut object: Value, now: Timestamp) {
         self.uid_counter = self.uid_counter.saturating_add(1);
         let uid = format!("uid-{:08}", self.uid_counter);
@@ -129,7 +130,7 @@ impl FakeApiServer {
         self.store(kind, key_of(&object), object, WatchNotification::Full);
     }
 
-    fn store(&mut self, kind: Kind, key: ObjectKey, mut object: Value, told: WatchNotification) {
+    fn store(&mut self, kind: Kind, key: ObjectKey, mut object: Value, notification: WatchNotification) {
         self.version = self.version.saturating_add(1);
         set(&mut object, &["metadata", "resourceVersion"], json!(self.version.to_string()));
         if is_deleting(&object) && finalizer_count(&object) == 0 {
@@ -139,7 +140,7 @@ impl FakeApiServer {
             }
             self.watch_events.push_back(Delta::Deleted { kind, key, uid });
         } else {
-            let delta = match told {
+            let delta = match notification {
                 WatchNotification::Skip => None,
                 WatchNotification::Full => Some(object.clone()),
                 WatchNotification::WithoutSpec => Some(pick_fields(&object, &["metadata", "status"])),
@@ -152,7 +153,7 @@ impl FakeApiServer {
         }
     }
 
-    /// A change by somebody else.
+    /// Changes an object as another client.
     pub fn edit(&mut self, kind: Kind, key: &ObjectKey, change: impl FnOnce(&mut Value)) {
         let Some(before) = self.get(kind, key) else {
             return;
@@ -169,8 +170,8 @@ impl FakeApiServer {
         self.store(kind, key.clone(), object, WatchNotification::Full);
     }
 
-    /// A change of the status, and of nothing else, by somebody else. The watch tells of a Workload that is known without
-    /// its spec.
+    /// Changes only the status of an object as another client. If `known`, the watch event of a Workload omits the
+    /// spec.
     pub(super) fn edit_status(
         &mut self,
         kind: Kind,
@@ -183,15 +184,15 @@ impl FakeApiServer {
         };
         let mut object = object.take();
         change(&mut object);
-        let told = if known && can_omit_spec(kind, &object) {
+        let notification = if known && can_omit_spec(kind, &object) {
             WatchNotification::WithoutSpec
         } else {
             WatchNotification::Full
         };
-        self.store(kind, key.clone(), object, told);
+        self.store(kind, key.clone(), object, notification);
     }
 
-    /// A deletion by somebody else; owned Workloads of a job follow it, as the garbage collector has it.
+    /// Deletes an object as another client, and the Workloads that it owns, as the garbage collector does.
     pub fn delete(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
         let Some(mut object) = self.get(kind, key).cloned() else {
             return;
@@ -206,15 +207,15 @@ impl FakeApiServer {
         }
     }
 
-    /// Carries out a write of the core.
+    /// Executes a write of the core.
     pub fn write(&mut self, mut write: Write, now: Timestamp) -> WriteOutcome {
         if let Some(status) = write.status.take() {
             set(&mut write.body, &["status"], json!(*status));
         }
         if write.verb == Verb::Create {
-            let made = self.insert(write.kind, write.body, now, self.echoes_writes);
-            let made = made.and_then(|key| self.get(write.kind, &key).cloned());
-            return made.map_or(WriteOutcome::Conflict, WriteOutcome::Done);
+            let created = self.insert(write.kind, write.body, now, self.echoes_writes);
+            let created = created.and_then(|key| self.get(write.kind, &key).cloned());
+            return created.map_or(WriteOutcome::Conflict, WriteOutcome::Done);
         }
         let (kind, key) = (write.kind, write.key.clone());
         let Some(object) = self.get_mut(kind, &key) else {
@@ -233,7 +234,7 @@ impl FakeApiServer {
             let message = format!("status.{path}: Invalid value: \"null\": must be of type object");
             return WriteOutcome::Rejected { code: 422, message };
         }
-        // The most frequent write by far.
+        // Fast path for the most frequent write.
         if (write.verb, write.subresource) == (Verb::Apply, Some("status")) {
             let status = write.body.get_mut("status").map(Value::take).unwrap_or_default();
             if object.get("status") == Some(&status) {
@@ -242,12 +243,13 @@ impl FakeApiServer {
             let mut new = object.take();
             set(&mut new, &["status"], status);
             self.store(write.kind, write.key, new, WatchNotification::full_if(self.echoes_writes));
-            let leaves_out = |object: &Value| {
+            let metadata_only = |object: &Value| {
                 write.response_metadata_only || (!self.echoes_writes && can_omit_spec(write.kind, object))
             };
             let identity = |object: &Value| pick_fields(object, &["metadata"]);
-            let answer = |object: &Value| if leaves_out(object) { identity(object) } else { object.clone() };
-            return self.get(kind, &key).map(answer).map_or(WriteOutcome::NotFound, WriteOutcome::Done);
+            let response =
+                |object: &Value| if metadata_only(object) { identity(object) } else { object.clone() };
+            return self.get(kind, &key).map(response).map_or(WriteOutcome::NotFound, WriteOutcome::Done);
         }
         let mut new = object.clone();
         apply_verb(&mut new, &write, now);
@@ -265,7 +267,7 @@ impl FakeApiServer {
     }
 }
 
-/// What the watch tells of a change.
+/// Content of the watch event of a change.
 #[derive(Clone, Copy)]
 enum WatchNotification {
     Skip,
@@ -275,18 +277,18 @@ enum WatchNotification {
 }
 
 impl WatchNotification {
-    const fn full_if(told: bool) -> Self {
-        if told { Self::Full } else { Self::Skip }
+    const fn full_if(notify: bool) -> Self {
+        if notify { Self::Full } else { Self::Skip }
     }
 }
 
-/// Whether whoever knows an object needs no more than metadata and status of a version with the same generation: pod
-/// templates are copied for admission checks.
+/// Returns whether metadata and status are sufficient for a client that already has an object of the same generation.
+/// The spec is needed for admission checks, which copy pod templates.
 fn can_omit_spec(kind: Kind, object: &Value) -> bool {
     kind == Kind::Workload && value_at(object, "/status/admissionChecks").is_none()
 }
 
-/// Some fields of an object.
+/// Returns an object with only the given fields.
 fn pick_fields(object: &Value, fields: &[&str]) -> Value {
     let part = |name: &&str| ((*name).to_owned(), field(object, name).cloned().unwrap_or_default());
     Value::Object(fields.iter().map(part).collect())
@@ -295,7 +297,7 @@ fn pick_fields(object: &Value, fields: &[&str]) -> Value {
 fn apply_verb(object: &mut Value, write: &Write, now: Timestamp) {
     match write.verb {
         Verb::Delete => set(object, &["metadata", "deletionTimestamp"], json!(to_api_time(now))),
-        // A forced apply by the one manager that ever wrote the status: what it leaves out goes.
+        // A forced apply by the only manager of the status removes all fields that it omits.
         Verb::Apply => {
             set(object, &["status"], write.body.get("status").cloned().unwrap_or_default());
         }
@@ -304,13 +306,13 @@ fn apply_verb(object: &mut Value, write: &Write, now: Timestamp) {
     }
 }
 
-/// A field of the status of which an apply leaves nothing but an empty object: the server makes it null, and then refuses.
+/// Returns a status field that an apply changes to an empty object. The API server makes it null, and then refuses it.
 fn emptied_field(object: &Value, body: &Value) -> Option<String> {
     let status = body.get("status")?.as_object()?;
     let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
-    let stood =
+    let was_set =
         |name: &str| object.get("status").and_then(|status| status.get(name)).is_some_and(|v| !empty(v));
-    status.iter().find(|(name, value)| empty(value) && stood(name)).map(|(name, _)| name.clone())
+    status.iter().find(|(name, value)| empty(value) && was_set(name)).map(|(name, _)| name.clone())
 }
 
 fn is_deleting(object: &Value) -> bool {

@@ -1,9 +1,10 @@
-//! The other side of admission: jobs that run, end in virtual time, and stop when they are told to.
+//! Simulates jobs: starts, finishes and stops their pods in simulated time.
 //!
-//! Pods are ready at once, or after `sluice.dev/ready-after`. How long they run says the annotation `sluice.dev/run-for` of
-//! the pod template or of the object, or else the default; without either they never end. `sluice.dev/exit-code` other than 0
-//! makes a job fail, and `sluice.dev/terminate-after` says how long pods take to go. Whoever made a Workload without a job
-//! tells of its pods in its status, as the core does for jobs.
+//! Pods are ready immediately, or after `sluice.dev/ready-after`. Their run time is the annotation `sluice.dev/run-for`
+//! of the pod template or of the object, or the default; without both they never finish. An annotation
+//! `sluice.dev/exit-code` other than 0 makes the job fail; `sluice.dev/terminate-after` is the time that pods take to
+//! terminate. For a Workload without a job, this module writes the status of the pods to the Workload, as the core does
+//! for jobs.
 
 use super::objects::{
     ConditionFlags, condition, field, field_text, has_owner, is_true, set, set_condition, text_at, value_at,
@@ -26,23 +27,23 @@ const PODS_READY: &str = "PodsReady";
 
 type RunId = (Kind, ObjectKey);
 
-/// What happens to a job next.
+/// A state change of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum JobStep {
     /// Its pods start.
     Start,
     /// Its pods are ready.
     Ready,
-    /// Its pods are gone.
+    /// Its pods have terminated.
     Stop,
-    /// It has run long enough.
+    /// Its run time has passed.
     End,
 }
 
-/// Jobs, and Workloads without one, by the time of their next turn.
+/// Due steps of jobs and of Workloads without a job.
 #[derive(Debug, Default)]
 pub(super) struct JobRunner {
-    /// How long those run that do not say it themselves.
+    /// Run time of pods without the `sluice.dev/run-for` annotation.
     default_run_time: Option<SignedDuration>,
     due_steps: BTreeSet<(Timestamp, JobStep, RunId)>,
     steps: IndexMap<RunId, BTreeMap<JobStep, Timestamp>>,
@@ -53,7 +54,7 @@ impl JobRunner {
         Self { default_run_time: default, ..Self::default() }
     }
 
-    /// Takes note of an object as it is now; a turn that is due at once is the answer.
+    /// Updates the due steps of an object. Returns the step that is due immediately, if any.
     pub(super) fn observe(&mut self, id: RunId, object: &Value, now: Timestamp) -> Option<JobStep> {
         match id.0 {
             Kind::Job(_) => self.observe_job(id, object, now),
@@ -65,9 +66,9 @@ impl JobRunner {
     fn observe_job(&mut self, id: RunId, job: &Value, now: Timestamp) -> Option<JobStep> {
         let active = value_at(job, "/status/active").and_then(Value::as_i64).unwrap_or(0) > 0;
         let suspended = value_at(job, "/spec/suspend").and_then(Value::as_bool).unwrap_or(false);
-        let over = is_true(job, "Complete") || is_true(job, "Failed");
+        let finished = is_true(job, "Complete") || is_true(job, "Failed");
         match (suspended, active) {
-            _ if over => self.forget(&id),
+            _ if finished => self.forget(&id),
             (true, true) => {
                 let wait = duration_annotation(job, TERMINATE_AFTER).unwrap_or(SignedDuration::ZERO);
                 if wait.is_zero() {
@@ -98,7 +99,7 @@ impl JobRunner {
         None
     }
 
-    /// A Workload that no job stands behind runs itself.
+    /// Updates the due steps of a Workload. Only a Workload without an owner runs by itself.
     fn observe_workload(&mut self, id: RunId, workload: &Value, now: Timestamp) -> Option<JobStep> {
         let flags = ConditionFlags::from_workload(workload);
         let runs = flags.admitted && !flags.evicted && !flags.finished;
@@ -112,12 +113,12 @@ impl JobRunner {
         if self.due_at(&id, JobStep::End).is_none() {
             self.schedule_end(id.clone(), workload, since, now);
         }
-        // Without the condition nobody asks whether they are.
+        // Without the condition, readiness is not tracked.
         let ready = condition(workload, PODS_READY).is_none_or(|c| field_text(c, "status") == "True");
         self.schedule_ready(id, workload, ready, since, now)
     }
 
-    /// Pods that run are ready now or later.
+    /// Schedules the readiness of running pods. Returns the step if it is due immediately.
     fn schedule_ready(
         &mut self,
         id: RunId,
@@ -145,62 +146,62 @@ impl JobRunner {
         }
     }
 
-    fn schedule(&mut self, id: RunId, at: Timestamp, turn: JobStep) {
-        self.due_steps.insert((at, turn, id.clone()));
-        self.steps.entry(id).or_default().insert(turn, at);
+    fn schedule(&mut self, id: RunId, at: Timestamp, step: JobStep) {
+        self.due_steps.insert((at, step, id.clone()));
+        self.steps.entry(id).or_default().insert(step, at);
     }
 
-    fn due_at(&self, id: &RunId, turn: JobStep) -> Option<Timestamp> {
-        self.steps.get(id)?.get(&turn).copied()
+    fn due_at(&self, id: &RunId, step: JobStep) -> Option<Timestamp> {
+        self.steps.get(id)?.get(&step).copied()
     }
 
-    /// Nothing happens to the object any more.
+    /// Removes all due steps of an object.
     pub(super) fn forget(&mut self, id: &RunId) {
-        for (turn, at) in self.steps.swap_remove(id).into_iter().flatten() {
-            self.due_steps.remove(&(at, turn, id.clone()));
+        for (step, at) in self.steps.swap_remove(id).into_iter().flatten() {
+            self.due_steps.remove(&(at, step, id.clone()));
         }
     }
 
-    /// The next turn.
+    /// Returns the time of the next step.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.due_steps.first().map(|(at, ..)| *at)
     }
 
-    /// Whether somebody is on the way out, and until when.
+    /// Returns the time at which the next stopping job has stopped, if any job is stopping.
     pub(super) fn next_stop(&self) -> Option<Timestamp> {
-        self.due_steps.iter().find(|(_, turn, _)| *turn == JobStep::Stop).map(|(at, ..)| *at)
+        self.due_steps.iter().find(|(_, step, _)| *step == JobStep::Stop).map(|(at, ..)| *at)
     }
 
-    /// When the run of an object ends.
+    /// Returns the time at which the run of an object ends.
     pub(super) fn run_end(&self, id: &RunId) -> Option<Timestamp> {
         self.due_at(id, JobStep::End)
     }
 
-    /// Turns whose time has come.
+    /// Removes and returns all due steps.
     pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<(RunId, JobStep)> {
-        let mut taken = Vec::new();
-        while let Some((at, turn, id)) = self.due_steps.pop_first() {
+        let mut due = Vec::new();
+        while let Some((at, step, id)) = self.due_steps.pop_first() {
             if at > now {
-                self.due_steps.insert((at, turn, id));
+                self.due_steps.insert((at, step, id));
                 break;
             }
-            if let Some(turns) = self.steps.get_mut(&id) {
-                turns.remove(&turn);
-                if turns.is_empty() {
+            if let Some(steps) = self.steps.get_mut(&id) {
+                steps.remove(&step);
+                if steps.is_empty() {
                     self.steps.swap_remove(&id);
                 }
             }
-            taken.push((id, turn));
+            due.push((id, step));
         }
-        taken
+        due
     }
 }
 
-/// What a turn makes of the object.
-pub(super) fn apply_step(turn: JobStep, kind: Kind, object: &mut Value, now: Timestamp) {
+/// Applies a step to the status of an object.
+pub(super) fn apply_step(step: JobStep, kind: Kind, object: &mut Value, now: Timestamp) {
     let time = json!(to_api_time(now));
     let pods = parallelism(object);
-    match (kind, turn) {
+    match (kind, step) {
         (Kind::Workload, JobStep::Ready) => {
             let (reason, message) = match condition(object, PODS_READY).map(|c| field_text(c, "reason")) {
                 Some("WaitForRecovery") => ("Recovered", "All pods are ready again"),
@@ -246,21 +247,21 @@ fn parallelism(job: &Value) -> i64 {
     number("/spec/completions").map_or(pods, |all| all.min(pods)).max(1)
 }
 
-/// How often the pods of a job run one after the other.
+/// Returns how many waves of parallel pods a job runs one after the other.
 fn waves(object: &Value) -> i32 {
     let all = value_at(object, "/spec/completions").and_then(Value::as_i64).unwrap_or(1);
     let pods = parallelism(object);
     i32::try_from(all.saturating_add(pods).saturating_sub(1) / pods).unwrap_or(i32::MAX).max(1)
 }
 
-/// An annotation of the pod template, or else of the object.
+/// Returns an annotation of the pod template, or else of the object.
 fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
-    let places = [
+    let pointers = [
         "/spec/template/metadata/annotations",
         "/spec/podSets/0/template/metadata/annotations",
         "/metadata/annotations",
     ];
-    places.iter().find_map(|place| field(value_at(object, place)?, name)?.as_str())
+    pointers.iter().find_map(|pointer| field(value_at(object, pointer)?, name)?.as_str())
 }
 
 fn duration_annotation(object: &Value, name: &str) -> Option<SignedDuration> {

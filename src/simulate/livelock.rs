@@ -1,32 +1,32 @@
-//! When to give up on what would never end.
+//! Livelock detection: stops a simulation after too many evictions, or too many instants with writes, without progress.
 //!
-//! Every run that ends and every object that comes is progress, and there are only so many of them. What happens between two
-//! of them is bounded here: so many evictions, or so many moments at which something was written at all.
+//! Progress is a finished run or a new object; both are finite in number. Bounding the evictions and instants between
+//! two of them bounds the simulation.
 
 use super::timeline::{TimelineEntry, TimelineEventKind};
 
-/// Evictions for each object of the cluster, and beside these, for which it lasts.
+/// Maximum number of evictions without progress: this many for each object, plus `BASE_EVICTIONS`.
 const EVICTIONS_PER_OBJECT: usize = 4;
 const BASE_EVICTIONS: usize = 100;
-/// Moments at which something is written, for each eviction.
+/// Maximum number of instants with writes without progress, for each allowed eviction.
 const MAX_INSTANTS_PER_EVICTION: usize = 100;
 
-/// What has happened since the last progress.
+/// Counts since the last progress.
 #[derive(Debug, Default)]
 pub(super) struct LivelockDetector {
-    /// Entries of the history that are counted.
+    /// Number of timeline entries that are already counted.
     seen_entries: usize,
     evictions: usize,
     instants: usize,
 }
 
 impl LivelockDetector {
-    /// Something new has come.
+    /// Records progress.
     pub(super) fn reset(&mut self) {
         (self.evictions, self.instants) = (0, 0);
     }
 
-    /// Takes note of what happened at one moment; says whether there is patience left in a cluster of so many objects.
+    /// Counts the new timeline entries of an instant. Returns whether the limits for `objects` objects are still met.
     pub(super) fn within_limits(&mut self, history: &[TimelineEntry], objects: usize) -> bool {
         self.instants = self.instants.saturating_add(1);
         for entry in history.iter().skip(self.seen_entries) {
@@ -39,7 +39,8 @@ impl LivelockDetector {
             }
         }
         self.seen_entries = history.len();
-        let most = objects.saturating_mul(EVICTIONS_PER_OBJECT).saturating_add(BASE_EVICTIONS);
-        self.evictions < most && self.instants < most.saturating_mul(MAX_INSTANTS_PER_EVICTION)
+        let max_evictions = objects.saturating_mul(EVICTIONS_PER_OBJECT).saturating_add(BASE_EVICTIONS);
+        self.evictions < max_evictions
+            && self.instants < max_evictions.saturating_mul(MAX_INSTANTS_PER_EVICTION)
     }
 }

@@ -1,6 +1,6 @@
-//! Manifests as people write them: YAML or JSON, several documents in a file, lists.
+//! Parsing of manifests: YAML or JSON, several documents in a file, lists.
 //!
-//! A document that cannot be used is a problem with its place, and the others go on.
+//! An invalid document is a problem with its location and does not affect the others.
 
 use super::objects::{describe, text_at};
 use super::source_line::line_of_field;
@@ -14,65 +14,65 @@ use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-/// Documents that are not worth a reader of their own.
+/// Minimum number of documents per parser thread; with fewer, a thread costs more than it gains.
 const MIN_DOCUMENTS_PER_THREAD: usize = 256;
 
-/// Where a document begins.
+/// Start of a document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SourceLocation {
-    /// File, or what stands for it.
+    /// File name, or `standard input`, `cluster` or `stored`.
     pub file: Arc<str>,
-    /// Line, from 1; 0 for what has no lines.
+    /// Line number, starting at 1; 0 if there are no lines.
     pub line: usize,
 }
 
-/// An object and where it came from.
+/// An object and its source.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// Where it stands.
+    /// Location of its document.
     pub location: SourceLocation,
     /// Its kind.
     pub kind: Kind,
     /// The object.
     pub object: Value,
-    /// Its document, and where in it the object stands.
+    /// Text of its document, and the path of the object in it.
     source: (Arc<str>, String),
 }
 
 impl Manifest {
-    /// A problem at a field of the object.
+    /// Creates a problem; the location is the line of the field that the reason names.
     pub(super) fn problem(&self, reason: String) -> Problem {
         let (document, inside) = &self.source;
-        // Several problems are told as a list.
+        // Several errors are formatted as `[first, second]`.
         let path = reason.trim_start_matches('[').split(": ").next().unwrap_or_default();
         let path = if path.contains(' ') { "" } else { path };
         let path = [inside.as_str(), path].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
         let line = self.location.line.saturating_add(line_of_field(document, &path.join(".")));
-        let place = SourceLocation { line, ..self.location.clone() };
-        Problem { location: place, subject: describe(&self.object), reason }
+        let location = SourceLocation { line, ..self.location.clone() };
+        Problem { location, subject: describe(&self.object), reason }
     }
 }
 
-/// What keeps a document from being used.
+/// Why a document or object cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Where it stands.
+    /// Location of the error.
     #[serde(flatten)]
     pub location: SourceLocation,
-    /// Kind and name, as far as they are known.
+    /// Kind and name, as far as known.
     pub subject: String,
-    /// Path of the field and what is wrong with it.
+    /// Path of the field and error.
     pub reason: String,
 }
 
-/// Everything that was read.
+/// Parsed manifests.
 #[derive(Clone, Debug, Default)]
 pub struct Manifests {
     /// Objects in the order of their documents.
     pub objects: Vec<Manifest>,
-    /// Documents that cannot be used.
+    /// Invalid documents.
     pub problems: Vec<Problem>,
-    /// Objects of kinds that no decision depends on, by `Kind.group`.
+    /// Number of objects of kinds that do not affect scheduling, by `Kind.group`.
     pub ignored: BTreeMap<String, usize>,
 }
 
@@ -93,27 +93,27 @@ impl fmt::Display for Problem {
 }
 
 impl Manifests {
-    /// Reads the documents of a file; objects without a namespace go to the given one.
+    /// Parses the documents of a file; objects without a namespace get `namespace`.
     pub fn parse(&mut self, file: &str, text: &str, namespace: &str) {
         let file: Arc<str> = Arc::from(file);
         let documents = split_documents(text);
         let objects = parse_all(&documents);
         for ((line, document), object) in documents.into_iter().zip(objects) {
-            let place = SourceLocation { file: Arc::clone(&file), line };
+            let location = SourceLocation { file: Arc::clone(&file), line };
             match object {
                 Ok(Value::Null) => {}
                 Ok(object) => {
-                    self.add_object(&place, &(Arc::from(document), String::new()), object, namespace);
+                    self.add_object(&location, &(Arc::from(document), String::new()), object, namespace);
                 }
-                Err((within, reason)) => {
-                    let place = SourceLocation { line: line.saturating_add(within), ..place };
-                    self.problems.push(Problem { location: place, subject: String::new(), reason });
+                Err((offset, reason)) => {
+                    let location = SourceLocation { line: line.saturating_add(offset), ..location };
+                    self.problems.push(Problem { location, subject: String::new(), reason });
                 }
             }
         }
     }
 
-    /// When the last of the objects was stored by a server, if one was.
+    /// Returns the newest creation time of the objects, if any has one.
     pub fn newest_creation_time(&self) -> Option<Timestamp> {
         let created = |m: &Manifest| text_at(&m.object, "/metadata/creationTimestamp").parse().ok();
         self.objects.iter().filter_map(created).max()
@@ -121,7 +121,7 @@ impl Manifests {
 
     fn add_object(
         &mut self,
-        place: &SourceLocation,
+        location: &SourceLocation,
         source: &(Arc<str>, String),
         mut object: Value,
         namespace: &str,
@@ -132,14 +132,19 @@ impl Manifests {
                 let (document, inside) = source;
                 let dot = if inside.is_empty() { "" } else { "." };
                 let source = (Arc::clone(document), format!("{inside}{dot}items[{index}]"));
-                self.add_object(place, &source, item, namespace);
+                self.add_object(location, &source, item, namespace);
             }
             return;
         }
         match identify(&object) {
             Ok(Some(kind)) => {
                 let object = with_namespace(object, kind, namespace);
-                self.objects.push(Manifest { location: place.clone(), kind, object, source: source.clone() });
+                self.objects.push(Manifest {
+                    location: location.clone(),
+                    kind,
+                    object,
+                    source: source.clone(),
+                });
             }
             Ok(None) => {
                 let group = group_of(&object);
@@ -148,9 +153,9 @@ impl Manifests {
                 *count = count.saturating_add(1);
             }
             Err(reason) => {
-                let (place, source) = (place.clone(), source.clone());
-                // The kind does not matter: it is not kept.
-                let manifest = Manifest { location: place, kind: Kind::Namespace, object, source };
+                let (location, source) = (location.clone(), source.clone());
+                // The kind is not used: the manifest only creates the problem.
+                let manifest = Manifest { location, kind: Kind::Namespace, object, source };
                 self.problems.push(manifest.problem(reason));
             }
         }
@@ -161,7 +166,7 @@ fn group_of(object: &Value) -> &str {
     text_at(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group)
 }
 
-/// The kind, if decisions depend on it.
+/// Returns the kind, or `None` if it does not affect scheduling.
 fn identify(object: &Value) -> Result<Option<Kind>, String> {
     if !object.is_object() {
         return Err("must be an object".to_owned());
@@ -193,7 +198,7 @@ fn identify(object: &Value) -> Result<Option<Kind>, String> {
     Ok(Some(kind))
 }
 
-/// The object in its namespace.
+/// Sets the namespace of an object that has none; removes it from cluster-scoped objects.
 fn with_namespace(mut object: Value, kind: Kind, namespace: &str) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         if kind.resource().namespaced {
@@ -208,44 +213,45 @@ fn with_namespace(mut object: Value, kind: Kind, namespace: &str) -> Value {
     object
 }
 
-/// The documents of a file, each with the line at which its content begins.
+/// Splits a file into documents, each with the line number of its first content.
 fn split_documents(text: &str) -> Vec<(usize, &str)> {
-    let (mut found, mut start, mut first, mut at) = (Vec::new(), 0, 1, 0);
+    let (mut documents, mut start, mut first, mut offset) = (Vec::new(), 0, 1, 0);
     let mut close = |start: usize, end: usize, first: usize| {
         let document = text.get(start..end).unwrap_or_default();
         let blank = |line: &&str| line.trim().is_empty() || line.trim_start().starts_with('#');
         let skipped = document.lines().take_while(blank).count();
         if document.lines().nth(skipped).is_some() {
             let rest = document.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();
-            found.push((first + skipped, document.get(rest..).unwrap_or_default()));
+            documents.push((first + skipped, document.get(rest..).unwrap_or_default()));
         }
     };
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        let end = at + line.len();
+        let end = offset + line.len();
         if line.trim_end() == "---" || line.starts_with("--- ") {
-            close(start, at, first);
+            close(start, offset, first);
             (start, first) = (end, number + 2);
         }
-        at = end;
+        offset = end;
     }
     close(start, text.len(), first);
-    found
+    documents
 }
 
-/// An object, or why there is none, with the number of lines before that.
+/// An object, or an error with its zero-based line in the document.
 type Parsed = Result<Value, (usize, String)>;
 
-/// All documents in their order; many are read side by side.
+/// Parses all documents in order; uses several threads if there are many.
 fn parse_all(documents: &[(usize, &str)]) -> Vec<Parsed> {
     let parse =
         |documents: &[(usize, &str)]| documents.iter().map(|(_, text)| parse(text)).collect::<Vec<_>>();
-    let readers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let each = documents.len().div_ceil(readers).max(MIN_DOCUMENTS_PER_THREAD);
-    if documents.len() <= each {
+    let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let per_thread = documents.len().div_ceil(threads).max(MIN_DOCUMENTS_PER_THREAD);
+    if documents.len() <= per_thread {
         return parse(documents);
     }
     std::thread::scope(|scope| {
-        let parts: Vec<_> = documents.chunks(each).map(|part| scope.spawn(move || parse(part))).collect();
+        let parts: Vec<_> =
+            documents.chunks(per_thread).map(|part| scope.spawn(move || parse(part))).collect();
         parts.into_iter().flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
 }
@@ -260,13 +266,13 @@ fn parse(document: &str) -> Parsed {
             Err(_) => {}
         }
     }
-    // The file is the user's own: it may be as large as he likes.
+    // No size limit, because the user chose the file.
     let options = serde_saphyr::options! { budget: None, with_snippet: false };
     serde_saphyr::from_str_with_options(document, options).map_err(|error| {
-        let line = error.location().and_then(|at| usize::try_from(at.line()).ok()).unwrap_or(1);
+        let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
         let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
         let text = text.lines().next().unwrap_or_default();
-        // That is the line in this document, not in the file.
+        // Remove the line number, which is relative to this document and not to the file.
         let text = text.rsplit_once(" at line ").map_or(text, |(text, _)| text);
         (line.saturating_sub(1), format!("not YAML: {text}"))
     })
@@ -280,10 +286,10 @@ mod tests {
     fn documents_start_at_first_content_line() {
         let text =
             "# a list\n---\n\nkind: A\n---\n# nothing\n---\nkind: B\nname: |\n  ---\n--- # third\nkind: C\n";
-        let found: Vec<(usize, String)> =
+        let documents: Vec<(usize, String)> =
             split_documents(text).into_iter().map(|(line, text)| (line, text.trim().to_owned())).collect();
-        let want = [(4, "kind: A"), (8, "kind: B\nname: |\n  ---"), (12, "kind: C")];
-        assert_eq!(found, want.map(|(line, text)| (line, text.to_owned())));
+        let expected = [(4, "kind: A"), (8, "kind: B\nname: |\n  ---"), (12, "kind: C")];
+        assert_eq!(documents, expected.map(|(line, text)| (line, text.to_owned())));
     }
 
     #[test]
@@ -296,8 +302,8 @@ mod tests {
         let documents = split_documents(&text);
         let parsed = parse_all(&documents);
         assert_eq!((documents.len(), parsed.len()), (total, total));
-        for (n, (found, (line, _))) in parsed.into_iter().zip(documents).enumerate() {
-            assert_eq!(found.ok(), (n != MIN_DOCUMENTS_PER_THREAD).then(|| json!({"n": n})), "document {n}");
+        for (n, (result, (line, _))) in parsed.into_iter().zip(documents).enumerate() {
+            assert_eq!(result.ok(), (n != MIN_DOCUMENTS_PER_THREAD).then(|| json!({"n": n})), "document {n}");
             assert_eq!(line, 2 * n + 1);
         }
     }

@@ -1,9 +1,9 @@
-//! What a cluster would do, without one: the same core fed from manifests or recorded scenarios, in virtual time.
+//! Simulation of a cluster: runs the same core on manifests or recorded scenarios in simulated time.
 //!
-//! `replay` answers for one recorded scenario: its objects go into a core that does not lead, through the same door as on a
-//! cluster; then the scheduler is driven by hand, and the statuses are those that a leader would write. `Simulation` plays a
-//! whole cluster: a core that leads, a double of the API server, and jobs that run and end in virtual time.
-//! Invariant: nothing here decides; what comes out is a function of what went in, byte by byte.
+//! `replay` runs one recorded scenario: it feeds the objects to a core that does not lead, as watches would, runs
+//! scheduling cycles explicitly, and returns the statuses that a leader would write. `Simulation` runs a whole cluster:
+//! a leading core, a fake API server, and jobs that start and finish in simulated time.
+//! Invariant: this module makes no scheduling decisions; equal input gives equal output, byte for byte.
 
 mod apply;
 mod explanation;

@@ -1,17 +1,16 @@
-//! Reading and changing objects that are JSON values.
+//! Access to fields of objects that are JSON values.
 
 use crate::api::ObjectKey;
 use crate::lifecycle::conditions::to_api_time;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// Namespace and name of an object.
+/// Returns namespace and name of an object.
 pub fn key_of(object: &Value) -> ObjectKey {
     ObjectKey::new(text_at(object, "/metadata/namespace"), text_at(object, "/metadata/name"))
 }
 
-/// The value at a pointer whose names need no escapes: unlike `Value::pointer`, it makes no strings on the way. Names are
-/// short, so that they are split byte by byte.
+/// Returns the value at a JSON pointer without escapes. Unlike `Value::pointer`, it does not allocate strings.
 pub(super) fn value_at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
     pointer.as_bytes().split(|byte| *byte == b'/').skip(1).try_fold(object, |value, name| match value {
         Value::Object(_) => find_value(value, name),
@@ -20,7 +19,7 @@ pub(super) fn value_at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value
     })
 }
 
-/// A field of an object. Objects have few fields: to look at each costs less than to hash the name.
+/// Returns a field of an object. Objects have few fields, so a linear search is cheaper than hashing the name.
 pub(super) fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     find_value(object, name.as_bytes())
 }
@@ -29,17 +28,17 @@ fn find_value<'a>(object: &'a Value, name: &[u8]) -> Option<&'a Value> {
     object.as_object()?.iter().find_map(|(known, value)| (known.as_bytes() == name).then_some(value))
 }
 
-/// The text of a field, or an empty one.
+/// Returns the text of a field, or an empty text.
 pub(super) fn field_text<'a>(object: &'a Value, name: &str) -> &'a str {
     field(object, name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The text at a pointer, or an empty one.
+/// Returns the text at a JSON pointer, or an empty text.
 pub(super) fn text_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
     value_at(object, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Kind and name for messages, as far as they are known.
+/// Returns kind and name for messages, as far as known.
 pub(super) fn describe(object: &Value) -> String {
     let (kind, name) = (text_at(object, "/kind"), text_at(object, "/metadata/name"));
     let namespace = text_at(object, "/metadata/namespace");
@@ -51,22 +50,22 @@ pub(super) fn describe(object: &Value) -> String {
     }
 }
 
-/// Whether a job stands behind a Workload.
+/// Returns whether a Workload has an owner.
 pub(super) fn has_owner(workload: &Value) -> bool {
     value_at(workload, "/metadata/ownerReferences/0").is_some()
 }
 
-/// The conditions of an object.
+/// Returns the conditions of an object.
 pub(super) fn conditions(object: &Value) -> &[Value] {
     value_at(object, "/status/conditions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The condition of a type.
+/// Returns the condition of type `kind`.
 pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions(object).iter().find(|c| field_text(c, "type") == kind)
 }
 
-/// Which of the conditions that its standing follows from hold for a Workload.
+/// Which conditions of a Workload that define its state are True.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConditionFlags {
     pub(super) finished: bool,
@@ -94,7 +93,7 @@ impl ConditionFlags {
     }
 }
 
-/// Whether the condition of a type stands at True.
+/// Returns whether the condition of type `kind` is True.
 pub(super) fn is_true(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|c| field_text(c, "status") == "True")
 }
@@ -113,17 +112,17 @@ pub(super) fn set_condition(object: &mut Value, kind: &str, reason: &str, messag
     }
 }
 
-/// Sets a field, making the objects above it.
+/// Sets a field; creates missing parent objects.
 pub(super) fn set(object: &mut Value, path: &[&str], value: Value) {
-    let Some((field, above)) = path.split_last() else {
+    let Some((field, parents)) = path.split_last() else {
         *object = value;
         return;
     };
-    let mut at = object;
-    for name in above {
-        at = entry(at, name);
+    let mut parent = object;
+    for name in parents {
+        parent = entry(parent, name);
     }
-    *entry(at, field) = value;
+    *entry(parent, field) = value;
 }
 
 fn entry<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
@@ -136,7 +135,7 @@ fn entry<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
     }
 }
 
-/// RFC 7386.
+/// Applies a JSON merge patch (RFC 7386).
 pub(super) fn merge(target: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *target = patch.clone();

@@ -1,11 +1,12 @@
-//! Quantities in objects of Kubernetes' own kinds: a server reads them when it decodes the object, types here keep their text.
+//! Validation of quantities in objects of Kubernetes' kinds. A server parses them when it decodes the object; the types
+//! used here keep them as text.
 
 use crate::api::validation::FieldError;
 use crate::api::validation::syntax::read_quantity;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Fields that hold a quantity under each name.
+/// Fields that are maps of quantities.
 const QUANTITY_MAPS: [&str; 11] = [
     "allocatable",
     "capacity",
@@ -20,21 +21,21 @@ const QUANTITY_MAPS: [&str; 11] = [
     "requests",
 ];
 
-/// What cannot be read as a quantity, wherever it stands in an object but for metadata.
+/// Returns an error for each invalid quantity in an object, except in metadata.
 pub(super) fn check_quantities(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     visit(object, false, &mut String::new(), &mut errors);
     errors
 }
 
-/// Looks through a value; `amounts`: what stands in it is quantities by their names.
+/// Visits a value recursively. With `amounts`, the value is a map of quantities.
 fn visit(value: &Value, amounts: bool, path: &mut String, errors: &mut Vec<FieldError>) {
     let length = path.len();
     match value {
         Value::Object(fields) => {
             for (name, field) in fields.iter().filter(|(name, _)| *name != "metadata") {
                 let amount = amounts && !field.is_object();
-                // Writing to a text does not fail.
+                // Writing to a String does not fail.
                 let _ = match length {
                     _ if amount => write!(path, "[{name}]"),
                     0 => write!(path, "{name}"),

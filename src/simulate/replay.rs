@@ -16,32 +16,32 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A core under replay, with what the objects were and have become.
+/// A core with the objects and statuses of a replayed scenario.
 struct ReplayHarness {
     state: Reconciler,
     now: Timestamp,
     objects: BTreeMap<ObjectKey, Value>,
     initial_statuses: BTreeMap<ObjectKey, WorkloadStatus>,
     statuses: BTreeMap<ObjectKey, WorkloadStatus>,
-    /// Those who wait for victims of the last cycle: their place in the queue is theirs.
+    /// Preemptors of the last cycle, which count as pending and not as inadmissible.
     preempting: BTreeSet<ObjectKey>,
 }
 
-/// What the scheduler decides on a scenario.
+/// Runs the scheduling cycles of a scenario and returns their outcome.
 pub fn replay(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
-    let mut stage = ReplayHarness::new(scenario)?;
+    let mut harness = ReplayHarness::new(scenario)?;
     for cycle in 1..=scenario.cycles {
-        let changed = stage.run_cycle();
-        let idle = changed.is_empty() && stage.preempting.is_empty();
-        if idle && !stage.state.engine().has_work() {
-            // The cycles that are left judge nobody either.
+        let changed = harness.run_cycle();
+        let idle = changed.is_empty() && harness.preempting.is_empty();
+        if idle && !harness.state.engine().has_work() {
+            // Further cycles would nominate no workload.
             break;
         }
         if cycle < scenario.cycles {
-            stage.apply_statuses(&changed);
+            harness.apply_statuses(&changed);
         }
     }
-    Ok(stage.outcome())
+    Ok(harness.outcome())
 }
 
 impl ReplayHarness {
@@ -75,7 +75,7 @@ impl ReplayHarness {
         })
     }
 
-    /// One cycle; answers with the workloads whose status it changed.
+    /// Runs one cycle and returns the workloads whose status it changed.
     fn run_cycle(&mut self) -> Vec<ObjectKey> {
         let decisions = self.state.engine_mut().run_cycle(self.now);
         let mut changed = Vec::new();
@@ -92,7 +92,7 @@ impl ReplayHarness {
         changed
     }
 
-    /// What a cycle decided becomes what the objects say.
+    /// Writes the statuses of a cycle to the objects and delivers these to the core.
     fn apply_statuses(&mut self, keys: &[ObjectKey]) {
         for key in keys {
             let (Some(object), Some(status)) = (self.objects.get_mut(key), self.statuses.get(key)) else {
@@ -120,13 +120,13 @@ impl ReplayHarness {
                 let reason = conditions::reason(status, ConditionType::Preempted);
                 outcome.preempted.insert(key.to_string(), reason.to_owned());
             }
-            let said =
+            let conditions =
                 status.conditions.iter().map(|c| (c.type_.clone(), (c.status.clone(), c.reason.clone())));
-            outcome.conditions.insert(key.to_string(), said.collect());
+            outcome.conditions.insert(key.to_string(), conditions.collect());
         }
         self.collect_pending(&mut outcome);
         let unreadable = self.state.unreadable_objects();
-        outcome.unreadable = unreadable.map(|(key, why)| (key.to_string(), why.to_owned())).collect();
+        outcome.unreadable = unreadable.map(|(key, reason)| (key.to_string(), reason.to_owned())).collect();
         outcome
     }
 
@@ -136,8 +136,8 @@ impl ReplayHarness {
         for queue in queues {
             for workload in engine.pending_in_order(&queue) {
                 let parked = engine.is_parked(&workload.key) && !self.preempting.contains(&workload.key);
-                let side = if parked { &mut outcome.inadmissible } else { &mut outcome.pending };
-                side.entry(queue.to_string()).or_default().push(workload.key.to_string());
+                let group = if parked { &mut outcome.inadmissible } else { &mut outcome.pending };
+                group.entry(queue.to_string()).or_default().push(workload.key.to_string());
             }
         }
         for (queue, key) in self.state.waiting_workloads(self.now) {

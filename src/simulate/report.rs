@@ -1,4 +1,4 @@
-//! What is to be told at the end, as values: the history, and who stands where.
+//! The report of a simulation as values: the timeline and the final state of workloads and queues.
 
 use super::explanation::{Explanation, explain, format_amount};
 use super::manifest::{Problem, SourceLocation};
@@ -18,34 +18,34 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Everything that came of a simulation. Lists are in a fixed order: by key, or by place in the queue.
+/// Result of a simulation. Lists have a fixed order: by key, or by position in the queue.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// When and why it ended.
+    /// When and why the simulation ended.
     #[serde(rename = "ending")]
     pub end: SimulationEnd,
-    /// What happened, oldest first.
+    /// Events, oldest first.
     pub timeline: Vec<TimelineEntry>,
-    /// Those that hold quota.
+    /// Workloads with reserved quota.
     pub admitted: Vec<AdmittedRow>,
-    /// Those that had to make room, each time.
+    /// Preemptions, in order of time.
     pub preempted: Vec<PreemptedRow>,
-    /// Those that wait, by ClusterQueue in the order of their turns.
+    /// Pending workloads by ClusterQueue, in queue order.
     pub pending: Vec<PendingRow>,
-    /// Those that have ended.
+    /// Finished workloads.
     pub finished: Vec<WorkloadRef>,
     /// ClusterQueues and Cohorts.
     pub queues: Vec<QueueRow>,
-    /// Jobs that no queue holds: they run beside everything.
+    /// Jobs without a Workload; they are not subject to quota.
     pub unqueued: Vec<String>,
-    /// What the controller would warn of, by object.
+    /// Warnings of the controller, by object.
     pub warnings: BTreeMap<String, String>,
-    /// Advice on objects that were taken in.
+    /// Warnings of admission reviews about accepted objects.
     pub notes: Vec<String>,
-    /// Objects that were left out because they cannot be used.
+    /// Objects that were skipped because they are invalid.
     pub problems: Vec<Problem>,
-    /// Objects of kinds that no decision depends on, by kind.
+    /// Number of objects of kinds that do not affect scheduling, by kind.
     pub ignored: BTreeMap<String, usize>,
 }
 
@@ -54,37 +54,37 @@ pub struct Report {
 pub struct SimulationEnd {
     /// Seconds since the start.
     pub seconds: f64,
-    /// Whether nothing more is to be expected.
+    /// Whether the simulation was stable.
     pub settled: bool,
-    /// Whether it was given up: nothing but evictions that repeat themselves was to be expected.
+    /// Whether the simulation ended because of a livelock: only further evictions were happening.
     #[serde(rename = "endless")]
     pub livelocked: bool,
 }
 
-/// A Workload that holds quota.
+/// A Workload with reserved quota.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmittedRow {
-    /// Which.
+    /// The Workload.
     #[serde(flatten)]
     pub workload: WorkloadRef,
-    /// `admitted`, `reserved` (it waits for admission checks) or `evicted` (its pods are ending).
+    /// `admitted`, `reserved` (admission checks are outstanding) or `evicted` (its pods are terminating).
     pub state: &'static str,
-    /// Where it was queued.
+    /// Its LocalQueue.
     pub local_queue: String,
     /// Its priority.
     pub priority: i64,
-    /// What it holds.
+    /// The granted quota.
     #[serde(flatten)]
     pub grant: Grant,
-    /// When its run ends, in seconds since the start; absent when it never does.
+    /// End of its run in seconds since the start; absent if it never ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<f64>,
     /// Its conditions by type.
     pub conditions: BTreeMap<String, ConditionRow>,
 }
 
-/// A condition, but for its time.
+/// A condition without its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConditionRow {
     /// `True` or `False`.
@@ -96,47 +96,48 @@ pub struct ConditionRow {
     pub message: String,
 }
 
-/// One eviction that made room.
+/// One preemption.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreemptedRow {
-    /// Who had to go.
+    /// The victim.
     #[serde(flatten)]
     pub workload: WorkloadRef,
-    /// When, in seconds since the start.
+    /// Time of the preemption in seconds since the start.
     pub seconds: f64,
-    /// From which ClusterQueue.
+    /// ClusterQueue of the victim.
     pub cluster_queue: String,
-    /// For whom.
+    /// The preemptor.
     #[serde(rename = "by")]
     pub preemptor: String,
     /// Reason of the condition.
     pub reason: String,
-    /// What has become of it: `pending`, `admitted`, `evicted` (its pods are still ending), `finished` or `gone`.
+    /// State of the victim now: `pending`, `reserved`, `admitted`, `evicted` (its pods are terminating), `finished` or
+    /// `gone`.
     #[serde(rename = "now")]
     pub current_state: &'static str,
 }
 
-/// A Workload that waits.
+/// A pending Workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingRow {
-    /// Which.
+    /// The Workload.
     #[serde(flatten)]
     pub workload: WorkloadRef,
-    /// Whose quota it waits for.
+    /// Its ClusterQueue.
     pub cluster_queue: String,
-    /// Where it is queued.
+    /// Its LocalQueue.
     pub local_queue: String,
     /// Its priority.
     pub priority: i64,
-    /// How many of its ClusterQueue come before it; absent when it has no turn.
+    /// Number of workloads before it in its ClusterQueue; absent if it is not queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ahead")]
     pub position: Option<usize>,
-    /// Since when it waits.
+    /// Time since which it is pending.
     pub since: String,
-    /// Why.
+    /// Why it is pending.
     #[serde(flatten)]
     pub explanation: Explanation,
     /// Its conditions by type.
@@ -151,36 +152,36 @@ pub struct QueueRow {
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// The Cohort above it.
+    /// The parent Cohort, or empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cohort: String,
-    /// Workloads that wait.
+    /// Number of pending workloads.
     pub pending: usize,
-    /// Workloads that hold quota.
+    /// Number of workloads with reserved quota.
     pub reserving: usize,
-    /// Thousandths of what the cohort could lend that it has borrowed, by weight, of its most borrowed resource.
+    /// Dominant resource share: borrowed quota in thousandths of the lendable quota, divided by the weight.
     pub weighted_share: i64,
-    /// By flavor and resource.
+    /// Quota and usage by flavor and resource.
     pub usage: Vec<UsageRow>,
 }
 
-/// Quota and its use, as quantities.
+/// Quota and usage of a flavor-resource, as quantities.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UsageRow {
-    /// The flavor.
+    /// Name of the flavor.
     pub flavor: String,
-    /// The resource.
+    /// Name of the resource.
     pub resource: String,
-    /// What it owns by itself.
+    /// Nominal quota.
     pub nominal: String,
-    /// What is in use.
+    /// Current usage.
     pub used: String,
-    /// What of that goes beyond what its subtree owns.
+    /// Usage beyond the subtree quota.
     pub borrowed: String,
 }
 
 impl Simulation {
-    /// What has come of everything so far.
+    /// Returns the report of the simulation so far.
     pub fn report(&mut self) -> Report {
         let verdicts = self.current_verdicts();
         let workloads: Vec<&Value> = self.server.all(Kind::Workload).collect();
@@ -192,9 +193,9 @@ impl Simulation {
         }));
         problems.sort_by(|a, b| a.location.cmp(&b.location));
         let states: Vec<&str> = workloads.iter().map(|workload| state_of(workload)).collect();
-        let those = |wanted: fn(&str) -> bool| {
+        let in_state = |matches: fn(&str) -> bool| {
             let all = workloads.iter().zip(&states);
-            all.filter(move |(_, state)| wanted(state)).map(|(workload, _)| *workload)
+            all.filter(move |(_, state)| matches(state)).map(|(workload, _)| *workload)
         };
         let mut report = Report {
             end: SimulationEnd {
@@ -203,7 +204,7 @@ impl Simulation {
                 livelocked: self.livelocked,
             },
             timeline: self.timeline.entries.clone(),
-            finished: those(|state| state == "finished").map(WorkloadRef::from_workload).collect(),
+            finished: in_state(|state| state == "finished").map(WorkloadRef::from_workload).collect(),
             queues: self.queue_rows(),
             unqueued: self.unqueued_jobs(&workloads),
             notes: self.applier.notes.clone(),
@@ -211,10 +212,10 @@ impl Simulation {
             ignored: self.applier.ignored.clone(),
             ..Report::default()
         };
-        let holds = |state: &str| !matches!(state, "finished" | "pending");
-        report.admitted = those(holds).map(|w| self.admitted_row(w)).collect();
+        let reserving = |state: &str| !matches!(state, "finished" | "pending");
+        report.admitted = in_state(reserving).map(|w| self.admitted_row(w)).collect();
         report.preempted = self.preempted_rows();
-        report.pending = self.pending_rows(those(|state| state == "pending"), &verdicts);
+        report.pending = self.pending_rows(in_state(|state| state == "pending"), &verdicts);
         for ((kind, key), note) in &self.warnings {
             let object = if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() };
             report.warnings.insert(format!("{} {object}", kind.resource().kind), note.clone());
@@ -238,7 +239,7 @@ impl Simulation {
         }
     }
 
-    /// When the run of a Workload, or of its job, ends.
+    /// Returns the time at which the run of a Workload, or of its job, ends.
     fn run_end(&self, workload: &Value) -> Option<Timestamp> {
         let own = key_of(workload);
         if let Some(end) = self.job_runner.run_end(&(Kind::Workload, own.clone())) {
@@ -270,12 +271,13 @@ impl Simulation {
             .collect()
     }
 
-    /// What the scheduler says now of those that wait.
+    /// Returns the current verdicts on pending workloads.
     fn current_verdicts(&mut self) -> BTreeMap<ObjectKey, Verdict> {
-        let waiting: Vec<ObjectKey> =
+        let pending: Vec<ObjectKey> =
             self.server.all(Kind::Workload).filter(|w| state_of(w) == "pending").map(key_of).collect();
-        let told = |key: ObjectKey| self.state.engine_mut().fresh_verdict(&key).map(|verdict| (key, verdict));
-        waiting.into_iter().filter_map(told).collect()
+        let with_verdict =
+            |key: ObjectKey| self.state.engine_mut().fresh_verdict(&key).map(|verdict| (key, verdict));
+        pending.into_iter().filter_map(with_verdict).collect()
     }
 
     fn pending_rows<'a>(
@@ -285,16 +287,16 @@ impl Simulation {
     ) -> Vec<PendingRow> {
         let engine = self.state.engine();
         let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
-        let mut places = BTreeMap::new();
+        let mut positions = BTreeMap::new();
         for queue in &queues {
-            for (ahead, workload) in engine.pending_in_order(queue).into_iter().enumerate() {
-                places.insert(workload.key.clone(), (ahead, workload));
+            for (position, workload) in engine.pending_in_order(queue).into_iter().enumerate() {
+                positions.insert(workload.key.clone(), (position, workload));
             }
         }
         let mut rows = Vec::new();
         for object in workloads {
             let key = key_of(object);
-            let place = places.get(&key);
+            let queued = positions.get(&key);
             let queue = self.cluster_queue_of(object);
             let verdict = verdicts.get(&key).map(|verdict| explain(verdict, &queue, engine));
             let created = text_at(object, "/metadata/creationTimestamp");
@@ -303,8 +305,8 @@ impl Simulation {
                 cluster_queue: queue,
                 local_queue: text_at(object, "/spec/queueName").to_owned(),
                 priority: priority(object),
-                position: place.map(|(ahead, _)| *ahead),
-                since: place.map_or_else(|| created.to_owned(), |(_, w)| w.queued_since.to_string()),
+                position: queued.map(|(position, _)| *position),
+                since: queued.map_or_else(|| created.to_owned(), |(_, w)| w.queued_since.to_string()),
                 explanation: merge_explanations(verdict, condition_explanation(object)),
                 conditions: condition_rows(object),
             });
@@ -315,7 +317,7 @@ impl Simulation {
         rows
     }
 
-    /// The ClusterQueue that a Workload's LocalQueue leads to.
+    /// Returns the ClusterQueue of a Workload's LocalQueue, or an empty text.
     fn cluster_queue_of(&self, workload: &Value) -> String {
         let queue =
             ObjectKey::new(text_at(workload, "/metadata/namespace"), text_at(workload, "/spec/queueName"));
@@ -326,20 +328,20 @@ impl Simulation {
     fn queue_rows(&self) -> Vec<QueueRow> {
         let engine = self.state.engine();
         let row = |(node, parent): (&NodeRef, Option<&NodeRef>)| {
-            let leaf = matches!(node, NodeRef::ClusterQueue(_));
-            let usage = engine.usage(node).into_iter().map(|(pair, of)| UsageRow {
-                nominal: format_amount(&pair.resource, of.limits.nominal),
-                used: format_amount(&pair.resource, of.usage),
-                borrowed: format_amount(&pair.resource, of.borrowed()),
-                flavor: pair.flavor.to_string(),
-                resource: pair.resource.to_string(),
+            let is_queue = matches!(node, NodeRef::ClusterQueue(_));
+            let usage = engine.usage(node).into_iter().map(|(fr, usage)| UsageRow {
+                nominal: format_amount(&fr.resource, usage.limits.nominal),
+                used: format_amount(&fr.resource, usage.usage),
+                borrowed: format_amount(&fr.resource, usage.borrowed()),
+                flavor: fr.flavor.to_string(),
+                resource: fr.resource.to_string(),
             });
             QueueRow {
-                kind: if leaf { "ClusterQueue" } else { "Cohort" },
+                kind: if is_queue { "ClusterQueue" } else { "Cohort" },
                 name: node.as_str().to_owned(),
                 cohort: parent.map(|parent| parent.as_str().to_owned()).unwrap_or_default(),
-                pending: if leaf { engine.pending(node.as_str()).total() } else { 0 },
-                reserving: if leaf { engine.reserving_workloads(node.as_str()) } else { 0 },
+                pending: if is_queue { engine.pending(node.as_str()).total() } else { 0 },
+                reserving: if is_queue { engine.reserving_workloads(node.as_str()) } else { 0 },
                 weighted_share: engine.weighted_share(node),
                 usage: usage.collect(),
             }
@@ -349,22 +351,22 @@ impl Simulation {
         rows
     }
 
-    /// Jobs without a Workload that have not ended.
+    /// Returns the unfinished jobs without a Workload.
     fn unqueued_jobs(&self, workloads: &[&Value]) -> Vec<String> {
-        let mut found = Vec::new();
+        let mut unqueued = Vec::new();
         let owners: std::collections::BTreeSet<&str> =
             workloads.iter().map(|w| text_at(w, "/metadata/ownerReferences/0/uid")).collect();
         for kind in Kind::all().into_iter().filter(|kind| matches!(kind, Kind::Job(_))) {
-            let over = |job: &Value| is_true(job, "Complete") || is_true(job, "Failed");
-            let jobs = self.server.all(kind).filter(|job| !over(job));
-            let alone = jobs.filter(|job| !owners.contains(text_at(job, "/metadata/uid")));
-            found.extend(alone.map(describe));
+            let finished = |job: &Value| is_true(job, "Complete") || is_true(job, "Failed");
+            let jobs = self.server.all(kind).filter(|job| !finished(job));
+            let jobs = jobs.filter(|job| !owners.contains(text_at(job, "/metadata/uid")));
+            unqueued.extend(jobs.map(describe));
         }
-        found
+        unqueued
     }
 }
 
-/// What a Workload has come to.
+/// Returns the state of a Workload as a word of the report.
 fn state_of(workload: &Value) -> &'static str {
     match ConditionFlags::from_workload(workload) {
         ConditionFlags { finished: true, .. } => "finished",
@@ -375,17 +377,19 @@ fn state_of(workload: &Value) -> &'static str {
     }
 }
 
-/// The scheduler's verdict in the condition's words, where the condition gives the same reason: a queue that is closed is
-/// told of in more words by the one than by the other.
-fn merge_explanations(verdict: Option<Explanation>, told: Explanation) -> Explanation {
+/// Returns the scheduler's verdict, with the message of the condition if both have the same reason: the condition
+/// explains inactive queues in more detail.
+fn merge_explanations(verdict: Option<Explanation>, condition: Explanation) -> Explanation {
     match verdict {
-        Some(verdict) if verdict.reason == told.reason => Explanation { message: told.message, ..verdict },
+        Some(verdict) if verdict.reason == condition.reason => {
+            Explanation { message: condition.message, ..verdict }
+        }
         Some(verdict) => verdict,
-        None => told,
+        None => condition,
     }
 }
 
-/// Why a Workload waits, in the condition's words; without a condition nobody has judged it yet.
+/// Returns the explanation of the condition; without a condition the Workload has not been evaluated yet.
 fn condition_explanation(workload: &Value) -> Explanation {
     let Some(condition) = condition(workload, "QuotaReserved") else {
         let reason = PendingReason::PendingEvaluation.as_str().to_owned();
@@ -405,7 +409,7 @@ fn condition_rows(workload: &Value) -> BTreeMap<String, ConditionRow> {
     list.into_iter().flatten().filter_map(row).collect()
 }
 
-/// An admission in the report's terms.
+/// Converts an admission to a grant.
 pub(super) fn to_grant(admission: &Admission) -> Grant {
     let pod_sets = admission.pod_set_assignments.iter().map(|set| PodSetGrant {
         name: set.name.clone(),

@@ -1,4 +1,4 @@
-//! A recorded scenario: configuration, clock and objects as they stood before the cycle.
+//! A recorded scenario: configuration, clock and objects before the scheduling cycle.
 
 use crate::api::config::Duration;
 use crate::scheduler::{AdmissionFairSharing, EngineGates, EngineSettings, FairStrategy};
@@ -10,33 +10,33 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// One line of input.
+/// A scenario, one line of input.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Scenario {
-    /// The clock; it stands still.
+    /// Time of all cycles.
     pub now: Timestamp,
-    /// How many cycles to run.
+    /// Number of cycles to run.
     #[serde(default = "one")]
     pub cycles: u32,
-    /// What differs from the defaults.
+    /// Settings that differ from the defaults.
     #[serde(default)]
     pub config: ScenarioConfig,
-    /// Kubernetes objects with status, as stored.
+    /// Kubernetes objects with status, as stored in the API server.
     #[serde(default)]
     pub objects: Vec<Value>,
 }
 
-/// The part of the configuration that decisions depend on.
+/// The part of the configuration on which decisions depend.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScenarioConfig {
     /// Whether preemption-based fair sharing is on.
     fair_sharing: bool,
-    /// Its strategies in order; both when there are none.
+    /// Strategies of fair sharing in order; both when empty.
     fair_strategies: Vec<String>,
-    /// Order by past usage.
+    /// Admission fair sharing.
     admission_fair_sharing: Option<UsageConfig>,
-    /// Differences from the defaults, by name.
+    /// Feature gates that differ from their defaults.
     feature_gates: BTreeMap<String, bool>,
 }
 
@@ -52,7 +52,7 @@ const fn one() -> u32 {
     1
 }
 
-/// Why a line cannot be replayed.
+/// Why a scenario cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError(String);
 
@@ -65,12 +65,12 @@ impl fmt::Display for ScenarioError {
 impl std::error::Error for ScenarioError {}
 
 impl Scenario {
-    /// Reads one line.
+    /// Parses one line.
     pub fn parse(line: &[u8]) -> Result<Self, ScenarioError> {
         serde_json::from_slice(line).map_err(|error| ScenarioError(error.to_string()))
     }
 
-    /// What the core decides by.
+    /// Returns the settings of the core.
     pub(super) fn settings(&self) -> Result<CoreSettings, ScenarioError> {
         let config = &self.config;
         let on = config.feature_gates.get("AdmissionFairSharing").copied().unwrap_or(true);
@@ -88,13 +88,14 @@ impl Scenario {
         Ok(CoreSettings { engine, ..CoreSettings::default() })
     }
 
-    /// The objects of kinds that decisions depend on, without what a scenario does not hold: owners, which live elsewhere.
+    /// Returns the objects of kinds on which decisions depend, without references to owners that a scenario does not
+    /// contain.
     pub(super) fn known_objects(&self) -> impl Iterator<Item = (Kind, Value)> {
-        self.objects.iter().enumerate().filter_map(|(at, object)| {
+        self.objects.iter().enumerate().filter_map(|(index, object)| {
             let kind = kind_of(object)?;
             let mut object = object.clone();
             if kind == Kind::Workload {
-                complete_workload(&mut object, at);
+                complete_workload(&mut object, index);
             }
             Some((kind, object))
         })
@@ -133,7 +134,7 @@ fn parse_strategy(name: &str) -> Result<FairStrategy, ScenarioError> {
     }
 }
 
-/// The gates that change decisions; others are left aside.
+/// Returns the scheduler's gates; gates that do not change decisions are ignored.
 fn engine_gates(set: &BTreeMap<String, bool>) -> EngineGates {
     let mut gates = EngineGates::default();
     for (name, value) in set {
@@ -161,16 +162,16 @@ fn engine_gates(set: &BTreeMap<String, bool>) -> EngineGates {
     gates
 }
 
-/// The kind of an object, if the core follows it.
+/// Returns the kind of an object, if the core watches it.
 pub(super) fn kind_of(object: &Value) -> Option<Kind> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
     Kind::from_group_kind(group, text("kind"))
 }
 
-/// Gives a Workload what every stored one has, and takes from it its job, which is not part of the scenario. UIDs that
-/// are made up go by the order of the objects.
-fn complete_workload(object: &mut Value, at: usize) {
+/// Adds fields that every stored Workload has, and removes the reference to its job, which is not part of the scenario.
+/// A missing UID is generated from the index, so that the order of the objects decides ties.
+fn complete_workload(object: &mut Value, index: usize) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
             labels.remove(crate::api::names::JOB_UID_LABEL);
@@ -178,7 +179,7 @@ fn complete_workload(object: &mut Value, at: usize) {
         if let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) {
             owners.retain(|owner| owner.get("kind").and_then(Value::as_str) == Some("Workload"));
         }
-        metadata.entry("uid").or_insert_with(|| json!(format!("{at:08}")));
+        metadata.entry("uid").or_insert_with(|| json!(format!("{index:08}")));
     }
     let checks = object.pointer_mut("/status/admissionChecks").and_then(Value::as_array_mut);
     for check in checks.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -1,6 +1,6 @@
-//! Objects of our own kinds against their definitions' schemas, as an API server checks them before any webhook: types,
-//! required fields, bounds, unknown fields; and defaults. The rules in CEL are not evaluated: the webhooks' checks, which
-//! come after, cover what decisions depend on.
+//! Defaulting and schema validation of Kueue's kinds, as an API server does before webhooks: types, required fields,
+//! bounds, unknown fields. CEL rules are not evaluated: the webhook validation that follows covers what affects
+//! decisions.
 
 use crate::api::crd;
 use crate::api::validation::{FieldError, child_path, key_path};
@@ -8,19 +8,19 @@ use regex::Regex;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Fields of every object that no schema of ours describes.
+/// Fields of every object that the schemas do not describe.
 const COMMON_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The schemas by kind, and the patterns in them.
+/// The schemas by kind, and their patterns.
 #[derive(Debug)]
 pub(super) struct Schemas {
     by_kind: BTreeMap<String, Value>,
-    /// None for one that this engine does not know: it is left to the webhooks' checks.
+    /// `None` for a pattern that the regex engine does not support: webhook validation covers it.
     patterns: BTreeMap<String, Option<Regex>>,
 }
 
 impl Schemas {
-    /// Those of the definitions that this build ships.
+    /// Reads the schemas of the CustomResourceDefinitions of this build.
     pub(super) fn shipped() -> Result<Self, String> {
         let definitions = crd::definitions().map_err(|error| error.to_string())?;
         let mut schemas = Self { by_kind: BTreeMap::new(), patterns: BTreeMap::new() };
@@ -35,7 +35,7 @@ impl Schemas {
         Ok(schemas)
     }
 
-    /// Fills in defaults and answers with what is wrong. Kinds without a schema are right.
+    /// Sets defaults and returns all errors. Kinds without a schema have no errors.
     pub(super) fn default_and_validate(&self, kind: &str, object: &mut Value) -> Vec<FieldError> {
         let mut check = SchemaValidator { patterns: &self.patterns, errors: Vec::new() };
         let (Some(schema), Value::Object(fields)) = (self.by_kind.get(kind), object) else {
@@ -47,7 +47,7 @@ impl Schemas {
                 check.errors.push(FieldError::invalid_unshown(name.clone(), "unknown field"));
             }
         }
-        // Status is the server's; only a stored object has one.
+        // Users do not set the status.
         let own = |name: &String| !COMMON_FIELDS.contains(&name.as_str()) && name != "status";
         for (name, schema) in properties.into_iter().flatten().filter(|(name, _)| own(name)) {
             check.validate_field(fields, name, schema, "");
@@ -56,7 +56,7 @@ impl Schemas {
     }
 }
 
-/// The type of a value in a schema's terms.
+/// Returns the schema type of a value.
 const fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Object(_) => "object",
@@ -81,14 +81,14 @@ fn collect_patterns(schema: &Value, patterns: &mut BTreeMap<String, Option<Regex
     }
 }
 
-/// One object under check.
+/// Validation of one object.
 struct SchemaValidator<'a> {
     patterns: &'a BTreeMap<String, Option<Regex>>,
     errors: Vec<FieldError>,
 }
 
 impl SchemaValidator<'_> {
-    /// Defaults and checks one field of an object.
+    /// Defaults and validates a field of an object.
     fn validate_field(&mut self, fields: &mut Map<String, Value>, name: &str, schema: &Value, path: &str) {
         if fields.get(name).is_some_and(Value::is_null) && schema.get("nullable").is_none() {
             fields.shift_remove(name);
@@ -155,35 +155,35 @@ impl SchemaValidator<'_> {
 
     fn validate_items(&mut self, items: &mut [Value], schema: &Value, path: &str) {
         let bound = |key: &str| schema.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
-        if let Some(most) = bound("maxItems").filter(|most| items.len() > *most) {
-            self.errors.push(FieldError::too_many(path, items.len(), most));
+        if let Some(max) = bound("maxItems").filter(|max| items.len() > *max) {
+            self.errors.push(FieldError::too_many(path, items.len(), max));
         }
-        if let Some(least) = bound("minItems").filter(|least| items.len() < *least) {
+        if let Some(min) = bound("minItems").filter(|min| items.len() < *min) {
             self.errors.push(FieldError::invalid(
                 path,
                 items.len(),
-                format!("must have at least {least} items"),
+                format!("must have at least {min} items"),
             ));
         }
-        let Some(of_each) = schema.get("items") else {
+        let Some(item_schema) = schema.get("items") else {
             return;
         };
         for (index, item) in items.iter_mut().enumerate() {
-            self.validate_value(item, of_each, &format!("{path}[{index}]"));
+            self.validate_value(item, item_schema, &format!("{path}[{index}]"));
         }
     }
 
     fn validate_text(&mut self, written: &str, schema: &Value, path: &str) {
         let bound = |key: &str| schema.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
         let length = written.chars().count();
-        if let Some(most) = bound("maxLength").filter(|most| length > *most) {
-            self.errors.push(FieldError::too_long(path, most));
+        if let Some(max) = bound("maxLength").filter(|max| length > *max) {
+            self.errors.push(FieldError::too_long(path, max));
         }
-        if let Some(least) = bound("minLength").filter(|least| length < *least) {
+        if let Some(min) = bound("minLength").filter(|min| length < *min) {
             self.errors.push(FieldError::invalid(
                 path,
                 written,
-                format!("must be at least {least} chars long"),
+                format!("must be at least {min} chars long"),
             ));
         }
         let pattern = schema.get("pattern").and_then(Value::as_str);
@@ -199,18 +199,18 @@ impl SchemaValidator<'_> {
         let Some(number) = number else {
             return;
         };
-        if let Some(least) = bound("minimum").filter(|least| number < *least) {
+        if let Some(min) = bound("minimum").filter(|min| number < *min) {
             self.errors.push(FieldError::invalid(
                 path,
                 number,
-                format!("should be greater than or equal to {least}"),
+                format!("should be greater than or equal to {min}"),
             ));
         }
-        if let Some(most) = bound("maximum").filter(|most| number > *most) {
+        if let Some(max) = bound("maximum").filter(|max| number > *max) {
             self.errors.push(FieldError::invalid(
                 path,
                 number,
-                format!("should be less than or equal to {most}"),
+                format!("should be less than or equal to {max}"),
             ));
         }
     }

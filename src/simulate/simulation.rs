@@ -1,8 +1,8 @@
-//! A cluster in memory in virtual time: the core, leading; the API server's double; the jobs.
+//! A cluster in memory and in simulated time: the leading core, the fake API server and the jobs.
 //!
-//! Everything that follows from what happens at one moment happens at that moment: writes land at once, and the scheduler
-//! decides when all that is new has been taken in. Then time moves on to whatever is due next.
-//! Invariant: the same input gives the same history, byte by byte; no clock is read.
+//! All consequences of an event happen at the same instant: writes succeed immediately, and the scheduler runs after
+//! all new deltas are processed. Then time advances to the next due event.
+//! Invariant: equal input gives an equal history, byte for byte; no clock is read.
 
 use super::apply::ManifestApplier;
 use super::fake_api_server::FakeApiServer;
@@ -17,38 +17,38 @@ use crate::state::{CoreSettings, Delta, Effect, Kind, Reconciler, WriteOutcome, 
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Rounds of decisions at one moment after which something goes in circles.
+/// Maximum number of rounds at one instant; more means that there is no fixed point.
 const MAX_ROUNDS: usize = 10_000;
-/// Timers that fire one after the other without any consequence, after which nothing is expected any more.
+/// Number of consecutive timers without a write after which the simulation is stable.
 const MAX_IDLE_TIMERS: u32 = 64;
-/// Least step of time.
+/// Minimum time step.
 const MIN_TIME_STEP: SignedDuration = SignedDuration::from_millis(1);
-/// Nobody watches the status of queues here, nor metrics: the report asks the scheduler.
+/// Snapshot interval of the core. Long, because the report reads the scheduler and not the snapshot.
 const SNAPSHOT_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
 
-/// How a simulation runs.
+/// Options of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimulationOptions {
-    /// What the core decides by.
+    /// Settings of the core.
     pub core: CoreSettings,
-    /// What reviews decide by.
+    /// Settings of admission reviews.
     pub admission: AdmissionSettings,
-    /// The time at the start.
+    /// Start time.
     pub start: Timestamp,
-    /// How long those run that do not say it themselves; for ever when absent.
+    /// Run time of pods without the `sluice.dev/run-for` annotation; `None`: they never finish.
     pub run_for: Option<SignedDuration>,
 }
 
 /// When a simulation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// When nothing happens any more, or nothing but evictions that repeat themselves.
+    /// When the simulation is stable, or at a livelock.
     Settled,
-    /// After so long at the latest.
+    /// After this much simulated time, or when stable.
     After(SignedDuration),
 }
 
-/// The cluster.
+/// A simulated cluster.
 pub struct Simulation {
     pub(super) state: Reconciler,
     pub(super) server: FakeApiServer,
@@ -57,22 +57,22 @@ pub struct Simulation {
     pub(super) applier: ManifestApplier,
     pub(super) start: Timestamp,
     pub(super) now: Timestamp,
-    /// Objects that come later.
+    /// Objects that are created later, by time.
     pub(super) arrivals: BTreeMap<Timestamp, Vec<Manifest>>,
-    /// Warnings about objects, each once.
+    /// Latest warning of each object.
     pub(super) warnings: BTreeMap<(Kind, ObjectKey), String>,
-    /// Whether it ended because nothing was to be expected any more.
+    /// Whether the simulation ended because it was stable.
     pub(super) settled: bool,
-    /// Whether it was given up because it would never end.
+    /// Whether the simulation ended because of a livelock.
     pub(super) livelocked: bool,
     livelock_detector: LivelockDetector,
     inbox: VecDeque<Delta>,
-    /// Writes on jobs and Workloads so far.
+    /// Number of writes to jobs and Workloads so far.
     writes_so_far: u64,
 }
 
 impl Simulation {
-    /// An empty cluster, in which nothing is decided yet.
+    /// Creates an empty cluster whose core does not lead yet.
     pub fn new(options: SimulationOptions) -> Result<Self, String> {
         let core = CoreSettings {
             queue_status_interval: None,
@@ -101,12 +101,12 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Time since the start.
+    /// Returns the simulated time since the start.
     pub(super) fn elapsed(&self) -> SignedDuration {
         self.now.duration_since(self.start)
     }
 
-    /// Lets everything follow, until those who have to stop have stopped.
+    /// Runs until no stopping job is left, or until a livelock.
     pub fn run_until_stable(&mut self) {
         self.begin();
         while let Some(at) = self.job_runner.next_stop() {
@@ -117,7 +117,8 @@ impl Simulation {
         }
     }
 
-    /// Begins to decide, on everything that is there at once; later, on what is new.
+    /// Makes the core lead if it does not yet, so that all existing objects are decided on together, and runs one
+    /// instant.
     fn begin(&mut self) {
         if !self.state.is_leading() {
             self.deliver_deltas();
@@ -127,7 +128,7 @@ impl Simulation {
         self.run_instant();
     }
 
-    /// Everybody who is there already runs, or stops, from now on.
+    /// Starts or stops all existing jobs and Workloads as their state requires.
     fn observe_existing(&mut self) {
         for kind in Kind::all().into_iter().filter(|kind| is_simulated(*kind)) {
             for key in self.server.keys_of(kind) {
@@ -136,7 +137,7 @@ impl Simulation {
         }
     }
 
-    /// Lets time pass.
+    /// Runs the simulation until the given end.
     pub fn run(&mut self, until: Until) {
         self.begin();
         (self.settled, self.livelocked) = (false, false);
@@ -144,13 +145,13 @@ impl Simulation {
             Until::Settled => None,
             Until::After(length) => self.start.checked_add(length).ok(),
         };
-        let (mut idle, mut rest) = (0, self.now);
+        let (mut idle, mut last_write) = (0, self.now);
         loop {
             let expected = [self.job_runner.next_due(), self.arrivals.keys().next().copied()];
             let expected = expected.into_iter().flatten().min();
             let next = [expected, self.state.next_due()].into_iter().flatten().min();
             let Some(next) = next.filter(|_| expected.is_some() || idle < MAX_IDLE_TIMERS) else {
-                self.now = end.unwrap_or(rest).max(rest);
+                self.now = end.unwrap_or(last_write).max(last_write);
                 self.settled = true;
                 return;
             };
@@ -163,9 +164,10 @@ impl Simulation {
             if self.writes_so_far == before {
                 idle += 1;
             } else {
-                (idle, rest) = (0, self.now);
-                let lasts = self.livelock_detector.within_limits(&self.timeline.entries, self.server.count());
-                if until == Until::Settled && !lasts {
+                (idle, last_write) = (0, self.now);
+                let within_limits =
+                    self.livelock_detector.within_limits(&self.timeline.entries, self.server.count());
+                if until == Until::Settled && !within_limits {
                     self.livelocked = true;
                     return;
                 }
@@ -173,12 +175,12 @@ impl Simulation {
         }
     }
 
-    /// Moves time on and does what is due then.
+    /// Advances time and runs all due job steps and arrivals.
     fn advance_to(&mut self, to: Timestamp) {
-        let least = self.now.checked_add(MIN_TIME_STEP).unwrap_or(Timestamp::MAX);
-        self.now = if to > self.now { to } else { least };
-        for ((kind, key), turn) in self.job_runner.take_due(self.now) {
-            self.run_step(kind, &key, turn);
+        let min_next = self.now.checked_add(MIN_TIME_STEP).unwrap_or(Timestamp::MAX);
+        self.now = if to > self.now { to } else { min_next };
+        for ((kind, key), step) in self.job_runner.take_due(self.now) {
+            self.run_step(kind, &key, step);
         }
         while let Some(entry) = self.arrivals.first_entry().filter(|entry| *entry.key() <= self.now) {
             self.livelock_detector.reset();
@@ -189,7 +191,7 @@ impl Simulation {
         self.run_instant();
     }
 
-    /// Everything that follows at this moment.
+    /// Processes deltas and due timers of the core until a fixed point is reached at this instant.
     fn run_instant(&mut self) {
         for _ in 0..MAX_ROUNDS {
             self.deliver_deltas();
@@ -201,7 +203,7 @@ impl Simulation {
         self.warn_no_fixed_point();
     }
 
-    /// Hands the core everything that it has not seen yet.
+    /// Delivers all pending deltas to the core.
     pub(super) fn deliver_deltas(&mut self) {
         self.inbox.append(&mut self.server.watch_events);
         let objects = self.server.count();
@@ -215,16 +217,18 @@ impl Simulation {
         self.warn_no_fixed_point();
     }
 
-    /// Something goes in circles: it is told of, and time goes on.
+    /// No fixed point at this instant: records a warning; the caller advances the clock.
     fn warn_no_fixed_point(&mut self) {
         let id = (Kind::Namespace, ObjectKey::cluster("simulation"));
         self.warnings.insert(id, format!("what follows at {:#} does not come to an end", self.elapsed()));
     }
 
-    /// What is decided on together: everything up to the next job, of which the core wants to see the whole object.
+    /// Removes and returns the next batch: all deltas up to and including the next job, as the core needs each job
+    /// version.
     fn next_batch(&mut self) -> Vec<Delta> {
-        let of_job = |delta: &Delta| matches!(delta, Delta::Applied { kind: Kind::Job(_), .. });
-        let end = self.inbox.iter().position(of_job).map_or(self.inbox.len(), |at| at.saturating_add(1));
+        let is_job = |delta: &Delta| matches!(delta, Delta::Applied { kind: Kind::Job(_), .. });
+        let end =
+            self.inbox.iter().position(is_job).map_or(self.inbox.len(), |index| index.saturating_add(1));
         self.inbox.drain(..end).collect()
     }
 
@@ -264,7 +268,7 @@ impl Simulation {
                         self.timeline.observe(&old, new, elapsed);
                     }
                 }
-                // The core learns of what it overlooked before it learns that it did.
+                // The newer object is delivered before the conflict, so that the core retries with it.
                 if let WriteOutcome::Conflict = &outcome {
                     let object = self.server.get(kind, &key).cloned();
                     self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
@@ -275,7 +279,7 @@ impl Simulation {
                 let object = self.server.get(kind, &key).cloned();
                 self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
             }
-            // What Workloads are warned of stands in their conditions.
+            // Warnings of Workloads are already in their conditions.
             Effect::Event(event) if event.warning && event.kind != Kind::Workload => {
                 let note = format!("{}: {}", event.reason, event.note);
                 self.warnings.insert((event.kind, event.key), note);
@@ -284,7 +288,7 @@ impl Simulation {
         }
     }
 
-    /// The job side sees an object that is new or has changed.
+    /// Passes a new or changed object to the timeline and the job runner.
     fn observe_object(&mut self, kind: Kind, key: &ObjectKey) {
         let Some(object) = self.server.get(kind, key) else {
             return;
@@ -292,34 +296,34 @@ impl Simulation {
         if kind == Kind::Workload {
             self.timeline.register(object);
         }
-        // Nothing starts or stops by itself before anything is decided.
+        // Jobs do not start or stop before the core leads.
         if !self.state.is_leading() {
             return;
         }
-        if let Some(turn) = self.job_runner.observe((kind, key.clone()), object, self.now) {
-            self.run_step(kind, key, turn);
+        if let Some(step) = self.job_runner.observe((kind, key.clone()), object, self.now) {
+            self.run_step(kind, key, step);
         }
     }
 
-    fn run_step(&mut self, kind: Kind, key: &ObjectKey, turn: JobStep) {
+    fn run_step(&mut self, kind: Kind, key: &ObjectKey, step: JobStep) {
         let (now, elapsed) = (self.now, self.elapsed());
         let before =
             self.server.get(kind, key).filter(|_| kind == Kind::Workload).map(StatusSummary::from_workload);
-        // The core knows the rest of a Workload that holds quota.
+        // The core already has the spec of a Workload with reserved quota.
         let known = kind == Kind::Workload && self.state.engine().charge_of(key).is_some();
-        self.server.edit_status(kind, key, known, |object| apply_step(turn, kind, object, now));
+        self.server.edit_status(kind, key, known, |object| apply_step(step, kind, object, now));
         self.writes_so_far = self.writes_so_far.saturating_add(1);
         if let (Some(old), Some(new)) = (before, self.server.get(kind, key)) {
             self.timeline.observe(&old, new, elapsed);
         }
     }
 
-    /// Takes note of something that should have been there and is not.
+    /// Records a problem with an input object.
     pub fn add_problem(&mut self, problem: Problem) {
         self.applier.problems.push(problem);
     }
 
-    /// Applies a change on top of what is there.
+    /// Applies manifests as a change to the current state.
     pub fn apply_change(&mut self, what: &str, manifests: Manifests) {
         self.timeline.record_change(what, self.elapsed());
         self.livelock_detector.reset();
@@ -327,7 +331,7 @@ impl Simulation {
     }
 }
 
-/// Whether the job side plays objects of the kind.
+/// Returns whether the job runner simulates objects of this kind.
 const fn is_simulated(kind: Kind) -> bool {
     matches!(kind, Kind::Workload | Kind::Job(_))
 }

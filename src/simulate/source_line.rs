@@ -1,7 +1,7 @@
-//! On which line of a document a field stands, by its path.
+//! Finds the line of a field in a document by its path.
 //!
-//! Follows the indentation, in block style YAML and in JSON with one field per line. What stands within one line, or is not
-//! there, is at the line of what is around it.
+//! Uses the indentation of block style YAML and of JSON with one field per line. For a missing field, or a field within
+//! a line, the result is the line of the enclosing value.
 
 /// One step of a path.
 #[derive(Debug, PartialEq, Eq)]
@@ -10,49 +10,49 @@ enum PathStep<'a> {
     Item(usize),
 }
 
-/// The number of lines before the one of the field; the path is as errors name it: `spec.groups[0].name`.
+/// Returns the zero-based line of a field; the path has the form of error paths: `spec.groups[0].name`.
 pub(super) fn line_of_field(document: &str, path: &str) -> usize {
     let lines: Vec<Line<'_>> = document.lines().map(Line::read).collect();
-    let (mut at, mut column) = (None, None);
+    let (mut current, mut column) = (None, None);
     for step in parse_path(path) {
-        let from = at.map_or(0, |at: usize| at.saturating_add(1));
-        let found = match step {
-            PathStep::Field(name) => find_field(&lines, at, from, column, name),
+        let from = current.map_or(0, |line: usize| line.saturating_add(1));
+        let position = match step {
+            PathStep::Field(name) => find_field(&lines, current, from, column, name),
             PathStep::Item(index) => find_item(&lines, from, column, index),
         };
-        let Some((line, inner)) = found else {
+        let Some((line, inner)) = position else {
             break;
         };
-        (at, column) = (Some(line), Some(inner));
+        (current, column) = (Some(line), Some(inner));
     }
-    at.unwrap_or(0)
+    current.unwrap_or(0)
 }
 
 fn parse_path(path: &str) -> Vec<PathStep<'_>> {
-    let mut found = Vec::new();
+    let mut steps = Vec::new();
     let mut rest = path;
     while !rest.is_empty() {
         let end = rest.find(['.', '[']).unwrap_or(rest.len());
         let (name, tail) = rest.split_at(end);
         if !name.is_empty() {
-            found.push(PathStep::Field(name));
+            steps.push(PathStep::Field(name));
         }
         rest = match tail.strip_prefix('[').and_then(|tail| tail.split_once(']')) {
             Some((inner, tail)) => {
-                found.push(inner.parse().map_or(PathStep::Field(inner), PathStep::Item));
+                steps.push(inner.parse().map_or(PathStep::Field(inner), PathStep::Item));
                 tail.strip_prefix('.').unwrap_or(tail)
             }
             None => tail.strip_prefix('.').unwrap_or_default(),
         };
     }
-    found
+    steps
 }
 
-/// A line by its indentation.
+/// A line with its indentation.
 struct Line<'a> {
-    /// Column of the first character; of a list's item that of its dash.
+    /// Column of the first character, which is the dash of a list item.
     start: usize,
-    /// Column behind the dash.
+    /// Column of the content after the dash.
     content: usize,
     text: &'a str,
 }
@@ -82,24 +82,26 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The line of a field of what stands at line `at`, and the column within which its own fields stand.
+/// Returns the line of a field of the value at line `parent`, and the column that the field's own fields must exceed.
 fn find_field(
     lines: &[Line<'_>],
-    at: Option<usize>,
+    parent: Option<usize>,
     from: usize,
     column: Option<usize>,
     name: &str,
 ) -> Option<(usize, usize)> {
-    // The first field of a list's item stands on the item's own line.
-    if let Some((at, line)) = at.and_then(|at| Some((at, lines.get(at)?)))
+    // The first field of a list item is on the line of the item.
+    if let Some((number, line)) = parent.and_then(|number| Some((number, lines.get(number)?)))
         && Some(line.start) == column
         && line.is_item()
         && line.has_key(name)
     {
-        return Some((at, line.content));
+        return Some((number, line.content));
     }
-    let own = at.and_then(|at| lines.get(at)).filter(|line| line.is_item() && Some(line.start) == column);
-    let mut depth = own.map(|line| line.content);
+    let item = parent
+        .and_then(|number| lines.get(number))
+        .filter(|line| line.is_item() && Some(line.start) == column);
+    let mut depth = item.map(|line| line.content);
     for (number, line) in lines.iter().enumerate().skip(from).filter(|(_, line)| !line.is_blank()) {
         if column.is_some_and(|column| line.start <= column) {
             return None;
@@ -112,12 +114,12 @@ fn find_field(
     None
 }
 
-/// The line of an item of a list, and the column within which its fields stand.
+/// Returns the line of a list item, and the column that its fields must exceed.
 fn find_item(lines: &[Line<'_>], from: usize, column: Option<usize>, index: usize) -> Option<(usize, usize)> {
     let (mut depth, mut seen) = (None, 0);
     for (number, line) in lines.iter().enumerate().skip(from).filter(|(_, line)| !line.is_blank()) {
         let begins = line.is_item() || line.text.starts_with(['{', '"']);
-        // A list may stand at the column of its field.
+        // A list may start at the column of its field.
         if column.is_some_and(|column| line.start < column || (line.start == column && !line.is_item())) {
             return None;
         }

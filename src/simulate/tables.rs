@@ -1,11 +1,11 @@
-//! The report as tables for people.
+//! The report as human-readable tables.
 
 use super::report::{AdmittedRow, PendingRow, QueueRow, Report};
 use super::timeline::{TimelineEntry, TimelineEventKind};
 use jiff::{SignedDuration, Unit};
 use std::fmt::Write;
 
-/// Rows of words; the last word of a row may be as long as it likes.
+/// A table; the last column has no fixed width.
 struct Table {
     title: &'static str,
     rows: Vec<Vec<String>>,
@@ -16,7 +16,7 @@ impl Table {
         Self { title, rows: vec![head.iter().map(|word| (*word).to_owned()).collect()] }
     }
 
-    /// Appends the table, unless it has no rows but its head.
+    /// Appends the table to `text` unless it has only a header.
     fn print(&self, text: &mut String) {
         if self.rows.len() < 2 {
             return;
@@ -51,7 +51,7 @@ fn heading(text: &mut String, title: &str) {
 }
 
 impl Report {
-    /// The report as tables, with at most so many lines of history.
+    /// Formats the report as tables, with at most `history` timeline entries.
     pub fn tables(&self, history: usize) -> String {
         let mut text = String::new();
         self.print_history(history, &mut text);
@@ -85,13 +85,13 @@ impl Report {
         text
     }
 
-    fn print_history(&self, most: usize, text: &mut String) {
+    fn print_history(&self, max_entries: usize, text: &mut String) {
         let mut table = Table::new("Timeline", &["TIME", "EVENT", "NAME", "CLUSTERQUEUE", "WHY"]);
-        table.rows.extend(self.timeline.iter().take(most).map(entry_columns));
+        table.rows.extend(self.timeline.iter().take(max_entries).map(entry_columns));
         table.print(text);
-        let left = self.timeline.len().saturating_sub(most);
-        if left > 0 {
-            let _ = writeln!(text, "  … {left} more; --history 0 shows all");
+        let omitted = self.timeline.len().saturating_sub(max_entries);
+        if omitted > 0 {
+            let _ = writeln!(text, "  … {omitted} more; --history 0 shows all");
         }
     }
 
@@ -106,7 +106,7 @@ impl Report {
         };
         list(text, "Jobs without a queue: they run beside everything", &self.unqueued);
         let warnings: Vec<String> =
-            self.warnings.iter().map(|(who, note)| format!("{who}: {note}")).collect();
+            self.warnings.iter().map(|(object, note)| format!("{object}: {note}")).collect();
         list(text, "Warnings", &warnings);
         list(text, "Notes", &self.notes);
         let ignored: Vec<String> =
@@ -136,19 +136,19 @@ impl Report {
 
 fn entry_columns(entry: &TimelineEntry) -> Vec<String> {
     let by = if entry.preemptor.is_empty() { String::new() } else { format!("for {}", entry.preemptor) };
-    let tells = match entry.event {
-        // The reason says it all.
+    let detail = match entry.event {
+        // The reason is sufficient.
         TimelineEventKind::Preempted => "",
         _ => &entry.detail,
     };
-    let parts = [&by, &entry.reason, tells];
+    let parts = [&by, &entry.reason, detail];
     let words: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let (at, event) = (format_duration(entry.seconds), entry.event.as_str().to_owned());
     vec![at, event, entry.workload.display_name().to_owned(), entry.cluster_queue.clone(), words.join(": ")]
 }
 
-fn admitted_columns(holder: &AdmittedRow) -> Vec<String> {
-    let sets = holder.grant.pod_sets.iter().map(|set| {
+fn admitted_columns(row: &AdmittedRow) -> Vec<String> {
+    let sets = row.grant.pod_sets.iter().map(|set| {
         let usage = set.resource_usage.iter().map(|(resource, amount)| {
             let flavor = set.flavors.get(resource).map_or("", String::as_str);
             format!("{amount} {resource} of {flavor}")
@@ -158,24 +158,24 @@ fn admitted_columns(holder: &AdmittedRow) -> Vec<String> {
     });
     let sets: Vec<String> = sets.collect();
     vec![
-        holder.workload.display_name().to_owned(),
-        holder.grant.cluster_queue.clone(),
-        holder.priority.to_string(),
-        holder.state.to_owned(),
-        holder.ends_at.map_or_else(|| "never".to_owned(), format_duration),
+        row.workload.display_name().to_owned(),
+        row.grant.cluster_queue.clone(),
+        row.priority.to_string(),
+        row.state.to_owned(),
+        row.ends_at.map_or_else(|| "never".to_owned(), format_duration),
         sets.join("; "),
     ]
 }
 
 fn pending_columns(row: &PendingRow) -> Vec<String> {
-    // What happens to be free is no part of the message: it is said beside it.
+    // The available quota is not part of the message.
     let mut why = row.explanation.message.clone();
     let mut free: Vec<String> = row
         .explanation
         .blockers
         .iter()
-        .filter(|obstacle| obstacle.kind == "inUse")
-        .map(|o| format!("{} {} of {}", o.available, o.resource, o.flavor))
+        .filter(|blocker| blocker.kind == "inUse")
+        .map(|blocker| format!("{} {} of {}", blocker.available, blocker.resource, blocker.flavor))
         .collect();
     free.sort();
     free.dedup();
@@ -189,16 +189,16 @@ fn pending_columns(row: &PendingRow) -> Vec<String> {
         row.workload.display_name().to_owned(),
         row.cluster_queue.clone(),
         row.priority.to_string(),
-        row.position.map_or_else(|| "-".to_owned(), |ahead| ahead.to_string()),
+        row.position.map_or_else(|| "-".to_owned(), |position| position.to_string()),
         row.explanation.reason.clone(),
         why,
     ]
 }
 
 fn queue_columns(row: &QueueRow) -> Vec<String> {
-    let usage = row.usage.iter().map(|of| {
-        let borrowed = if of.borrowed == "0" { String::new() } else { format!(" ({})", of.borrowed) };
-        format!("{} {}: {} / {}{borrowed}", of.flavor, of.resource, of.used, of.nominal)
+    let usage = row.usage.iter().map(|fr| {
+        let borrowed = if fr.borrowed == "0" { String::new() } else { format!(" ({})", fr.borrowed) };
+        format!("{} {}: {} / {}{borrowed}", fr.flavor, fr.resource, fr.used, fr.nominal)
     });
     let usage: Vec<String> = usage.collect();
     let share =
@@ -214,7 +214,7 @@ fn queue_columns(row: &QueueRow) -> Vec<String> {
     ]
 }
 
-/// A time since the start, as `1h 2m 3s`, to the millisecond: a cluster's own clock may have begun between two.
+/// Formats a time since the start as `1h 2m 3s`, rounded to milliseconds, as the start may be a cluster's current time.
 fn format_duration(seconds: f64) -> String {
     let read = SignedDuration::try_from_secs_f64(seconds).and_then(|d| d.round(Unit::Millisecond));
     read.map_or_else(|_| format!("{seconds}s"), |d| format!("{d:#}"))

@@ -1,4 +1,4 @@
-//! What happened to whom and when, read off the Workloads' statuses as they change.
+//! Timeline of events, derived from changes of Workload statuses.
 
 use super::objects::{ConditionFlags, condition, field_text, has_owner, key_of, text_at};
 use crate::api::ObjectKey;
@@ -7,21 +7,21 @@ use jiff::SignedDuration;
 use serde::Serialize;
 use serde_json::Value;
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimelineEntry {
     /// Seconds since the start.
     pub seconds: f64,
-    /// What happened.
+    /// Kind of the event.
     pub event: TimelineEventKind,
-    /// To whom.
+    /// The affected workload.
     #[serde(flatten)]
     pub workload: WorkloadRef,
-    /// The ClusterQueue, where one is concerned.
+    /// The ClusterQueue, if the event concerns one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster_queue: String,
-    /// For whom somebody had to go.
+    /// The preemptor of a preempted workload.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[serde(rename = "by")]
     pub preemptor: String,
@@ -33,42 +33,42 @@ pub struct TimelineEntry {
     pub detail: String,
 }
 
-/// A Workload, and the job that it stands for; keys are `namespace/name`.
+/// A Workload and its job; keys are `namespace/name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct WorkloadRef {
     /// The Workload.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub workload: String,
-    /// Its job.
+    /// The job, or empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub job: String,
 }
 
-/// What can happen.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TimelineEventKind {
-    /// Quota is reserved, and something else is waited for.
+    /// Quota is reserved; admission checks are outstanding.
     Reserved,
-    /// It may run.
+    /// The workload is admitted.
     Admitted,
-    /// It waits, and why.
+    /// The workload is pending, or the reason has changed.
     #[serde(rename = "waits")]
     Pending,
-    /// It has to make room.
+    /// The workload was evicted for a preemptor.
     Preempted,
-    /// It has to stop for another reason.
+    /// The workload was evicted for another reason.
     Evicted,
-    /// Its quota is given back.
+    /// Its quota is released.
     Released,
-    /// It has ended.
+    /// The workload has finished.
     Finished,
     /// The change in `detail` was applied.
     Changed,
 }
 
 impl TimelineEventKind {
-    /// As tables show it.
+    /// Returns the word shown in tables.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Reserved => "reserved",
@@ -84,7 +84,7 @@ impl TimelineEventKind {
 }
 
 impl WorkloadRef {
-    /// A Workload and its job.
+    /// Reads the keys of a Workload and its job.
     pub(super) fn from_workload(workload: &Value) -> Self {
         let key = key_of(workload);
         let owner = text_at(workload, "/metadata/ownerReferences/0/name");
@@ -96,22 +96,22 @@ impl WorkloadRef {
         Self { workload: key.to_string(), job }
     }
 
-    /// How people call it: by its job, if there is one.
+    /// Returns the name to display: the job if there is one, else the Workload.
     pub(super) fn display_name(&self) -> &str {
         if self.job.is_empty() { &self.workload } else { &self.job }
     }
 }
 
-/// The entries so far, and who is who.
+/// The entries so far, and the names of Workloads.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     pub(super) entries: Vec<TimelineEntry>,
-    /// Names of Workloads by UID, for those who preempt.
+    /// Names of Workloads by UID, to resolve preemptors.
     names_by_uid: IndexMap<String, String>,
 }
 
 impl Timeline {
-    /// Takes note of who a Workload is.
+    /// Records the name of a Workload.
     pub(super) fn register(&mut self, workload: &Value) {
         let uid = text_at(workload, "/metadata/uid");
         if !uid.is_empty() && !self.names_by_uid.contains_key(uid) {
@@ -120,33 +120,41 @@ impl Timeline {
         }
     }
 
-    /// Takes note of a change of a Workload.
+    /// Adds an entry if a change of a Workload status is an event.
     pub(super) fn observe(&mut self, old: &StatusSummary, new: &Value, elapsed: SignedDuration) {
-        let Some((event, told_by)) = classify_change(old, &StatusSummary::from_workload(new)) else {
+        let Some((event, condition_type)) = classify_change(old, &StatusSummary::from_workload(new)) else {
             return;
         };
         let granted = matches!(event, TimelineEventKind::Admitted | TimelineEventKind::Reserved);
-        let now_in = text_at(new, "/status/admission/clusterQueue");
+        let current_queue = text_at(new, "/status/admission/clusterQueue");
         self.entries.push(TimelineEntry {
             seconds: elapsed.as_secs_f64(),
             event,
             workload: WorkloadRef::from_workload(new),
-            cluster_queue: if now_in.is_empty() { old.cluster_queue.clone() } else { now_in.to_owned() },
+            cluster_queue: if current_queue.is_empty() {
+                old.cluster_queue.clone()
+            } else {
+                current_queue.to_owned()
+            },
             preemptor: if event == TimelineEventKind::Preempted {
                 self.preemptor(new)
             } else {
                 String::new()
             },
-            reason: if granted { String::new() } else { condition_field(new, told_by, "reason").to_owned() },
+            reason: if granted {
+                String::new()
+            } else {
+                condition_field(new, condition_type, "reason").to_owned()
+            },
             detail: if granted {
                 format_flavors(new)
             } else {
-                condition_field(new, told_by, "message").to_owned()
+                condition_field(new, condition_type, "message").to_owned()
             },
         });
     }
 
-    /// Takes note of a change that was applied.
+    /// Adds an entry for an applied change of the input.
     pub(super) fn record_change(&mut self, what: &str, elapsed: SignedDuration) {
         self.entries.push(TimelineEntry {
             seconds: elapsed.as_secs_f64(),
@@ -159,7 +167,7 @@ impl Timeline {
         });
     }
 
-    /// For whom a Workload has to make room: the condition names the UID.
+    /// Returns the name of the preemptor of a Workload, whose UID is in the condition message.
     pub(super) fn preemptor(&self, workload: &Value) -> String {
         let message = condition_field(workload, "Preempted", "message");
         let uid = message.split_once("(UID: ").and_then(|(_, rest)| rest.split(',').next());
@@ -168,12 +176,12 @@ impl Timeline {
     }
 }
 
-/// What of a Workload's status the history depends on.
+/// The part of a Workload status on which events depend.
 #[derive(Debug, Default)]
 pub(super) struct StatusSummary {
     flags: ConditionFlags,
     cluster_queue: String,
-    /// Reason and message of what keeps quota from it.
+    /// Reason and message of `QuotaReserved=False`.
     pending_reason: (String, String),
 }
 
@@ -189,7 +197,7 @@ impl StatusSummary {
     }
 }
 
-/// What a change of a Workload's status means, and the condition that tells of it.
+/// Returns the event that a status change means, and the type of the condition that explains it.
 fn classify_change(
     before: &StatusSummary,
     after: &StatusSummary,
@@ -214,23 +222,23 @@ fn classify_change(
     }
 }
 
-/// A word of a condition.
+/// Returns a field of a condition, or an empty text.
 fn condition_field<'a>(workload: &'a Value, kind: &str, field: &str) -> &'a str {
     condition(workload, kind).map(|c| field_text(c, field)).unwrap_or_default()
 }
 
-/// The flavors of a grant: `2 pods on cpu=spot memory=spot`, pod sets that are alike as one.
+/// Formats the flavors of an admission as `2 pods on cpu=spot memory=spot`; merges pod sets with equal flavors.
 pub(super) fn format_flavors(workload: &Value) -> String {
     let sets = workload.pointer("/status/admission/podSetAssignments").and_then(Value::as_array);
     let mut parts: Vec<(String, i64)> = Vec::new();
     for set in sets.into_iter().flatten() {
         let flavors = set.get("flavors").and_then(Value::as_object).into_iter().flatten();
-        let mut pairs: Vec<String> = flavors
+        let mut assigned: Vec<String> = flavors
             .map(|(resource, flavor)| format!("{resource}={}", flavor.as_str().unwrap_or_default()))
             .collect();
-        pairs.sort();
+        assigned.sort();
         let count = set.get("count").and_then(Value::as_i64).unwrap_or(0);
-        let words = pairs.join(" ");
+        let words = assigned.join(" ");
         match parts.iter_mut().find(|(known, _)| *known == words) {
             Some((_, pods)) => *pods = pods.saturating_add(count),
             None => parts.push((words, count)),

@@ -1,9 +1,8 @@
-//! Counts that are kept from one placement to the next: the same pods are placed again and again, while victims are tried
-//! out and from cycle to cycle, and in between few spots change.
+//! Caches domain counts between placements: the same pods are placed repeatedly, during victim simulation and from cycle to
+//! cycle, while few leaf capacities change in between.
 //!
-//! Invariants: a tally that was brought up to date says what a count from nothing says, and what was chosen on it is what
-//! would be chosen anew; it belongs to one shape and is of no use to another; what is kept is bounded by the narrowest domains
-//! of all tallies together.
+//! Invariants: an updated entry equals a count from scratch, and its cached selection equals a new selection; an entry
+//! applies to one layout only; the size of the cache is bounded by the number of leaves over all entries.
 
 use super::counts::{DomainFits, ResourceNeed};
 use super::domain_selection::{DomainAssignment, DomainSelection};
@@ -14,19 +13,19 @@ use super::tree::DomainLayout;
 use super::{PlacementError, TasGates};
 use std::sync::{Arc, Weak};
 
-/// Most tallies that are kept.
+/// Maximum number of entries.
 const MAX_CACHED: usize = 32;
-/// Most narrowest domains that they have together, but for the last.
+/// Maximum number of leaves of all entries together, which bounds memory. The newest entry is kept even if it is larger.
 const MAX_DOMAINS: usize = 1 << 16;
 
-/// What is counted: how many of which pods could go where.
+/// What is counted: which pods, under which constraints, against which usage.
 #[derive(Clone, Debug)]
 pub(super) struct CountKey {
     pub(super) pods: Arc<PodRequirements>,
     pub(super) leader: Option<Arc<PodRequirements>>,
     pub(super) params: PlacementParams,
     pub(super) view: CapacityView,
-    /// Whether preferences of the pods count.
+    /// Whether preferred node affinity counts.
     pub(super) respect_preferred_affinity: bool,
 }
 
@@ -45,23 +44,23 @@ impl CountKey {
     }
 }
 
-/// Counts of one subject on one shape.
+/// Counts for one key and one layout.
 #[derive(Clone, Debug)]
 pub(super) struct CachedCounts {
     pub(super) key: CountKey,
-    /// Not kept alive: nobody counts on a shape that is no more.
+    /// Weak, so that the cache does not keep a replaced layout alive.
     pub(super) layout: Weak<DomainLayout>,
     pub(super) needs: Arc<[ResourceNeed]>,
     pub(super) fits: DomainFits,
-    /// Which of the narrowest domains something keeps the pods from.
+    /// Leaves on which `find_exclusion` found a reason against the pods, by index.
     pub(super) excluded_leaves: Vec<bool>,
-    /// The last change of a spot that is counted; 0 before the first count.
+    /// `change_count` up to which leaf capacities are counted; 0 before the first count.
     pub(super) last_seen_change: u64,
-    /// What was chosen last on these counts.
+    /// The last selection; `None` once a count changed.
     pub(super) last_selection: Option<CachedSelection>,
 }
 
-/// What was chosen for so many pods.
+/// The result of selecting domains for `pods` pods.
 #[derive(Clone, Debug)]
 pub(super) struct CachedSelection {
     pub(super) pods: i64,
@@ -70,12 +69,12 @@ pub(super) struct CachedSelection {
 }
 
 impl CachedCounts {
-    /// One that nothing was counted for yet.
-    pub(super) fn new(subject: CountKey, shape: &Arc<DomainLayout>, needs: Arc<[ResourceNeed]>) -> Self {
+    /// Returns an entry without counts.
+    pub(super) fn new(key: CountKey, layout: &Arc<DomainLayout>, needs: Arc<[ResourceNeed]>) -> Self {
         let (counts, closed) = (DomainFits::default(), Vec::new());
         Self {
-            key: subject,
-            layout: Arc::downgrade(shape),
+            key,
+            layout: Arc::downgrade(layout),
             needs,
             fits: counts,
             excluded_leaves: closed,
@@ -84,48 +83,48 @@ impl CachedCounts {
         }
     }
 
-    /// Chooses for so many pods, unless that was done since anything changed.
+    /// Selects domains for `pods` pods, or returns the cached selection if no count changed since.
     pub(super) fn select_domains(
         &mut self,
-        shape: &DomainLayout,
+        layout: &DomainLayout,
         pods: i64,
-        rules: TasGates,
+        gates: TasGates,
     ) -> Result<Vec<DomainAssignment>, PlacementError> {
-        let known = self.last_selection.take().filter(|known| known.pods == pods && known.gates == rules);
-        let chosen = known.unwrap_or_else(|| {
-            let Self { fits: counts, key: CountKey { params: terms, leader, .. }, .. } = &*self;
-            let choice =
-                DomainSelection { layout: shape, fits: counts, params: terms, has_leader: leader.is_some() };
-            CachedSelection { pods, gates: rules, result: choice.select_leaves(pods, rules) }
+        let cached = self.last_selection.take().filter(|cached| cached.pods == pods && cached.gates == gates);
+        let chosen = cached.unwrap_or_else(|| {
+            let Self { fits, key: CountKey { params, leader, .. }, .. } = &*self;
+            let selection = DomainSelection { layout, fits, params, has_leader: leader.is_some() };
+            CachedSelection { pods, gates, result: selection.select_leaves(pods, gates) }
         });
         self.last_selection.insert(chosen).result.clone()
     }
 
-    fn is_for_layout(&self, shape: &Arc<DomainLayout>) -> bool {
-        std::ptr::eq(self.layout.as_ptr(), Arc::as_ptr(shape))
+    fn is_for_layout(&self, layout: &Arc<DomainLayout>) -> bool {
+        std::ptr::eq(self.layout.as_ptr(), Arc::as_ptr(layout))
     }
 }
 
-/// Those that are kept, the one that was used last at the end.
+/// All entries, most recently used last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CountCache(Vec<CachedCounts>);
 
 impl CountCache {
-    /// Takes out what was counted of a subject.
-    pub(super) fn take(&mut self, subject: &CountKey, shape: &Arc<DomainLayout>) -> Option<CachedCounts> {
-        let at = self.0.iter().rposition(|tally| tally.is_for_layout(shape) && tally.key.matches(subject))?;
-        Some(self.0.remove(at))
+    /// Removes and returns the entry of a key. The caller updates it and inserts it again.
+    pub(super) fn take(&mut self, key: &CountKey, layout: &Arc<DomainLayout>) -> Option<CachedCounts> {
+        let index =
+            self.0.iter().rposition(|cached| cached.is_for_layout(layout) && cached.key.matches(key))?;
+        Some(self.0.remove(index))
     }
 
-    /// Keeps a tally; those that were not used for longest make way.
-    pub(super) fn insert(&mut self, tally: CachedCounts) {
-        self.0.push(tally);
-        let mut width = 0;
-        let fits = self.0.iter().rev().take_while(|tally| {
-            width += tally.excluded_leaves.len();
-            width <= MAX_DOMAINS
+    /// Inserts an entry as the most recently used and drops the least recently used ones over the limits.
+    pub(super) fn insert(&mut self, cached: CachedCounts) {
+        self.0.push(cached);
+        let mut leaf_count = 0;
+        let recent = self.0.iter().rev().take_while(|cached| {
+            leaf_count += cached.excluded_leaves.len();
+            leaf_count <= MAX_DOMAINS
         });
-        let kept = fits.count().clamp(1, MAX_CACHED);
+        let kept = recent.count().clamp(1, MAX_CACHED);
         self.0.drain(..self.0.len().saturating_sub(kept));
     }
 

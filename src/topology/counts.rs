@@ -1,4 +1,4 @@
-//! How many pods each domain could take: counted at the narrowest domains, added up towards the widest.
+//! How many pods fit into each domain: counted at the narrowest level, summed up to the widest.
 
 use super::count_cache::CachedCounts;
 use super::filter::{Exclusion, find_exclusion, preferred_affinity_score};
@@ -13,21 +13,21 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What one domain could take.
+/// What fits into one domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DomainFit {
     pub(super) pods: i64,
-    /// Beside a leader.
+    /// Pods that fit beside a leader; likewise `slices_with_leader`.
     pub(super) pods_with_leader: i64,
     pub(super) slices: i64,
     pub(super) slices_with_leader: i64,
-    /// Whether it could take the leader.
+    /// Whether the leader fits.
     pub(super) fits_leader: bool,
-    /// How much the pods prefer its nodes.
+    /// Sum of the preferred node affinity weights of its nodes.
     pub(super) score: i64,
 }
 
-/// Counts by level and domain.
+/// Fits by level and domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DomainFits {
     pub(super) levels: Vec<Vec<DomainFit>>,
@@ -38,88 +38,87 @@ impl DomainFits {
         self.level(level).get(domain).copied().unwrap_or_default()
     }
 
-    /// All domains of a level.
     pub(super) fn level(&self, level: usize) -> &[DomainFit] {
         self.levels.get(level).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Answers with the count before, if it was another.
-    fn set(&mut self, level: usize, domain: usize, count: DomainFit) -> Option<DomainFit> {
-        let place = self.levels.get_mut(level)?.get_mut(domain)?;
-        let before = std::mem::replace(place, count);
-        (before != count).then_some(before)
+    /// Sets the fit of a domain. Returns the previous one if it differs.
+    fn set(&mut self, level: usize, domain: usize, fit: DomainFit) -> Option<DomainFit> {
+        let slot = self.levels.get_mut(level)?.get_mut(domain)?;
+        let before = std::mem::replace(slot, fit);
+        (before != fit).then_some(before)
     }
 
-    /// Nothing is counted in any domain.
-    fn clear(&mut self, shape: &DomainLayout) {
-        self.levels.resize_with(shape.levels.len(), Vec::new);
+    /// Resets all domains of `layout` to 0.
+    fn clear(&mut self, layout: &DomainLayout) {
+        self.levels.resize_with(layout.levels.len(), Vec::new);
         for (level, all) in self.levels.iter_mut().enumerate() {
             all.clear();
-            all.resize(shape.domain_count(level), DomainFit::default());
+            all.resize(layout.domain_count(level), DomainFit::default());
         }
     }
 
-    /// Leaves out domains of a level, and from what their parents could take.
+    /// Sets the fits of domains of a level to 0 and updates their ancestors.
     pub(super) fn exclude_domains(
         &mut self,
-        shape: &DomainLayout,
+        layout: &DomainLayout,
         level: usize,
         domains: impl Iterator<Item = usize>,
-        terms: &PlacementParams,
+        params: &PlacementParams,
         has_leader: bool,
     ) {
         let changed = domains
             .filter_map(|domain| Some((domain, self.set(level, domain, DomainFit::default())?)))
             .collect();
-        self.propagate_up(shape, level, changed, terms, has_leader);
+        self.propagate_up(layout, level, changed, params, has_leader);
     }
 
-    /// Counts what is above domains of a level that have changed, which are in order and come with their counts before.
+    /// Updates the ancestors of `changed`: domains of `level` in order, with their previous fits.
     fn propagate_up(
         &mut self,
-        shape: &DomainLayout,
+        layout: &DomainLayout,
         level: usize,
         mut changed: Vec<(usize, DomainFit)>,
-        terms: &PlacementParams,
+        params: &PlacementParams,
         has_leader: bool,
     ) {
         for level in (0..level).rev() {
-            let unit = terms.inner_slice_sizes.get(level + 1).copied().unwrap_or(1);
-            let mut above: Vec<(usize, DomainFit)> = Vec::new();
+            let unit = params.inner_slice_sizes.get(level + 1).copied().unwrap_or(1);
+            let mut changed_parents: Vec<(usize, DomainFit)> = Vec::new();
             let mut rest = changed.as_slice();
             while let Some((first, _)) = rest.first() {
-                let Some((at, domain)) = shape.parent(level, *first) else { break };
-                let (here, others) =
+                let Some((parent, domain)) = layout.parent(level, *first) else { break };
+                let (siblings, others) =
                     rest.split_at(rest.partition_point(|(child, _)| *child < domain.children.end));
                 rest = others;
                 let children = self.level(level + 1);
-                let moved = || {
-                    let news = here.iter().map(|(child, before)| (before, children.get(*child)));
-                    adjusted_sum(self.get(level, at), news, unit)
+                let adjusted = || {
+                    let updates = siblings.iter().map(|(child, before)| (before, children.get(*child)));
+                    adjusted_sum(self.get(level, parent), updates, unit)
                 };
-                let mut count = if has_leader { None } else { moved() }.unwrap_or_else(|| {
+                let mut fit = if has_leader { None } else { adjusted() }.unwrap_or_else(|| {
                     sum_children(children.get(domain.children.clone()).unwrap_or_default(), unit, has_leader)
                 });
-                count_slices(&mut count, level, terms);
-                above.extend(self.set(level, at, count).map(|before| (at, before)));
+                count_slices(&mut fit, level, params);
+                changed_parents.extend(self.set(level, parent, fit).map(|before| (parent, before)));
             }
-            changed = above;
+            changed = changed_parents;
         }
     }
 }
 
-/// A sum in which some children have changed; none where it cannot be told without the others. Leaders go where they cost
-/// least, which all children have a say in.
+/// Updates a sum by the changes of some children. `None` where all children are needed: on saturation. Never used with a
+/// leader, which goes to the child where it costs least.
 fn adjusted_sum<'a>(
     mut sum: DomainFit,
-    news: impl Iterator<Item = (&'a DomainFit, Option<&'a DomainFit>)>,
+    updates: impl Iterator<Item = (&'a DomainFit, Option<&'a DomainFit>)>,
     unit: i64,
 ) -> Option<DomainFit> {
-    // Sums end at the largest number, and say no more how far beyond they are.
+    // A saturated sum has lost its excess, so it cannot be updated.
     let shift = |sum: i64, before: i64, after: i64| {
         sum.checked_sub(before)?.checked_add(after).filter(|_| sum < i64::MAX)
     };
-    for (before, after) in news {
+    for (before, after) in updates {
         let after = after?;
         sum.pods =
             shift(sum.pods, round_down_to_unit(before.pods, unit), round_down_to_unit(after.pods, unit))?;
@@ -130,209 +129,206 @@ fn adjusted_sum<'a>(
     Some(sum)
 }
 
-/// Pods in whole units.
 const fn round_down_to_unit(pods: i64, unit: i64) -> i64 {
     if unit > 1 { pods / unit * unit } else { pods }
 }
 
-/// A resource by number, what one pod needs of it, and what the leader.
+/// Index of a resource, the request of one pod, and the request of the leader.
 pub(super) type ResourceNeed = (usize, i128, i128);
 
-/// What is asked of each domain.
+/// What is counted in each domain.
 pub(super) struct CountRequest<'a> {
     pub(super) pods: &'a PodRequirements,
-    /// Tolerations that the pods are given.
+    /// Tolerations that the flavor adds to the pods.
     pub(super) extra_tolerations: &'a [Toleration],
     pub(super) needs: Arc<[ResourceNeed]>,
     pub(super) has_leader: bool,
     pub(super) view: CapacityView,
-    /// Whether preferences of the pods count.
+    /// Whether preferred node affinity counts.
     pub(super) respect_preferred_affinity: bool,
-    /// Narrowest domains that may be used.
+    /// Narrowest domains to use; all if `None`.
     pub(super) allowed_leaves: Option<Range<usize>>,
-    /// Hosts that may not, whatever they say of themselves.
+    /// Hosts never to use, even if they are schedulable.
     pub(super) excluded_hosts: &'a [String],
 }
 
-/// What pods and leader take by resource, side by side.
+/// Joins the requests of a pod and of the leader by resource.
 pub(super) fn resource_needs(pod: &SparseVector, leader: Option<&SparseVector>) -> Arc<[ResourceNeed]> {
-    let mut needs: Vec<ResourceNeed> = pod.iter().map(|(number, amount)| (*number, *amount, 0)).collect();
-    for (number, amount) in leader.into_iter().flatten() {
-        match needs.iter_mut().find(|(known, _, _)| known == number) {
+    let mut needs: Vec<ResourceNeed> = pod.iter().map(|(resource, amount)| (*resource, *amount, 0)).collect();
+    for (resource, amount) in leader.into_iter().flatten() {
+        match needs.iter_mut().find(|(existing, _, _)| existing == resource) {
             Some((_, _, leader)) => *leader = *amount,
-            None => needs.push((*number, 0, *amount)),
+            None => needs.push((*resource, 0, *amount)),
         }
     }
     needs.into()
 }
 
 impl<'a> CountRequest<'a> {
-    /// What the subject of a tally asks.
-    pub(super) fn from_cached(tally: &'a CachedCounts, tree: &'a TopologyTree) -> Self {
-        let CachedCounts { key: subject, needs, .. } = tally;
+    /// Returns the request that cached counts answer.
+    pub(super) fn from_cached(cached: &'a CachedCounts, tree: &'a TopologyTree) -> Self {
+        let CachedCounts { key, needs, .. } = cached;
         Self {
-            pods: &subject.pods,
+            pods: &key.pods,
             extra_tolerations: &tree.flavor.tolerations,
             needs: Arc::clone(needs),
-            has_leader: subject.leader.is_some(),
-            view: subject.view,
-            respect_preferred_affinity: subject.respect_preferred_affinity,
+            has_leader: key.leader.is_some(),
+            view: key.view,
+            respect_preferred_affinity: key.respect_preferred_affinity,
             allowed_leaves: None,
             excluded_hosts: &[],
         }
     }
 
-    /// What keeps the pods from a narrowest domain that is a host.
-    pub(super) fn find_exclusion(&self, spot: &LeafCapacity) -> Option<Exclusion> {
+    /// Returns why a leaf that is a host excludes the pods.
+    pub(super) fn find_exclusion(&self, capacity: &LeafCapacity) -> Option<Exclusion> {
         let pods = self.pods;
-        if !spot.tainted && pods.node_selector.is_empty() && pods.required_affinity.is_empty() {
+        if !capacity.tainted && pods.node_selector.is_empty() && pods.required_affinity.is_empty() {
             return None;
         }
-        let mut nodes = spot.nodes.iter();
+        let mut nodes = capacity.nodes.iter();
         nodes.find_map(|(name, node)| {
             find_exclusion(pods, self.extra_tolerations, name, &node.labels, &node.taints)
         })
     }
 
-    /// Whether a narrowest domain is a host that may not be used.
     fn excludes_host(&self, host: Option<&Arc<str>>) -> bool {
-        host.is_some_and(|host| self.excluded_hosts.iter().any(|barred| **barred == **host))
+        host.is_some_and(|host| self.excluded_hosts.iter().any(|excluded| **excluded == **host))
     }
 
-    /// What a narrowest domain could take.
-    fn leaf_fit(&self, spot: &LeafCapacity) -> DomainFit {
-        let (mut pods, mut beside, mut leader) = (i64::MAX, i64::MAX, self.has_leader);
-        for (number, need, of_leader) in &*self.needs {
-            let free = spot.free(*number, self.view);
+    fn leaf_fit(&self, capacity: &LeafCapacity) -> DomainFit {
+        let (mut pods, mut pods_with_leader, mut fits_leader) = (i64::MAX, i64::MAX, self.has_leader);
+        for (resource, need, leader_need) in &*self.needs {
+            let free = capacity.free(*resource, self.view);
             pods = fit_count_up_to(pods, free, *need);
             if self.has_leader {
-                leader &= *of_leader <= free.max(0);
-                beside = fit_count_up_to(beside, free - of_leader, *need);
+                fits_leader &= *leader_need <= free.max(0);
+                pods_with_leader = fit_count_up_to(pods_with_leader, free - leader_need, *need);
             } else if pods == 0 {
                 break;
             }
         }
-        let beside = if self.has_leader { if leader { beside } else { 0 } } else { pods };
-        DomainFit { pods, pods_with_leader: beside, fits_leader: leader, ..DomainFit::default() }
+        let pods_with_leader =
+            if self.has_leader { if fits_leader { pods_with_leader } else { 0 } } else { pods };
+        DomainFit { pods, pods_with_leader, fits_leader, ..DomainFit::default() }
     }
 
-    fn affinity_score(&self, spot: &LeafCapacity) -> i64 {
+    fn affinity_score(&self, capacity: &LeafCapacity) -> i64 {
         if !self.respect_preferred_affinity || self.pods.preferred_affinity.is_empty() {
             return 0;
         }
         let scores =
-            spot.nodes.iter().map(|(name, node)| preferred_affinity_score(self.pods, name, &node.labels));
+            capacity.nodes.iter().map(|(name, node)| preferred_affinity_score(self.pods, name, &node.labels));
         scores.fold(0, i64::saturating_add)
     }
 }
 
 impl TasCache {
-    /// Counts what every domain could take, as far as that may have changed since the last time.
+    /// Brings `cached` up to date: counts only leaves that changed since the last call, and their ancestors.
     pub(super) fn update_fits(
         &self,
-        tally: &mut CachedCounts,
+        cached: &mut CachedCounts,
         tree: &TopologyTree,
-        shape: &DomainLayout,
-        ask: &CountRequest,
+        layout: &DomainLayout,
+        request: &CountRequest,
     ) {
-        let CachedCounts {
-            key: subject,
-            fits: counts,
-            excluded_leaves: closed,
-            last_seen_change: seen,
-            last_selection: chosen,
-            ..
-        } = tally;
-        let lowest = shape.levels.len().saturating_sub(1);
-        if *seen == 0 {
-            counts.clear(shape);
-            closed.clear();
-            closed.resize(shape.capacity_ids.len(), false);
+        let CachedCounts { key, fits, excluded_leaves, last_seen_change, last_selection, .. } = cached;
+        let lowest = layout.levels.len().saturating_sub(1);
+        if *last_seen_change == 0 {
+            fits.clear(layout);
+            excluded_leaves.clear();
+            excluded_leaves.resize(layout.capacity_ids.len(), false);
         }
         let by_host = tree.is_by_host();
         let mut changed = Vec::new();
-        for leaf in self.leaves_to_count(*seen, shape, ask.allowed_leaves.clone()) {
-            let Some(id) = shape.capacity_ids.get(leaf) else { continue };
-            let news = self.leaf_capacities.last_change(*id);
-            if news.nodes_or_usage <= *seen {
+        for leaf in self.leaves_to_count(*last_seen_change, layout, request.allowed_leaves.clone()) {
+            let Some(id) = layout.capacity_ids.get(leaf) else { continue };
+            let last_change = self.leaf_capacities.last_change(*id);
+            if last_change.nodes_or_usage <= *last_seen_change {
                 continue;
             }
-            let (Some(spot), Some(closed)) = (self.leaf_capacities.get(*id), closed.get_mut(leaf)) else {
+            let (Some(capacity), Some(excluded)) =
+                (self.leaf_capacities.get(*id), excluded_leaves.get_mut(leaf))
+            else {
                 continue;
             };
-            if news.nodes > *seen {
-                let host = || shape.paths.get(leaf).and_then(|path| path.last());
-                *closed = by_host && (ask.find_exclusion(spot).is_some() || ask.excludes_host(host()));
+            if last_change.nodes > *last_seen_change {
+                let host = || layout.paths.get(leaf).and_then(|path| path.last());
+                *excluded =
+                    by_host && (request.find_exclusion(capacity).is_some() || request.excludes_host(host()));
             }
-            let mut count = DomainFit::default();
-            if !*closed {
-                count = ask.leaf_fit(spot);
-                count.score = ask.affinity_score(spot);
-                count_slices(&mut count, lowest, &subject.params);
+            let mut fit = DomainFit::default();
+            if !*excluded {
+                fit = request.leaf_fit(capacity);
+                fit.score = request.affinity_score(capacity);
+                count_slices(&mut fit, lowest, &key.params);
             }
-            changed.extend(counts.set(lowest, leaf, count).map(|before| (leaf, before)));
+            changed.extend(fits.set(lowest, leaf, fit).map(|before| (leaf, before)));
         }
-        *seen = self.leaf_capacities.change_count();
+        *last_seen_change = self.leaf_capacities.change_count();
         if !changed.is_empty() {
-            *chosen = None;
+            *last_selection = None;
         }
-        counts.propagate_up(shape, lowest, changed, &subject.params, ask.has_leader);
+        fits.propagate_up(layout, lowest, changed, &key.params, request.has_leader);
     }
 
-    /// Narrowest domains in order, those among them that have changed since.
-    fn leaves_to_count(&self, seen: u64, shape: &DomainLayout, within: Option<Range<usize>>) -> Vec<usize> {
-        let latest = self.leaf_capacities.changed_since(seen).filter(|_| seen > 0 && within.is_none());
-        let Some(latest) = latest else {
-            return within.unwrap_or(0..shape.capacity_ids.len()).collect();
+    /// Returns the leaves to count, in order: the ones changed since `seen`, or all allowed ones if the change log is too short.
+    fn leaves_to_count(&self, seen: u64, layout: &DomainLayout, allowed: Option<Range<usize>>) -> Vec<usize> {
+        let recent = self.leaf_capacities.changed_since(seen).filter(|_| seen > 0 && allowed.is_none());
+        let Some(recent) = recent else {
+            return allowed.unwrap_or(0..layout.capacity_ids.len()).collect();
         };
-        let mut leaves: Vec<usize> = latest.filter_map(|spot| shape.leaf_of(spot)).collect();
+        let mut leaves: Vec<usize> = recent.filter_map(|id| layout.leaf_of(id)).collect();
         leaves.sort_unstable();
         leaves.dedup();
         leaves
     }
 
-    /// Whether what was counted so far is what a count from nothing comes to.
+    /// Returns whether every cached count, brought up to date, equals a count from scratch.
     pub(super) fn count_cache_is_consistent(&self) -> bool {
-        self.count_cache.iter().all(|tally| {
-            let Some(shape) = tally.layout.upgrade() else { return true };
-            let current = |tree: &&TopologyTree| tree.has_layout(&shape);
+        self.count_cache.iter().all(|cached| {
+            let Some(layout) = cached.layout.upgrade() else { return true };
+            let current = |tree: &&TopologyTree| tree.has_layout(&layout);
             let Some(tree) = self.trees.values().find(current) else { return true };
-            let ask = CountRequest::from_cached(tally, tree);
-            let (mut known, mut fresh) =
-                (tally.clone(), CachedCounts { last_seen_change: 0, last_selection: None, ..tally.clone() });
-            self.update_fits(&mut known, tree, &shape, &ask);
-            self.update_fits(&mut fresh, tree, &shape, &ask);
-            let chosen = known.last_selection.as_ref();
-            chosen.is_none_or(|known| fresh.select_domains(&shape, known.pods, known.gates) == known.result)
-                && known.fits == fresh.fits
+            let request = CountRequest::from_cached(cached, tree);
+            let (mut updated, mut recounted) = (
+                cached.clone(),
+                CachedCounts { last_seen_change: 0, last_selection: None, ..cached.clone() },
+            );
+            self.update_fits(&mut updated, tree, &layout, &request);
+            self.update_fits(&mut recounted, tree, &layout, &request);
+            let selection = updated.last_selection.as_ref();
+            selection.is_none_or(|updated| {
+                recounted.select_domains(&layout, updated.pods, updated.gates) == updated.result
+            }) && updated.fits == recounted.fits
         })
     }
 }
 
-/// Slices are counted where they have to be in one domain, and below that as units of inner slices.
-fn count_slices(count: &mut DomainFit, level: usize, terms: &PlacementParams) {
-    let size = match level.cmp(&terms.slice_level) {
+/// Sets the slices of a fit: outermost slices at the slice level, inner slices below it, none above (those are summed).
+fn count_slices(fit: &mut DomainFit, level: usize, params: &PlacementParams) {
+    let size = match level.cmp(&params.slice_level) {
         Ordering::Less => return,
-        Ordering::Equal => terms.slice_size,
-        Ordering::Greater => terms.inner_slice_sizes.get(level).copied().unwrap_or(1).max(1),
+        Ordering::Equal => params.slice_size,
+        Ordering::Greater => params.inner_slice_sizes.get(level).copied().unwrap_or(1).max(1),
     };
-    count.slices = count.pods / size;
-    count.slices_with_leader = count.pods_with_leader / size;
+    fit.slices = fit.pods / size;
+    fit.slices_with_leader = fit.pods_with_leader / size;
 }
 
-/// What children could take together; the leader goes where it costs least.
+/// Sums the fits of children. The leader goes to the child where it costs least.
 fn sum_children(children: &[DomainFit], unit: i64, has_leader: bool) -> DomainFit {
     let mut sum = DomainFit::default();
     let (mut pods_lost, mut slices_lost) = (i64::MAX, i64::MAX);
     for child in children {
-        let (pods, beside) =
+        let (pods, pods_with_leader) =
             (round_down_to_unit(child.pods, unit), round_down_to_unit(child.pods_with_leader, unit));
         sum.pods = sum.pods.saturating_add(pods);
         sum.slices = sum.slices.saturating_add(child.slices);
         sum.score = sum.score.saturating_add(child.score);
         if child.fits_leader {
             sum.fits_leader = true;
-            pods_lost = pods_lost.min(pods - beside);
+            pods_lost = pods_lost.min(pods - pods_with_leader);
             slices_lost = slices_lost.min(child.slices - child.slices_with_leader);
         }
     }

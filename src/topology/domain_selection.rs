@@ -1,6 +1,6 @@
-//! Which domains pods go to: first at the level that was asked for, then down to the narrowest.
+//! Selects domains for pods: first at the requested level, then down to the narrowest.
 //!
-//! Invariant: what is given to a domain never exceeds what was counted for it, and ties go by the values of the domains.
+//! Invariants: an assignment never exceeds the counted fit of its domain; ties are broken by the values of the domains.
 
 use super::counts::{DomainFit, DomainFits};
 use super::placement_params::{ConstraintMode, PlacementParams};
@@ -8,7 +8,7 @@ use super::tree::DomainLayout;
 use super::{PlacementError, TasGates, balance};
 use std::cmp::Reverse;
 
-/// Units that a domain is given, and whether the leader goes there.
+/// Units assigned to a domain, slices or pods, and whether the leader goes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DomainAssignment {
     pub(super) domain: usize,
@@ -16,7 +16,7 @@ pub(super) struct DomainAssignment {
     pub(super) has_leader: bool,
 }
 
-/// A choice under way.
+/// Inputs of a selection.
 #[derive(Clone, Copy)]
 pub(super) struct DomainSelection<'a> {
     pub(super) layout: &'a DomainLayout,
@@ -26,209 +26,214 @@ pub(super) struct DomainSelection<'a> {
 }
 
 impl DomainSelection<'_> {
-    /// Chooses the narrowest domains for so many pods: balanced where that is asked for and possible, or else by the usual
-    /// rules.
+    /// Selects leaves for `pods` pods: balanced where that is enabled, preferred and possible, else by the regular algorithm.
     pub(super) fn select_leaves(
         &self,
         pods: i64,
-        rules: TasGates,
+        gates: TasGates,
     ) -> Result<Vec<DomainAssignment>, PlacementError> {
-        let balanced = rules.balanced_placement && self.params.mode == ConstraintMode::Preferred;
-        let shares = if balanced { balance::select_balanced(self, pods) } else { None };
-        shares.map_or_else(|| self.select_leaves_unbalanced(pods), Ok)
+        let balanced = gates.balanced_placement && self.params.mode == ConstraintMode::Preferred;
+        let assignments = if balanced { balance::select_balanced(self, pods) } else { None };
+        assignments.map_or_else(|| self.select_leaves_unbalanced(pods), Ok)
     }
 
-    /// Chooses domains for so many pods and goes down to the narrowest: shares in pods.
+    /// Selects domains at the requested level and descends to the leaves. Units are pods.
     fn select_leaves_unbalanced(&self, pods: i64) -> Result<Vec<DomainAssignment>, PlacementError> {
-        let need = pods / self.params.slice_size;
-        let (level, chosen) = self.select_at_level(self.params.level, need)?;
-        self.descend_to_leaves(level, chosen, need)
-            .ok_or(PlacementError::InsufficientCapacity { fit: 0, requested: need })
+        let requested = pods / self.params.slice_size;
+        let (level, assignments) = self.select_at_level(self.params.level, requested)?;
+        self.descend_to_leaves(level, assignments, requested)
+            .ok_or(PlacementError::InsufficientCapacity { fit: 0, requested })
     }
 
-    /// Domains at a level or, where that is enough, at a wider one.
+    /// Selects domains at `level` or, if allowed, at a wider one. Returns the level used.
     fn select_at_level(
         &self,
         level: usize,
-        need: i64,
+        requested: i64,
     ) -> Result<(usize, Vec<DomainAssignment>), PlacementError> {
-        let width = self.layout.domain_count(level);
-        if width == 0 {
+        let domain_count = self.layout.domain_count(level);
+        if domain_count == 0 {
             return Err(PlacementError::NoDomains(level));
         }
-        if let Some(domain) = self.best_single_domain(level, need) {
-            return Ok((level, vec![DomainAssignment { domain, units: need, has_leader: self.has_leader }]));
+        if let Some(domain) = self.best_single_domain(level, requested) {
+            return Ok((
+                level,
+                vec![DomainAssignment { domain, units: requested, has_leader: self.has_leader }],
+            ));
         }
         match self.params.mode {
             ConstraintMode::Required => {
-                let most = |domain| self.fits.get(level, domain);
-                let leaders = (0..width).map(most).filter(|count| count.fits_leader || !self.has_leader);
+                let fits = (0..domain_count).map(|domain| self.fits.get(level, domain));
+                let fits = fits.filter(|fit| fit.fits_leader || !self.has_leader);
                 Err(PlacementError::InsufficientCapacity {
-                    fit: leaders.map(|c| c.slices_with_leader).max().unwrap_or(0),
-                    requested: need,
+                    fit: fits.map(|fit| fit.slices_with_leader).max().unwrap_or(0),
+                    requested,
                 })
             }
-            ConstraintMode::Preferred if level > 0 => self.select_at_level(level - 1, need),
+            ConstraintMode::Preferred if level > 0 => self.select_at_level(level - 1, requested),
             ConstraintMode::Preferred | ConstraintMode::Unconstrained => {
-                let shares = self.fill_domains(level, (0..width).collect(), need, self.has_leader);
+                let assignments =
+                    self.fill_domains(level, (0..domain_count).collect(), requested, self.has_leader);
                 Ok((
                     level,
-                    shares.map_err(|fit| PlacementError::InsufficientCapacity { fit, requested: need })?,
+                    assignments.map_err(|fit| PlacementError::InsufficientCapacity { fit, requested })?,
                 ))
             }
         }
     }
 
-    /// The one domain that suffices and is the best of those that do. By best fit none is taken while the one that comes
-    /// first does not suffice, unless it must be one: pods rather go to several domains that they prefer.
-    fn best_single_domain(&self, level: usize, need: i64) -> Option<usize> {
+    /// Returns the best single domain that suffices. With best fit and no required level it returns `None` while the
+    /// top-ranked domain does not suffice: several preferred domains win over one that is less preferred.
+    fn best_single_domain(&self, level: usize, requested: i64) -> Option<usize> {
         let all = self.fits.level(level);
         let suffices =
-            |count: &DomainFit| (count.fits_leader || !self.has_leader) && count.slices_with_leader >= need;
+            |fit: &DomainFit| (fit.fits_leader || !self.has_leader) && fit.slices_with_leader >= requested;
         if !all.iter().any(suffices) {
             return None;
         }
         if self.params.best_fit && self.params.mode != ConstraintMode::Required {
-            let key = |count: &&DomainFit| {
-                (self.has_leader && count.fits_leader, count.score, count.slices_with_leader)
-            };
+            let key =
+                |fit: &&DomainFit| (self.has_leader && fit.fits_leader, fit.score, fit.slices_with_leader);
             let first = all.iter().max_by_key(key);
-            if first.is_some_and(|count| count.slices_with_leader < need) {
+            if first.is_some_and(|fit| fit.slices_with_leader < requested) {
                 return None;
             }
         }
-        let domains = all.iter().enumerate().filter(|(_, count)| suffices(count));
-        let best = domains.min_by_key(|(domain, count)| {
-            (Reverse(count.score), count.slices_with_leader, count.pods_with_leader, *domain)
+        let domains = all.iter().enumerate().filter(|(_, fit)| suffices(fit));
+        let best = domains.min_by_key(|(domain, fit)| {
+            (Reverse(fit.score), fit.slices_with_leader, fit.pods_with_leader, *domain)
         });
         best.map(|(domain, _)| domain)
     }
 
-    /// Sorts domains as they are to be filled.
-    fn sort_domains(&self, level: usize, domains: &mut [usize], leader: bool) {
+    /// Sorts domains by the order in which they are filled.
+    fn sort_domains(&self, level: usize, domains: &mut [usize], has_leader: bool) {
         let best_fit = self.params.best_fit;
         domains.sort_by_cached_key(|domain| {
-            let count = self.fits.get(level, *domain);
-            let (slices, pods) = slices_and_pods(&count, leader);
-            // Inside a slice the domains with the least room come first.
+            let fit = self.fits.get(level, *domain);
+            let (slices, pods) = slices_and_pods(&fit, has_leader);
+            // Within a slice, domains with the least capacity come first.
             let slices = if level > self.params.slice_level { 0 } else { slices };
             let slices = if best_fit { -slices } else { slices };
-            (Reverse(leader && count.fits_leader), Reverse(count.score), slices, pods, *domain)
+            (Reverse(has_leader && fit.fits_leader), Reverse(fit.score), slices, pods, *domain)
         });
     }
 
-    /// Fills domains one after the other; the error is how much would fit.
+    /// Fills domains in order. The error is the number of units that fit.
     pub(super) fn fill_domains(
         &self,
         level: usize,
         mut pool: Vec<usize>,
-        need: i64,
-        leader: bool,
+        requested: i64,
+        has_leader: bool,
     ) -> Result<Vec<DomainAssignment>, i64> {
-        let (mut shares, mut rest) = (Vec::new(), need);
-        if leader {
+        let (mut assignments, mut remaining) = (Vec::new(), requested);
+        if has_leader {
             self.sort_domains(level, &mut pool, true);
-            let host = self.leader_domain(level, &pool, need).ok_or(0)?;
-            let units = self.fits.get(level, host).slices_with_leader.min(rest);
-            shares.push(DomainAssignment { domain: host, units, has_leader: true });
-            rest -= units;
-            pool.retain(|domain| *domain != host);
+            let leader_domain = self.leader_domain(level, &pool, requested).ok_or(0)?;
+            let units = self.fits.get(level, leader_domain).slices_with_leader.min(remaining);
+            assignments.push(DomainAssignment { domain: leader_domain, units, has_leader: true });
+            remaining -= units;
+            pool.retain(|domain| *domain != leader_domain);
         }
         let slices = |domain: &usize| self.fits.get(level, *domain).slices;
         pool.retain(|domain| slices(domain) > 0);
-        let all = pool.iter().fold(0_i64, |sum, domain| sum.saturating_add(slices(domain)));
-        if all < rest {
-            return Err(need - rest + all);
+        let total = pool.iter().fold(0_i64, |sum, domain| sum.saturating_add(slices(domain)));
+        if total < remaining {
+            return Err(requested - remaining + total);
         }
         self.sort_domains(level, &mut pool, false);
-        for (at, domain) in pool.iter().enumerate() {
-            if rest <= 0 {
+        for (index, domain) in pool.iter().enumerate() {
+            if remaining <= 0 {
                 break;
             }
             let slices = slices(domain);
-            if self.params.best_fit && slices >= rest {
-                let left = pool.get(at..).unwrap_or_default();
-                let tightest = self.tightest_fit(level, left, rest).unwrap_or(*domain);
-                shares.push(DomainAssignment { domain: tightest, units: rest, has_leader: false });
-                rest = 0;
+            if self.params.best_fit && slices >= remaining {
+                let candidates = pool.get(index..).unwrap_or_default();
+                let tightest = self.tightest_fit(level, candidates, remaining).unwrap_or(*domain);
+                assignments.push(DomainAssignment { domain: tightest, units: remaining, has_leader: false });
+                remaining = 0;
                 break;
             }
-            let units = slices.min(rest);
-            shares.push(DomainAssignment { domain: *domain, units, has_leader: false });
-            rest -= units;
+            let units = slices.min(remaining);
+            assignments.push(DomainAssignment { domain: *domain, units, has_leader: false });
+            remaining -= units;
         }
-        if rest > 0 { Err(need - rest) } else { Ok(shares) }
+        if remaining > 0 { Err(requested - remaining) } else { Ok(assignments) }
     }
 
-    /// The first domain of a sorted pool that can take the leader without making the rest too little.
-    fn leader_domain(&self, level: usize, pool: &[usize], need: i64) -> Option<usize> {
-        let count = |domain: &usize| self.fits.get(level, *domain);
-        let total = pool.iter().fold(0_i64, |sum, domain| sum.saturating_add(count(domain).slices));
-        let able = |domain: &&usize| count(domain).fits_leader;
-        let enough = |domain: &&usize| {
-            let count = count(domain);
-            total - count.slices + count.slices_with_leader >= need
+    /// Returns the domain for the leader: the first of the sorted pool where the remaining capacity still suffices, or the
+    /// smallest that fits everything if the first one does (best fit only).
+    fn leader_domain(&self, level: usize, pool: &[usize], requested: i64) -> Option<usize> {
+        let fit = |domain: &usize| self.fits.get(level, *domain);
+        let total = pool.iter().fold(0_i64, |sum, domain| sum.saturating_add(fit(domain).slices));
+        let fits_leader = |domain: &&usize| fit(domain).fits_leader;
+        let suffices = |domain: &&usize| {
+            let fit = fit(domain);
+            total - fit.slices + fit.slices_with_leader >= requested
         };
-        let first = pool.iter().filter(able).find(enough).or_else(|| pool.iter().find(able))?;
-        let whole = |domain: &&usize| able(domain) && count(domain).slices_with_leader >= need;
-        if !self.params.best_fit || !whole(&first) {
+        let first =
+            pool.iter().filter(fits_leader).find(suffices).or_else(|| pool.iter().find(fits_leader))?;
+        let fits_all = |domain: &&usize| fits_leader(domain) && fit(domain).slices_with_leader >= requested;
+        if !self.params.best_fit || !fits_all(&first) {
             return Some(*first);
         }
-        let key = |domain: &&usize| (Reverse(count(domain).score), count(domain).slices_with_leader);
-        pool.iter().filter(whole).min_by_key(key).copied()
+        let key = |domain: &&usize| (Reverse(fit(domain).score), fit(domain).slices_with_leader);
+        pool.iter().filter(fits_all).min_by_key(key).copied()
     }
 
-    /// Of domains in order the smallest that suffices.
-    fn tightest_fit(&self, level: usize, domains: &[usize], need: i64) -> Option<usize> {
-        let count = |domain: &usize| self.fits.get(level, *domain);
-        let enough = |domain: &&usize| count(domain).slices >= need;
-        let key = |domain: &&usize| (Reverse(count(domain).score), count(domain).slices);
-        domains.iter().filter(enough).min_by_key(key).copied()
+    /// Returns the smallest of the domains that suffices.
+    fn tightest_fit(&self, level: usize, domains: &[usize], requested: i64) -> Option<usize> {
+        let fit = |domain: &usize| self.fits.get(level, *domain);
+        let suffices = |domain: &&usize| fit(domain).slices >= requested;
+        let key = |domain: &&usize| (Reverse(fit(domain).score), fit(domain).slices);
+        domains.iter().filter(suffices).min_by_key(key).copied()
     }
 
-    /// Goes down from domains of a level to the narrowest; shares come in slices and leave in pods.
+    /// Descends from domains of level `from` to the leaves. Units change from slices to pods.
     pub(super) fn descend_to_leaves(
         &self,
         from: usize,
-        mut shares: Vec<DomainAssignment>,
-        need: i64,
+        mut assignments: Vec<DomainAssignment>,
+        requested: i64,
     ) -> Option<Vec<DomainAssignment>> {
         let lowest = self.layout.levels.len().saturating_sub(1);
         for level in from..self.params.slice_level.min(lowest) {
             let mut pool = Vec::new();
-            for share in &shares {
-                pool.extend(self.layout.domain(level, share.domain)?.children.clone());
+            for assignment in &assignments {
+                pool.extend(self.layout.domain(level, assignment.domain)?.children.clone());
             }
-            shares = self.fill_domains(level + 1, pool, need, self.has_leader).ok()?;
+            assignments = self.fill_domains(level + 1, pool, requested, self.has_leader).ok()?;
         }
-        for share in &mut shares {
-            share.units *= self.params.slice_size;
+        for assignment in &mut assignments {
+            assignment.units *= self.params.slice_size;
         }
         for level in from.max(self.params.slice_level)..lowest {
-            shares = self.split_among_children(level, &shares)?;
+            assignments = self.split_among_children(level, &assignments)?;
         }
-        Some(shares)
+        Some(assignments)
     }
 
-    /// Splits what each domain has among its children.
+    /// Splits the assignment of each domain among its children.
     pub(super) fn split_among_children(
         &self,
         level: usize,
-        shares: &[DomainAssignment],
+        assignments: &[DomainAssignment],
     ) -> Option<Vec<DomainAssignment>> {
         let unit = self.params.inner_slice_sizes.get(level + 1).copied().unwrap_or(1).max(1);
-        let mut below = Vec::with_capacity(shares.len());
-        for share in shares {
-            let children = self.layout.domain(level, share.domain)?.children.clone();
-            let parts = self
-                .fill_domains(level + 1, children.collect(), share.units / unit, share.has_leader)
+        let mut child_assignments = Vec::with_capacity(assignments.len());
+        for assignment in assignments {
+            let children = self.layout.domain(level, assignment.domain)?.children.clone();
+            let inner = self
+                .fill_domains(level + 1, children.collect(), assignment.units / unit, assignment.has_leader)
                 .ok()?;
-            below.extend(parts.into_iter().map(|part| DomainAssignment { units: part.units * unit, ..part }));
+            child_assignments
+                .extend(inner.into_iter().map(|part| DomainAssignment { units: part.units * unit, ..part }));
         }
-        Some(below)
+        Some(child_assignments)
     }
 }
 
-fn slices_and_pods(count: &DomainFit, leader: bool) -> (i64, i64) {
-    if leader { (count.slices_with_leader, count.pods_with_leader) } else { (count.slices, count.pods) }
+fn slices_and_pods(fit: &DomainFit, has_leader: bool) -> (i64, i64) {
+    if has_leader { (fit.slices_with_leader, fit.pods_with_leader) } else { (fit.slices, fit.pods) }
 }

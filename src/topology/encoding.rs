@@ -1,4 +1,4 @@
-//! Placements as objects carry them: runs of domains, with what their values have in common said once.
+//! The compressed form of placements in objects: slices of domains whose values share prefix and suffix.
 
 use super::pod_requirements::{DomainPath, Placement};
 use crate::api::v1beta2::{
@@ -7,41 +7,44 @@ use crate::api::v1beta2::{
 };
 use std::sync::Arc;
 
-/// Most domains in one run.
+/// Maximum number of domains in one slice.
 const MAX_DOMAINS_PER_SLICE: usize = 1000;
 
-/// The compressed form.
+/// Compresses a placement.
 pub fn encode(placement: &Placement) -> TopologyAssignment {
     TopologyAssignment {
         levels: placement.levels.iter().map(ToString::to_string).collect(),
         slices: split_into_slices(&placement.domains)
             .into_iter()
-            .map(|run| encode_slice(run, placement.levels.len()))
+            .map(|slice| encode_slice(slice, placement.levels.len()))
             .collect(),
     }
 }
 
-/// Runs of domains whose last values have the letters of their prefix in common.
+/// Splits domains into runs whose last values differ only in their trailing number.
 fn split_into_slices(domains: &[(DomainPath, i32)]) -> Vec<&[(DomainPath, i32)]> {
     let stem = |(values, _): &(DomainPath, i32)| values.last().map(|value| stem(value).to_owned());
-    domains.chunk_by(|a, b| stem(a) == stem(b)).flat_map(|run| run.chunks(MAX_DOMAINS_PER_SLICE)).collect()
+    domains
+        .chunk_by(|a, b| stem(a) == stem(b))
+        .flat_map(|group| group.chunks(MAX_DOMAINS_PER_SLICE))
+        .collect()
 }
 
-/// A name without the number at its end.
+/// Strips the trailing digits.
 fn stem(value: &str) -> &str {
     value.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
-fn encode_slice(run: &[(DomainPath, i32)], depth: usize) -> TopologyAssignmentSlice {
+fn encode_slice(domains: &[(DomainPath, i32)], depth: usize) -> TopologyAssignmentSlice {
     let level = |level: usize| {
         let values: Vec<&str> =
-            run.iter().map(|(values, _)| values.get(level).map_or("", |value| value)).collect();
+            domains.iter().map(|(values, _)| values.get(level).map_or("", |value| value)).collect();
         encode_values(&values)
     };
-    let counts: Vec<i32> = run.iter().map(|(_, pods)| *pods).collect();
+    let counts: Vec<i32> = domains.iter().map(|(_, pods)| *pods).collect();
     let same = counts.first().filter(|first| counts.iter().all(|count| count == *first)).copied();
     TopologyAssignmentSlice {
-        domain_count: i32::try_from(run.len()).unwrap_or(i32::MAX),
+        domain_count: i32::try_from(domains.len()).unwrap_or(i32::MAX),
         values_per_level: (0..depth).map(level).collect(),
         pod_counts: TopologyAssignmentPodCounts {
             universal: same,
@@ -60,15 +63,15 @@ fn encode_values(values: &[&str]) -> TopologyAssignmentValues {
     let prefix = values.iter().fold(*first, |prefix, value| common_prefix(prefix, value));
     let rests: Vec<&str> = values.iter().map(|value| value.strip_prefix(prefix).unwrap_or(value)).collect();
     let suffix = rests.iter().skip(1).fold(rests.first().copied().unwrap_or_default(), |suffix, rest| {
-        let same = suffix.chars().rev().zip(rest.chars().rev()).take_while(|(a, b)| a == b);
-        let length: usize = same.map(|(a, _)| a.len_utf8()).sum();
+        let common = suffix.chars().rev().zip(rest.chars().rev()).take_while(|(a, b)| a == b);
+        let length: usize = common.map(|(a, _)| a.len_utf8()).sum();
         suffix.get(suffix.len() - length..).unwrap_or_default()
     });
     let root = |rest: &&str| rest.strip_suffix(suffix).unwrap_or(rest).to_owned();
-    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let individual = TopologyAssignmentIndividualValues {
-        prefix: given(prefix),
-        suffix: given(suffix),
+        prefix: non_empty(prefix),
+        suffix: non_empty(suffix),
         roots: rests.iter().map(root).collect(),
     };
     TopologyAssignmentValues { universal: None, individual: Some(individual) }
@@ -79,35 +82,35 @@ fn common_prefix<'a>(a: &'a str, b: &str) -> &'a str {
     a.get(..length).unwrap_or_default()
 }
 
-/// What the compressed form says, however it was made; none if it contradicts itself.
+/// Expands any valid compressed form. `None` if it is inconsistent.
 pub fn decode(assignment: &TopologyAssignment) -> Option<Placement> {
     let levels: DomainPath = assignment.levels.iter().map(|level| Arc::from(level.as_str())).collect();
     let mut domains = Vec::new();
     for slice in &assignment.slices {
-        // Several domains differ somewhere; a number without values behind it must not make any.
+        // Several domains must differ in some level. Without this check a large count alone would allocate that many domains.
         if slice.domain_count > 1 && slice.values_per_level.iter().all(|values| values.individual.is_none()) {
             return None;
         }
-        for at in 0..usize::try_from(slice.domain_count).ok()? {
-            let values = slice.values_per_level.iter().map(|values| value_at(values, at));
+        for index in 0..usize::try_from(slice.domain_count).ok()? {
+            let values = slice.values_per_level.iter().map(|values| value_at(values, index));
             let values = values.collect::<Option<Vec<Arc<str>>>>()?;
             if values.len() != levels.len() {
                 return None;
             }
             let counts = &slice.pod_counts;
-            let pods = counts.universal.or_else(|| counts.individual.get(at).copied())?;
+            let pods = counts.universal.or_else(|| counts.individual.get(index).copied())?;
             domains.push((Arc::from(values), pods));
         }
     }
     Some(Placement { levels, domains })
 }
 
-fn value_at(values: &TopologyAssignmentValues, at: usize) -> Option<Arc<str>> {
+fn value_at(values: &TopologyAssignmentValues, index: usize) -> Option<Arc<str>> {
     match (&values.individual, &values.universal) {
         (Some(individual), _) => {
-            let root = individual.roots.get(at)?;
-            let part = |part: &Option<String>| part.clone().unwrap_or_default();
-            Some(Arc::from(format!("{}{root}{}", part(&individual.prefix), part(&individual.suffix))))
+            let root = individual.roots.get(index)?;
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            Some(Arc::from(format!("{}{root}{}", text(&individual.prefix), text(&individual.suffix))))
         }
         (None, Some(universal)) => Some(Arc::from(universal.as_str())),
         (None, None) => None,
@@ -157,12 +160,12 @@ mod tests {
 
     #[test]
     fn contradictory_encoding_is_rejected() {
-        let known = encode(&placement(&[(&["r1", "n1"], 1), (&["r2", "n2"], 2)]));
+        let two = encode(&placement(&[(&["r1", "n1"], 1), (&["r2", "n2"], 2)]));
         let one = encode(&placement(&[(&["r1", "n1"], 1)]));
-        for (encoded, count) in [(&known, 3), (&known, i32::MAX), (&known, -1), (&one, 2), (&one, i32::MAX)] {
-            let mut wrong = encoded.clone();
-            wrong.slices[0].domain_count = count;
-            assert_eq!(decode(&wrong), None, "{count} domains");
+        for (encoded, count) in [(&two, 3), (&two, i32::MAX), (&two, -1), (&one, 2), (&one, i32::MAX)] {
+            let mut invalid = encoded.clone();
+            invalid.slices[0].domain_count = count;
+            assert_eq!(decode(&invalid), None, "{count} domains");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Where pods can stand: one spot for each host, whichever flavors see it, and one for each narrowest domain of a
+//! Leaf capacities: capacity and usage of each host, shared by all flavors that contain it, and of each narrowest domain of a
 //! topology that does not go down to hosts.
 //!
-//! Invariants: what is in use at a spot is the sum of what stands there, whether a node is there or not, so that a node
-//! which goes and comes back finds its usage; a spot without nodes and without usage is forgotten; nobody changes a spot
-//! without its being noted.
+//! Invariants: usage is the sum of all assigned pods, whether or not a node exists, so a node that is deleted and created
+//! again finds its usage; an entry without nodes and usage is removed; every change is recorded in the change log, which
+//! cached counts rely on.
 
 use super::pod_requirements::{DomainPath, Occupancy};
 use super::resource_vector::{ResourceNames, ResourceVector, SparseVector, add_scaled, amount_at, is_zero};
@@ -12,10 +12,10 @@ use crate::resources::UsageLayer;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Number of a spot while it is known.
+/// Index of a leaf capacity; reused after removal.
 pub(super) type CapacityId = usize;
 
-/// What a spot is known by: a host by its name alone.
+/// Key of a leaf capacity. A host needs no flavor, because flavors share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CapacityKey {
     Host(Arc<str>),
@@ -23,7 +23,7 @@ pub(super) enum CapacityKey {
 }
 
 impl CapacityKey {
-    /// The spot of a domain of an occupancy.
+    /// Returns the key of one domain of an occupancy.
     fn from_occupancy(occupancy: &Occupancy, values: &DomainPath) -> Option<Self> {
         if occupancy.placement.is_by_host() {
             values.last().map(|host| Self::Host(Arc::clone(host)))
@@ -33,40 +33,39 @@ impl CapacityKey {
     }
 }
 
-/// What counts as free where places are looked for.
+/// Which usage a placement is computed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityView {
-    /// With those gone who must go, and those in for whom room is kept.
+    /// Projected usage.
     Projected,
-    /// What is free so and in fact: it can be had at once, and nobody was promised it.
+    /// The larger of current and projected usage: free now and not reserved for another workload.
     AvailableNow,
-    /// As if no workload stood anywhere.
+    /// No TAS usage at all: what would fit into an empty topology.
     Empty,
 }
 
-/// A spot.
+/// Capacity and usage of a host or of a narrowest domain.
 #[derive(Clone, Debug)]
 pub(super) struct LeafCapacity {
-    /// When it was added, in changes of all spots: no two are born at once.
+    /// Change count when it was added. Unique, so it detects a reused index.
     created_at_change: u64,
-    /// What its nodes have, without what pods of others take.
+    /// Allocatable resources of its nodes minus non-TAS usage.
     pub(super) capacity: ResourceVector,
     pub(super) current_usage: ResourceVector,
     pub(super) projected_usage: ResourceVector,
-    /// What was tried out.
+    /// Usage of a placement being simulated; zero otherwise.
     pub(super) simulated_usage: ResourceVector,
-    /// Nodes by name.
     pub(super) nodes: BTreeMap<Arc<str>, Arc<NodeSpec>>,
-    /// Whether one of the nodes has a taint that keeps pods away.
+    /// Whether a node has a taint that prevents scheduling.
     pub(super) tainted: bool,
-    /// Flavors that see it.
+    /// Flavors whose tree contains it.
     pub(super) flavors: BTreeSet<Arc<str>>,
 }
 
 impl LeafCapacity {
-    const fn new(born: u64) -> Self {
+    const fn new(change: u64) -> Self {
         Self {
-            created_at_change: born,
+            created_at_change: change,
             capacity: ResourceVector::new(),
             current_usage: ResourceVector::new(),
             projected_usage: ResourceVector::new(),
@@ -77,28 +76,25 @@ impl LeafCapacity {
         }
     }
 
-    /// What is free of a resource.
-    pub(super) fn free(&self, number: usize, view: CapacityView) -> i128 {
+    pub(super) fn free(&self, resource: usize, view: CapacityView) -> i128 {
         let used = match view {
-            CapacityView::Projected => amount_at(&self.projected_usage, number),
+            CapacityView::Projected => amount_at(&self.projected_usage, resource),
             CapacityView::AvailableNow => {
-                amount_at(&self.current_usage, number).max(amount_at(&self.projected_usage, number))
+                amount_at(&self.current_usage, resource).max(amount_at(&self.projected_usage, resource))
             }
             CapacityView::Empty => 0,
         };
-        self.free_after(number, used)
+        self.free_after(resource, used)
     }
 
-    /// What is free in a layer.
-    pub(super) fn free_in(&self, number: usize, layer: UsageLayer) -> i128 {
-        self.free_after(number, amount_at(self.usage(layer), number))
+    pub(super) fn free_in(&self, resource: usize, layer: UsageLayer) -> i128 {
+        self.free_after(resource, amount_at(self.usage(layer), resource))
     }
 
-    fn free_after(&self, number: usize, used: i128) -> i128 {
-        amount_at(&self.capacity, number) - used - amount_at(&self.simulated_usage, number)
+    fn free_after(&self, resource: usize, used: i128) -> i128 {
+        amount_at(&self.capacity, resource) - used - amount_at(&self.simulated_usage, resource)
     }
 
-    /// What is in use.
     pub(super) const fn usage(&self, layer: UsageLayer) -> &ResourceVector {
         match layer {
             UsageLayer::Current => &self.current_usage,
@@ -106,12 +102,12 @@ impl LeafCapacity {
         }
     }
 
-    /// Whether more is free in the plan than in fact.
+    /// Returns whether current usage exceeds projected usage in any resource: victims still have to release capacity.
     pub(super) fn has_pending_release(&self) -> bool {
         self.current_usage
             .iter()
             .enumerate()
-            .any(|(number, held)| *held > amount_at(&self.projected_usage, number))
+            .any(|(resource, current)| *current > amount_at(&self.projected_usage, resource))
     }
 
     fn is_idle(&self) -> bool {
@@ -122,12 +118,12 @@ impl LeafCapacity {
     }
 }
 
-/// What is taken of one spot.
+/// Usage of one leaf capacity.
 #[derive(Clone, Debug)]
 pub(super) struct FootprintEntry {
     pub(super) key: CapacityKey,
     pub(super) amounts: SparseVector,
-    /// Where the spot was last and when it was born: looked at before it is searched for.
+    /// Index and `created_at_change` of the leaf capacity at the last lookup; tried before the search by key.
     last_location: Option<(CapacityId, u64)>,
 }
 
@@ -139,76 +135,79 @@ impl PartialEq for FootprintEntry {
 
 impl Eq for FootprintEntry {}
 
-/// What somebody takes, spot by spot: computed once, added and taken off many times.
+/// Usage of occupancies by leaf capacity: computed once, added and subtracted many times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     pub(super) entries: Vec<FootprintEntry>,
 }
 
 impl Footprint {
-    /// Whether nothing is taken anywhere.
+    /// Returns whether there is no usage at all.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How much is taken in all.
+    /// Returns the sum over all leaf capacities.
     pub(super) fn total(&self) -> ResourceVector {
         let mut sum = ResourceVector::new();
-        for cell in &self.entries {
-            add_scaled(&mut sum, &cell.amounts, 1);
+        for entry in &self.entries {
+            add_scaled(&mut sum, &entry.amounts, 1);
         }
         sum
     }
 
-    /// What these take together.
+    /// Returns the usage of several occupancies together.
     pub(super) fn from_occupancies(
         occupancies: &[Occupancy],
         names: &mut ResourceNames,
-        spots: &LeafCapacities,
+        leaf_capacities: &LeafCapacities,
     ) -> Self {
         let mut sums: BTreeMap<CapacityKey, ResourceVector> = BTreeMap::new();
         for occupancy in occupancies {
-            let each = names.pod_requests(&occupancy.requests_per_pod);
+            let pod_requests = names.pod_requests(&occupancy.requests_per_pod);
             for (values, pods) in &occupancy.placement.domains {
                 if let Some(key) = CapacityKey::from_occupancy(occupancy, values) {
-                    add_scaled(sums.entry(key).or_default(), &each, i128::from((*pods).max(0)));
+                    add_scaled(sums.entry(key).or_default(), &pod_requests, i128::from((*pods).max(0)));
                 }
             }
         }
-        let parts =
+        let to_amounts =
             |vector: ResourceVector| vector.into_iter().enumerate().filter(|(_, a)| *a != 0).collect();
-        let last = |key: &CapacityKey| {
-            let id = spots.find(key)?;
-            Some((id, spots.get(id)?.created_at_change))
+        let last_location = |key: &CapacityKey| {
+            let id = leaf_capacities.find(key)?;
+            Some((id, leaf_capacities.get(id)?.created_at_change))
         };
-        let cell = |(key, vector)| FootprintEntry { last_location: last(&key), amounts: parts(vector), key };
-        Self { entries: sums.into_iter().map(cell).collect() }
+        let to_entry = |(key, vector)| FootprintEntry {
+            last_location: last_location(&key),
+            amounts: to_amounts(vector),
+            key,
+        };
+        Self { entries: sums.into_iter().map(to_entry).collect() }
     }
 }
 
-/// Changes that are remembered.
+/// Length of the change log. A reader that is further behind counts all leaves again.
 const MAX_RECENT_CHANGES: usize = 1024;
 
-/// When a spot last changed, in changes of all spots.
+/// When a leaf capacity last changed, as a value of `change_count`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LastChange {
-    /// In its nodes.
+    /// Last change of its nodes.
     pub(super) nodes: u64,
-    /// In its nodes or in what is free.
+    /// Last change of its nodes, capacity or usage.
     pub(super) nodes_or_usage: u64,
 }
 
-/// All spots.
+/// All leaf capacities, with their change log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeafCapacities {
     by_key: BTreeMap<CapacityKey, CapacityId>,
     slots: Vec<Option<LeafCapacity>>,
     vacant_ids: Vec<CapacityId>,
-    /// By spot; apart from the spots, so that what changed since is found without a look at them.
+    /// By index. Kept outside the slots, so that a check for changes does not load a `LeafCapacity`.
     last_changes: Vec<LastChange>,
-    /// Number of changes so far.
     change_count: u64,
-    /// Spots of the last changes, the last at the end.
+    /// Indexes of the last changes, newest last.
     recent_changes: VecDeque<CapacityId>,
 }
 
@@ -217,19 +216,18 @@ impl LeafCapacities {
         self.slots.get(id)?.as_ref()
     }
 
-    /// A spot whose nodes are to change.
+    /// Returns a leaf capacity for a change of its nodes, and records that change.
     pub(super) fn get_mut(&mut self, id: CapacityId) -> Option<&mut LeafCapacity> {
         self.record_change(id, true);
         self.slots.get_mut(id)?.as_mut()
     }
 
-    /// A spot of which more or less is to be free, on the same nodes.
+    /// Returns a leaf capacity for a change of its free capacity alone, and records that change.
     pub(super) fn usage_mut(&mut self, id: CapacityId) -> Option<&mut LeafCapacity> {
         self.record_change(id, false);
         self.slots.get_mut(id)?.as_mut()
     }
 
-    /// Notes a change.
     fn record_change(&mut self, id: CapacityId, nodes: bool) {
         self.change_count += 1;
         if self.recent_changes.len() == MAX_RECENT_CHANGES {
@@ -244,19 +242,17 @@ impl LeafCapacities {
         }
     }
 
-    /// Spots that changed since, some of them more than once; none if that is too long ago.
+    /// Returns the indexes changed since `seen`, possibly with duplicates. `None` if the log does not go back that far.
     pub(super) fn changed_since(&self, seen: u64) -> Option<impl Iterator<Item = CapacityId>> {
-        let number = usize::try_from(self.change_count.checked_sub(seen)?).ok()?;
-        let first = self.recent_changes.len().checked_sub(number)?;
+        let count = usize::try_from(self.change_count.checked_sub(seen)?).ok()?;
+        let first = self.recent_changes.len().checked_sub(count)?;
         Some(self.recent_changes.range(first..).copied())
     }
 
-    /// When a spot last changed.
     pub(super) fn last_change(&self, id: CapacityId) -> LastChange {
         self.last_changes.get(id).copied().unwrap_or_default()
     }
 
-    /// Number of changes so far.
     pub(super) const fn change_count(&self) -> u64 {
         self.change_count
     }
@@ -265,17 +261,15 @@ impl LeafCapacities {
         self.by_key.get(key).copied()
     }
 
-    /// The spot of a cell.
-    fn find_entry(&self, cell: &FootprintEntry) -> Option<CapacityId> {
-        let there = |(id, born): (CapacityId, u64)| {
-            self.get(id).is_some_and(|spot| spot.created_at_change == born).then_some(id)
+    fn find_entry(&self, entry: &FootprintEntry) -> Option<CapacityId> {
+        let if_same = |(id, created): (CapacityId, u64)| {
+            self.get(id).is_some_and(|capacity| capacity.created_at_change == created).then_some(id)
         };
-        cell.last_location.and_then(there).or_else(|| self.find(&cell.key))
+        entry.last_location.and_then(if_same).or_else(|| self.find(&entry.key))
     }
 
-    /// The spot of a cell.
-    pub(super) fn get_entry(&self, cell: &FootprintEntry) -> Option<&LeafCapacity> {
-        self.get(self.find_entry(cell)?)
+    pub(super) fn get_entry(&self, entry: &FootprintEntry) -> Option<&LeafCapacity> {
+        self.get(self.find_entry(entry)?)
     }
 
     pub(super) fn find_or_add(&mut self, key: &CapacityKey) -> CapacityId {
@@ -288,58 +282,59 @@ impl LeafCapacities {
             self.last_changes.push(LastChange::default());
         }
         self.record_change(id, true);
-        if let Some(place) = self.slots.get_mut(id) {
-            *place = Some(LeafCapacity::new(self.change_count));
+        if let Some(slot) = self.slots.get_mut(id) {
+            *slot = Some(LeafCapacity::new(self.change_count));
         }
         self.by_key.insert(key.clone(), id);
         id
     }
 
-    /// Forgets a spot that is of no use any more.
+    /// Removes a leaf capacity that has neither nodes nor usage.
     pub(super) fn remove_if_idle(&mut self, key: &CapacityKey) {
         let Some(id) = self.find(key).filter(|id| self.get(*id).is_some_and(LeafCapacity::is_idle)) else {
             return;
         };
         self.by_key.remove(key);
-        if let Some(place) = self.slots.get_mut(id) {
-            *place = None;
+        if let Some(slot) = self.slots.get_mut(id) {
+            *slot = None;
         }
         self.vacant_ids.push(id);
     }
 
-    /// Adds or takes off a footprint in one layer. What is tried out in the plan and taken back leaves all as it was.
+    /// Adds (`sign` 1) or subtracts (-1) a footprint in one layer. The two undo each other exactly.
     pub(super) fn shift_usage(&mut self, footprint: &Footprint, sign: i128, layer: UsageLayer) {
-        self.apply_footprint(footprint, sign, |spot| match layer {
-            UsageLayer::Current => &mut spot.current_usage,
-            UsageLayer::Projected => &mut spot.projected_usage,
+        self.apply_footprint(footprint, sign, |capacity| match layer {
+            UsageLayer::Current => &mut capacity.current_usage,
+            UsageLayer::Projected => &mut capacity.projected_usage,
         });
     }
 
-    /// Adds or takes off what is tried out, on top of every view.
+    /// Adds or subtracts simulated usage, which every view counts.
     pub(super) fn simulate_usage(&mut self, footprint: &Footprint, sign: i128) {
-        self.apply_footprint(footprint, sign, |spot| &mut spot.simulated_usage);
+        self.apply_footprint(footprint, sign, |capacity| &mut capacity.simulated_usage);
     }
 
     fn apply_footprint(
         &mut self,
         footprint: &Footprint,
         sign: i128,
-        of: impl Fn(&mut LeafCapacity) -> &mut ResourceVector,
+        usage_field: impl Fn(&mut LeafCapacity) -> &mut ResourceVector,
     ) {
-        for cell in &footprint.entries {
-            let id = self.find_entry(cell).unwrap_or_else(|| self.find_or_add(&cell.key));
-            let Some(spot) = self.usage_mut(id) else { continue };
-            add_scaled(of(spot), &cell.amounts, sign);
-            if spot.is_idle() {
-                self.remove_if_idle(&cell.key);
+        for entry in &footprint.entries {
+            let id = self.find_entry(entry).unwrap_or_else(|| self.find_or_add(&entry.key));
+            let Some(capacity) = self.usage_mut(id) else { continue };
+            add_scaled(usage_field(capacity), &entry.amounts, sign);
+            if capacity.is_idle() {
+                self.remove_if_idle(&entry.key);
             }
         }
     }
 
-    /// What is in use by spot, of spots where anything is.
+    /// Returns the usage of all leaf capacities that have any.
     pub(super) fn usage_by_key(&self, layer: UsageLayer) -> BTreeMap<CapacityKey, ResourceVector> {
-        let used = |id: &CapacityId| self.get(*id).map(|spot| spot.usage(layer).clone()).unwrap_or_default();
-        let all = self.by_key.iter().map(|(key, id)| (key.clone(), used(id)));
+        let usage =
+            |id: &CapacityId| self.get(*id).map(|capacity| capacity.usage(layer).clone()).unwrap_or_default();
+        let all = self.by_key.iter().map(|(key, id)| (key.clone(), usage(id)));
         all.filter(|(_, vector)| !is_zero(vector)).collect()
     }
 

@@ -1,11 +1,11 @@
-//! Where pods go: the domains of topologies, what is free in them, and placements.
+//! Topology-aware scheduling: the domains of topologies, their free capacity, and placements.
 //!
-//! A flavor with a Topology has a tree of domains over the nodes of the flavor. Placing counts what each domain could
-//! take, chooses domains at the level that is asked for, and goes down to the narrowest. Everything here is a question:
-//! usage changes when the scheduler says so, and what is tried out is taken back from a log, never from a copy.
+//! A flavor with a Topology has a tree of domains over its nodes. A placement counts how many pods fit into each domain,
+//! selects domains at the requested level, and descends to the narrowest level. This module only answers queries: the
+//! scheduler changes usage through `TasCache::shift_usage`; simulated usage is undone from a log, and nothing is cloned.
 //!
-//! Invariants: usage is the sum of what stands in the domains, nodes that are gone included (I1, I21); a node may have
-//! less than nothing of one resource, which keeps out pods that need it and no others; nothing panics (I23).
+//! Invariants: usage is the sum of all assigned pods, also on deleted nodes (I1, I21); a node may be overcommitted in one
+//! resource, which excludes only pods that request it; no input causes a panic (I23).
 
 mod balance;
 mod count_cache;
@@ -35,7 +35,7 @@ pub use tree::FlavorSpec;
 /// Feature gates of Kueue that change placements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TasGates {
-    /// `TASProfileMixed`: pods without constraints go where the least is free.
+    /// `TASProfileMixed`: pods without constraints go to the domains with the least free capacity.
     pub mixed_profile: bool,
     /// `TASBalancedPlacement`
     pub balanced_placement: bool,

@@ -1,4 +1,4 @@
-//! Why pods have no place, in Kueue's words.
+//! Errors of placements, in Kueue's words.
 
 use super::TasGates;
 use super::counts::{CountRequest, ResourceNeed, resource_needs};
@@ -11,49 +11,49 @@ use super::tas_cache::TasCache;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Why pods have no place. The text is made when somebody asks for it.
+/// Why pods cannot be placed. The text is formatted only on demand, see `TasCache::explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacementError {
-    /// The flavor has no topology that is known.
+    /// The flavor has no topology, or its Topology does not exist.
     NoTopology,
     /// The topology has no such level.
     NoLevel(String),
     /// The topology has no such level for slices.
     NoSliceLevel(String),
-    /// Slices are to be wider than what they are part of.
+    /// The slice level is wider than the level of the pod set.
     SliceAbovePodSetLevel(String, String),
-    /// Slices of no size.
+    /// The slice size is missing or not positive.
     InvalidSliceSize,
-    /// Layers of slices that do not fit into each other.
+    /// Slice layers whose levels or sizes do not nest.
     InvalidSliceLayers,
-    /// A level without domains.
+    /// A level, by index, has no domains.
     NoDomains(usize),
-    /// Not enough room: so many pods or slices of so many.
+    /// Not enough capacity. Counts are slices if the pod set has slices, otherwise pods.
     InsufficientCapacity {
-        /// How many fit.
+        /// Number that fits.
         fit: i64,
-        /// Of how many.
+        /// Number requested.
         requested: i64,
     },
-    /// A group of another number of pod sets than two.
+    /// A group does not consist of two pod sets.
     InvalidGroupSize(usize),
-    /// A domain of the placement is no more.
+    /// The placement names a domain that no longer exists.
     StaleDomain(String),
-    /// No place for the pods of a failed node.
+    /// The pods of a failed node fit nowhere else.
     NoReplacement(String),
 }
 
 impl TasCache {
-    /// The text of a refusal.
+    /// Returns the message of an error.
     pub fn explain(
         &mut self,
-        part: &TasPodSetRequest,
-        refusal: &PlacementError,
+        pod_set: &TasPodSetRequest,
+        error: &PlacementError,
         view: CapacityView,
-        rules: TasGates,
+        gates: TasGates,
     ) -> String {
-        match refusal {
-            PlacementError::NoTopology => format!("no topology for flavor {}", part.flavor),
+        match error {
+            PlacementError::NoTopology => format!("no topology for flavor {}", pod_set.flavor),
             PlacementError::NoLevel(level) => format!("no requested topology level: {level}"),
             PlacementError::NoSliceLevel(level) => format!("no requested topology level for slices: {level}"),
             PlacementError::SliceAbovePodSetLevel(slice, level) => {
@@ -66,7 +66,7 @@ impl TasCache {
                 "each layer of slices must be below the one before it and divide its size".to_owned()
             }
             PlacementError::NoDomains(level) => {
-                let label = self.trees.get(&part.flavor).and_then(|tree| tree.levels.get(*level));
+                let label = self.trees.get(&pod_set.flavor).and_then(|tree| tree.levels.get(*level));
                 format!("no topology domains at level: {}", label.map_or("", |label| label))
             }
             PlacementError::InvalidGroupSize(_) => "podset group must consist of two podsets".to_owned(),
@@ -77,37 +77,37 @@ impl TasCache {
                 format!("cannot find replacement assignment for unhealthy node: {node}")
             }
             PlacementError::InsufficientCapacity { fit, requested: of } => {
-                self.explain_insufficient_capacity(part, *fit, *of, view, rules)
+                self.explain_insufficient_capacity(pod_set, *fit, *of, view, gates)
             }
         }
     }
 
     fn explain_insufficient_capacity(
         &mut self,
-        part: &TasPodSetRequest,
+        pod_set: &TasPodSetRequest,
         fit: i64,
-        of: i64,
+        requested: i64,
         view: CapacityView,
-        rules: TasGates,
+        gates: TasGates,
     ) -> String {
-        let pod = self.resource_names.pod_requests(&part.pods.requests);
-        let Some(tree) = self.trees.get_mut(&part.flavor) else {
+        let pod = self.resource_names.pod_requests(&pod_set.pods.requests);
+        let Some(tree) = self.trees.get_mut(&pod_set.flavor) else {
             return String::new();
         };
-        let (shape, name) = (tree.layout(), tree.flavor.topology.clone());
-        let terms = PlacementParams::resolve(&part.pods, tree, rules);
-        let sliced = terms.as_ref().is_ok_and(|terms| terms.slice_size > 1);
+        let (layout, name) = (tree.layout(), tree.flavor.topology.clone());
+        let params = PlacementParams::resolve(&pod_set.pods, tree, gates);
+        let sliced = params.as_ref().is_ok_and(|params| params.slice_size > 1);
         let unit = if sliced { "slice(s)" } else { "pod(s)" };
         let mut text = if fit <= 0 {
-            format!("topology \"{name}\" doesn't allow to fit any of {of} {unit}")
+            format!("topology \"{name}\" doesn't allow to fit any of {requested} {unit}")
         } else {
-            format!("topology \"{name}\" allows to fit only {fit} out of {of} {unit}")
+            format!("topology \"{name}\" allows to fit only {fit} out of {requested} {unit}")
         };
-        let Some(tree) = self.trees.get(&part.flavor) else {
+        let Some(tree) = self.trees.get(&pod_set.flavor) else {
             return text;
         };
-        let ask = CountRequest {
-            pods: &part.pods,
+        let request = CountRequest {
+            pods: &pod_set.pods,
             extra_tolerations: &tree.flavor.tolerations,
             needs: resource_needs(&pod, None),
             has_leader: false,
@@ -116,43 +116,46 @@ impl TasCache {
             allowed_leaves: None,
             excluded_hosts: &[],
         };
-        let excluded = self.count_exclusions(&ask, &shape.capacity_ids, tree.is_by_host());
+        let excluded = self.count_exclusions(&request, &layout.capacity_ids, tree.is_by_host());
         if !excluded.is_empty() {
             let list: Vec<String> = excluded.iter().map(|(what, count)| format!("{what}: {count}")).collect();
-            let total = shape.capacity_ids.len();
+            let total = layout.capacity_ids.len();
             let _ = write!(text, ". Total nodes: {total}; excluded: {}", list.join(", "));
         }
         text
     }
 
-    /// How many of the narrowest domains are of no use, by what keeps pods from them.
+    /// Counts excluded leaves by reason.
     fn count_exclusions(
         &self,
-        ask: &CountRequest,
-        spots: &[usize],
+        request: &CountRequest,
+        capacity_ids: &[usize],
         by_host: bool,
     ) -> BTreeMap<String, usize> {
-        // There are many domains and few reasons: each is put into words once.
-        let mut obstacles: BTreeMap<Exclusion, usize> = BTreeMap::new();
+        // There are many leaves and few reasons, so each reason is formatted once.
+        let mut exclusions: BTreeMap<Exclusion, usize> = BTreeMap::new();
         let mut resources: BTreeMap<usize, usize> = BTreeMap::new();
-        for spot in spots.iter().filter_map(|id| self.leaf_capacities.get(*id)) {
-            if let Some(obstacle) = ask.find_exclusion(spot).filter(|_| by_host) {
-                *obstacles.entry(obstacle).or_default() += 1;
+        for capacity in capacity_ids.iter().filter_map(|id| self.leaf_capacities.get(*id)) {
+            if let Some(exclusion) = request.find_exclusion(capacity).filter(|_| by_host) {
+                *exclusions.entry(exclusion).or_default() += 1;
                 continue;
             }
-            let short =
-                |(number, need, _): &&ResourceNeed| fit_count(spot.free(*number, ask.view), *need) == 0;
-            if let Some((number, _, _)) = ask.needs.iter().find(short) {
-                *resources.entry(*number).or_default() += 1;
+            let exceeds = |(resource_index, need, _): &&ResourceNeed| {
+                fit_count(capacity.free(*resource_index, request.view), *need) == 0
+            };
+            if let Some((resource_index, _, _)) = request.needs.iter().find(exceeds) {
+                *resources.entry(*resource_index).or_default() += 1;
             }
         }
-        let obstacle = |obstacle| match obstacle {
+        let describe = |exclusion| match exclusion {
             Exclusion::Affinity => "affinity".to_owned(),
             Exclusion::NodeSelector => "nodeSelector".to_owned(),
             Exclusion::Taint(taint) => format!("taint \"{taint}\""),
         };
-        let resource = |number| format!("resource \"{}\"", self.resource_names.name(number));
-        let obstacles = obstacles.into_iter().map(|(what, count)| (obstacle(what), count));
-        obstacles.chain(resources.into_iter().map(|(number, count)| (resource(number), count))).collect()
+        let resource = |resource_index| format!("resource \"{}\"", self.resource_names.name(resource_index));
+        let exclusions = exclusions.into_iter().map(|(what, count)| (describe(what), count));
+        exclusions
+            .chain(resources.into_iter().map(|(resource_index, count)| (resource(resource_index), count)))
+            .collect()
     }
 }

@@ -1,54 +1,54 @@
-//! What a request comes to on the levels of one topology.
+//! Resolves a topology request against the levels of one topology.
 
 use super::pod_requirements::PodRequirements;
 use super::tree::TopologyTree;
 use super::{PlacementError, TasGates};
 use crate::api::v1beta2::PodSetTopologyRequest;
 
-/// How strict the request is.
+/// Strictness of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConstraintMode {
-    /// One domain of the level, or nothing.
+    /// All pods in one domain of the level, or no placement.
     Required,
-    /// One domain of the level or of a wider one, or several of the widest.
+    /// One domain of the level or of a wider one, else several domains of the widest level.
     Preferred,
     /// Any domains.
     Unconstrained,
 }
 
-/// A request on the levels of a topology.
+/// A request with its levels as indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlacementParams {
     pub(super) mode: ConstraintMode,
-    /// Level at which domains are chosen.
+    /// Level at which domains are selected first.
     pub(super) level: usize,
     /// Level of the outermost slices.
     pub(super) slice_level: usize,
     pub(super) slice_size: i64,
-    /// Size of inner slices at each level; 1 where there are none.
+    /// Size of inner slices at each level; 1 if the level has none.
     pub(super) inner_slice_sizes: Vec<i64>,
-    /// Layers as asked for: level and size, outermost first.
+    /// Layers as requested: level and size, outermost first.
     pub(super) slice_layers: Vec<(usize, i64)>,
-    /// Whether the smallest domain that suffices is preferred to filling up the fullest.
+    /// Whether to prefer the smallest domain that suffices; otherwise the least free domains are filled first.
     pub(super) best_fit: bool,
 }
 
 impl PlacementParams {
-    /// What the pods ask for; those that ask for nothing take what there is.
+    /// Resolves the request of the pods. Pods without a request are unconstrained.
     pub(super) fn resolve(
         pods: &PodRequirements,
         tree: &TopologyTree,
-        rules: TasGates,
+        gates: TasGates,
     ) -> Result<Self, PlacementError> {
         let nothing = PodSetTopologyRequest::default();
         let request = pods.request.as_ref().unwrap_or(&nothing);
         let lowest = tree.levels.len().saturating_sub(1);
         let find = |label: &str| tree.level_index(label);
         let layers = resolve_slice_layers(request, find)?;
-        let named = |label: &String| find(label).ok_or_else(|| PlacementError::NoLevel(label.clone()));
+        let level_of = |label: &String| find(label).ok_or_else(|| PlacementError::NoLevel(label.clone()));
         let (mode, level) = match (&request.required, &request.preferred) {
-            (Some(label), _) => (ConstraintMode::Required, named(label)?),
-            (None, Some(label)) => (ConstraintMode::Preferred, named(label)?),
+            (Some(label), _) => (ConstraintMode::Required, level_of(label)?),
+            (None, Some(label)) => (ConstraintMode::Preferred, level_of(label)?),
             (None, None) if !layers.is_empty() && request.unconstrained != Some(true) => {
                 (ConstraintMode::Unconstrained, 0)
             }
@@ -59,29 +59,21 @@ impl PlacementParams {
             let label = |level: usize| tree.levels.get(level).map(ToString::to_string).unwrap_or_default();
             return Err(PlacementError::SliceAbovePodSetLevel(label(slice_level), label(level)));
         }
-        let mut units = vec![1; tree.levels.len()];
+        let mut inner_slice_sizes = vec![1; tree.levels.len()];
         for (outer, inner) in layers.iter().zip(layers.iter().skip(1)) {
             let ordered = inner.0 > outer.0 && inner.1 > 0 && outer.1 % inner.1 == 0;
             if !ordered {
                 return Err(PlacementError::InvalidSliceLayers);
             }
-            for unit in units.iter_mut().take(inner.0 + 1).skip(outer.0 + 1) {
-                *unit = inner.1;
+            for size in inner_slice_sizes.iter_mut().take(inner.0 + 1).skip(outer.0 + 1) {
+                *size = inner.1;
             }
         }
-        let best_fit = mode != ConstraintMode::Unconstrained || !rules.mixed_profile;
-        Ok(Self {
-            mode,
-            level,
-            slice_level,
-            slice_size,
-            inner_slice_sizes: units,
-            slice_layers: layers,
-            best_fit,
-        })
+        let best_fit = mode != ConstraintMode::Unconstrained || !gates.mixed_profile;
+        Ok(Self { mode, level, slice_level, slice_size, inner_slice_sizes, slice_layers: layers, best_fit })
     }
 
-    /// The same with slices of one size at one level.
+    /// Returns the same parameters with slices of one size at one level only.
     pub(super) fn with_slices(mut self, level: usize, size: i64) -> Self {
         (self.slice_level, self.slice_size) = (level, size);
         self.inner_slice_sizes.fill(1);
@@ -90,23 +82,24 @@ impl PlacementParams {
     }
 }
 
-/// Layers of slices with their levels, outermost first.
+/// Returns the slice layers as level and size, outermost first.
 fn resolve_slice_layers(
     request: &PodSetTopologyRequest,
     find: impl Fn(&str) -> Option<usize>,
 ) -> Result<Vec<(usize, i64)>, PlacementError> {
-    let named = |label: &str| find(label).ok_or_else(|| PlacementError::NoSliceLevel(label.to_owned()));
+    let level_of = |label: &str| find(label).ok_or_else(|| PlacementError::NoSliceLevel(label.to_owned()));
     let size = |size: i32| if size > 0 { Ok(i64::from(size)) } else { Err(PlacementError::InvalidSliceSize) };
     let constraints = &request.pod_set_slice_required_topology_constraints;
     if !constraints.is_empty() {
-        let layer =
-            |c: &crate::api::v1beta2::PodSetSliceTopologyConstraint| Ok((named(&c.topology)?, size(c.size)?));
+        let layer = |c: &crate::api::v1beta2::PodSetSliceTopologyConstraint| {
+            Ok((level_of(&c.topology)?, size(c.size)?))
+        };
         return constraints.iter().map(layer).collect();
     }
     match &request.pod_set_slice_required_topology {
         None => Ok(Vec::new()),
         Some(label) => {
-            let level = named(label)?;
+            let level = level_of(label)?;
             Ok(vec![(level, size(request.pod_set_slice_size.ok_or(PlacementError::InvalidSliceSize)?)?)])
         }
     }

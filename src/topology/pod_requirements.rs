@@ -1,4 +1,4 @@
-//! What placement looks at of pods, and where pods stand.
+//! The placement requirements of pods, and their placements.
 
 use crate::api::v1beta2::PodSetTopologyRequest;
 use crate::resources::Requests;
@@ -7,29 +7,29 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Values of the levels from the widest to the narrowest, or the labels that name the levels.
+/// Values of the levels, widest first, or the labels of the levels.
 pub type DomainPath = Arc<[Arc<str>]>;
 
-/// Pods of one pod set.
+/// Placement requirements of the pods of one pod set. Serialized into the equivalence hash.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PodRequirements {
-    /// Where they should be relative to each other; absent when they do not say.
+    /// Topology request; `None` if the pod set has none.
     pub request: Option<PodSetTopologyRequest>,
-    /// What one of them asks of a node.
+    /// Requests of one pod.
     #[serde(skip)]
     pub requests: Requests,
     /// Labels that the node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Terms of the required node affinity, of which one must hold; none when empty.
+    /// Terms of the required node affinity, of which one must match; no restriction if empty.
     pub required_affinity: Vec<NodeSelectorTerm>,
     /// Terms of the preferred node affinity with their weights.
     pub preferred_affinity: Vec<PreferredSchedulingTerm>,
-    /// Taints that they tolerate.
+    /// Tolerations of the pods.
     pub tolerations: Vec<Toleration>,
 }
 
 impl PodRequirements {
-    /// The pods of a template that ask for this of a node.
+    /// Reads the requirements from a pod template.
     pub fn new(spec: &PodSpec, requests: Requests, request: Option<PodSetTopologyRequest>) -> Self {
         let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
         let required =
@@ -46,34 +46,35 @@ impl PodRequirements {
         }
     }
 
-    /// Whether they say anything about topology.
+    /// Returns whether there is a topology request.
     pub const fn is_explicit(&self) -> bool {
         self.request.is_some()
     }
 }
 
-/// Domains that pods were given, in order.
+/// Domains assigned to pods, sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Labels of the levels that the values are given for.
+    /// Labels of the levels that the values belong to.
     pub levels: DomainPath,
-    /// Values of each domain, and how many pods it takes.
+    /// Values and pod count of each domain.
     pub domains: Vec<(DomainPath, i32)>,
 }
 
 impl Placement {
-    /// Number of pods.
+    /// Returns the number of pods.
     pub fn pod_count(&self) -> i32 {
         self.domains.iter().fold(0, |sum, (_, pods)| sum.saturating_add(*pods))
     }
 
-    /// Whether one of its domains is this host.
+    /// Returns whether one of its domains is this host.
     pub fn contains_host(&self, host: &str) -> bool {
-        let on = |(values, _): &(DomainPath, i32)| values.last().is_some_and(|value| **value == *host);
-        self.is_by_host() && self.domains.iter().any(on)
+        let names_host =
+            |(values, _): &(DomainPath, i32)| values.last().is_some_and(|value| **value == *host);
+        self.is_by_host() && self.domains.iter().any(names_host)
     }
 
-    /// Whether the narrowest level is the host.
+    /// Returns whether the narrowest level is the host.
     pub fn is_by_host(&self) -> bool {
         self.levels.last().is_some_and(|level| **level == *HOSTNAME_LABEL)
     }
@@ -82,13 +83,13 @@ impl Placement {
 /// The label whose value names a host.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
-/// What pods of one flavor take in the domains where they stand.
+/// Usage of pods of one flavor in their domains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupancy {
     /// Name of the flavor.
     pub flavor: Arc<str>,
-    /// Where they are.
+    /// Domains of the pods.
     pub placement: Placement,
-    /// What each of them takes, beside its place among the pods of a node.
+    /// Requests of each pod, without its share of a node's pod limit.
     pub requests_per_pod: Requests,
 }

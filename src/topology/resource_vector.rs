@@ -1,86 +1,86 @@
-//! Amounts by resource number: exact, and of any sign.
+//! Exact signed amounts, indexed by resource.
 
 use crate::resources::{Amount, Requests};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Amounts by the number of the resource; what is not there is nothing.
+/// Amounts by resource index; missing entries are 0.
 pub(super) type ResourceVector = Vec<i128>;
 
-/// Amounts of some resources, by number.
+/// Amounts of some resources, as (resource index, amount).
 pub(super) type SparseVector = Vec<(usize, i128)>;
 
-/// Numbers of resources.
+/// Assigns indexes to resource names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResourceNames {
     index_by_name: BTreeMap<Arc<str>, usize>,
     names: Vec<Arc<str>>,
 }
 
-/// The resource that counts the pods of a node.
+/// The resource that limits the number of pods of a node.
 pub(super) const PODS: &str = "pods";
 
 impl ResourceNames {
     pub(super) fn index(&mut self, name: &Arc<str>) -> usize {
-        if let Some(number) = self.index_by_name.get(name) {
-            return *number;
+        if let Some(index) = self.index_by_name.get(name) {
+            return *index;
         }
-        let number = self.names.len();
+        let index = self.names.len();
         self.names.push(Arc::clone(name));
-        self.index_by_name.insert(Arc::clone(name), number);
-        number
+        self.index_by_name.insert(Arc::clone(name), index);
+        index
     }
 
-    pub(super) fn name(&self, number: usize) -> &str {
-        self.names.get(number).map_or("", |name| name)
+    pub(super) fn name(&self, index: usize) -> &str {
+        self.names.get(index).map_or("", |name| name)
     }
 
-    /// Requests by number, as they are.
+    /// Converts requests unchanged.
     pub(super) fn sparse(&mut self, requests: &Requests) -> SparseVector {
         requests.iter().map(|(name, amount)| (self.index(name), amount.to_i128())).collect()
     }
 
-    /// What one pod takes of a node: its requests and one place.
+    /// Returns the usage of one pod on a node: its positive requests and 1 of `pods`.
     pub(super) fn pod_requests(&mut self, requests: &Requests) -> SparseVector {
-        let own = requests.iter().filter(|(name, amount)| ***name != *PODS && **amount > Amount::ZERO);
-        let mut parts: SparseVector =
-            own.map(|(name, amount)| (self.index(name), amount.to_i128())).collect();
-        parts.push((self.index(&Arc::from(PODS)), 1));
-        parts
+        let requested = requests.iter().filter(|(name, amount)| ***name != *PODS && **amount > Amount::ZERO);
+        let mut amounts: SparseVector =
+            requested.map(|(name, amount)| (self.index(name), amount.to_i128())).collect();
+        amounts.push((self.index(&Arc::from(PODS)), 1));
+        amounts
     }
 }
 
-/// Adds so many times the parts.
-pub(super) fn add_scaled(to: &mut ResourceVector, parts: &[(usize, i128)], times: i128) {
-    let width = parts.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
-    if to.len() < width {
-        to.resize(width, 0);
+/// Adds `factor` times the amounts.
+pub(super) fn add_scaled(sum: &mut ResourceVector, amounts: &[(usize, i128)], factor: i128) {
+    let length = amounts.iter().map(|(resource, _)| resource + 1).max().unwrap_or(0);
+    if sum.len() < length {
+        sum.resize(length, 0);
     }
-    // What is tried out comes and goes once: products of wide numbers would be most of its cost.
-    match times {
-        1 => add_each(to, parts, |amount| amount),
-        -1 => add_each(to, parts, |amount| -amount),
-        _ => add_each(to, parts, |amount| amount * times),
+    // Simulated usage uses 1 and -1; 128-bit multiplications would dominate its cost.
+    match factor {
+        1 => add_each(sum, amounts, |amount| amount),
+        -1 => add_each(sum, amounts, |amount| -amount),
+        _ => add_each(sum, amounts, |amount| amount * factor),
     }
 }
 
-fn add_each(to: &mut ResourceVector, parts: &[(usize, i128)], of: impl Fn(i128) -> i128) {
-    for (number, amount) in parts {
-        if let Some(sum) = to.get_mut(*number) {
-            *sum += of(*amount);
+fn add_each(vector: &mut ResourceVector, amounts: &[(usize, i128)], scale: impl Fn(i128) -> i128) {
+    for (resource, amount) in amounts {
+        if let Some(sum) = vector.get_mut(*resource) {
+            *sum += scale(*amount);
         }
     }
 }
 
-pub(super) fn amount_at(vector: &[i128], number: usize) -> i128 {
-    vector.get(number).copied().unwrap_or(0)
+pub(super) fn amount_at(vector: &[i128], resource: usize) -> i128 {
+    vector.get(resource).copied().unwrap_or(0)
 }
 
 pub(super) fn is_zero(vector: &[i128]) -> bool {
     vector.iter().all(|amount| *amount == 0)
 }
 
-/// How often `need` goes into `free`; nothing goes into what is negative, whatever else is free.
+/// Returns how often `need` fits into `free`: 0 if `free` is negative, `i64::MAX` if nothing is needed.
 pub(super) fn fit_count(free: i128, need: i128) -> i64 {
     if need <= 0 {
         return i64::MAX;
@@ -94,9 +94,13 @@ pub(super) fn fit_count(free: i128, need: i128) -> i64 {
     }
 }
 
-/// The same as long as it is less than `most`; `most` otherwise. It is seldom less, and to find that out takes no division.
-pub(super) fn fit_count_up_to(most: i64, free: i128, need: i128) -> i64 {
-    let all =
-        i64::try_from(need).ok().filter(|need| *need > 0).map(|need| i128::from(need) * i128::from(most));
-    if all.is_some_and(|all| (0..=free).contains(&all)) { most } else { fit_count(free, need).min(most) }
+/// Returns `fit_count`, at most `limit`. The limit usually applies, and that check takes no division.
+pub(super) fn fit_count_up_to(limit: i64, free: i128, need: i128) -> i64 {
+    let total =
+        i64::try_from(need).ok().filter(|need| *need > 0).map(|need| i128::from(need) * i128::from(limit));
+    if total.is_some_and(|total| (0..=free).contains(&total)) {
+        limit
+    } else {
+        fit_count(free, need).min(limit)
+    }
 }

@@ -1,8 +1,8 @@
-//! Nodes, the pods of others on them, and what workloads take, kept up by events.
+//! The TAS cache: nodes, non-TAS usage and the usage of workloads, maintained from events.
 //!
-//! Invariants: an event costs what it touches, and one that changes nothing costs a comparison; capacity and usage are
-//! exact sums of any sign, so that a node may be short of one resource without being short of another (I4); what
-//! workloads take is known by host or domain, whether the node is there or not.
+//! Invariants: an event costs time only for what it touches, and one without effect costs a comparison; capacity and usage
+//! are exact signed sums, so a node can be overcommitted in one resource and free in another (I4); the usage of workloads is
+//! kept by host or domain, whether or not the node exists.
 
 use super::leaf_capacity::{CapacityKey, Footprint, FootprintEntry, LeafCapacities};
 use super::pod_requirements::{DomainPath, PodRequirements};
@@ -14,21 +14,21 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is known of a node.
+/// What placement needs of a Node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSpec {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<Taint>,
-    /// Whether it is ready and takes pods.
+    /// Whether it is ready and schedulable.
     pub usable: bool,
-    /// What it has for pods.
+    /// `status.allocatable`.
     pub allocatable: Requests,
 }
 
 impl NodeSpec {
-    /// What the object says. A quantity that cannot be read counts as nothing.
+    /// Reads a Node. An invalid quantity counts as 0.
     pub fn from_node(node: &Node) -> Self {
         let spec = node.spec.clone().unwrap_or_default();
         let status = node.status.as_ref();
@@ -52,11 +52,11 @@ impl NodeSpec {
 struct NodeEntry {
     spec: Arc<NodeSpec>,
     allocatable: SparseVector,
-    /// Spots that it belongs to, and the flavors that see it there.
+    /// Leaf capacities it contributes to, with the flavors that see it there.
     leaf_capacities: BTreeMap<CapacityKey, BTreeSet<Arc<str>>>,
 }
 
-/// All that placement is decided on.
+/// All inputs of a placement.
 #[derive(Clone, Debug, Default)]
 pub struct TasCache {
     pub(super) resource_names: ResourceNames,
@@ -65,14 +65,14 @@ pub struct TasCache {
     pub(super) trees: BTreeMap<Arc<str>, TopologyTree>,
     nodes: BTreeMap<Arc<str>, NodeEntry>,
     non_tas_pods: BTreeMap<ObjectKey, (Arc<str>, SparseVector)>,
-    /// What pods of others take, by node, known or not.
+    /// Usage of pods outside topology assignments by node name, whether or not the node exists.
     non_tas_usage: BTreeMap<Arc<str>, ResourceVector>,
     pub(super) leaf_capacities: LeafCapacities,
     pub(super) count_cache: super::count_cache::CountCache,
 }
 
 impl TasCache {
-    /// Sets the levels of a Topology, or removes it. Answers whether anything changed.
+    /// Sets the levels of a Topology, or removes it. Returns whether anything changed.
     pub fn set_topology(&mut self, name: &str, levels: Option<DomainPath>) -> bool {
         if self.topologies.get(name) == levels.as_ref() {
             return false;
@@ -88,7 +88,7 @@ impl TasCache {
         true
     }
 
-    /// Sets what is known of a flavor with a topology, or removes it. Answers whether anything changed.
+    /// Sets a flavor that has a topology, or removes it. Returns whether anything changed.
     pub fn set_flavor(&mut self, name: &str, flavor: Option<FlavorSpec>) -> bool {
         if self.flavors.get(name) == flavor.as_ref() {
             return false;
@@ -101,7 +101,7 @@ impl TasCache {
         true
     }
 
-    /// Makes the tree of a flavor anew from the nodes.
+    /// Builds the tree of a flavor again from all nodes.
     fn rebuild_tree(&mut self, flavor: &Arc<str>) {
         let names: Vec<Arc<str>> = self.nodes.keys().cloned().collect();
         for name in &names {
@@ -119,25 +119,25 @@ impl TasCache {
         }
     }
 
-    /// Sets what is known of a node, or removes it. Answers with the flavors that see a change.
+    /// Sets a node, or removes it. Returns the flavors affected.
     pub fn set_node(&mut self, name: &str, spec: Option<NodeSpec>) -> BTreeSet<Arc<str>> {
-        let known = self.nodes.get(name).map(|entry| &*entry.spec);
-        if known == spec.as_ref() {
+        let current = self.nodes.get(name).map(|entry| &*entry.spec);
+        if current == spec.as_ref() {
             return BTreeSet::new();
         }
         let name: Arc<str> = Arc::from(name);
-        let mut touched = self.flavors_of_node(&name);
+        let mut changed_flavors = self.flavors_of_node(&name);
         self.detach_node(&name, None);
         let Some(spec) = spec else {
             self.nodes.remove(&name);
-            return touched;
+            return changed_flavors;
         };
         let allocatable = self.resource_names.sparse(&spec.allocatable);
         let entry = NodeEntry { spec: Arc::new(spec), allocatable, leaf_capacities: BTreeMap::new() };
         self.nodes.insert(Arc::clone(&name), entry);
         self.attach_node(&name, None);
-        touched.extend(self.flavors_of_node(&name));
-        touched
+        changed_flavors.extend(self.flavors_of_node(&name));
+        changed_flavors
     }
 
     fn flavors_of_node(&self, name: &str) -> BTreeSet<Arc<str>> {
@@ -148,7 +148,7 @@ impl TasCache {
             .collect()
     }
 
-    /// Puts a node where trees want it.
+    /// Adds a node to all trees, or only to the tree of flavor `only`.
     fn attach_node(&mut self, name: &Arc<str>, only: Option<&Arc<str>>) {
         let Some(mut entry) = self.nodes.remove(name) else {
             return;
@@ -167,17 +167,17 @@ impl TasCache {
             let id = self.leaf_capacities.find_or_add(&key);
             tree.add_node(id, name, path);
             let flavors = entry.leaf_capacities.entry(key).or_default();
-            let fresh = flavors.is_empty();
+            let is_new = flavors.is_empty();
             flavors.insert(Arc::clone(flavor));
-            if let Some(spot) = self.leaf_capacities.get_mut(id) {
-                spot.flavors.insert(Arc::clone(flavor));
-                if fresh {
-                    spot.nodes.insert(Arc::clone(name), Arc::clone(&entry.spec));
-                    spot.tainted =
-                        spot.nodes.values().any(|n| n.taints.iter().any(super::filter::prevents_scheduling));
-                    add_scaled(&mut spot.capacity, &entry.allocatable, 1);
-                    if let Some(foreign) = self.non_tas_usage.get(name) {
-                        add_scaled(&mut spot.capacity, &to_sparse(foreign), -1);
+            if let Some(leaf) = self.leaf_capacities.get_mut(id) {
+                leaf.flavors.insert(Arc::clone(flavor));
+                if is_new {
+                    leaf.nodes.insert(Arc::clone(name), Arc::clone(&entry.spec));
+                    leaf.tainted =
+                        leaf.nodes.values().any(|n| n.taints.iter().any(super::filter::prevents_scheduling));
+                    add_scaled(&mut leaf.capacity, &entry.allocatable, 1);
+                    if let Some(usage) = self.non_tas_usage.get(name) {
+                        add_scaled(&mut leaf.capacity, &to_sparse(usage), -1);
                     }
                 }
             }
@@ -185,28 +185,28 @@ impl TasCache {
         self.nodes.insert(Arc::clone(name), entry);
     }
 
-    /// Takes a node out of all trees, or of one.
+    /// Removes a node from all trees, or only from the tree of flavor `only`.
     fn detach_node(&mut self, name: &Arc<str>, only: Option<&Arc<str>>) {
         let Some(mut entry) = self.nodes.remove(name) else {
             return;
         };
         for (key, flavors) in &mut entry.leaf_capacities {
             let Some(id) = self.leaf_capacities.find(key) else { continue };
-            let gone = |flavor: &&Arc<str>| only.is_none_or(|only| only == *flavor);
-            for flavor in flavors.iter().filter(gone) {
+            let is_selected = |flavor: &&Arc<str>| only.is_none_or(|only| only == *flavor);
+            for flavor in flavors.iter().filter(is_selected) {
                 let remains = self.trees.get_mut(flavor).is_some_and(|tree| tree.remove_node(id, name));
-                if let Some(spot) = self.leaf_capacities.get_mut(id).filter(|_| !remains) {
-                    spot.flavors.remove(flavor);
+                if let Some(leaf) = self.leaf_capacities.get_mut(id).filter(|_| !remains) {
+                    leaf.flavors.remove(flavor);
                 }
             }
-            flavors.retain(|flavor| !gone(&flavor));
-            if let Some(spot) = self.leaf_capacities.get_mut(id).filter(|_| flavors.is_empty()) {
-                spot.nodes.remove(name);
-                spot.tainted =
-                    spot.nodes.values().any(|n| n.taints.iter().any(super::filter::prevents_scheduling));
-                add_scaled(&mut spot.capacity, &entry.allocatable, -1);
-                if let Some(foreign) = self.non_tas_usage.get(name) {
-                    add_scaled(&mut spot.capacity, &to_sparse(foreign), 1);
+            flavors.retain(|flavor| !is_selected(&flavor));
+            if let Some(leaf) = self.leaf_capacities.get_mut(id).filter(|_| flavors.is_empty()) {
+                leaf.nodes.remove(name);
+                leaf.tainted =
+                    leaf.nodes.values().any(|n| n.taints.iter().any(super::filter::prevents_scheduling));
+                add_scaled(&mut leaf.capacity, &entry.allocatable, -1);
+                if let Some(usage) = self.non_tas_usage.get(name) {
+                    add_scaled(&mut leaf.capacity, &to_sparse(usage), 1);
                 }
             }
         }
@@ -223,36 +223,36 @@ impl TasCache {
         self.nodes.insert(Arc::clone(name), entry);
     }
 
-    /// Sets what a pod takes of a node, if it is no workload's of a topology, or removes it. Answers with the flavors that
-    /// see a change.
+    /// Sets node and requests of a non-TAS pod, or removes it. Returns the flavors affected.
     pub fn set_non_tas_pod(
         &mut self,
         key: &ObjectKey,
-        takes: Option<(Arc<str>, Requests)>,
+        pod_requests: Option<(Arc<str>, Requests)>,
     ) -> BTreeSet<Arc<str>> {
-        let takes = takes.map(|(node, requests)| (node, self.resource_names.pod_requests(&requests)));
-        let mut touched = BTreeSet::new();
-        if self.non_tas_pods.get(key) == takes.as_ref() {
-            return touched;
+        let pod_requests =
+            pod_requests.map(|(node, requests)| (node, self.resource_names.pod_requests(&requests)));
+        let mut changed_flavors = BTreeSet::new();
+        if self.non_tas_pods.get(key) == pod_requests.as_ref() {
+            return changed_flavors;
         }
-        if let Some((node, parts)) = self.non_tas_pods.remove(key) {
-            touched.extend(self.shift_non_tas_usage(&node, &parts, -1));
+        if let Some((node, amounts)) = self.non_tas_pods.remove(key) {
+            changed_flavors.extend(self.shift_non_tas_usage(&node, &amounts, -1));
         }
-        if let Some((node, parts)) = takes {
-            touched.extend(self.shift_non_tas_usage(&node, &parts, 1));
-            self.non_tas_pods.insert(key.clone(), (node, parts));
+        if let Some((node, amounts)) = pod_requests {
+            changed_flavors.extend(self.shift_non_tas_usage(&node, &amounts, 1));
+            self.non_tas_pods.insert(key.clone(), (node, amounts));
         }
-        touched
+        changed_flavors
     }
 
     fn shift_non_tas_usage(
         &mut self,
         node: &Arc<str>,
-        parts: &SparseVector,
+        amounts: &SparseVector,
         sign: i128,
     ) -> BTreeSet<Arc<str>> {
         let sum = self.non_tas_usage.entry(Arc::clone(node)).or_default();
-        add_scaled(sum, parts, sign);
+        add_scaled(sum, amounts, sign);
         if super::resource_vector::is_zero(sum) {
             self.non_tas_usage.remove(node);
         }
@@ -262,56 +262,58 @@ impl TasCache {
             .map(|entry| entry.leaf_capacities.keys().cloned().collect())
             .unwrap_or_default();
         for key in keys {
-            let spot = self.leaf_capacities.find(&key).and_then(|id| self.leaf_capacities.usage_mut(id));
-            if let Some(spot) = spot {
-                add_scaled(&mut spot.capacity, parts, -sign);
+            let leaf = self.leaf_capacities.find(&key).and_then(|id| self.leaf_capacities.usage_mut(id));
+            if let Some(leaf) = leaf {
+                add_scaled(&mut leaf.capacity, amounts, -sign);
             }
         }
         self.flavors_of_node(node)
     }
 
-    /// What occupancies take, to be added and taken off as often as needed.
+    /// Returns the usage of occupancies in a form that is cheap to add and subtract repeatedly.
     pub fn footprint(&mut self, occupancies: &[super::Occupancy]) -> Footprint {
         Footprint::from_occupancies(occupancies, &mut self.resource_names, &self.leaf_capacities)
     }
 
-    /// Adds or takes off a footprint in a layer.
+    /// Adds (`sign` 1) or subtracts (-1) a footprint in a layer.
     pub fn shift_usage(&mut self, footprint: &Footprint, sign: i128, layer: UsageLayer) {
         self.leaf_capacities.shift_usage(footprint, sign, layer);
     }
 
-    /// Whether every spot of the footprint could take it beside what is there.
+    /// Returns whether the footprint fits into the free capacity of the layer.
     pub fn footprint_fits(&self, footprint: &Footprint, layer: UsageLayer) -> bool {
-        footprint.entries.iter().all(|cell| {
-            let Some(spot) = self.leaf_capacities.get_entry(cell) else {
+        footprint.entries.iter().all(|entry| {
+            let Some(leaf) = self.leaf_capacities.get_entry(entry) else {
                 return false;
             };
-            cell.amounts.iter().all(|(number, amount)| *amount <= spot.free_in(*number, layer))
+            entry.amounts.iter().all(|(resource, amount)| *amount <= leaf.free_in(*resource, layer))
         })
     }
 
-    /// Whether what stands in the plan could stay there, and takes no less than another.
-    pub fn still_valid_at(&self, standing: &Footprint, other: &Footprint) -> bool {
-        let sound = |cell: &FootprintEntry| {
-            let spot = self.leaf_capacities.get_entry(cell).filter(|spot| !spot.nodes.is_empty());
-            let stays = |number| spot.is_some_and(|spot| spot.free_in(number, UsageLayer::Projected) >= 0);
-            spot.is_some() && cell.amounts.iter().all(|(number, _)| stays(*number))
+    /// Returns whether a capacity reservation is still usable: its nodes exist, nothing it uses is overcommitted in projected
+    /// usage, and its total equals that of `other`.
+    pub fn still_valid_at(&self, reserved: &Footprint, other: &Footprint) -> bool {
+        let still_fits = |entry: &FootprintEntry| {
+            let leaf = self.leaf_capacities.get_entry(entry).filter(|leaf| !leaf.nodes.is_empty());
+            let has_capacity =
+                |resource| leaf.is_some_and(|leaf| leaf.free_in(resource, UsageLayer::Projected) >= 0);
+            leaf.is_some() && entry.amounts.iter().all(|(resource, _)| has_capacity(*resource))
         };
-        standing.entries.iter().all(sound) && standing.total() == other.total()
+        reserved.entries.iter().all(still_fits) && reserved.total() == other.total()
     }
 
-    /// Flavors that see any spot of the footprint.
+    /// Returns the flavors that contain any leaf of the footprint.
     pub fn flavors_of(&self, footprint: &Footprint) -> BTreeSet<Arc<str>> {
-        let spots = footprint.entries.iter().filter_map(|cell| self.leaf_capacities.get_entry(cell));
-        spots.flat_map(|spot| spot.flavors.iter().cloned()).collect()
+        let capacities = footprint.entries.iter().filter_map(|entry| self.leaf_capacities.get_entry(entry));
+        capacities.flat_map(|leaf| leaf.flavors.iter().cloned()).collect()
     }
 
-    /// Whether a flavor has a topology that is known.
+    /// Returns whether the flavor has a tree: its Topology exists and has levels.
     pub fn has_topology(&self, flavor: &str) -> bool {
         self.trees.contains_key(flavor)
     }
 
-    /// Why the flavor cannot give what the pods ask for, whatever is free: a level that its topology does not have.
+    /// Returns whether the flavor's topology lacks a level that the pods request, or does not exist.
     pub fn lacks_level(&self, flavor: &str, pods: &PodRequirements) -> bool {
         let (Some(tree), Some(request)) = (self.trees.get(flavor), &pods.request) else {
             return !self.trees.contains_key(flavor);
@@ -321,39 +323,39 @@ impl TasCache {
         !levels.chain(&request.pod_set_slice_required_topology).all(|level| tree.level_index(level).is_some())
     }
 
-    /// Adds and counts up everything again from nodes, pods and these footprints, and answers whether that is what is known.
-    pub fn equals_recount<'a>(&self, held: impl Iterator<Item = &'a Footprint>) -> bool {
+    /// Recomputes capacity and usage from nodes, non-TAS pods and `footprints`. Returns whether the cache agrees.
+    pub fn equals_recount<'a>(&self, footprints: impl Iterator<Item = &'a Footprint>) -> bool {
         let mut usage: BTreeMap<CapacityKey, ResourceVector> = BTreeMap::new();
-        for cell in held.flat_map(|footprint| &footprint.entries) {
-            add_scaled(usage.entry(cell.key.clone()).or_default(), &cell.amounts, 1);
+        for entry in footprints.flat_map(|footprint| &footprint.entries) {
+            add_scaled(usage.entry(entry.key.clone()).or_default(), &entry.amounts, 1);
         }
-        let mut foreign: BTreeMap<&str, ResourceVector> = BTreeMap::new();
-        for (node, parts) in self.non_tas_pods.values() {
-            add_scaled(foreign.entry(node).or_default(), parts, 1);
+        let mut non_tas_usage: BTreeMap<&str, ResourceVector> = BTreeMap::new();
+        for (node, amounts) in self.non_tas_pods.values() {
+            add_scaled(non_tas_usage.entry(node).or_default(), amounts, 1);
         }
         let same = |a: &[i128], b: &[i128]| {
             (0..a.len().max(b.len()))
                 .all(|n| super::resource_vector::amount_at(a, n) == super::resource_vector::amount_at(b, n))
         };
-        let right = |key: &CapacityKey, layer| {
-            let (sum, known) =
+        let usage_matches = |key: &CapacityKey, layer| {
+            let (sum, leaf_keys) =
                 (usage.get(key), self.leaf_capacities.find(key).and_then(|id| self.leaf_capacities.get(id)));
-            same(sum.map_or(&[], |s| &s[..]), known.map_or(&[], |spot| spot.usage(layer)))
+            same(sum.map_or(&[], |s| &s[..]), leaf_keys.map_or(&[], |leaf| leaf.usage(layer)))
         };
-        let capacity_right = self.leaf_capacities.iter().all(|(_, spot)| {
+        let capacity_ok = self.leaf_capacities.iter().all(|(_, leaf)| {
             let mut sum = ResourceVector::new();
-            for name in spot.nodes.keys() {
-                let entry = self.nodes.get(name);
-                add_scaled(&mut sum, entry.map_or(&[], |entry| &entry.allocatable[..]), 1);
-                add_scaled(&mut sum, &foreign.get(&**name).map(to_sparse).unwrap_or_default(), -1);
+            for name in leaf.nodes.keys() {
+                let node = self.nodes.get(name);
+                add_scaled(&mut sum, node.map_or(&[], |node| &node.allocatable[..]), 1);
+                add_scaled(&mut sum, &non_tas_usage.get(&**name).map(to_sparse).unwrap_or_default(), -1);
             }
-            same(&sum, &spot.capacity) && super::resource_vector::is_zero(&spot.simulated_usage)
+            same(&sum, &leaf.capacity) && super::resource_vector::is_zero(&leaf.simulated_usage)
         });
         let both = [UsageLayer::Current, UsageLayer::Projected];
-        let known = both.iter().flat_map(|layer| self.leaf_capacities.usage_by_key(*layer).into_keys());
-        let mut keys = usage.keys().cloned().chain(known);
-        let usage_right = keys.all(|key| both.iter().all(|layer| right(&key, *layer)));
-        capacity_right && usage_right && self.count_cache_is_consistent()
+        let leaf_keys = both.iter().flat_map(|layer| self.leaf_capacities.usage_by_key(*layer).into_keys());
+        let mut keys = usage.keys().cloned().chain(leaf_keys);
+        let usage_ok = keys.all(|key| both.iter().all(|layer| usage_matches(&key, *layer)));
+        capacity_ok && usage_ok && self.count_cache_is_consistent()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Metrics of the serving certificate and of the clock that it is judged by.
+//! Metrics of the serving certificate, and of the clock by which its validity is checked.
 
 use std::fmt;
 
@@ -8,32 +8,32 @@ use prometheus_client::registry::Registry;
 use super::counters::text;
 use super::page::register_gauge;
 
-/// Facts about the certificates.
+/// State of the serving certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CertificateStatus {
-    /// End of validity of the served certificate.
+    /// Expiry of the serving certificate.
     pub serving_until: Option<Timestamp>,
-    /// End of the authority that signed it.
+    /// Expiry of the CA that signed it.
     pub ca_until: Option<Timestamp>,
-    /// Whether all webhooks accept it.
+    /// Whether the CA bundles of all webhooks accept it.
     pub verified: bool,
     /// Whether the Secret holds a newer certificate that the webhooks do not accept yet.
     pub held_back: bool,
 }
 
-/// Renders Prometheus' text. Unknown values are left out.
-pub fn render(shown: &CertificateStatus, clock_ahead: Option<SignedDuration>) -> Result<String, fmt::Error> {
+/// Renders the metrics in Prometheus' text format. Unknown values are omitted.
+pub fn render(status: &CertificateStatus, clock_ahead: Option<SignedDuration>) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("sluice");
     for (name, help, until) in [
         (
             "serving_certificate_expiry",
             "When the served certificate expires, as Unix time",
-            shown.serving_until,
+            status.serving_until,
         ),
         (
             "authority_certificate_expiry",
             "When the authority that signed the served certificate expires, as Unix time",
-            shown.ca_until,
+            status.ca_until,
         ),
     ] {
         if let Some(until) = until {
@@ -44,12 +44,12 @@ pub fn render(shown: &CertificateStatus, clock_ahead: Option<SignedDuration>) ->
         (
             "serving_certificate_verified",
             "Whether all webhooks accept the served certificate",
-            shown.verified,
+            status.verified,
         ),
         (
             "serving_certificate_held_back",
             "Whether the Secret holds a newer certificate that the webhooks do not accept yet",
-            shown.held_back,
+            status.held_back,
         ),
     ] {
         register_gauge(&mut registry, name, help, i64::from(holds));
@@ -68,13 +68,13 @@ mod tests {
     #[test]
     fn known_certificate_values_are_exported() {
         let at = |second| Some(Timestamp::from_second(second).unwrap());
-        let shown = CertificateStatus {
+        let status = CertificateStatus {
             serving_until: at(1_800_000_000),
             ca_until: at(1_900_000_000),
             verified: true,
             held_back: false,
         };
-        let text = render(&shown, Some(SignedDuration::from_millis(-1_500))).unwrap();
+        let text = render(&status, Some(SignedDuration::from_millis(-1_500))).unwrap();
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
             samples,

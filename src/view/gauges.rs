@@ -1,7 +1,7 @@
-//! From a snapshot to the numbers that gauges show.
+//! Computation of gauge values from a snapshot.
 //!
-//! Invariants: a number that the snapshot does not have is left out rather than shown as 0; cohorts that are each
-//! other's ancestors end no walk late.
+//! Invariants: a value that the snapshot does not contain is omitted, not exported as 0; traversals terminate in the
+//! presence of cohort cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::resources::{Amount, to_f64};
 use crate::scheduler::PendingCounts;
 use crate::state::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot, UnadmittedKey};
 
-/// The numbers of all queues and cohorts.
+/// Returns the values of all queues and cohorts.
 pub fn gauges(snapshot: &Snapshot) -> Gauges {
     let view = &*snapshot.queues;
     let sums = cohort_totals(view);
@@ -48,7 +48,7 @@ pub fn gauges(snapshot: &Snapshot) -> Gauges {
     }
 }
 
-/// What the queues below a cohort have together.
+/// Sums over all ClusterQueues in the subtree of a cohort.
 #[derive(Clone, Debug, Default)]
 struct SubtreeTotals {
     admitted: u64,
@@ -58,46 +58,45 @@ struct SubtreeTotals {
 fn cohort_totals(view: &QueueView) -> BTreeMap<Arc<str>, SubtreeTotals> {
     let mut sums: BTreeMap<Arc<str>, SubtreeTotals> = BTreeMap::new();
     for queue in view.cluster_queues.values() {
-        for above in ancestors(view, queue.parent.as_ref()) {
-            let sum = sums.entry(Arc::clone(above)).or_default();
+        for ancestor in ancestors(view, queue.parent.as_ref()) {
+            let sum = sums.entry(Arc::clone(ancestor)).or_default();
             sum.admitted = sum.admitted.saturating_add(count(queue.admitted));
-            for (pair, cell) in &queue.usage_by_flavor_resource {
-                let slot = sum.reserved.entry(pair.clone()).or_default();
-                *slot = slot.plus(cell.usage);
+            for (fr, node_usage) in &queue.usage_by_flavor_resource {
+                let slot = sum.reserved.entry(fr.clone()).or_default();
+                *slot = slot.plus(node_usage.usage);
             }
         }
     }
     sums
 }
 
-/// The cohorts from one up to its root, each once.
+/// Returns the cohorts on the path from `from` to its root, each once.
 fn ancestors<'a>(view: &'a QueueView, from: Option<&'a Arc<str>>) -> Vec<&'a Arc<str>> {
-    let (mut seen, mut way, mut next) = (BTreeSet::new(), Vec::new(), from);
+    let (mut seen, mut path, mut next) = (BTreeSet::new(), Vec::new(), from);
     while let Some(name) = next.filter(|name| seen.insert(*name)) {
-        way.push(name);
+        path.push(name);
         next = view.cohorts.get(name).and_then(|cohort| cohort.parent.as_ref());
     }
-    way
+    path
 }
 
-/// The root above; empty where there is none.
+/// Returns the root cohort, or an empty text if there is none.
 fn root_cohort(view: &QueueView, from: Option<&Arc<str>>) -> String {
     ancestors(view, from).last().map(ToString::to_string).unwrap_or_default()
 }
 
 fn cluster_queue(view: &QueueView, name: &str, queue: &ClusterQueueView) -> ClusterQueueGauges {
-    let resource = |(pair, cell): (&FlavorResource, &crate::quota::NodeUsage)| {
-        let limit = |limit: Option<Amount>| {
-            limit.map_or(f64::INFINITY, |amount| in_base_units(&pair.resource, amount))
-        };
+    let resource = |(fr, node_usage): (&FlavorResource, &crate::quota::NodeUsage)| {
+        let limit =
+            |limit: Option<Amount>| limit.map_or(f64::INFINITY, |amount| in_base_units(&fr.resource, amount));
         ResourceGauges {
-            flavor: pair.flavor.to_string(),
-            resource: pair.resource.to_string(),
-            quota: in_base_units(&pair.resource, cell.limits.nominal),
-            borrowing_limit: limit(cell.limits.borrowing_limit),
-            lending_limit: limit(cell.limits.lending_limit),
-            reserved: in_base_units(&pair.resource, cell.usage),
-            used: in_base_units(&pair.resource, queue.admitted_usage.get(pair).copied().unwrap_or_default()),
+            flavor: fr.flavor.to_string(),
+            resource: fr.resource.to_string(),
+            quota: in_base_units(&fr.resource, node_usage.limits.nominal),
+            borrowing_limit: limit(node_usage.limits.borrowing_limit),
+            lending_limit: limit(node_usage.limits.lending_limit),
+            reserved: in_base_units(&fr.resource, node_usage.usage),
+            used: in_base_units(&fr.resource, queue.admitted_usage.get(fr).copied().unwrap_or_default()),
         }
     };
     ClusterQueueGauges {
@@ -126,38 +125,42 @@ fn cluster_queue(view: &QueueView, name: &str, queue: &ClusterQueueView) -> Clus
     }
 }
 
-/// A share as a number: one without limit is none.
+/// Converts a weighted share; an unlimited share is NaN.
 fn share_value(weighted: i64) -> f64 {
     if weighted == Amount::UNLIMITED.get() { f64::NAN } else { to_f64(weighted.into()) }
 }
 
 fn local_resources(queue: &LocalQueueView) -> Vec<ResourceGauges> {
-    let pairs: BTreeSet<&FlavorResource> =
+    let flavor_resources: BTreeSet<&FlavorResource> =
         queue.reserved_usage.keys().chain(queue.admitted_usage.keys()).collect();
-    let of = |usage: &BTreeMap<FlavorResource, Amount>, pair: &FlavorResource| {
-        in_base_units(&pair.resource, usage.get(pair).copied().unwrap_or_default())
+    let amount = |usage: &BTreeMap<FlavorResource, Amount>, fr: &FlavorResource| {
+        in_base_units(&fr.resource, usage.get(fr).copied().unwrap_or_default())
     };
-    let resource = |pair: &FlavorResource| ResourceGauges {
-        flavor: pair.flavor.to_string(),
-        resource: pair.resource.to_string(),
-        reserved: of(&queue.reserved_usage, pair),
-        used: of(&queue.admitted_usage, pair),
+    let resource = |fr: &FlavorResource| ResourceGauges {
+        flavor: fr.flavor.to_string(),
+        resource: fr.resource.to_string(),
+        reserved: amount(&queue.reserved_usage, fr),
+        used: amount(&queue.admitted_usage, fr),
         ..ResourceGauges::default()
     };
-    pairs.into_iter().map(resource).collect()
+    flavor_resources.into_iter().map(resource).collect()
 }
 
 fn cohort(view: &QueueView, name: &Arc<str>, cohort: &CohortView, sum: &SubtreeTotals) -> CohortGauges {
-    let pairs: BTreeSet<&FlavorResource> =
+    let flavor_resources: BTreeSet<&FlavorResource> =
         cohort.usage_by_flavor_resource.keys().chain(sum.reserved.keys()).collect();
-    let resource = |pair: &FlavorResource| ResourceGauges {
-        flavor: pair.flavor.to_string(),
-        resource: pair.resource.to_string(),
+    let resource = |fr: &FlavorResource| ResourceGauges {
+        flavor: fr.flavor.to_string(),
+        resource: fr.resource.to_string(),
         quota: in_base_units(
-            &pair.resource,
-            cohort.usage_by_flavor_resource.get(pair).map(|cell| cell.subtree_quota).unwrap_or_default(),
+            &fr.resource,
+            cohort
+                .usage_by_flavor_resource
+                .get(fr)
+                .map(|node_usage| node_usage.subtree_quota)
+                .unwrap_or_default(),
         ),
-        reserved: in_base_units(&pair.resource, sum.reserved.get(pair).copied().unwrap_or_default()),
+        reserved: in_base_units(&fr.resource, sum.reserved.get(fr).copied().unwrap_or_default()),
         ..ResourceGauges::default()
     };
     CohortGauges {
@@ -165,7 +168,7 @@ fn cohort(view: &QueueView, name: &Arc<str>, cohort: &CohortView, sum: &SubtreeT
         parent: cohort.parent.as_deref().unwrap_or_default().to_owned(),
         root: root_cohort(view, Some(name)),
         admitted: sum.admitted,
-        resources: pairs.into_iter().map(resource).collect(),
+        resources: flavor_resources.into_iter().map(resource).collect(),
         share: cohort.weighted_share.map(share_value),
     }
 }
@@ -179,9 +182,9 @@ fn unadmitted(by_reason: &BTreeMap<UnadmittedKey, usize>) -> Vec<UnadmittedGauge
     by_reason.iter().map(gauge).collect()
 }
 
-/// In a queue that admits nothing, nothing is active.
-fn pending(counts: PendingCounts, open: bool) -> PendingGauges {
-    if open {
+/// Returns the pending counts; in an inactive queue all workloads count as inadmissible.
+fn pending(counts: PendingCounts, queue_active: bool) -> PendingGauges {
+    if queue_active {
         PendingGauges { active: count(counts.active), inadmissible: count(counts.inadmissible) }
     } else {
         PendingGauges { active: 0, inadmissible: count(counts.total()) }
@@ -192,7 +195,7 @@ fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// An amount in the resource's own unit: cores, bytes, pieces.
+/// Converts an amount to the unit of the resource: cores, bytes or pieces.
 fn in_base_units(resource: &str, amount: Amount) -> f64 {
     if amount == Amount::UNLIMITED {
         return f64::INFINITY;
@@ -266,11 +269,11 @@ mod tests {
 
     #[test]
     fn gauges_cover_queues_and_ancestor_cohorts() {
-        let found = gauges(&snapshot(
+        let gauges = gauges(&snapshot(
             &[("org", None), ("team", Some("org"))],
             &[("a", queue("team", 3000, 2)), ("b", queue("org", 1000, 5))],
         ));
-        let a = &found.cluster_queues[0];
+        let a = &gauges.cluster_queues[0];
         assert_eq!(
             (a.cohort.as_str(), a.root_cohort.as_str(), a.status),
             ("team", "org", QueueStatus::Active)
@@ -282,7 +285,7 @@ mod tests {
         let r = &a.resources[0];
         let numbers = [r.quota, r.borrowing_limit, r.lending_limit, r.reserved, r.used];
         assert_eq!(numbers, [4.0, 0.5, f64::INFINITY, 3.0, 1.5]);
-        let cohorts: Vec<_> = found
+        let cohorts: Vec<_> = gauges
             .cohorts
             .iter()
             .map(|c| {
@@ -290,16 +293,16 @@ mod tests {
             })
             .collect();
         assert_eq!(cohorts, [("org", "", "org", 7, 4.0), ("team", "org", "org", 2, 3.0)]);
-        assert_eq!(found.cohorts[0].resources[0].quota, 9.0);
-        let local = &found.local_queues[0];
+        assert_eq!(gauges.cohorts[0].resources[0].quota, 9.0);
+        let local = &gauges.local_queues[0];
         assert_eq!((local.namespace.as_str(), local.name.as_str(), local.reserving), ("ns", "lq", 3));
         assert_eq!((local.resources[0].reserved, local.resources[0].used), (1.5, 0.0));
     }
 
     #[test]
     fn cohort_cycle_terminates() {
-        let found = gauges(&snapshot(&[("x", Some("y")), ("y", Some("x"))], &[("a", queue("x", 1000, 1))]));
-        assert_eq!(found.cohorts.iter().map(|c| c.admitted).collect::<Vec<_>>(), [1, 1]);
+        let gauges = gauges(&snapshot(&[("x", Some("y")), ("y", Some("x"))], &[("a", queue("x", 1000, 1))]));
+        assert_eq!(gauges.cohorts.iter().map(|c| c.admitted).collect::<Vec<_>>(), [1, 1]);
     }
 
     #[test]
@@ -320,7 +323,7 @@ mod tests {
         use crate::view::counters::Counters;
         use crate::view::metrics::{MetricFamilies, Role};
         use crate::view::render;
-        let found = gauges(&snapshot(&[("org", None)], &[("a", queue("org", 1000, 1))]));
+        let gauges = gauges(&snapshot(&[("org", None)], &[("a", queue("org", 1000, 1))]));
         let families = MetricFamilies {
             cluster_queue_resources: true,
             local_queues: true,
@@ -328,7 +331,7 @@ mod tests {
             creation_latency: true,
         };
         let page = Counters::new("linux", families).render().unwrap()
-            + &render(&found, families, Role::Standalone).unwrap();
+            + &render(&gauges, families, Role::Standalone).unwrap();
         let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
         let names: Vec<&str> = names.iter().filter_map(|line| line.split(' ').next()).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");

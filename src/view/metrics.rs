@@ -1,21 +1,21 @@
-//! What gauges show, and which families there are. Plain numbers: `gauges` fills them in, `page` writes them down.
+//! Values of gauges, and optional metric families. `gauges` computes the values, `page` renders them.
 
 /// Labels of a sample, by name.
 pub(super) type MetricLabels = Vec<(&'static str, String)>;
 
-/// What this replica is to the others.
+/// Role of this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It writes.
+    /// Writes.
     Leader,
-    /// It waits.
+    /// Stands by for the lease.
     Follower,
-    /// There are no others.
+    /// Runs without leader election.
     Standalone,
 }
 
 impl Role {
-    /// As in the label `replica_role`.
+    /// Returns the value of the label `replica_role`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Leader => "leader",
@@ -25,39 +25,39 @@ impl Role {
     }
 }
 
-/// Pending workloads, by whether the scheduler will look at them again without a change.
+/// Number of pending workloads, by whether they are parked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PendingGauges {
-    /// Waiting for their turn.
+    /// Queued for nomination.
     pub active: u64,
     /// Parked until something changes.
     pub inadmissible: u64,
 }
 
-/// Whether a ClusterQueue admits.
+/// Whether a ClusterQueue admits workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueStatus {
-    /// It cannot yet.
+    /// Inactive.
     #[default]
     Pending,
-    /// It does.
+    /// Active.
     Active,
-    /// It is being deleted.
+    /// Being deleted.
     Terminated,
 }
 
-/// Workloads that are not admitted for one reason.
+/// Number of workloads that are not admitted for one reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UnadmittedGauge {
     /// Reason of `Admitted=False`.
     pub reason: &'static str,
     /// Reason of `QuotaReserved=False`, or empty.
     pub underlying_cause: &'static str,
-    /// How many.
+    /// Number of workloads.
     pub count: u64,
 }
 
-/// Quota and use of one resource in one flavor, in the resource's own unit (cores, bytes). No limit is infinity.
+/// Quota and usage of a flavor-resource, in the unit of the resource (cores, bytes). No limit is infinity.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResourceGauges {
     /// Flavor.
@@ -70,90 +70,90 @@ pub struct ResourceGauges {
     pub borrowing_limit: f64,
     /// Lending limit.
     pub lending_limit: f64,
-    /// Reserved.
+    /// Usage by workloads with reserved quota.
     pub reserved: f64,
-    /// Admitted.
+    /// Usage by admitted workloads.
     pub used: f64,
 }
 
-/// Numbers of one ClusterQueue.
+/// Values of one ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterQueueGauges {
     /// Its name.
     pub name: String,
-    /// Its cohort, or empty.
+    /// Its parent cohort, or empty.
     pub cohort: String,
-    /// The cohort's root, or empty.
+    /// Its root cohort, or empty.
     pub root_cohort: String,
     /// Its status.
     pub status: QueueStatus,
-    /// Waiting workloads.
+    /// Pending workloads.
     pub pending: PendingGauges,
-    /// Different scheduling hashes of waiting workloads.
+    /// Number of different equivalence hashes of pending workloads.
     pub pending_hashes: PendingGauges,
-    /// Preemptors that the last cycle that skipped any has skipped.
+    /// Number of preemptors skipped by the last cycle that skipped any.
     pub preemption_skips: Option<u64>,
-    /// Workloads that hold quota.
+    /// Number of workloads with reserved quota.
     pub reserving: u64,
-    /// Workloads that are admitted.
+    /// Number of admitted workloads.
     pub admitted: u64,
-    /// Workloads that have finished and still exist.
+    /// Number of finished workloads that still exist.
     pub finished: u64,
-    /// Workloads that are not admitted, by why.
+    /// Workloads that are not admitted, by reason.
     pub unadmitted: Vec<UnadmittedGauge>,
-    /// What waiting workloads ask for, by resource.
+    /// Requests of pending workloads, by resource.
     pub pending_requests: Vec<(String, f64)>,
-    /// Quota and use.
+    /// Quota and usage.
     pub resources: Vec<ResourceGauges>,
-    /// Weighted share, while fair sharing is on; not a number for one without weight that borrows.
+    /// Weighted share, if fair sharing is enabled; NaN for a node with weight 0 that borrows.
     pub share: Option<f64>,
 }
 
-/// Numbers of one LocalQueue.
+/// Values of one LocalQueue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalQueueGauges {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Where it leads.
+    /// Its ClusterQueue.
     pub cluster_queue: String,
     /// Whether it is active.
     pub active: bool,
-    /// Waiting workloads.
+    /// Pending workloads.
     pub pending: PendingGauges,
-    /// Workloads that hold quota.
+    /// Number of workloads with reserved quota.
     pub reserving: u64,
-    /// Workloads that are admitted.
+    /// Number of admitted workloads.
     pub admitted: u64,
-    /// Workloads that have finished and still exist.
+    /// Number of finished workloads that still exist.
     pub finished: u64,
-    /// Workloads that are not admitted, by why.
+    /// Workloads that are not admitted, by reason.
     pub unadmitted: Vec<UnadmittedGauge>,
-    /// Use (quota and limits are the ClusterQueue's).
+    /// Usage only; quota and limits belong to the ClusterQueue.
     pub resources: Vec<ResourceGauges>,
-    /// What it has used by weight, while admission fair sharing is on.
+    /// Past usage divided by weight, if admission fair sharing is enabled.
     pub past_usage: Option<f64>,
 }
 
-/// Numbers of one cohort with all below it.
+/// Values of one cohort and its subtree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CohortGauges {
     /// Its name.
     pub name: String,
     /// Its parent, or empty.
     pub parent: String,
-    /// Its root.
+    /// Its root cohort.
     pub root: String,
-    /// Admitted workloads.
+    /// Number of admitted workloads.
     pub admitted: u64,
     /// Quota and reservations.
     pub resources: Vec<ResourceGauges>,
-    /// Weighted share, while fair sharing is on; not a number for one without weight that borrows.
+    /// Weighted share, if fair sharing is enabled; NaN for a node with weight 0 that borrows.
     pub share: Option<f64>,
 }
 
-/// Everything that gauges show.
+/// Values of all gauges.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gauges {
     /// By ClusterQueue.
@@ -162,19 +162,19 @@ pub struct Gauges {
     pub local_queues: Vec<LocalQueueGauges>,
     /// By cohort.
     pub cohorts: Vec<CohortGauges>,
-    /// Quotas whose use in the ledger is not what the objects say.
+    /// Number of flavor-resources whose ledger usage differs from usage recomputed from API objects.
     pub ledger_drift: u64,
 }
 
-/// Which optional families are shown.
+/// Enabled optional families.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricFamilies {
-    /// Quota and use of ClusterQueues.
+    /// Quota and usage of ClusterQueues.
     pub cluster_queue_resources: bool,
-    /// Everything about LocalQueues.
+    /// All families of LocalQueues.
     pub local_queues: bool,
-    /// Everything about cohorts, and the place of ClusterQueues among them.
+    /// All families of cohorts, and the position of ClusterQueues in the tree.
     pub cohorts: bool,
-    /// Time from a job to its Workload.
+    /// Time from the creation of a job to the creation of its Workload.
     pub creation_latency: bool,
 }

@@ -1,4 +1,4 @@
-//! What the snapshot looks like from outside. Pure: published values in, text out.
+//! Metrics derived from published snapshots and observations. Pure: values in, text out.
 
 pub mod certificates;
 pub mod counters;

@@ -1,4 +1,4 @@
-//! Gauges as text, computed from what is published: they cannot drift from the state.
+//! Rendering of gauges. They are computed from each published snapshot, so they cannot drift from the state.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use super::metrics::{
 
 type GaugeFamily = Family<MetricLabels, Gauge<f64, std::sync::atomic::AtomicU64>>;
 
-/// All gauges as Prometheus' text.
+/// Renders all gauges in Prometheus' text format.
 pub fn render(gauges: &Gauges, families: MetricFamilies, role: Role) -> Result<String, fmt::Error> {
     let mut page = Exposition { registry: Registry::with_prefix("kueue"), role };
     cluster_queues(&mut page, &gauges.cluster_queues);
@@ -66,7 +66,7 @@ impl Exposition {
     }
 }
 
-/// Counts stay far below what an f64 holds exactly.
+/// Converts a count; saturates at `u32::MAX`, which real counts do not reach.
 fn to_f64(count: u64) -> f64 {
     u32::try_from(count).map_or(f64::from(u32::MAX), f64::from)
 }

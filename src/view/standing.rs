@@ -1,4 +1,4 @@
-//! What is configured and not done, as gauges: alerts can tell of it for as long as it stands.
+//! Gauges of configuration gaps: settings that are configured but not effective, for alerts.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use super::counters::text;
 use super::metrics::MetricLabels;
 use super::page::register_gauge;
 
-/// What holds while the process runs.
+/// Configuration gaps of this process.
 #[derive(Debug, Default)]
 pub struct ConfigurationGaps {
     frameworks: Vec<String>,
@@ -19,19 +19,19 @@ pub struct ConfigurationGaps {
 }
 
 impl ConfigurationGaps {
-    /// With these frameworks configured and not managed.
+    /// Creates the gaps with the frameworks that are configured but not managed.
     pub fn new<'a>(frameworks: impl IntoIterator<Item = &'a str>) -> Self {
         let frameworks = frameworks.into_iter().map(str::to_owned).collect();
         Self { frameworks, jobs_unguarded: AtomicBool::new(false) }
     }
 
-    /// Whether Jobs without a queue are to be managed while no webhook holds them back when the manager is away. Answers
-    /// whether that is news.
+    /// Sets whether Jobs without a queue name, which must be managed, can start while no manager answers, because no
+    /// webhook fails closed for them. Returns whether the value changed.
     pub fn set_jobs_unguarded(&self, unguarded: bool) -> bool {
         self.jobs_unguarded.swap(unguarded, Ordering::AcqRel) != unguarded
     }
 
-    /// As Prometheus' text.
+    /// Renders the metrics in Prometheus' text format.
     pub fn render(&self) -> Result<String, fmt::Error> {
         let mut registry = Registry::with_prefix("sluice");
         let frameworks = Family::<MetricLabels, Gauge>::default();
@@ -59,22 +59,22 @@ mod tests {
 
     #[test]
     fn unmanaged_frameworks_are_exported() {
-        let standing = ConfigurationGaps::new(["pod", "ray.io/rayjob"]);
-        let lines = |standing: &ConfigurationGaps| {
-            let text = standing.render().unwrap();
+        let gaps = ConfigurationGaps::new(["pod", "ray.io/rayjob"]);
+        let lines = |gaps: &ConfigurationGaps| {
+            let text = gaps.render().unwrap();
             text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
         };
-        let mut want = vec![
+        let mut expected = vec![
             "sluice_unmanaged_framework{framework=\"pod\"} 1",
             "sluice_unmanaged_framework{framework=\"ray.io/rayjob\"} 1",
             "sluice_jobs_without_queue_unguarded 0",
         ];
-        let mut found = lines(&standing);
-        found.sort_by_key(|line| want.iter().position(|wanted| wanted == line));
-        assert_eq!(found, want);
-        assert!(standing.set_jobs_unguarded(true) && !standing.set_jobs_unguarded(true));
-        want[2] = "sluice_jobs_without_queue_unguarded 1";
-        assert!(lines(&standing).contains(&want[2].to_owned()));
+        let mut actual = lines(&gaps);
+        actual.sort_by_key(|line| expected.iter().position(|wanted| wanted == line));
+        assert_eq!(actual, expected);
+        assert!(gaps.set_jobs_unguarded(true) && !gaps.set_jobs_unguarded(true));
+        expected[2] = "sluice_jobs_without_queue_unguarded 1";
+        assert!(lines(&gaps).contains(&expected[2].to_owned()));
         assert_eq!(lines(&ConfigurationGaps::default()), ["sluice_jobs_without_queue_unguarded 0"]);
     }
 }

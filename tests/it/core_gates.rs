@@ -1,18 +1,18 @@
-//! What an object asks for by features that are off or missing: it is as if it did not ask, or it is told.
+//! Requests for features that are off or not supported: they are ignored, or reported as not supported.
 
 use crate::core_settings::{Core, condition, reserving_workload, workload};
 use serde_json::{Value, json};
 use sluice::scheduler::{EngineGates, EngineSettings};
 use sluice::state::{CoreSettings, Effect, Kind};
 
-/// A Workload without a job.
+/// The Workload without its owner.
 fn without_owner(mut workload: Value) -> Value {
     workload["metadata"]["labels"] = json!({});
     workload["metadata"]["ownerReferences"] = json!([]);
     workload
 }
 
-/// Conditions that are True in what is written of an object, whatever the write is for.
+/// Conditions in all writes of an object.
 fn written_conditions(effects: &[Effect], kind: Kind, name: &str) -> Vec<Value> {
     let body = |effect: &Effect| match effect {
         Effect::Write(write) if write.kind == kind && *write.key.name == *name => {
@@ -24,7 +24,7 @@ fn written_conditions(effects: &[Effect], kind: Kind, name: &str) -> Vec<Value> 
     effects.iter().filter_map(body).flat_map(conditions).collect()
 }
 
-/// Holds quota and has started: nothing is to be written of it.
+/// An admitted Workload: nothing needs to be written.
 fn running_workload(owner: &str) -> Value {
     let conditions = ["QuotaReserved", "Admitted"].map(|kind| condition(kind, "True", "x"));
     without_owner(reserving_workload(owner, &conditions))
@@ -34,7 +34,7 @@ fn condition_is_true(conditions: &[Value], kind: &str) -> bool {
     conditions.iter().any(|condition| condition["type"] == kind && condition["status"] == "True")
 }
 
-/// A queue with so many CPUs, and more in its spec. With its finalizer no write stands before its status.
+/// A queue with this many CPUs, and more fields in its spec. It has its finalizer, so that its first write is its status.
 fn cluster_queue_object(name: &str, cpu: &str, more: &Value) -> Value {
     let metadata = json!({"name": name, "finalizers": ["kueue.x-k8s.io/resource-in-use"]});
     let mut queue = json!({"metadata": metadata, "spec": {"namespaceSelector": {}, "resourceGroups": [
@@ -46,7 +46,7 @@ fn cluster_queue_object(name: &str, cpu: &str, more: &Value) -> Value {
     queue
 }
 
-/// As an earlier manager left it: the check is active, one Workload waits for it with quota, another without.
+/// State of an earlier manager: the check is active, one Workload waits for it with quota, another one without.
 #[test]
 fn multikueue_check_is_inactive_and_releases_quota() {
     let mut core = Core::new(CoreSettings::default());
@@ -65,15 +65,15 @@ fn multikueue_check_is_inactive_and_releases_quota() {
     effects.extend(core.advance_seconds(2));
     let active = written_conditions(&effects, Kind::ClusterQueue, "other")
         .pop()
-        .expect("the queue says how it stands");
+        .expect("the queue reports its status");
     assert_eq!((&active["status"], &active["reason"]), (&json!("False"), &json!("AdmissionCheckInactive")));
     let message = active["message"].as_str().unwrap();
     assert!(message.contains("(mk: jobs are not sent to other clusters"), "{message}");
-    let mut waiting = without_owner(reserving_workload("held", &[condition("QuotaReserved", "True", "x")]));
-    waiting["status"]["admissionChecks"] = json!([{"name": "mk", "state": "Pending", "message": "",
+    let mut reserving = without_owner(reserving_workload("held", &[condition("QuotaReserved", "True", "x")]));
+    reserving["status"]["admissionChecks"] = json!([{"name": "mk", "state": "Pending", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-    let conditions = written_conditions(&core.put(Kind::Workload, waiting), Kind::Workload, "w-held");
-    let evicted = conditions.iter().find(|c| c["type"] == "Evicted").expect("it gives its quota back");
+    let conditions = written_conditions(&core.put(Kind::Workload, reserving), Kind::Workload, "w-held");
+    let evicted = conditions.iter().find(|c| c["type"] == "Evicted").expect("it is evicted");
     assert_eq!((&evicted["status"], &evicted["reason"]), (&json!("True"), &json!("AdmissionCheck")));
     let conditions = written_conditions(
         &core.put(Kind::Workload, without_owner(workload("next", &[]))),
@@ -83,20 +83,23 @@ fn multikueue_check_is_inactive_and_releases_quota() {
     assert!(!condition_is_true(&conditions, "QuotaReserved"), "{conditions:?}");
 }
 
-/// Whatever an earlier manager said of it: it is told once that no job goes there, and a deleted one is left alone.
+/// A cluster is reported as not supported, whatever an earlier manager reported, and only once.
 #[test]
 fn multikueue_cluster_reports_not_supported() {
     for conditions in [vec![], vec![condition("Active", "True", "Active")]] {
         let mut core = Core::new(CoreSettings::default());
         let mut cluster = json!({"metadata": {"name": "east"}, "spec": {"clusterSource": {"kubeConfig":
             {"location": "east", "locationType": "Secret"}}}, "status": {"conditions": conditions}});
-        let said = written_conditions(
+        let reported = written_conditions(
             &core.put(Kind::MultiKueueCluster, cluster.clone()),
             Kind::MultiKueueCluster,
             "east",
         );
-        assert_eq!((&said[0]["status"], &said[0]["reason"]), (&json!("False"), &json!("NotSupported")));
-        cluster["status"]["conditions"] = json!(said);
+        assert_eq!(
+            (&reported[0]["status"], &reported[0]["reason"]),
+            (&json!("False"), &json!("NotSupported"))
+        );
+        cluster["status"]["conditions"] = json!(reported);
         cluster["metadata"]["name"] = json!("west");
         assert!(
             written_conditions(&core.put(Kind::MultiKueueCluster, cluster), Kind::MultiKueueCluster, "west")
@@ -112,7 +115,7 @@ fn with_gates(gates: EngineGates) -> Core {
     })
 }
 
-/// Gates on preemption belong to two features; with neither they are as if they were not there.
+/// Preemption gates belong to two features; with both off they are ignored.
 #[test]
 fn preemption_gates_apply_when_feature_is_on() {
     let on = EngineGates::default;
@@ -121,7 +124,7 @@ fn preemption_gates_apply_when_feature_is_on() {
         (EngineGates { orchestrated_preemption: true, ..on() }, true),
         (EngineGates { concurrent_admission: true, ..on() }, true),
     ];
-    for (gates, heeded) in table {
+    for (gates, applied) in table {
         let mut core = with_gates(gates);
         let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
         core.put(Kind::ClusterQueue, cluster_queue_object("cq", "1", &preemption));
@@ -135,11 +138,11 @@ fn preemption_gates_apply_when_feature_is_on() {
             &written_conditions(&effects, Kind::Workload, "w-high"),
             "BlockedOnPreemptionGates",
         );
-        assert_eq!((low, high), (!heeded, heeded), "{gates:?}");
+        assert_eq!((low, high), (!applied, applied), "{gates:?}");
     }
 }
 
-/// The annotation of a variant is an annotation like any other while there are no variants.
+/// Without concurrent admission, the annotation of a variant has no effect.
 #[test]
 fn allowed_flavors_apply_when_concurrent_admission_is_on() {
     for concurrent_admission in [false, true] {
@@ -154,7 +157,7 @@ fn allowed_flavors_apply_when_concurrent_admission_is_on() {
     }
 }
 
-/// Without the feature a Workload that names another as its former slice waits for room of its own.
+/// With the feature off, a Workload that names another as its former slice needs quota for all of its pods.
 #[test]
 fn slice_needs_full_quota_when_feature_is_off() {
     let mut core = with_gates(EngineGates { elastic_slices: false, ..EngineGates::default() });

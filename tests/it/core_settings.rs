@@ -1,4 +1,4 @@
-//! What settings change in the core: which objects are looked after, for how long, and what is counted of them.
+//! Effects of settings on the core: which objects are managed, for how long, and what is counted of them.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ impl Core {
         self.state.apply(delta, self.now)
     }
 
-    /// What comes at one moment.
+    /// Feeds deltas of one instant.
     pub(crate) fn feed_all(&mut self, deltas: impl IntoIterator<Item = Delta>) -> Vec<Effect> {
         self.state.apply_all(deltas, self.now)
     }
@@ -59,12 +59,12 @@ impl Core {
         self.feed(delta)
     }
 
-    /// The change that the object is there, as the server would have it.
+    /// Delta of the object as the server would deliver it.
     pub(crate) fn applied_delta(&mut self, kind: Kind, object: Value) -> Delta {
         Delta::Applied { kind, object: self.with_server_metadata(kind, object) }
     }
 
-    /// The object with what the server adds, as its newest version.
+    /// The object with the fields that the server adds, as its newest version.
     pub(crate) fn with_server_metadata(&mut self, kind: Kind, mut object: Value) -> Value {
         self.version += 1;
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -109,7 +109,7 @@ pub(crate) fn condition(kind: &str, status: &str, reason: &str) -> Value {
     json!({"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": time})
 }
 
-/// A Workload of 1 CPU that a job owns.
+/// A Workload of 1 CPU that a Job owns.
 pub(crate) fn workload(owner: &str, conditions: &[Value]) -> Value {
     let uid = format!("jobs-{owner}");
     json!({
@@ -123,7 +123,7 @@ pub(crate) fn workload(owner: &str, conditions: &[Value]) -> Value {
     })
 }
 
-/// The same, holding its CPU.
+/// The same, with quota for its CPU.
 pub(crate) fn reserving_workload(owner: &str, conditions: &[Value]) -> Value {
     let mut workload = workload(owner, conditions);
     workload["status"]["admission"] = json!({"clusterQueue": "cq", "podSetAssignments": [
@@ -146,15 +146,15 @@ fn job_of_deactivated_workload_is_deleted_after_retention() {
         settings.lifecycle.retain_deactivated = Some(SignedDuration::from_secs(10));
         settings
     };
-    for (reason, goes) in [("DeactivatedDueToRequeuingLimitExceeded", true), ("Deactivated", false)] {
+    for (reason, deleted) in [("DeactivatedDueToRequeuingLimitExceeded", true), ("Deactivated", false)] {
         let mut core = Core::new(settings());
         core.put(Kind::Workload, deactivated_workload(reason));
         let early = core.put(JOB, job("j"));
         let due = core.state.next_due();
         assert_eq!(writes(&early, JOB), [], "{reason}");
         let late = writes(&core.advance_seconds(9), JOB);
-        assert_eq!(late.len(), usize::from(goes), "{reason}: {late:?}");
-        if goes {
+        assert_eq!(late.len(), usize::from(deleted), "{reason}: {late:?}");
+        if deleted {
             assert_eq!(due, Timestamp::from_second(START + 8).ok());
             assert_eq!((late[0].verb, &*late[0].key.name), (Verb::Delete, "j"));
             assert_eq!(late[0].body["preconditions"]["uid"], "jobs-j");
@@ -164,14 +164,14 @@ fn job_of_deactivated_workload_is_deleted_after_retention() {
     let mut core = Core::new(CoreSettings::default());
     core.put(Kind::Workload, deactivated_workload("DeactivatedDueToRequeuingLimitExceeded"));
     core.put(JOB, job("j"));
-    assert_eq!(writes(&core.advance_seconds(1_000_000), JOB), [], "kept for ever");
+    assert_eq!(writes(&core.advance_seconds(1_000_000), JOB), [], "kept forever");
 }
 
 #[test]
 fn jobs_of_disabled_framework_are_ignored() {
     let mut core = Core::new(CoreSettings { frameworks: BTreeSet::new(), ..CoreSettings::default() });
     assert!(core.state.is_synced() && !core.state.kinds().contains(&JOB));
-    // Its Workload is another controller's: it is queued, and never taken for one whose job is gone.
+    // Its Workload belongs to another controller: it is queued, and not treated as an orphan.
     let effects = core.put(Kind::Workload, workload("j", &[]));
     let written = writes(&effects, Kind::Workload);
     assert_eq!(written.len(), 1);
@@ -181,7 +181,7 @@ fn jobs_of_disabled_framework_are_ignored() {
 #[test]
 fn child_of_external_owner_gets_no_workload() {
     let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
-    for (settings, held) in [
+    for (settings, expected) in [
         (CoreSettings { external_kinds: external, ..CoreSettings::default() }, true),
         (CoreSettings::default(), false),
     ] {
@@ -193,7 +193,7 @@ fn child_of_external_owner_gets_no_workload() {
         parent["metadata"]["labels"] = json!({});
         core.put(Kind::Workload, parent);
         let known = core.state.snapshot().owner("ns", "example.com/v1", "Foo", "foo").is_some();
-        assert_eq!(known, held);
+        assert_eq!(known, expected);
         let mut child = job("child");
         child["metadata"]["ownerReferences"] = json!([owner]);
         child["spec"]["suspend"] = json!(false);
@@ -201,15 +201,19 @@ fn child_of_external_owner_gets_no_workload() {
         let stops = writes(&effects, JOB);
         assert_eq!(stops.len(), 1, "it must not run before its parent is admitted");
         child["spec"]["suspend"] = json!(true);
-        let made = writes(&core.put(JOB, child), Kind::Workload);
-        assert_eq!(made.iter().filter(|write| write.verb == Verb::Create).count(), 0, "a write is under way");
+        let written = writes(&core.put(JOB, child), Kind::Workload);
+        assert_eq!(
+            written.iter().filter(|write| write.verb == Verb::Create).count(),
+            0,
+            "a write is in flight"
+        );
         let uid = "workloads-w-foo".to_owned();
         core.feed(Delta::Deleted { kind: Kind::Workload, key: ObjectKey::new("ns", "w-foo"), uid });
         assert!(core.state.snapshot().owner("ns", "example.com/v1", "Foo", "foo").is_none());
     }
 }
 
-/// A Job was created while no webhook answered: its owner reference is judged again.
+/// A Job was created while the webhook was unavailable: its owner reference is evaluated again.
 #[test]
 fn owner_reference_does_not_bypass_queue() {
     let configured = BTreeSet::from(["batch/job", "jobset.x-k8s.io/jobset"].map(str::to_owned));
@@ -224,7 +228,7 @@ fn owner_reference_does_not_bypass_queue() {
     ];
     for (api_version, kind, queue, settings, queued) in table {
         let mut core = Core::new(settings.clone());
-        // A queued Job of little, admitted and running.
+        // A small queued Job, admitted and running.
         core.put(JOB, job("parent"));
         core.put(Kind::Workload, workload("parent", &[]));
         let mut child = job("child");
@@ -236,8 +240,8 @@ fn owner_reference_does_not_bypass_queue() {
         assert_eq!(stops.len(), usize::from(queued), "{kind} {queue:?}: it must not run: {stops:?}");
         let mut core = Core::new(settings);
         child["spec"]["suspend"] = json!(true);
-        let made = writes(&core.put(JOB, child), Kind::Workload);
-        let created = made.iter().filter(|write| write.verb == Verb::Create).count();
+        let written = writes(&core.put(JOB, child), Kind::Workload);
+        let created = written.iter().filter(|write| write.verb == Verb::Create).count();
         assert_eq!(created, usize::from(queued), "{kind} {queue:?}");
     }
 }
@@ -256,7 +260,7 @@ fn gates_turn_features_off() {
     };
     for (gates, on) in [(CoreGates::default(), true), (off, false)] {
         let settings = || CoreSettings { gates, ..CoreSettings::default() };
-        // Held back by an annotation.
+        // Gated by an annotation.
         let mut core = Core::new(settings());
         let mut gated = workload("j", &[]);
         gated["metadata"]["annotations"] = json!({"kueue.x-k8s.io/admission-gated-by": "a.io/b"});
@@ -264,7 +268,7 @@ fn gates_turn_features_off() {
         gated["metadata"]["ownerReferences"] = json!([]);
         let written = writes(&core.put(Kind::Workload, gated), Kind::Workload);
         assert_eq!(written[0].body["status"]["admission"].is_object(), !on, "{written:?}");
-        // Without an owner, but made for a job.
+        // Without an owner, but created for a Job.
         let mut core = Core::new(settings());
         let mut orphan = workload("j", &[]);
         orphan["metadata"]["ownerReferences"] = json!([]);
@@ -273,12 +277,12 @@ fn gates_turn_features_off() {
         assert_eq!(reason, if on { "OwnerNotFound" } else { "QuotaReserved" });
         // A pod that will not run again.
         let mut core = Core::new(settings());
-        let mut held = reserving_workload(
+        let mut object = reserving_workload(
             "j",
             &[condition("QuotaReserved", "True", "x"), condition("Admitted", "True", "x")],
         );
-        held["status"]["reclaimablePods"] = json!([{"name": "main", "count": 1}]);
-        core.put(Kind::Workload, held);
+        object["status"]["reclaimablePods"] = json!([{"name": "main", "count": 1}]);
+        core.put(Kind::Workload, object);
         core.advance_seconds(1);
         let usage: i64 = core.state.snapshot().queues.cluster_queues["cq"]
             .usage_by_flavor_resource
@@ -290,8 +294,8 @@ fn gates_turn_features_off() {
         let mut core = Core::new(settings());
         let mut named = job("j");
         named["metadata"]["annotations"] = json!({"kueue.x-k8s.io/prebuilt-workload-name": "mine"});
-        let made = writes(&core.put(JOB, named), Kind::Workload);
-        assert_eq!(made.is_empty(), on, "{made:?}");
+        let created = writes(&core.put(JOB, named), Kind::Workload);
+        assert_eq!(created.is_empty(), on, "{created:?}");
     }
 }
 
@@ -299,7 +303,8 @@ fn gates_turn_features_off() {
 fn queue_counts_return_to_zero_after_deletion() {
     let mut core = Core::new(CoreSettings::default());
     let reserved = || condition("QuotaReserved", "True", "QuotaReserved");
-    let over = [reserved(), condition("Admitted", "True", "x"), condition("Finished", "True", "Succeeded")];
+    let finished =
+        [reserved(), condition("Admitted", "True", "x"), condition("Finished", "True", "Succeeded")];
     for name in ["big", "runs", "over"] {
         core.put(JOB, job(name));
     }
@@ -307,20 +312,20 @@ fn queue_counts_return_to_zero_after_deletion() {
     big["spec"]["podSets"][0]["count"] = json!(5);
     core.put(Kind::Workload, big.clone());
     core.put(Kind::Workload, reserving_workload("runs", &[reserved(), condition("Admitted", "False", "x")]));
-    core.put(Kind::Workload, reserving_workload("over", &over));
+    core.put(Kind::Workload, reserving_workload("over", &finished));
     core.advance_seconds(1);
     let view = core.state.snapshot().queues.cluster_queues["cq"].clone();
     assert_eq!((view.finished, view.reserving, view.admitted), (1, 1, 0));
-    let asked: Vec<_> = view.pending_requests.iter().map(|(name, sum)| (&**name, sum.get())).collect();
-    assert_eq!(asked, [("cpu", 5000)]);
-    let why = |reason, underlying_cause| UnadmittedKey { reason, underlying_cause };
-    let want = BTreeMap::from([
-        (why("NoReservation", "ExceedsMaxQuota"), 1),
-        (why("UnsatisfiedAdmissionChecks", ""), 1),
+    let requested: Vec<_> = view.pending_requests.iter().map(|(name, sum)| (&**name, sum.get())).collect();
+    assert_eq!(requested, [("cpu", 5000)]);
+    let unadmitted_key = |reason, underlying_cause| UnadmittedKey { reason, underlying_cause };
+    let expected = BTreeMap::from([
+        (unadmitted_key("NoReservation", "ExceedsMaxQuota"), 1),
+        (unadmitted_key("UnsatisfiedAdmissionChecks", ""), 1),
     ]);
-    assert_eq!(view.unadmitted, want);
+    assert_eq!(view.unadmitted, expected);
     let local = &core.state.snapshot().queues.local_queues[&ObjectKey::new("ns", "lq")].clone();
-    assert_eq!((local.finished, &local.unadmitted, local.exported), (1, &want, true));
+    assert_eq!((local.finished, &local.unadmitted, local.exported), (1, &expected, true));
     assert_eq!(core.state.ledger_drift(), 0);
     for name in ["big", "runs", "over"] {
         let uid = format!("workloads-w-{name}");
@@ -338,7 +343,7 @@ fn queue_counts_return_to_zero_after_deletion() {
 
 #[test]
 fn observation_labels_name_cohorts_and_queue_visibility() {
-    for (team, shown) in [("a", true), ("b", false)] {
+    for (team, exported) in [("a", true), ("b", false)] {
         let selector = serde_json::from_value(json!({"matchLabels": {"team": team}})).unwrap();
         let mut core = Core::new(CoreSettings {
             local_queue_metrics_selector: Some(selector),
@@ -347,12 +352,12 @@ fn observation_labels_name_cohorts_and_queue_visibility() {
         core.put(JOB, job("j"));
         let effects = core.put(Kind::Workload, workload("j", &[]));
         let write = writes(&effects, Kind::Workload).remove(0);
-        let mut landed = workload("j", &[]);
-        landed["metadata"]["uid"] = json!("workloads-w-j");
-        landed["metadata"]["resourceVersion"] = json!("900");
-        landed["metadata"]["generation"] = json!(1);
-        landed["status"] = write.body["status"].clone();
-        let outcome = sluice::state::WriteOutcome::Done(landed);
+        let mut stored = workload("j", &[]);
+        stored["metadata"]["uid"] = json!("workloads-w-j");
+        stored["metadata"]["resourceVersion"] = json!("900");
+        stored["metadata"]["generation"] = json!(1);
+        stored["status"] = write.body["status"].clone();
+        let outcome = sluice::state::WriteOutcome::Done(stored);
         let result = sluice::state::WriteResult { id: write.id, kind: write.kind, key: write.key, outcome };
         let effects = core.feed(Delta::Written(result));
         let labels = effects.iter().find_map(|effect| match effect {
@@ -361,11 +366,11 @@ fn observation_labels_name_cohorts_and_queue_visibility() {
         });
         let labels = labels.expect("an admission");
         assert_eq!(labels.cohorts, ["team", "org"]);
-        assert_eq!(labels.local_queue_exported, shown);
+        assert_eq!(labels.local_queue_exported, exported);
         core.advance_seconds(1);
         assert_eq!(
             core.state.snapshot().queues.local_queues.values().next().map(|q| q.exported),
-            Some(shown)
+            Some(exported)
         );
     }
 }
@@ -381,33 +386,33 @@ fn rejected_write_releases_quota_until_retry() {
     let outcome = sluice::state::WriteOutcome::Rejected { code: 400, message };
     let (id, kind, key) = (write.id, write.kind, write.key.clone());
     core.feed(Delta::Written(sluice::state::WriteResult { id, kind, key, outcome }));
-    // Another needs the same quota and has it at once, although it came later.
+    // Another workload needs the same quota and gets it at once, although it was created later.
     core.put(JOB, job("second"));
     let effects = core.put(Kind::Workload, workload("second", &[]));
     let names: Vec<_> = writes(&effects, Kind::Workload).iter().map(|w| w.key.name.to_string()).collect();
     assert_eq!(names, ["w-second"]);
-    // In its time, and with room, the first is tried again.
+    // After its backoff, when quota is available, the first workload is retried.
     let key = ObjectKey::new("ns", "w-second");
     core.feed(Delta::Deleted { kind: Kind::Workload, key, uid: "workloads-w-second".to_owned() });
-    let again: Vec<Write> = (0..3).flat_map(|_| writes(&core.advance_seconds(1), Kind::Workload)).collect();
-    assert!(again.iter().any(|w| *w.key.name == *"w-first" && w.body["status"]["admission"].is_object()));
+    let retried: Vec<Write> = (0..3).flat_map(|_| writes(&core.advance_seconds(1), Kind::Workload)).collect();
+    assert!(retried.iter().any(|w| *w.key.name == *"w-first" && w.body["status"]["admission"].is_object()));
 }
 
-/// Plays a minute in which every write of a Workload meets a conflict, told as `answer` says after its number; how often one
-/// was sent, and what is sent then.
+/// Simulates a minute in which every write of a Workload meets a conflict; `deliver_change` delivers the change that caused it.
+/// Returns the number of writes, and the writes that are still to be sent.
 fn run_with_conflicts(
     core: &mut Core,
     first: Vec<Write>,
-    answer: impl Fn(&mut Core) -> Vec<Effect>,
+    deliver_change: impl Fn(&mut Core) -> Vec<Effect>,
 ) -> (u32, Vec<Write>) {
     let (mut sent, mut tries) = (first, 0);
     for _ in 0..600 {
-        // No more than this within a tenth of a second, should there be no wait at all.
+        // At most this many within a tenth of a second, should there be no backoff.
         for _ in 0..20 {
             let Some(write) = sent.pop() else { break };
             assert!(sent.is_empty(), "one write of an object at a time");
             tries += 1;
-            let mut effects = answer(core);
+            let mut effects = deliver_change(core);
             let outcome = sluice::state::WriteOutcome::Conflict;
             let (id, kind, key) = (write.id, write.kind, write.key.clone());
             effects.extend(core.feed(Delta::Written(sluice::state::WriteResult { id, kind, key, outcome })));
@@ -420,7 +425,7 @@ fn run_with_conflicts(
     (tries, sent)
 }
 
-/// The writes of Workloads, after the Job was told again if it was asked for.
+/// The writes of Workloads, after delivering the Job again if a refetch was requested.
 fn writes_after_refetch(core: &mut Core, mut effects: Vec<Effect>) -> Vec<Write> {
     if effects.iter().any(|effect| matches!(effect, Effect::Refetch { .. })) {
         effects.extend(core.put(JOB, job("first")));
@@ -430,33 +435,33 @@ fn writes_after_refetch(core: &mut Core, mut effects: Vec<Effect>) -> Vec<Write>
 
 #[test]
 fn conflicting_writes_back_off() {
-    // Another writes the same object all the time.
+    // Another client writes the same object all the time.
     let mut core = Core::new(CoreSettings::default());
     core.put(JOB, job("first"));
     let first = writes(&core.put(Kind::Workload, workload("first", &[])), Kind::Workload);
     let (tries, mut sent) =
         run_with_conflicts(&mut core, first, |core| core.put(Kind::Workload, workload("first", &[])));
     assert!((5..=30).contains(&tries), "{tries} tries in a minute");
-    // Then nobody else writes: it is decided on the newest object.
+    // Then no other client writes: the decision is made on the newest object.
     sent.extend((0..6).flat_map(|_| writes(&core.advance_seconds(1), Kind::Workload)));
-    let last = sent.pop().expect("it is tried again");
+    let last = sent.pop().expect("the write is retried");
     assert!(last.body["status"]["admission"].is_object());
     assert_eq!(last.body["metadata"]["resourceVersion"], json!(core.version.to_string()));
 
-    // It cannot be made, and is not there either.
+    // The Workload cannot be created, and does not exist either.
     let mut core = Core::new(CoreSettings::default());
     let first = writes(&core.put(JOB, job("first")), Kind::Workload);
     let key = first[0].key.clone();
-    let gone = |core: &mut Core| {
+    let deletion = |core: &mut Core| {
         core.feed(Delta::Deleted { kind: Kind::Workload, key: key.clone(), uid: String::new() })
     };
-    let (tries, mut sent) = run_with_conflicts(&mut core, first, gone);
+    let (tries, mut sent) = run_with_conflicts(&mut core, first, deletion);
     assert!((5..=30).contains(&tries), "{tries} tries in a minute");
     for _ in 0..6 {
         let effects = core.advance_seconds(1);
         sent.extend(writes_after_refetch(&mut core, effects));
     }
-    assert!(!sent.is_empty(), "it was given up");
+    assert!(!sent.is_empty(), "the write was abandoned");
 }
 
 #[test]
@@ -471,15 +476,15 @@ fn scheduling_budget_lets_events_in() {
         json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups}}),
     );
     for number in 0..MANY {
-        let mut one = workload("nobody", &[]);
-        one["metadata"] = json!({"name": format!("w-{number}"), "namespace": "ns"});
-        core.put(Kind::Workload, one);
+        let mut object = workload("none", &[]);
+        object["metadata"] = json!({"name": format!("w-{number}"), "namespace": "ns"});
+        core.put(Kind::Workload, object);
     }
     let admissions = |effects: &[Effect]| {
         let all = writes(effects, Kind::Workload);
         all.iter().filter(|write| write.body["status"]["admission"].is_object()).count()
     };
-    // One of a queue in each cycle: what comes meanwhile has its turn before all have had theirs.
+    // A cycle admits one workload of a queue: events that arrive in between are processed before all are admitted.
     let first = core.feed(Delta::Leading(true));
     let first = admissions(&first);
     assert!(first > 0 && first < MANY, "{first}");

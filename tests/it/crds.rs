@@ -1,4 +1,4 @@
-//! The definitions under `crds/` are what the types say, and say what Kueue's definitions say.
+//! The definitions under `crds/` match the types, and Kueue's definitions.
 
 use crate::reference_data;
 use serde_json::Value;
@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Differences to Kueue's definitions, by kind and end of the path, with the reason.
+/// Differences from Kueue's definitions, by kind and end of the path, with the reason.
 const DIFFERENCES: &[(&str, &str, &str)] =
-    &[("workloadpriorityclasses", "/subresources", "an empty list of subresources says nothing")];
+    &[("workloadpriorityclasses", "/subresources", "an empty list of subresources has no effect")];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "asked for by the person who runs it")]
+#[expect(clippy::disallowed_methods, reason = "set by the developer who runs the test")]
 fn crds_are_up_to_date() {
     let write = std::env::var("SLUICE_WRITE").is_ok();
     let mut expected = BTreeSet::new();
@@ -26,15 +26,15 @@ fn crds_are_up_to_date() {
             fs::create_dir_all(root().join("crds")).unwrap();
             fs::write(&path, &text).unwrap();
         }
-        let found = fs::read_to_string(&path).unwrap_or_default();
-        assert!(found == text, "crds/{name} is stale; SLUICE_WRITE=1 cargo test --test it crds");
+        let actual = fs::read_to_string(&path).unwrap_or_default();
+        assert!(actual == text, "crds/{name} is stale; SLUICE_WRITE=1 cargo test --test it crds");
         expected.insert(name);
     }
-    let found: BTreeSet<String> = fs::read_dir(root().join("crds"))
+    let actual: BTreeSet<String> = fs::read_dir(root().join("crds"))
         .unwrap()
         .map(|e| e.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(found, expected);
+    assert_eq!(actual, expected);
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn crds_match_kueue_definitions() {
         let mut theirs: Value = serde_saphyr::from_str(&text).unwrap();
         let versions = theirs["spec"]["versions"].as_array_mut().unwrap();
         versions.retain(|v| v["name"] == "v1beta2");
-        let mut found = Vec::new();
-        compare("", &ours["spec"], &theirs["spec"], &mut found);
-        for (path, text) in found {
+        let mut differences = Vec::new();
+        compare("", &ours["spec"], &theirs["spec"], &mut differences);
+        for (path, text) in differences {
             match DIFFERENCES.iter().position(|(kind, known, _)| name.contains(kind) && path.ends_with(known))
             {
                 Some(entry) => drop(needed.insert(entry)),
@@ -61,12 +61,12 @@ fn crds_match_kueue_definitions() {
     }
     assert!(unexplained.is_empty(), "not in the table of differences:\n{}", unexplained.join("\n"));
     for (entry, difference) in DIFFERENCES.iter().enumerate() {
-        assert!(needed.contains(&entry), "no such difference any more: {difference:?}");
+        assert!(needed.contains(&entry), "obsolete difference: {difference:?}");
     }
 }
 
-/// Every node; descriptions are ours, the pod template has a test of its own.
-fn compare(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<(String, String)>) {
+/// Compares every node, but not descriptions, which are Sluice's own, nor the pod template, which has its own test.
+fn compare(path: &str, ours: &Value, theirs: &Value, differences: &mut Vec<(String, String)>) {
     match (ours, theirs) {
         (Value::Object(a), Value::Object(b)) if b.contains_key("x-embedded") => {
             assert_eq!(a["type"], "object");
@@ -77,10 +77,10 @@ fn compare(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<(String, St
                 if key == "description" && !path.ends_with("/properties") {
                     continue;
                 }
-                let below = format!("{path}/{key}");
+                let child_path = format!("{path}/{key}");
                 match (a.get(key), b.get(key)) {
-                    (Some(x), Some(y)) => compare(&below, x, y, found),
-                    (x, y) => found.push((below, format!("ours {x:?}, Kueue's {y:?}"))),
+                    (Some(x), Some(y)) => compare(&child_path, x, y, differences),
+                    (x, y) => differences.push((child_path, format!("ours {x:?}, Kueue's {y:?}"))),
                 }
             }
         }
@@ -93,12 +93,12 @@ fn compare(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<(String, St
                 pairs = left.iter().zip(&right).collect();
             }
             for (index, (x, y)) in pairs.into_iter().enumerate() {
-                compare(&format!("{path}/{index}"), x, y, found);
+                compare(&format!("{path}/{index}"), x, y, differences);
             }
         }
         _ if ours == theirs => {}
         _ if path.ends_with("/rule") && without_whitespace(ours) == without_whitespace(theirs) => {}
-        _ => found.push((path.to_owned(), format!("ours {ours}, Kueue's {theirs}"))),
+        _ => differences.push((path.to_owned(), format!("ours {ours}, Kueue's {theirs}"))),
     }
 }
 

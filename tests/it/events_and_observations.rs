@@ -1,4 +1,4 @@
-//! What is told of Workloads and their jobs beside conditions: events with their texts, and times as Kueue counts them.
+//! Events of Workloads and Jobs with their texts, and durations as Kueue observes them.
 
 use super::queue_status::Cluster;
 use jiff::SignedDuration;
@@ -13,7 +13,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new("ns", name)
 }
 
-/// A Job of so many pods with 1 CPU each, and the priority class, if any.
+/// A Job of `pods` pods with 1 CPU each, with the priority class unless it is empty.
 fn job(name: &str, pods: i32, class: &str) -> Value {
     let mut labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
     if !class.is_empty() {
@@ -35,7 +35,7 @@ fn workload(name: &str, annotations: &Value) -> Value {
     json!({"metadata": {"name": name, "namespace": "ns", "annotations": annotations}, "spec": spec})
 }
 
-/// Waits for pods for an hour.
+/// Settings with a PodsReady timeout of one hour.
 fn pods_ready_settings() -> CoreSettings {
     let mut settings = CoreSettings::default();
     let hour = SignedDuration::from_hours(1);
@@ -50,7 +50,7 @@ fn pods_ready_settings() -> CoreSettings {
 }
 
 impl Cluster {
-    /// One with priority classes `low` and `high`, whose queue evicts for the more important.
+    /// A cluster with priority classes `low` and `high`, whose queue preempts lower priority.
     fn with_preemption(settings: CoreSettings) -> Self {
         let mut cluster = Self::new(settings);
         for (name, value) in [("low", -10), ("high", 10)] {
@@ -62,7 +62,7 @@ impl Cluster {
         cluster
     }
 
-    /// One whose queue has a check `c` of another controller.
+    /// A cluster whose queue has a check `c` of another controller.
     fn with_check() -> Self {
         let mut cluster = Self::new(CoreSettings::default());
         let spec = json!({"controllerName": "example.com/c"});
@@ -76,13 +76,13 @@ impl Cluster {
         cluster
     }
 
-    /// Does something, and lets so many seconds pass.
+    /// Acts, and advances until this many seconds have passed.
     fn act_then_wait(&mut self, seconds: i32, mut act: impl FnMut(&mut Self)) {
         self.advance_tenths(1, |cluster, _| act(cluster));
         self.advance_tenths(10 * seconds - 1, |_, _| {});
     }
 
-    /// So many pods of a Job run and are ready.
+    /// Reports this many pods of a Job as active and ready.
     fn set_pods_ready(&mut self, name: &str, pods: i32) {
         self.server.edit(JOB, &key(name), |job| job["status"] = json!({"active": pods, "ready": pods}));
     }
@@ -98,21 +98,21 @@ impl Cluster {
         self.server.all(Kind::Workload).next().cloned().unwrap_or_default()
     }
 
-    /// Texts of the events with a reason, on objects of a kind.
+    /// Notes of the events with this reason on objects of this kind.
     fn event_notes(&self, kind: Kind, reason: &str) -> Vec<String> {
-        let told = self.events.iter().filter(|event| event.kind == kind && event.reason == reason);
-        told.map(|event| event.note.clone()).collect()
+        let events = self.events.iter().filter(|event| event.kind == kind && event.reason == reason);
+        events.map(|event| event.note.clone()).collect()
     }
 
-    /// Whether the events with a reason are warnings, and that there are some.
+    /// Whether the events with this reason are warnings. Fails if there are none.
     fn is_warning(&self, reason: &str) -> bool {
-        let told: Vec<bool> =
+        let warnings: Vec<bool> =
             self.events.iter().filter(|event| event.reason == reason).map(|event| event.warning).collect();
-        assert!(!told.is_empty(), "no event {reason} in {:#?}", self.events);
-        told[0]
+        assert!(!warnings.is_empty(), "no event {reason} in {:#?}", self.events);
+        warnings[0]
     }
 
-    /// What was counted with a time, in full seconds.
+    /// The observations with a duration, in whole seconds.
     fn observed_times(&self) -> Vec<String> {
         self.observed.iter().filter_map(describe_observation).collect()
     }
@@ -159,7 +159,7 @@ fn wait_times_count_from_last_requeue() {
     cluster.act_then_wait(1, |cluster| cluster.complete("l"));
     cluster.act_then_wait(1, |cluster| cluster.create(JOB, job("never", 3, "")));
     cluster.act_then_wait(1, |cluster| cluster.complete("never"));
-    let want = [
+    let expected = [
         "low reserved after 0",
         "low admitted after 0",
         "low ready after 1 and 1",
@@ -175,11 +175,11 @@ fn wait_times_count_from_last_requeue() {
         "low finished after Some(23)",
         " finished after None",
     ];
-    assert_eq!(cluster.observed_times(), want);
+    assert_eq!(cluster.observed_times(), expected);
     let reserved = cluster.event_notes(Kind::Workload, "QuotaReserved");
-    let want =
+    let expected =
         [0, 3, 7].map(|s| format!("Quota reserved in ClusterQueue cq, wait time since queued was {s}s"));
-    assert_eq!(reserved, want);
+    assert_eq!(reserved, expected);
 }
 
 #[test]
@@ -192,36 +192,36 @@ fn preemption_events_name_both_priorities() {
         preemptee effective priority: -10 (base: -10, boost: 0)";
     let name = victim["metadata"]["name"].as_str().unwrap();
     let uid = victim["metadata"]["uid"].as_str().unwrap();
-    let want = format!("Preempted workload ns/{name} (UID: {uid}) in ClusterQueue cq; {priorities}");
-    assert_eq!(cluster.event_notes(Kind::Workload, "PreemptedWorkload"), [want]);
-    let told = cluster.event_notes(Kind::Workload, "Preempted").remove(0);
+    let expected = format!("Preempted workload ns/{name} (UID: {uid}) in ClusterQueue cq; {priorities}");
+    assert_eq!(cluster.event_notes(Kind::Workload, "PreemptedWorkload"), [expected]);
+    let note = cluster.event_notes(Kind::Workload, "Preempted").remove(0);
     assert!(
-        told.starts_with("Preempted to accommodate a workload (UID: ") && told.ends_with(priorities),
-        "{told}"
+        note.starts_with("Preempted to accommodate a workload (UID: ") && note.ends_with(priorities),
+        "{note}"
     );
 }
 
 #[test]
 fn check_updates_emit_events_with_wait_times() {
     let mut cluster = Cluster::with_check();
-    let say = |cluster: &mut Cluster, state: &str, message: &str| {
-        let found = sluice::simulate::fake_api_server::key_of(&cluster.only_workload());
-        cluster.server.edit(Kind::Workload, &found, |w| {
+    let set_state = |cluster: &mut Cluster, state: &str, message: &str| {
+        let workload_key = sluice::simulate::fake_api_server::key_of(&cluster.only_workload());
+        cluster.server.edit(Kind::Workload, &workload_key, |w| {
             w["status"]["admissionChecks"][0]["state"] = json!(state);
             w["status"]["admissionChecks"][0]["message"] = json!(message);
         });
     };
     cluster.act_then_wait(10, |cluster| cluster.create(JOB, job("j", 1, "")));
     assert_eq!(cluster.observed_times(), [" reserved after 0"]);
-    cluster.act_then_wait(10, |cluster| say(cluster, "Pending", "place 3 of 9"));
+    cluster.act_then_wait(10, |cluster| set_state(cluster, "Pending", "place 3 of 9"));
     assert_eq!(cluster.event_notes(JOB, "UpdatedAdmissionCheck"), ["c: place 3 of 9"], "once");
-    cluster.act_then_wait(5, |cluster| say(cluster, "Ready", "all is there"));
+    cluster.act_then_wait(5, |cluster| set_state(cluster, "Ready", "all is there"));
     assert_eq!(cluster.observed_times()[1..], [" admitted after 20", " checked after 20"]);
-    let want = "Admitted by ClusterQueue cq, wait time since reservation was 20s";
-    assert_eq!(cluster.event_notes(Kind::Workload, "Admitted"), [want]);
-    cluster.act_then_wait(1, |cluster| say(cluster, "Rejected", "gone"));
-    let want = "Deactivated due to AdmissionCheck in Rejected state: \"c\" (gone)";
-    assert_eq!(cluster.event_notes(Kind::Workload, "AdmissionCheckRejected"), [want]);
+    let expected = "Admitted by ClusterQueue cq, wait time since reservation was 20s";
+    assert_eq!(cluster.event_notes(Kind::Workload, "Admitted"), [expected]);
+    cluster.act_then_wait(1, |cluster| set_state(cluster, "Rejected", "gone"));
+    let expected = "Deactivated due to AdmissionCheck in Rejected state: \"c\" (gone)";
+    assert_eq!(cluster.event_notes(Kind::Workload, "AdmissionCheckRejected"), [expected]);
     assert!(cluster.is_warning("AdmissionCheckRejected"));
 }
 
@@ -236,8 +236,8 @@ fn deleting_mismatched_workload_emits_event() {
             job["spec"]["completions"] = json!(2);
         });
     });
-    let want = format!("Deleted not matching Workload: ns/{}", name.as_str().unwrap());
-    assert_eq!(cluster.event_notes(JOB, "DeletedWorkload"), [want], "{:#?}", cluster.events);
+    let expected = format!("Deleted not matching Workload: ns/{}", name.as_str().unwrap());
+    assert_eq!(cluster.event_notes(JOB, "DeletedWorkload"), [expected], "{:#?}", cluster.events);
 }
 
 #[test]
@@ -270,19 +270,23 @@ fn admission_gates_are_reported_and_cleared() {
             cluster.act_then_wait(1, |cluster| cluster.create(JOB, job("j", 2, "")));
         }
         let gates = "example.com/a,example.com/b";
-        let held = workload("w", &json!({"kueue.x-k8s.io/admission-gated-by": gates}));
-        cluster.act_then_wait(1, |cluster| cluster.create(Kind::Workload, held.clone()));
-        let said = cluster.server.get(Kind::Workload, &key("w")).unwrap()["status"]["conditions"][0].clone();
-        assert_eq!((&said["type"], &said["reason"]), (&json!("QuotaReserved"), &json!("AdmissionGated")));
-        assert_eq!(said["message"], format!("Admission is gated by: {gates}"));
-        let want = format!("Workload admission is gated by: {gates}");
-        assert_eq!(cluster.event_notes(Kind::Workload, "AdmissionGated"), [want]);
+        let gated = workload("w", &json!({"kueue.x-k8s.io/admission-gated-by": gates}));
+        cluster.act_then_wait(1, |cluster| cluster.create(Kind::Workload, gated.clone()));
+        let condition =
+            cluster.server.get(Kind::Workload, &key("w")).unwrap()["status"]["conditions"][0].clone();
+        assert_eq!(
+            (&condition["type"], &condition["reason"]),
+            (&json!("QuotaReserved"), &json!("AdmissionGated"))
+        );
+        assert_eq!(condition["message"], format!("Admission is gated by: {gates}"));
+        let expected = format!("Workload admission is gated by: {gates}");
+        assert_eq!(cluster.event_notes(Kind::Workload, "AdmissionGated"), [expected]);
         assert!(!cluster.is_warning("AdmissionGated"));
         cluster.act_then_wait(1, |cluster| {
             cluster.server.edit(Kind::Workload, &key("w"), |w| w["metadata"]["annotations"] = json!({}));
         });
-        let want = "Admission gate cleared, workload is now admissible";
-        assert_eq!(cluster.event_notes(Kind::Workload, "AdmissionGateCleared"), [want], "full: {full}");
+        let expected = "Admission gate cleared, workload is now admissible";
+        assert_eq!(cluster.event_notes(Kind::Workload, "AdmissionGateCleared"), [expected], "full: {full}");
         let after = cluster.server.get(Kind::Workload, &key("w")).unwrap()["status"].clone();
         assert_eq!(after["admission"].is_object(), !full, "{after}");
     }
@@ -296,13 +300,13 @@ fn execution_timeout_and_retention_emit_events() {
     let mut limited = job("j", 1, "");
     limited["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("5");
     cluster.act_then_wait(8, |cluster| cluster.create(JOB, limited.clone()));
-    let want = "The maximum execution time (5s) exceeded";
-    assert_eq!(cluster.event_notes(Kind::Workload, "MaximumExecutionTimeExceeded"), [want]);
-    let want = "EvictedDueToDeactivatedDueToMaximumExecutionTimeExceeded";
-    assert_eq!(cluster.event_notes(Kind::Workload, want).len(), 1, "{:#?}", cluster.events);
+    let expected = "The maximum execution time (5s) exceeded";
+    assert_eq!(cluster.event_notes(Kind::Workload, "MaximumExecutionTimeExceeded"), [expected]);
+    let expected = "EvictedDueToDeactivatedDueToMaximumExecutionTimeExceeded";
+    assert_eq!(cluster.event_notes(Kind::Workload, expected).len(), 1, "{:#?}", cluster.events);
     cluster.act_then_wait(15, |cluster| cluster.complete("j"));
-    let want = "Deleted finished workload due to elapsed retention";
-    assert_eq!(cluster.event_notes(Kind::Workload, "Deleted"), [want]);
+    let expected = "Deleted finished workload due to elapsed retention";
+    assert_eq!(cluster.event_notes(Kind::Workload, "Deleted"), [expected]);
     assert_eq!(cluster.server.all(Kind::Workload).count(), 0);
 }
 
@@ -337,54 +341,59 @@ fn provisioning_request_lifecycle_emits_events() {
     });
     cluster.rejected_kind = Some(Kind::ProvisioningRequest);
     cluster.act_then_wait(5, |cluster| cluster.create(JOB, job("j", 1, "")));
-    let refused = cluster.event_notes(Kind::Workload, "FailedCreate");
-    assert_eq!(refused.len(), 1, "once: {refused:?}");
+    let notes = cluster.event_notes(Kind::Workload, "FailedCreate");
+    assert_eq!(notes.len(), 1, "once: {notes:?}");
     assert!(cluster.is_warning("FailedCreate"));
-    assert!(refused[0].starts_with("Error creating ProvisioningRequest \"job-j-"), "{refused:?}");
-    assert!(refused[0].ends_with("\": no room"), "{refused:?}");
+    assert!(notes[0].starts_with("Error creating ProvisioningRequest \"job-j-"), "{notes:?}");
+    assert!(notes[0].ends_with("\": no room"), "{notes:?}");
     cluster.rejected_kind = None;
     cluster.act_then_wait(20, |_| {});
-    let made = cluster.server.all(Kind::ProvisioningRequest).next().cloned().unwrap();
-    let want = format!("Created ProvisioningRequest: {}", made["metadata"]["name"]);
-    assert_eq!(cluster.event_notes(Kind::Workload, "ProvisioningRequestCreated"), [want]);
+    let created = cluster.server.all(Kind::ProvisioningRequest).next().cloned().unwrap();
+    let expected = format!("Created ProvisioningRequest: {}", created["metadata"]["name"]);
+    assert_eq!(cluster.event_notes(Kind::Workload, "ProvisioningRequestCreated"), [expected]);
     cluster.act_then_wait(1, |cluster| {
-        let key = sluice::simulate::fake_api_server::key_of(&made);
+        let key = sluice::simulate::fake_api_server::key_of(&created);
         cluster.server.edit(Kind::ProvisioningRequest, &key, |request| {
             request["status"] = json!({"conditions": [{"type": "Provisioned", "status": "True",
                 "reason": "Provisioned", "message": "there is room",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         });
     });
-    let want = "Admission check room updated state from Pending to Ready with message: there is room";
-    assert_eq!(cluster.event_notes(Kind::Workload, "AdmissionCheckUpdated"), [want]);
+    let expected = "Admission check room updated state from Pending to Ready with message: there is room";
+    assert_eq!(cluster.event_notes(Kind::Workload, "AdmissionCheckUpdated"), [expected]);
 }
 
 #[test]
 fn replaced_slice_is_reported_and_counted() {
     let mut cluster = Cluster::new(CoreSettings::default());
     let slice = |name: &str, pods: i32, annotations: &Value| {
-        let mut made = workload(name, annotations);
-        made["spec"]["podSets"][0]["count"] = json!(pods);
-        made["metadata"]["ownerReferences"] = json!([{"apiVersion": "example.com/v1", "kind": "Foo",
+        let mut created = workload(name, annotations);
+        created["spec"]["podSets"][0]["count"] = json!(pods);
+        created["metadata"]["ownerReferences"] = json!([{"apiVersion": "example.com/v1", "kind": "Foo",
             "name": "foo", "uid": "uid-foo", "controller": true}]);
-        made["metadata"]["labels"] = json!({"kueue.x-k8s.io/job-uid": "uid-foo"});
-        made
+        created["metadata"]["labels"] = json!({"kueue.x-k8s.io/job-uid": "uid-foo"});
+        created
     };
     cluster.act_then_wait(1, |cluster| cluster.create(Kind::Workload, slice("old", 1, &json!({}))));
     let replaces = json!({"kueue.x-k8s.io/workload-slice-replacement-for": "ns/old"});
     cluster.act_then_wait(1, |cluster| cluster.create(Kind::Workload, slice("new", 2, &replaces)));
-    // Its owner is of another controller, so nothing but an event of its own brings its next step.
+    // Its owner belongs to another controller, so that only an event of the Workload itself triggers its next step.
     cluster.act_then_wait(1, |cluster| {
         cluster
             .server
             .edit(Kind::Workload, &key("old"), |old| old["metadata"]["annotations"] = json!({"a": "b"}));
     });
     let uid = cluster.server.get(Kind::Workload, &key("new")).unwrap()["metadata"]["uid"].clone();
-    let want = format!(
+    let expected = format!(
         "Replaced to accommodate a workload (UID: {}, JobUID: uid-foo) due to workload slice aggregation",
         uid.as_str().unwrap()
     );
-    assert_eq!(cluster.event_notes(Kind::Workload, "WorkloadSliceReplaced"), [want], "{:#?}", cluster.events);
+    assert_eq!(
+        cluster.event_notes(Kind::Workload, "WorkloadSliceReplaced"),
+        [expected],
+        "{:#?}",
+        cluster.events
+    );
     assert!(
         cluster.observed_times().contains(&"cq slice replaced".to_owned()),
         "{:?}",

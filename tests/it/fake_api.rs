@@ -1,6 +1,6 @@
-//! An API server as far as certificates need one: Secrets and webhook configurations that can be listed, watched, created,
-//! merged and applied to, over plain HTTP, with dates of the test's choice.
-#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs")]
+//! An API server for tests of certificates: Secrets and webhook configurations that can be listed, watched, created, merged and
+//! applied, over plain HTTP, with dates of the test's choice.
+#![expect(clippy::disallowed_methods, reason = "the server side of the connection runs in a task")]
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -17,14 +17,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::broadcast;
 
-/// Objects by the path of each.
+/// Objects by their path.
 #[derive(Clone)]
 pub(crate) struct FakeApi(Arc<FakeApiState>);
 
 struct FakeApiState {
     objects: Mutex<(u64, BTreeMap<String, Value>)>,
     changes: broadcast::Sender<(String, Value)>,
-    /// What the dates of answers are behind this machine's clock.
+    /// How far the dates of responses are behind this machine's clock.
     clock_behind: SignedDuration,
 }
 
@@ -34,7 +34,7 @@ impl FakeApi {
         Self(Arc::new(FakeApiState { objects: Mutex::default(), changes, clock_behind: behind }))
     }
 
-    /// Puts an object in place of what is there.
+    /// Creates or replaces an object.
     pub(crate) fn put(&self, path: &str, mut object: Value) {
         let mut objects = self.0.objects.lock().unwrap();
         objects.0 += 1;
@@ -49,8 +49,8 @@ impl FakeApi {
                 object["data"][&key] = serde_json::to_value(bytes).unwrap();
             }
         }
-        let known = objects.1.insert(path.to_owned(), object.clone());
-        let kind = if known.is_some() { "MODIFIED" } else { "ADDED" };
+        let previous = objects.1.insert(path.to_owned(), object.clone());
+        let kind = if previous.is_some() { "MODIFIED" } else { "ADDED" };
         let _ = self.0.changes.send((path.to_owned(), json!({"type": kind, "object": object})));
     }
 
@@ -58,7 +58,7 @@ impl FakeApi {
         self.0.objects.lock().unwrap().1.get(path).cloned()
     }
 
-    /// Serves on a free port; clients of it.
+    /// Serves on a free port. Returns clients for it.
     pub(crate) async fn clients(&self) -> Clients {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -83,8 +83,8 @@ impl FakeApi {
     fn respond(&self, code: u16, body: Body) -> Response {
         let date = Timestamp::now().saturating_sub(self.0.clock_behind).unwrap();
         let date = date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-        let answer = Response::builder().status(StatusCode::from_u16(code).unwrap()).header("date", date);
-        answer.header("content-type", "application/json").body(body).unwrap()
+        let builder = Response::builder().status(StatusCode::from_u16(code).unwrap()).header("date", date);
+        builder.header("content-type", "application/json").body(body).unwrap()
     }
 
     fn json(&self, code: u16, value: &Value) -> Response {
@@ -96,9 +96,9 @@ impl FakeApi {
         self.json(code, &status)
     }
 
-    /// The changes of one object since a revision, for as long as the client stays.
+    /// Streams the changes of one object since a revision, until the client disconnects.
     fn watch(&self, path: String, since: u64) -> Response {
-        // Nothing is put between these two.
+        // Under the lock, so that no change is missed between the subscription and the read.
         let objects = self.0.objects.lock().unwrap();
         let changes = self.0.changes.subscribe();
         let version =
@@ -111,11 +111,11 @@ impl FakeApi {
             Some((change, changes))
         });
         let changes = stream::iter(missed).chain(changes);
-        let of_one = changes.filter_map(move |(changed, event)| {
+        let lines = changes.filter_map(move |(changed, event)| {
             let line = (changed == path).then(|| Ok::<_, std::io::Error>(format!("{event}\n")));
             std::future::ready(line)
         });
-        self.respond(200, Body::from_stream(of_one))
+        self.respond(200, Body::from_stream(lines))
     }
 
     fn list(&self, path: &str) -> Response {
@@ -171,12 +171,12 @@ async fn handle(
     }
 }
 
-/// Webhooks are merged by their names.
+/// Merges webhooks by name.
 fn apply_bundles(object: &mut Value, body: &Value) {
     for webhook in body["webhooks"].as_array().unwrap() {
-        let known = object["webhooks"].as_array_mut().unwrap().iter_mut();
-        let known = known.into_iter().find(|known| known["name"] == webhook["name"]).unwrap();
-        known["clientConfig"]["caBundle"] = webhook["clientConfig"]["caBundle"].clone();
+        let existing = object["webhooks"].as_array_mut().unwrap().iter_mut();
+        let existing = existing.into_iter().find(|existing| existing["name"] == webhook["name"]).unwrap();
+        existing["clientConfig"]["caBundle"] = webhook["clientConfig"]["caBundle"].clone();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The page of feature gates is what the table in the code says, and the table says what Kueue's inventory says.
+//! The page of feature gates matches the table in the code, and the table matches Kueue's inventory.
 
 use crate::reference_data;
 use sluice::api::config;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "asked for by the person who runs it")]
+#[expect(clippy::disallowed_methods, reason = "set by the developer who runs the test")]
 fn page_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/feature-gates.md");
     let page = config::feature_gates_page();
@@ -14,8 +14,8 @@ fn page_is_up_to_date() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, &page).unwrap();
     }
-    let found = fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == page, "docs/feature-gates.md is stale; make gates");
+    let actual = fs::read_to_string(&path).unwrap_or_default();
+    assert!(actual == page, "docs/feature-gates.md is stale; make gates");
 }
 
 /// Names, stages and defaults of the inventory's table: `| Name | Beta | on | ...`.
@@ -26,7 +26,7 @@ fn page_matches_kueue_inventory() {
     };
     let text = fs::read_to_string(inventory).unwrap();
     let (_, text) = text.split_once("## Appendix A").expect("the inventory has a table of gates");
-    let (table, _) = text.split_once("## Appendix B").expect("and goes on after it");
+    let (table, _) = text.split_once("## Appendix B").expect("the inventory continues after the table");
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let theirs: Vec<[String; 3]> = table
         .lines()

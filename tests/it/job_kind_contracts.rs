@@ -1,4 +1,4 @@
-//! What every job kind promises, tried on each of `KINDS`.
+//! Contract of every job kind, checked for each of `KINDS`.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -10,7 +10,7 @@ use sluice::jobs::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A suspended job of a kind as a server would return it, with a template of its own.
+/// A suspended job of a kind as a server would return it, with the given template.
 fn sample(kind: &dyn JobKind, template: &Value) -> Value {
     let gvk = kind.gvk();
     assert_eq!((gvk.group, gvk.kind), ("batch", "Job"), "a new kind needs a sample");
@@ -44,24 +44,24 @@ fn map(prefix: &'static str) -> impl Strategy<Value = BTreeMap<String, String>> 
 }
 
 fn tolerations() -> impl Strategy<Value = Vec<Value>> {
-    let one = (0..4_u8, any::<bool>()).prop_map(|(key, exists)| {
+    let toleration = (0..4_u8, any::<bool>()).prop_map(|(key, exists)| {
         if exists {
             json!({ "key": format!("t{key}"), "operator": "Exists" })
         } else {
             json!({ "key": format!("t{key}"), "operator": "Equal", "value": "v", "effect": "NoSchedule" })
         }
     });
-    proptest::collection::vec(one, 0..3)
+    proptest::collection::vec(toleration, 0..3)
 }
 
 prop_compose! {
-    /// A template as a server returns it: empty collections are absent, and its own labels are there.
+    /// A template as a server returns it: empty collections are absent, and the labels that the server adds are present.
     fn template()(
         labels in map("l"), annotations in map("a"), selector in map("n"), tolerations in tolerations(),
         gated in any::<bool>(),
     ) -> Value {
         let mut template = plain_template();
-        // What the server adds to the template of a Job must survive as well.
+        // Labels that the server adds to the template of a Job must survive as well.
         template["metadata"]["labels"]["controller-uid"] = json!("0c8e0f4b");
         template["metadata"]["labels"].as_object_mut().unwrap()
             .extend(labels.into_iter().map(|(key, value)| (key, json!(value))));
@@ -111,20 +111,20 @@ fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Applies patches as a server does, with its rule that a started template is fixed.
+/// Applies patches as a server does; the template of a started job is immutable.
 fn apply_patches(job: &mut Value, patches: &[JobPatch]) {
     for patch in patches {
         let fixed = job["spec"]["suspend"] != json!(true) || job["status"].get("startTime").is_some();
         assert!(
             !fixed || patch.body.pointer("/spec/template").is_none(),
-            "the template of a started job is fixed"
+            "the template of a started job is immutable"
         );
         assert_eq!(patch.status, patch.body.get("status").is_some());
         merge_patch(job, &patch.body);
     }
 }
 
-/// The server stores no empty map.
+/// Removes empty maps, which the server does not store.
 fn drop_empty(value: &mut Value) {
     for fields in ["metadata", "spec"] {
         if let Some(map) = value[fields].as_object_mut() {
@@ -142,7 +142,7 @@ fn stop_job(kind: &dyn JobKind, job: &mut Value, originals: &[Value]) {
         }
         apply_patches(job, &patches);
     }
-    panic!("stopping does not end");
+    panic!("stopping does not terminate");
 }
 
 proptest! {
@@ -180,10 +180,10 @@ proptest! {
         for kind in KINDS {
             let mut job = sample(*kind, &plain_template());
             job["status"] = json!({ "active": 1, "ready": 1, "conditions": [{ "type": "Complete", "status": "False" }] });
-            for (at, how) in &cuts {
+            for (index, damage) in &cuts {
                 let paths = pointers(&job);
-                let path = &paths[at.index(paths.len())];
-                *job.pointer_mut(path).unwrap() = match how {
+                let path = &paths[index.index(paths.len())];
+                *job.pointer_mut(path).unwrap() = match damage {
                     0 => Value::Null,
                     1 => json!(-1),
                     2 => json!("x"),
@@ -209,7 +209,9 @@ fn pointers(value: &Value) -> Vec<String> {
     let escape = |key: &str| key.replace('~', "~0").replace('/', "~1");
     let below: Vec<(String, &Value)> = match value {
         Value::Object(fields) => fields.iter().map(|(key, value)| (escape(key), value)).collect(),
-        Value::Array(items) => items.iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect(),
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(index, value)| (index.to_string(), value)).collect()
+        }
         _ => Vec::new(),
     };
     let deeper = below
@@ -218,7 +220,7 @@ fn pointers(value: &Value) -> Vec<String> {
     std::iter::once(String::new()).chain(deeper).collect()
 }
 
-/// Kueue's webhook gives elastic Jobs a gate that nothing here opens: it goes at the start, and comes back with the rest.
+/// Kueue's webhook gives elastic Jobs a gate that Sluice never opens: it is removed at the start, and restored at the stop.
 #[test]
 fn start_removes_elastic_job_gate() {
     for kind in KINDS {
@@ -261,7 +263,7 @@ fn stored_copy_matches_template_fingerprint() {
     }
 }
 
-/// What is taken over from an earlier version is what would be read.
+/// Fields that are reused from an earlier decoded version equal those of a full decode.
 #[test]
 fn incremental_decode_equals_full_decode() {
     for kind in KINDS {
@@ -344,7 +346,7 @@ fn workload_names_job_and_deduplicates_env() {
         assert_eq!((&set["count"], &set["minCount"]), (&json!(5), &json!(2)));
         let env = &set["template"]["spec"]["containers"][0]["env"];
         assert_eq!(env, &json!([{ "name": "A", "value": "2" }, { "name": "B", "value": "$(A)" }]));
-        // The index of each pod is its rank on any flavor with a topology.
+        // The completion index of a pod is its rank on any flavor with a topology.
         assert!(set["topologyRequest"]["podIndexLabel"].is_string(), "{set}");
     }
 }
@@ -352,17 +354,17 @@ fn workload_names_job_and_deduplicates_env() {
 #[test]
 fn pods_beyond_completions_are_reclaimable() {
     let kind = sluice::jobs::kind_of("batch", "Job").unwrap();
-    let spare = |parallelism: i32, completions: i32, succeeded: i32, active: i32| {
+    let reclaimable = |parallelism: i32, completions: i32, succeeded: i32, active: i32| {
         let mut job = sample(kind, &plain_template());
         job["spec"]["parallelism"] = json!(parallelism);
         job["spec"]["completions"] = json!(completions);
         job["status"] = json!({ "succeeded": succeeded, "active": active });
         kind.decode(&job).unwrap().reclaimable_pods.first().map_or(0, |(_, count)| *count)
     };
-    assert_eq!(spare(5, 9, 3, 5), 0);
-    assert_eq!(spare(5, 9, 6, 3), 2);
-    assert_eq!(spare(5, 3, 1, 2), 1);
-    assert_eq!(spare(5, 9, 9, 0), 5);
-    assert_eq!(spare(1, 9, 9, 0), 0);
-    assert_eq!(spare(5, 9, 6, 4), 1, "a pod that still runs is not given back");
+    assert_eq!(reclaimable(5, 9, 3, 5), 0);
+    assert_eq!(reclaimable(5, 9, 6, 3), 2);
+    assert_eq!(reclaimable(5, 3, 1, 2), 1);
+    assert_eq!(reclaimable(5, 9, 9, 0), 5);
+    assert_eq!(reclaimable(1, 9, 9, 0), 0);
+    assert_eq!(reclaimable(5, 9, 6, 4), 1, "a pod that still runs is not reclaimable");
 }

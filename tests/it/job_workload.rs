@@ -1,10 +1,10 @@
-//! A job and its Workload while they change: what is kept, what follows, what is made again.
+//! A Job and its Workload while they change: whether the Workload is kept, updated or recreated.
 
 use super::core_settings::{Core, JOB, condition, job, reserving_workload, workload, writes};
 use serde_json::{Value, json};
 use sluice::state::{CoreGates, CoreSettings, Delta, Effect, Kind, Verb, Write, WriteOutcome, WriteResult};
 
-/// What a user does to a Job.
+/// A change that a user makes to a Job.
 type Change = fn(&mut Value);
 
 fn reserved_condition() -> Value {
@@ -15,7 +15,7 @@ fn admitted_conditions() -> [Value; 2] {
     [reserved_condition(), condition("Admitted", "True", "Admitted")]
 }
 
-/// A queue whose admissions wait for a check.
+/// A core whose queue has an admission check.
 fn with_check() -> Core {
     let mut core = Core::new(CoreSettings::default());
     core.put(
@@ -35,7 +35,7 @@ fn with_check() -> Core {
     core
 }
 
-/// What a core does that takes the lead with a Job and its Workload as they are.
+/// Effects of a core that becomes leader with this Job and this Workload.
 fn take_leadership(core: &mut Core, job: Value, workload: Value) -> Vec<Effect> {
     core.feed(Delta::Leading(false));
     let objects = [core.applied_delta(JOB, job), core.applied_delta(Kind::Workload, workload)];
@@ -47,12 +47,12 @@ fn count_deletes(effects: &[Effect]) -> usize {
 }
 
 fn spec_patches(effects: &[Effect]) -> Vec<Write> {
-    let of_spec = |write: &Write| write.verb == Verb::Merge && write.body.get("spec").is_some();
-    writes(effects, Kind::Workload).into_iter().filter(of_spec).collect()
+    let patches_spec = |write: &Write| write.verb == Verb::Merge && write.body.get("spec").is_some();
+    writes(effects, Kind::Workload).into_iter().filter(patches_spec).collect()
 }
 
-/// The table of integrations of Kueue: containers, counts and tolerations decide whether a Workload is its job's, and nothing
-/// else, or its reservation, its place and its retries would be lost with it.
+/// The cases of Kueue's integrations: containers, counts and tolerations alone decide whether a Workload matches its Job; with
+/// any other change, its reservation, topology assignment and retries would be lost for nothing.
 #[test]
 fn reserved_workload_is_deleted_when_pod_spec_changes() {
     let table: [(&str, Change, bool); 8] = [
@@ -85,22 +85,22 @@ fn reserved_workload_is_deleted_when_pod_spec_changes() {
             true,
         ),
     ];
-    for (what, change, goes) in table {
-        let waits = condition("Admitted", "False", "UnsatisfiedAdmissionChecks");
-        let mut held = reserving_workload("j", &[reserved_condition(), waits]);
-        held["status"]["admissionChecks"] = json!([{"name": "check", "state": "Pending", "message": "",
+    for (case, change, deleted) in table {
+        let not_admitted = condition("Admitted", "False", "UnsatisfiedAdmissionChecks");
+        let mut reserving = reserving_workload("j", &[reserved_condition(), not_admitted]);
+        reserving["status"]["admissionChecks"] = json!([{"name": "check", "state": "Pending", "message": "",
             "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
         let mut changed = job("j");
         change(&mut changed);
         assert_eq!(
-            count_deletes(&take_leadership(&mut with_check(), changed, held)),
-            usize::from(goes),
-            "{what}"
+            count_deletes(&take_leadership(&mut with_check(), changed, reserving)),
+            usize::from(deleted),
+            "{case}"
         );
     }
 }
 
-/// One that waits is brought up to date in place, whatever has changed.
+/// A pending Workload is updated in place, whatever has changed in its Job.
 #[test]
 fn pending_workload_is_updated_from_job() {
     let mut core = Core::new(CoreSettings::default());
@@ -118,7 +118,7 @@ fn pending_workload_is_updated_from_job() {
 
 #[test]
 fn priority_class_change_reaches_running_workload() {
-    for (class, follows) in [("high", true), ("absent", false), ("low", false)] {
+    for (class, updated) in [("high", true), ("absent", false), ("low", false)] {
         let mut core = Core::new(CoreSettings::default());
         for (name, value) in [("low", 1), ("high", 9)] {
             core.put(Kind::WorkloadPriorityClass, json!({"metadata": {"name": name}, "value": value}));
@@ -131,7 +131,7 @@ fn priority_class_change_reaches_running_workload() {
         labelled["spec"]["suspend"] = json!(false);
         labelled["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
         let patches = spec_patches(&take_leadership(&mut core, labelled, running));
-        assert_eq!(patches.len(), usize::from(follows), "{class}: {patches:?}");
+        assert_eq!(patches.len(), usize::from(updated), "{class}: {patches:?}");
         if let Some(patch) = patches.first() {
             assert_eq!(patch.body["spec"]["priority"], 9);
             assert_eq!(patch.body["spec"]["priorityClassRef"]["name"], "high");
@@ -140,7 +140,7 @@ fn priority_class_change_reaches_running_workload() {
     }
 }
 
-/// Devices have no quota yet: pods that claim some wait and say why, however much is free.
+/// Devices have no quota yet: Workloads with resource claims stay pending with a reason, however much quota is available.
 #[test]
 fn resource_claims_are_never_admitted() {
     for (claim, text) in [
@@ -156,13 +156,14 @@ fn resource_claims_are_never_admitted() {
         assert_eq!(written.len(), 1, "{written:?}");
         let status = &written[0].body["status"];
         assert!(status.get("admission").is_none(), "{status}");
-        let told = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "QuotaReserved");
-        let told = told.unwrap();
+        let condition =
+            status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "QuotaReserved");
+        let condition = condition.unwrap();
         assert_eq!(
-            (told["status"].as_str(), told["reason"].as_str()),
+            (condition["status"].as_str(), condition["reason"].as_str()),
             (Some("False"), Some("Misconfigured"))
         );
-        let message = told["message"].as_str().unwrap();
+        let message = condition["message"].as_str().unwrap();
         assert!(message.contains("podSets[0].template.spec.resourceClaims[0]"), "{message}");
         assert!(message.contains(text), "{message}");
     }
@@ -175,20 +176,20 @@ fn elastic_job_is_queued_with_warning() {
         let mut core = Core::new(CoreSettings { gates, ..CoreSettings::default() });
         let mut elastic = job("j");
         elastic["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
-        let made = writes(&core.put(JOB, elastic), Kind::Workload);
-        assert_eq!(made.iter().map(|write| write.verb).collect::<Vec<_>>(), [Verb::Create]);
-        let mut stored = made[0].body.clone();
+        let created = writes(&core.put(JOB, elastic), Kind::Workload);
+        assert_eq!(created.iter().map(|write| write.verb).collect::<Vec<_>>(), [Verb::Create]);
+        let mut stored = created[0].body.clone();
         stored["status"] = json!({});
-        let landed = WriteResult {
-            id: made[0].id,
+        let result = WriteResult {
+            id: created[0].id,
             kind: Kind::Workload,
-            key: made[0].key.clone(),
+            key: created[0].key.clone(),
             outcome: WriteOutcome::Done(stored),
         };
-        let told = core.feed(Delta::Written(landed)).into_iter().any(|effect| {
+        let warned = core.feed(Delta::Written(result)).into_iter().any(|effect| {
             matches!(effect, Effect::Event(event) if event.warning && event.reason == "ElasticJobNotSupported")
         });
-        // With its gate off the annotation means nothing.
-        assert_eq!(told, elastic_jobs);
+        // With the gate off, the annotation has no effect.
+        assert_eq!(warned, elastic_jobs);
     }
 }

@@ -1,5 +1,5 @@
-//! Clusters as four versions of Kueue left them, killed in the middle of work: taking one over deletes and evicts nothing but
-//! what was on its way out or is due by the clock.
+//! Takeover of clusters as four versions of Kueue left them, killed in the middle of work: nothing is deleted or evicted, unless
+//! it was already terminating or is due by the clock.
 
 use super::reference_data;
 use jiff::{SignedDuration, Timestamp};
@@ -15,9 +15,9 @@ use std::path::Path;
 
 const VERSIONS: [&str; 4] = ["v0.17.8", "v0.18.6", "v0.19.2", "ff69552"];
 const JOB: Kind = Kind::Job(0);
-/// How long each takeover is watched.
+/// How long each takeover is observed.
 const WATCHED_SECONDS: i64 = 30;
-/// The frameworks that the recorded managers had.
+/// Frameworks of the recorded managers.
 const FRAMEWORKS: [&str; 12] = [
     "batch/job",
     "kubeflow.org/mpijob",
@@ -52,14 +52,14 @@ fn settings() -> CoreSettings {
     settings
 }
 
-/// A recorded cluster under a core of ours.
+/// A recorded cluster with a core of Sluice.
 struct Takeover {
     server: FakeApiServer,
     state: Reconciler,
     now: Timestamp,
-    /// What a takeover may do, by Workload.
+    /// Allowed fate of each Workload, from the recording.
     expected_fate: BTreeMap<ObjectKey, String>,
-    /// The Workload of a job, by the job's UID.
+    /// Workload of a Job, by the Job's UID.
     workload_of: BTreeMap<String, ObjectKey>,
     violations: Vec<String>,
     writes: usize,
@@ -75,24 +75,23 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a condition is True.
 fn condition_is_true(object: &Value, kind: &str) -> bool {
     let all = object.pointer("/status/conditions").and_then(Value::as_array);
     all.is_some_and(|all| all.iter().any(|c| c["type"] == kind && c["status"] == "True"))
 }
 
-/// A condition as a whole.
+/// A condition, without `observedGeneration`.
 fn condition(object: &Value, kind: &str) -> Value {
     let all = object.pointer("/status/conditions").and_then(Value::as_array);
-    let found = all.and_then(|all| all.iter().find(|c| c["type"] == kind)).cloned();
-    let mut found = found.unwrap_or_default();
-    if let Some(fields) = found.as_object_mut() {
+    let entry = all.and_then(|all| all.iter().find(|c| c["type"] == kind)).cloned();
+    let mut entry = entry.unwrap_or_default();
+    if let Some(fields) = entry.as_object_mut() {
         fields.shift_remove("observedGeneration");
     }
-    found
+    entry
 }
 
-/// Whether a Workload was made for a job and has lost its owner. All but the oldest recorded version finish it.
+/// Whether a Workload was created for a Job and has lost its owner. All recorded versions but the oldest finish it.
 fn is_orphan(workload: &Value) -> bool {
     let labels = workload.pointer("/metadata/labels");
     workload.pointer("/metadata/ownerReferences").is_none()
@@ -103,17 +102,17 @@ impl Takeover {
     fn read(folder: &Path) -> Self {
         let expect: Value =
             serde_json::from_str(&std::fs::read_to_string(folder.join("expect.json")).unwrap()).unwrap();
-        // The dump was taken some seconds after the kill, and the lease has run out by then.
+        // The dump was taken some seconds after the kill; the lease has expired by then.
         let killed: Timestamp = text(&expect, "/killed_at").parse().unwrap();
         let now = killed.checked_add(SignedDuration::from_secs(20)).unwrap();
         let recorded = expect["workloads"].as_array().unwrap();
         let key_in = |workload: &Value| ObjectKey::new(text(workload, "/namespace"), text(workload, "/name"));
-        let after = recorded.iter().map(|one| (key_in(one), text(one, "/after").to_owned()));
+        let fates = recorded.iter().map(|workload| (key_in(workload), text(workload, "/after").to_owned()));
         let mut takeover = Self {
             server: FakeApiServer::new(true),
             state: Reconciler::new(settings()),
             now,
-            expected_fate: after.collect(),
+            expected_fate: fates.collect(),
             workload_of: BTreeMap::new(),
             violations: Vec::new(),
             writes: 0,
@@ -134,12 +133,12 @@ impl Takeover {
         takeover
     }
 
-    /// Takes the lead, and lets the core write for a while.
+    /// Becomes leader, and lets the core write for `WATCHED_SECONDS`.
     fn run(&mut self) {
-        let followed: BTreeSet<Kind> = self.state.kinds().iter().copied().collect();
+        let watched: BTreeSet<Kind> = self.state.kinds().iter().copied().collect();
         let listed = self.server.list().into_iter().filter(|delta| match delta {
             Delta::Restarted { kind } | Delta::Synced { kind } | Delta::Applied { kind, .. } => {
-                followed.contains(kind)
+                watched.contains(kind)
             }
             _ => true,
         });
@@ -176,25 +175,25 @@ impl Takeover {
         }
     }
 
-    /// Notes a write that a takeover may not do to its Workload.
+    /// Records a violation if a takeover must not make this write to its Workload.
     fn check_write(&mut self, write: &Write, stored: &Value) {
         let workload = match write.kind {
             Kind::Workload => Some(write.key.clone()),
             JOB => self.workload_of.get(text(stored, "/metadata/uid")).cloned(),
             _ => return,
         };
-        let after = workload.as_ref().and_then(|key| self.expected_fate.get(key)).map_or("", String::as_str);
+        let fate = workload.as_ref().and_then(|key| self.expected_fate.get(key)).map_or("", String::as_str);
         let body = serde_json::to_value(write.payload()).unwrap();
-        let what = match (write.kind, write.verb) {
+        let action = match (write.kind, write.verb) {
             (Kind::Workload, Verb::Delete) => Some(("is deleted", &["gone"][..])),
             (Kind::Workload, Verb::Apply) => {
-                let lost =
+                let loses_quota =
                     condition_is_true(stored, "QuotaReserved") && !condition_is_true(&body, "QuotaReserved");
                 let evicted = !condition_is_true(stored, "Evicted") && condition_is_true(&body, "Evicted");
                 let finished = !condition_is_true(stored, "Finished") && condition_is_true(&body, "Finished");
                 if evicted {
                     Some(("is evicted", &["due", "evict", "gone"][..]))
-                } else if lost {
+                } else if loses_quota {
                     Some(("loses its quota", &["due", "evict", "finish", "gone"][..]))
                 } else if finished && !is_orphan(stored) {
                     Some(("is finished", &["due", "finish", "gone"][..]))
@@ -211,15 +210,15 @@ impl Takeover {
             }
             _ => None,
         };
-        if let Some((what, allowed)) = what
-            && !allowed.contains(&after)
+        if let Some((action, allowed)) = action
+            && !allowed.contains(&fate)
         {
             let name = workload.unwrap_or_else(|| write.key.clone());
-            self.violations.push(format!("{name} ({after:?}) {what}: {body}"));
+            self.violations.push(format!("{name} ({fate:?}) {action}: {body}"));
         }
     }
 
-    /// What must be left of a Workload.
+    /// Checks what must remain of each Workload.
     fn check_end_state(&mut self, before: &Map<String, Value>) {
         let mut owners: BTreeMap<String, usize> = BTreeMap::new();
         for workload in self.server.all(Kind::Workload) {
@@ -230,44 +229,44 @@ impl Takeover {
         }
         self.violations
             .extend(owners.iter().filter(|(_, n)| **n > 1).map(|(uid, n)| format!("{uid}: {n} Workloads")));
-        for (key, after) in &self.expected_fate {
+        for (key, fate) in &self.expected_fate {
             let name = key.to_string();
-            let Some(then) = before.get(&name) else { continue };
-            let Some(now) = self.server.get(Kind::Workload, key) else {
-                if after != "gone" {
-                    self.violations.push(format!("{name} ({after}) is gone"));
+            let Some(earlier) = before.get(&name) else { continue };
+            let Some(current) = self.server.get(Kind::Workload, key) else {
+                if fate != "gone" {
+                    self.violations.push(format!("{name} ({fate}) was deleted"));
                 }
                 continue;
             };
-            let kept: &[&str] = match after.as_str() {
+            let unchanged: &[&str] = match fate.as_str() {
                 "same" => &["QuotaReserved", "Admitted"],
                 "check" => &["QuotaReserved"],
                 "still" => &["Finished", "Evicted"],
                 _ => &[],
             };
-            for kind in kept {
-                if condition(then, kind) != condition(now, kind) {
-                    let (then, now) = (condition(then, kind), condition(now, kind));
-                    self.violations.push(format!("{name} ({after}): {kind} was {then}, is {now}"));
+            for kind in unchanged {
+                if condition(earlier, kind) != condition(current, kind) {
+                    let (earlier, current) = (condition(earlier, kind), condition(current, kind));
+                    self.violations.push(format!("{name} ({fate}): {kind} was {earlier}, is {current}"));
                 }
             }
-            let fields: &[&str] = match after.as_str() {
+            let fields: &[&str] = match fate.as_str() {
                 "same" => &["/status/admission", "/metadata/uid"],
                 "check" => &["/status/admission", "/status/admissionChecks", "/metadata/uid"],
                 _ => &["/metadata/uid"],
             };
             for field in fields {
-                if after != "gone" && then.pointer(field) != now.pointer(field) {
+                if fate != "gone" && earlier.pointer(field) != current.pointer(field) {
                     self.violations.push(format!(
-                        "{name} ({after}): {field} was {:?}, is {:?}",
-                        then.pointer(field),
-                        now.pointer(field)
+                        "{name} ({fate}): {field} was {:?}, is {:?}",
+                        earlier.pointer(field),
+                        current.pointer(field)
                     ));
                 }
             }
             let count = |object: &Value| object.pointer("/status/requeueState/count").and_then(Value::as_i64);
-            if count(now) < count(then) && after != "finish" && after != "still" {
-                self.violations.push(format!("{name} ({after}): its requeue count fell"));
+            if count(current) < count(earlier) && fate != "finish" && fate != "still" {
+                self.violations.push(format!("{name} ({fate}): its requeue count fell"));
             }
         }
     }
@@ -287,7 +286,7 @@ fn takeover_keeps_every_workload_kueue_keeps() {
         takeover.run();
         takeover.check_end_state(&before);
         println!("{version}: {} Workloads taken over with {} writes", before.len(), takeover.writes);
-        assert!(takeover.writes > 0, "{version}: it did nothing at all");
+        assert!(takeover.writes > 0, "{version}: no writes");
         assert!(takeover.violations.is_empty(), "{version}:\n{}", takeover.violations.join("\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! What kubectl builds of the shipped kustomizations. Skipped, with a printed line, where there is no kubectl.
+//! Output of kubectl for the shipped kustomizations. Without kubectl the tests are skipped, with a printed line.
 
 use serde_json::Value;
 use std::fs;
@@ -12,13 +12,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The kubectl of the end-to-end tests, else the machine's.
+/// The kubectl of the end-to-end tests, or else the machine's.
 fn kubectl() -> Option<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let folders = assets.into_iter().chain([target.join("controlplane/bin")]);
-    let own = folders.map(|folder| folder.join("kubectl")).find(|path| path.is_file());
-    let program = own.unwrap_or_else(|| PathBuf::from("kubectl"));
+    let built = folders.map(|folder| folder.join("kubectl")).find(|path| path.is_file());
+    let program = built.unwrap_or_else(|| PathBuf::from("kubectl"));
     let works = Command::new(&program).args(["version", "--client"]).output();
     if works.is_ok_and(|output| output.status.success()) {
         return Some(program);
@@ -27,11 +27,11 @@ fn kubectl() -> Option<PathBuf> {
     None
 }
 
-/// A folder that goes at the end.
+/// A folder that is removed on drop.
 struct TemporaryFolder(PathBuf);
 
 impl TemporaryFolder {
-    /// Below the repository: kustomize takes relative paths alone.
+    /// Below the repository, because kustomize accepts only relative paths.
     fn new(name: &str) -> Self {
         let path = root().join("target").join(format!("rendered-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -49,7 +49,7 @@ impl Drop for TemporaryFolder {
 fn build(name: &str, components: &[&str], certificates: &str) -> Option<String> {
     let program = kubectl()?;
     let folder = TemporaryFolder::new(name);
-    // A copy: the certificate component is chosen in config/default itself.
+    // In a copy, because config/default itself selects the certificate component.
     for tree in ["config", "crds", "webhook-certs"] {
         copy_folder(&root().join(tree), &folder.0.join(tree));
     }
@@ -90,10 +90,10 @@ fn objects(text: &str, kind: &str) -> Vec<Value> {
     all.into_iter().filter(|object| object["kind"] == kind).collect()
 }
 
-/// The old namespace occurs nowhere, and the texts that kustomize does not know hold the new one.
+/// Checks that the old namespace occurs nowhere, and that texts unknown to kustomize contain the new one.
 fn check_namespace(text: &str) {
-    let left: Vec<&str> = text.lines().filter(|line| line.contains(DEFAULT_NAMESPACE)).collect();
-    assert!(left.is_empty(), "{left:#?}");
+    let remaining: Vec<&str> = text.lines().filter(|line| line.contains(DEFAULT_NAMESPACE)).collect();
+    assert!(remaining.is_empty(), "{remaining:#?}");
     let account = format!("system:serviceaccount:{OTHER_NAMESPACE}:kueue-controller-manager");
     let mut conditions = 0;
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
@@ -109,7 +109,7 @@ fn check_namespace(text: &str) {
                 expressions.filter(|c| c["expression"].as_str().unwrap().contains(&account)).count();
         }
     }
-    assert_eq!(conditions, 1, "the manager's own writes are known by its account");
+    assert_eq!(conditions, 1, "one condition names the manager's account");
     assert_eq!(objects(text, "Namespace")[0]["metadata"]["name"], OTHER_NAMESPACE);
 }
 
@@ -129,7 +129,7 @@ fn other_namespace_renders_with_self_managed_certificates() {
         names.contains(&"mjob-managed.kb.io") && !names.contains(&"mjob-default-queue.kb.io"),
         "{names:?}"
     );
-    assert_eq!(names.len(), 5, "the others stay: {names:?}");
+    assert_eq!(names.len(), 5, "the other webhooks remain: {names:?}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! The architecture as a test: imports point one way, the pure modules stay pure, files stay readable.
+//! The architecture as tests: imports point one way, pure modules have no side effects, files stay readable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules in the order of their dependencies: each may use those before it.
+/// Modules in the order of their dependencies: each may use the modules before it.
 const LAYERS: [&str; 15] = [
     "resources",
     "api",
@@ -21,11 +21,11 @@ const LAYERS: [&str; 15] = [
     "server",
     "cli",
 ];
-/// Layers that decide: no task, no clock, no environment, no network.
+/// Number of layers that only decide: without tasks, clock, environment or network.
 const PURE: usize = 12;
-/// Longest file.
+/// Maximum number of lines of a file.
 const LINES: usize = 500;
-/// What a pure module never says.
+/// Text that must not occur in pure modules.
 const IMPURE: [&str; 9] = [
     "async ",
     ".await",
@@ -42,24 +42,24 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            sources(&path, found);
+            sources(&path, files);
         } else if path.extension().is_some_and(|e| e == "rs") {
-            found.push(path);
+            files.push(path);
         }
     }
 }
 
 fn all(folders: &[&str]) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for folder in folders {
-        sources(&root().join(folder), &mut found);
+        sources(&root().join(folder), &mut files);
     }
-    found.sort();
-    found
+    files.sort();
+    files
         .into_iter()
         .map(|path| {
             let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
@@ -74,7 +74,7 @@ fn layer_of(file: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| *layer == module)
 }
 
-/// Modules named after `crate::` in a line, those in braces too.
+/// Modules named after `crate::` in a line, including modules in braces.
 fn imports(line: &str) -> Vec<&str> {
     let Some((_, rest)) = line.split_once("crate::") else { return Vec::new() };
     match rest.strip_prefix('{') {
@@ -89,11 +89,11 @@ fn imports(line: &str) -> Vec<&str> {
 fn imports_point_one_way() {
     let mut wrong = Vec::new();
     for (file, text) in all(&["src"]) {
-        let Some(own) = layer_of(&file) else { continue };
+        let Some(own_layer) = layer_of(&file) else { continue };
         for (number, line) in text.lines().enumerate() {
             for module in imports(line) {
-                if LAYERS.iter().position(|layer| *layer == module).is_some_and(|used| used > own) {
-                    wrong.push(format!("{file}:{}: {} uses {module}", number + 1, LAYERS[own]));
+                if LAYERS.iter().position(|layer| *layer == module).is_some_and(|used| used > own_layer) {
+                    wrong.push(format!("{file}:{}: {} uses {module}", number + 1, LAYERS[own_layer]));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The shipped manifests: every reference resolves, no right is broader than needed, no webhook can hold the cluster up.
+//! The shipped manifests: every reference resolves, no permission is broader than needed, and no webhook can block the cluster.
 
 use serde_json::{Value, json};
 use sluice::admission::fails_closed_for_unqueued_jobs;
@@ -67,8 +67,8 @@ fn every_manifest_is_valid_and_referenced() {
             for entry in listed.into_iter().flatten().chain(generated) {
                 let target = folder.join(entry);
                 let target = if target.is_dir() { target.join("kustomization.yaml") } else { target };
-                let found = target.canonicalize();
-                referenced.push(found.unwrap_or_else(|e| panic!("{}: {entry}: {e}", path.display())));
+                let resolved = target.canonicalize();
+                referenced.push(resolved.unwrap_or_else(|e| panic!("{}: {entry}: {e}", path.display())));
             }
         }
     }
@@ -128,7 +128,7 @@ fn rbac_rules_contain_no_wildcards() {
     assert!(seen > 30);
 }
 
-/// One right: where it holds, group, resource, the one object that it is limited to, verb.
+/// One permission: scope, group, resource, the single object that it is limited to, verb.
 type Permission = (&'static str, String, String, Option<String>, String);
 
 fn permission(
@@ -141,9 +141,9 @@ fn permission(
     (scope, group.to_owned(), resource.to_owned(), name.map(str::to_owned), verb.to_owned())
 }
 
-/// What the manager's account may do by the shipped roles and bindings.
+/// Permissions of the manager's account by the shipped roles and bindings.
 fn granted_permissions() -> BTreeSet<Permission> {
-    let mut rights = BTreeSet::new();
+    let mut permissions = BTreeSet::new();
     for (binding, role, scope) in
         [("ClusterRoleBinding", "ClusterRole", "cluster"), ("RoleBinding", "Role", "namespace")]
     {
@@ -155,14 +155,14 @@ fn granted_permissions() -> BTreeSet<Permission> {
             let (_, role) = roles
                 .iter()
                 .find(|(_, object)| object["metadata"]["name"] == binding["roleRef"]["name"])
-                .expect("a role that is bound");
+                .expect("the bound role exists");
             for rule in role["rules"].as_array().unwrap() {
                 let names = texts(&rule["resourceNames"]);
                 let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
                 for group in texts(&rule["apiGroups"]) {
                     for resource in texts(&rule["resources"]) {
                         for verb in texts(&rule["verbs"]) {
-                            rights.extend(
+                            permissions.extend(
                                 names.iter().map(|name| permission(scope, group, resource, *name, verb)),
                             );
                         }
@@ -171,10 +171,10 @@ fn granted_permissions() -> BTreeSet<Permission> {
             }
         }
     }
-    rights
+    permissions
 }
 
-/// What the manager asks for as it is shipped.
+/// Permissions that the manager requires as shipped.
 fn needed_permissions() -> BTreeSet<Permission> {
     let defaults = Configuration::default();
     let serving = defaults.internal_cert_management.webhook_secret_name;
@@ -204,7 +204,7 @@ fn needed_permissions() -> BTreeSet<Permission> {
     };
     let namespace = "kueue-system".to_owned();
     let lease = LeaseSettings { namespace, name: defaults.leader_election.resource_name, election };
-    let rights = rbac_check::required_permissions(&rbac_check::PermissionRequirements {
+    let required = rbac_check::required_permissions(&rbac_check::PermissionRequirements {
         kinds: &Kind::all(),
         certificates: &certificates,
         lease: Some(&lease),
@@ -212,8 +212,8 @@ fn needed_permissions() -> BTreeSet<Permission> {
         deletes_jobs: true,
     });
     let scope =
-        |right: &rbac_check::Permission| if right.namespace.is_some() { "namespace" } else { "cluster" };
-    rights.iter().map(|r| permission(scope(r), &r.group, &r.resource, r.name.as_deref(), r.verb)).collect()
+        |item: &rbac_check::Permission| if item.namespace.is_some() { "namespace" } else { "cluster" };
+    required.iter().map(|r| permission(scope(r), &r.group, &r.resource, r.name.as_deref(), r.verb)).collect()
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn manager_role_equals_needed_permissions() {
     assert!(missing.is_empty() && excess.is_empty(), "missing: {missing:#?}\nin excess: {excess:#?}");
 }
 
-/// Everything that a batch admin sets up can be granted: each kind of ours has an editor and a viewer role.
+/// Everything that a batch admin configures can be granted: each kind of Sluice has an editor and a viewer role.
 #[test]
 fn editor_and_viewer_roles_are_aggregated() {
     let roles = objects("ClusterRole");
@@ -256,9 +256,9 @@ fn editor_and_viewer_roles_are_aggregated() {
 fn webhooks_have_timeouts_and_failure_policies() {
     let mut names = Vec::new();
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-        let found = objects(kind);
-        assert_eq!(found.len(), 1);
-        for webhook in found[0].1["webhooks"].as_array().unwrap() {
+        let configurations = objects(kind);
+        assert_eq!(configurations.len(), 1);
+        for webhook in configurations[0].1["webhooks"].as_array().unwrap() {
             check_webhook(webhook, kind.starts_with('M'));
             names.push(webhook["name"].as_str().unwrap().to_owned());
         }
@@ -276,7 +276,7 @@ fn webhooks_have_timeouts_and_failure_policies() {
         check_webhook(&operations[0]["value"], mutating);
         assert_eq!(operations[0]["value"]["failurePolicy"], "Fail");
     }
-    // Else the same Job would be reviewed by the open entry and by the closed one.
+    // Otherwise both the fail-open and the fail-closed entry would review the same Job.
     assert_eq!(replaced, ["mjob-default-queue.kb.io", "vjob-no-queue.kb.io"]);
     let expected = [
         "mjob.kb.io",
@@ -294,7 +294,7 @@ fn webhooks_have_timeouts_and_failure_policies() {
     assert_eq!(names, expected);
 }
 
-/// As shipped Jobs without a queue start while no manager answers; with the component they do not.
+/// As shipped, Jobs without a queue start while no manager answers; with the component, they do not.
 #[test]
 fn manage_all_jobs_component_holds_unqueued_jobs() {
     let component = documents(&root().join("config/webhooks/manage-all-jobs/kustomization.yaml"));
@@ -302,7 +302,8 @@ fn manage_all_jobs_component_holds_unqueued_jobs() {
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let (_, mut object) = objects(kind).remove(0);
         assert!(!fails_closed_for_unqueued_jobs(&object), "{kind}");
-        let patch = patches.iter().find(|patch| patch["target"]["kind"] == kind).expect("one adds an entry");
+        let patch =
+            patches.iter().find(|patch| patch["target"]["kind"] == kind).expect("a patch adds an entry");
         let operations: Value = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
         let entries = object["webhooks"].as_array_mut().unwrap();
         entries.push(operations[0]["value"].clone());
@@ -311,7 +312,7 @@ fn manage_all_jobs_component_holds_unqueued_jobs() {
         last["failurePolicy"] = "Ignore".into();
         assert!(!fails_closed_for_unqueued_jobs(&object), "{kind}");
     }
-    // Kueue's own has one entry for all Jobs.
+    // Kueue's own configuration has one entry for all Jobs.
     let path = "/mutate-batch-v1-job";
     let all = json!({"webhooks": [{"name": "mjob.kb.io", "clientConfig": {"service": {"path": path}}}]});
     assert!(fails_closed_for_unqueued_jobs(&all));
@@ -382,7 +383,7 @@ fn manager_is_hardened_and_replicated() {
     assert_eq!(texts(&container["capabilities"]["drop"]), ["ALL"]);
 }
 
-/// Probes come from the node, which no policy holds up: a port that is opened for them is open to every pod.
+/// Probes come from the node, which policies do not restrict: a port opened for them would be open to every pod.
 #[test]
 fn network_policy_opens_only_webhooks_and_metrics() {
     let policies = objects("NetworkPolicy");

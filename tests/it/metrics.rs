@@ -1,4 +1,4 @@
-//! The families on the metrics page against Kueue's: name, type, labels and bounds, as its documentation lists them.
+//! The families on the metrics page compared with Kueue's documentation: name, type, labels and bounds.
 
 use sluice::state::{Observation, ObservationLabels};
 use sluice::view::counters::Counters;
@@ -9,8 +9,8 @@ use sluice::view::metrics::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Kueue's families but for those of MultiKueue: name, labels beside `replica_role`, and type. Of histograms the number of
-/// bounds and the last of them.
+/// Kueue's families, except for MultiKueue: name, labels besides `replica_role`, and type; for histograms the number of bounds
+/// and the last bound.
 const KUEUE: &str = "
 admission_attempt_duration_seconds | result | histogram 11 10
 admission_attempts_total | result | counter
@@ -76,7 +76,7 @@ local_queue_ready_wait_time_seconds | name namespace priority_class | histogram 
 ready_wait_time_seconds | cluster_queue priority_class | histogram 14 10240
 ";
 
-/// One of everything that can be observed.
+/// One of each observation.
 fn observations() -> Vec<Observation> {
     let labels = || ObservationLabels {
         cluster_queue: "cq".into(),
@@ -142,7 +142,7 @@ fn gauges() -> Gauges {
     }
 }
 
-/// What a page says of a family.
+/// Description of a family on the page.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct FamilyDescription {
     kind: String,
@@ -150,7 +150,7 @@ struct FamilyDescription {
     bounds: Vec<String>,
 }
 
-/// The families of a page in Prometheus' text format.
+/// Parses the families of a page in Prometheus' text format.
 fn parse_families(page: &str) -> BTreeMap<String, FamilyDescription> {
     let mut all: BTreeMap<String, FamilyDescription> = BTreeMap::new();
     let mut current = String::new();
@@ -158,20 +158,20 @@ fn parse_families(page: &str) -> BTreeMap<String, FamilyDescription> {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
             name.clone_into(&mut current);
-            let old = all.insert(
+            let previous = all.insert(
                 current.clone(),
                 FamilyDescription { kind: kind.to_owned(), ..FamilyDescription::default() },
             );
-            assert_eq!(old, None, "{name} is there twice");
+            assert_eq!(previous, None, "{name} occurs twice");
         } else if let Some((_, labels)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
-            let shape = all.get_mut(&current).unwrap();
+            let family = all.get_mut(&current).unwrap();
             let labels = labels.rsplit_once('}').unwrap().0;
             for label in labels.split("\",") {
                 let (name, value) = label.split_once("=\"").unwrap();
                 if name == "le" {
-                    shape.bounds.push(value.trim_end_matches('"').to_owned());
+                    family.bounds.push(value.trim_end_matches('"').to_owned());
                 } else {
-                    shape.labels.insert(name.to_owned());
+                    family.labels.insert(name.to_owned());
                 }
             }
         }
@@ -181,24 +181,24 @@ fn parse_families(page: &str) -> BTreeMap<String, FamilyDescription> {
 
 #[test]
 fn metric_families_match_kueue() {
-    let shown = MetricFamilies {
+    let families = MetricFamilies {
         cluster_queue_resources: true,
         local_queues: true,
         cohorts: true,
         creation_latency: true,
     };
-    let counters = Counters::new("linux", shown);
+    let counters = Counters::new("linux", families);
     for observation in observations() {
         counters.observe(&observation, Role::Leader);
     }
     counters.observe_attempt_duration(true, Duration::from_secs(1), Role::Leader);
-    let page = sluice::view::render(&gauges(), shown, Role::Leader).unwrap() + &counters.render().unwrap();
-    let mut have = parse_families(&page);
-    have.retain(|name, _| name.starts_with("kueue_"));
+    let page = sluice::view::render(&gauges(), families, Role::Leader).unwrap() + &counters.render().unwrap();
+    let mut remaining = parse_families(&page);
+    remaining.retain(|name, _| name.starts_with("kueue_"));
     for line in KUEUE.lines().filter(|line| !line.is_empty()) {
         let parts: Vec<&str> = line.split(" | ").collect();
         let name = format!("kueue_{}", parts[0]);
-        let family = have.remove(&name).unwrap_or_else(|| panic!("{name} is missing in\n{page}"));
+        let family = remaining.remove(&name).unwrap_or_else(|| panic!("{name} is missing in\n{page}"));
         let mut labels: BTreeSet<String> = parts[1].split(' ').map(str::to_owned).collect();
         if parts[0] != "build_info" {
             labels.insert("replica_role".to_owned());
@@ -217,8 +217,8 @@ fn metric_families_match_kueue() {
         }
     }
     assert_eq!(
-        have.keys().collect::<Vec<_>>(),
+        remaining.keys().collect::<Vec<_>>(),
         Vec::<&String>::new(),
-        "families under Kueue's prefix that it has not"
+        "families with Kueue's prefix that Kueue does not have"
     );
 }

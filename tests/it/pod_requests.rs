@@ -1,4 +1,4 @@
-//! From a pod template to what is charged: quantities, defaults and bounds of LimitRanges, overhead, transformations.
+//! From a pod template to charged amounts: quantities, defaults and bounds of LimitRanges, overhead, transformations.
 
 use k8s_openapi::api::core::v1::{LimitRange, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
@@ -10,7 +10,7 @@ use sluice::resources::{self, Quantities, Quantity};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A number of nanos that is written in several ways: `mantissa × 10^(exponent - 9)`.
+/// A number of nanos, and its text with one of several suffixes: `mantissa × 10^(exponent - 9)`.
 fn written() -> impl Strategy<Value = (i128, String)> {
     let suffixes =
         [("n", 0), ("u", 3), ("m", 6), ("", 9), ("k", 12), ("M", 15), ("e-4", 5), ("e2", 11), ("E5", 14)];
@@ -32,22 +32,22 @@ fn quantity(text: &str) -> Quantity {
 proptest! {
     #[test]
     fn quantity_round_trips_through_text((nanos, text) in written()) {
-        let read = quantity(&text);
-        prop_assert_eq!(&read, &from_nanos(nanos));
-        prop_assert_eq!(&quantity(&read.to_string()), &read);
-        let canonical = read.canonical();
+        let parsed = quantity(&text);
+        prop_assert_eq!(&parsed, &from_nanos(nanos));
+        prop_assert_eq!(&quantity(&parsed.to_string()), &parsed);
+        let canonical = parsed.canonical();
         prop_assert_eq!(quantity(&canonical).canonical(), canonical);
     }
 
     #[test]
     fn binary_suffixes_round_trip(number in -4096_i64..4096, power in 0_usize..6) {
         let text = format!("{number}{}", ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
-        let read = quantity(&text);
+        let parsed = quantity(&text);
         let value = i128::from(number) << (10 * (power + 1));
-        // Kubernetes' own bound on what this family holds.
+        // Kubernetes' own bound for binary suffixes.
         prop_assume!(value.unsigned_abs() < 1 << 63);
-        prop_assert_eq!(&read, &quantity(&value.to_string()));
-        prop_assert_eq!(&quantity(&read.canonical()), &read);
+        prop_assert_eq!(&parsed, &quantity(&value.to_string()));
+        prop_assert_eq!(&quantity(&parsed.canonical()), &parsed);
     }
 
     #[test]
@@ -80,8 +80,8 @@ proptest! {
 
     #[test]
     fn quantity_parser_accepts_or_refuses_any_text(text in "[-+0-9.eEkKmMGiTPnu]{0,24}") {
-        if let Ok(read) = Quantity::parse(&text) {
-            prop_assert_eq!(&quantity(&read.to_string()), &read);
+        if let Ok(parsed) = Quantity::parse(&text) {
+            prop_assert_eq!(&quantity(&parsed.to_string()), &parsed);
         }
     }
 }
@@ -113,12 +113,12 @@ fn limit_range_apply_cases() {
         ("nothing is set", vec![both.clone()], json!({}), vec!["cpu=500m"]),
         ("a request stays", vec![both.clone()], json!({"requests": {"cpu": "1"}}), vec!["cpu=1"]),
         (
-            "a default limit stands in",
+            "a default limit is used",
             vec![json!({"type": "Container", "default": {"cpu": "2"}})],
             json!({}),
             vec!["cpu=2"],
         ),
-        ("the first default holds", vec![both.clone(), later], json!({}), vec!["cpu=500m", "memory=1Gi"]),
+        ("the first default applies", vec![both.clone(), later], json!({}), vec!["cpu=500m", "memory=1Gi"]),
         (
             "bounds of pods give no default",
             vec![json!({"type": "Pod", "max": {"cpu": "2"}})],
@@ -126,16 +126,16 @@ fn limit_range_apply_cases() {
             vec![],
         ),
         (
-            "other types are none of ours",
+            "other types are ignored",
             vec![json!({"type": "PersistentVolumeClaim", "default": {"cpu": "2"}})],
             json!({}),
             vec![],
         ),
     ];
-    for (case, items, resources, want) in table {
+    for (case, items, resources, expected) in table {
         let mut spec = pod_with_resources(&resources);
         limit_range_summary(&items).apply(&mut spec);
-        assert_eq!(to_strings(&resources::pod_quantities(&spec)), want, "{case}");
+        assert_eq!(to_strings(&resources::pod_quantities(&spec)), expected, "{case}");
     }
     let mut spec = pod(
         json!({"containers": [{"name": "c"}], "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "3"}}}]}),
@@ -195,14 +195,14 @@ fn limit_range_check_cases() {
             Some(("s: ", "cpu", "must not be above the limitRange max")),
         ),
     ];
-    for (case, item, resources, want) in table {
-        let found = limit_range_summary(&[item]).check(&pod_with_resources(&resources), "s");
-        match want {
-            None => assert!(found.is_empty(), "{case}: {found:?}"),
+    for (case, item, resources, expected) in table {
+        let violations = limit_range_summary(&[item]).check(&pod_with_resources(&resources), "s");
+        match expected {
+            None => assert!(violations.is_empty(), "{case}: {violations:?}"),
             Some((path, resource, text)) => {
-                let one = found.concat();
-                assert!(found.len() == 1 && one.starts_with(path), "{case}: {found:?}");
-                assert!(one.contains(resource) && one.contains(text), "{case}: {one}");
+                let joined = violations.concat();
+                assert!(violations.len() == 1 && joined.starts_with(path), "{case}: {violations:?}");
+                assert!(joined.contains(resource) && joined.contains(text), "{case}: {joined}");
             }
         }
     }
@@ -215,8 +215,8 @@ fn tightest_limit_range_bound_applies() {
         json!({"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "200m"}}),
     ]);
     for (cpu, problems) in [("3", 1), ("150m", 1), ("1", 0)] {
-        let found = ranges.check(&pod_with_resources(&json!({"requests": {"cpu": cpu}})), "s");
-        assert_eq!(found.len(), problems, "{cpu}: {found:?}");
+        let violations = ranges.check(&pod_with_resources(&json!({"requests": {"cpu": cpu}})), "s");
+        assert_eq!(violations.len(), problems, "{cpu}: {violations:?}");
     }
 }
 
@@ -228,12 +228,15 @@ fn requests_above_limits_cases() {
         (json!({"requests": {"cpu": "1001m"}, "limits": {"cpu": "1"}}), 1),
     ];
     for (resources, problems) in table {
-        let found = requests_above_limits(&pod_with_resources(&resources), "s");
-        assert_eq!(found.len(), problems, "{resources}: {found:?}");
-        let mut whole = pod_with_resources(&json!({}));
-        whole.resources = serde_json::from_value(resources.clone()).unwrap();
-        let found = requests_above_limits(&whole, "s");
-        assert!(found.len() == problems && found.iter().all(|f| f.starts_with("s.resources: ")), "{found:?}");
+        let violations = requests_above_limits(&pod_with_resources(&resources), "s");
+        assert_eq!(violations.len(), problems, "{resources}: {violations:?}");
+        let mut pod_level = pod_with_resources(&json!({}));
+        pod_level.resources = serde_json::from_value(resources.clone()).unwrap();
+        let violations = requests_above_limits(&pod_level, "s");
+        assert!(
+            violations.len() == problems && violations.iter().all(|f| f.starts_with("s.resources: ")),
+            "{violations:?}"
+        );
     }
 }
 
@@ -245,16 +248,16 @@ fn apply_overhead_cases() {
     let table = [
         ("no class", json!({}), "cpu=1"),
         ("a class with overhead", json!({"runtimeClassName": "vm"}), "cpu=1250m"),
-        ("a class that is not there", json!({"runtimeClassName": "gone"}), "cpu=1"),
-        ("its own", json!({"runtimeClassName": "vm", "overhead": {"cpu": "1"}}), "cpu=2"),
-        ("empty stands for none", json!({"runtimeClassName": "vm", "overhead": {}}), "cpu=1250m"),
+        ("a missing class", json!({"runtimeClassName": "gone"}), "cpu=1"),
+        ("own overhead", json!({"runtimeClassName": "vm", "overhead": {"cpu": "1"}}), "cpu=2"),
+        ("empty counts as none", json!({"runtimeClassName": "vm", "overhead": {}}), "cpu=1250m"),
     ];
-    for (case, more, want) in table {
+    for (case, more, expected) in table {
         let mut spec = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let mut spec = pod(spec);
         resources::apply_overhead(&mut spec, classes);
-        assert_eq!(to_strings(&resources::pod_quantities(&spec)), [want], "{case}");
+        assert_eq!(to_strings(&resources::pod_quantities(&spec)), [expected], "{case}");
     }
 }
 
@@ -275,13 +278,13 @@ fn transform(input: &str, strategy: Fate, multiply_by: Option<&str>, outputs: &[
 fn transform_apply_cases() {
     let table = [
         (
-            "left out",
+            "excluded",
             transform("x", Fate::Retain, None, &[]),
             vec![("free.example.com/a", "1"), ("cpu", "1")],
             vec!["cpu=1"],
         ),
         (
-            "kept",
+            "retained",
             transform("gpu", Fate::Retain, None, &[("credits", "10")]),
             vec![("gpu", "3")],
             vec!["credits=30", "gpu=3"],
@@ -299,7 +302,7 @@ fn transform_apply_cases() {
             vec!["cpu=1"],
         ),
         (
-            "added to what is asked",
+            "added to the request",
             transform("gpu", Fate::Replace, None, &[("cpu", "2")]),
             vec![("gpu", "3"), ("cpu", "1")],
             vec!["cpu=7"],
@@ -311,7 +314,7 @@ fn transform_apply_cases() {
             vec!["cpu=4", "credits=120"],
         ),
         (
-            "the multiplier is not asked for",
+            "the multiplier is not requested",
             transform("gpu", Fate::Replace, Some("cpu"), &[("credits", "10")]),
             vec![("gpu", "3")],
             vec!["credits=30"],
@@ -323,13 +326,13 @@ fn transform_apply_cases() {
             vec!["credits=0"],
         ),
         (
-            "not asked for",
+            "not requested",
             transform("gpu", Fate::Replace, None, &[("credits", "1")]),
             vec![("cpu", "3")],
             vec!["cpu=3"],
         ),
     ];
-    for (case, rules, asked, want) in table {
-        assert_eq!(to_strings(&rules.apply(quantities(&asked))), want, "{case}");
+    for (case, rules, requested, expected) in table {
+        assert_eq!(to_strings(&rules.apply(quantities(&requested))), expected, "{case}");
     }
 }

@@ -5,9 +5,9 @@ use sluice::api::crd::pod_template;
 use std::fs;
 use std::path::Path;
 
-/// With the document of a server in `SLUICE_OPENAPI`, writes the schema anew; without, checks what is committed.
+/// Writes the schema if `SLUICE_OPENAPI` names the OpenAPI document of a server; otherwise checks the committed schema.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "asked for by the person who runs it")]
+#[expect(clippy::disallowed_methods, reason = "set by the developer who runs the test")]
 fn pod_template_is_structural() {
     if let Ok(document) = std::env::var("SLUICE_OPENAPI") {
         let document: Value = serde_json::from_str(&fs::read_to_string(document).unwrap()).unwrap();

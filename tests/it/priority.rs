@@ -1,4 +1,4 @@
-//! Where the priority of a Job comes from.
+//! Resolution of a Job's priority from its labels and classes.
 
 use serde_json::{Value, json};
 use sluice::jobs::{MissingClass, Priority, PriorityLookup, kind_of};
@@ -45,10 +45,14 @@ fn resolve_cases() {
         (None, None, true, 7, "PriorityClass usual"),
         (None, None, false, 0, ""),
     ];
-    for (label, class, default, value, from) in table {
-        let found = resolve(label, class, default).unwrap();
-        let shown = found.class.map(|class| format!("{} {}", class.kind, class.name)).unwrap_or_default();
-        assert_eq!((found.value, shown.as_str()), (value, from), "{label:?} {class:?} {default}");
+    for (label, class, default, value, expected_source) in table {
+        let priority = resolve(label, class, default).unwrap();
+        let source = priority.class.map(|class| format!("{} {}", class.kind, class.name)).unwrap_or_default();
+        assert_eq!(
+            (priority.value, source.as_str()),
+            (value, expected_source),
+            "{label:?} {class:?} {default}"
+        );
     }
 }
 
@@ -58,7 +62,7 @@ fn missing_class_is_named() {
         (Some("gone"), Some("batch"), MissingClass::WorkloadClass("gone".to_owned())),
         (None, Some("gone"), MissingClass::PodClass("gone".to_owned())),
     ];
-    for (label, class, want) in table {
-        assert_eq!(resolve(label, class, true), Err(want));
+    for (label, class, expected) in table {
+        assert_eq!(resolve(label, class, true), Err(expected));
     }
 }

@@ -1,5 +1,5 @@
-//! How often the status of a queue is written: at once after a quiet time, once a second while it keeps changing, and less often
-//! while what may be told is spent.
+//! Frequency of ClusterQueue status writes: at once after a quiet time, once a second while the status keeps changing, and less
+//! often while the rate limit is exhausted.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -11,12 +11,12 @@ use sluice::state::{
 
 const START: i64 = 1_800_000_000;
 
-/// A leading core, its server, when the status of its ClusterQueue was written, and what was told.
+/// A leading core, its server, the times of ClusterQueue status writes, and what the core emitted.
 pub(super) struct Cluster {
     pub(super) state: Reconciler,
     pub(super) server: FakeApiServer,
     pub(super) now: Timestamp,
-    /// Objects of this kind are refused.
+    /// Writes of this kind are rejected.
     pub(super) rejected_kind: Option<Kind>,
     status_writes: Vec<SignedDuration>,
     pub(super) events: Vec<Event>,
@@ -54,7 +54,7 @@ impl Cluster {
         self.server.create(kind, object, self.now).expect("a new name");
     }
 
-    /// Feeds the core, and what follows from it.
+    /// Feeds deltas, and executes the effects until none are left.
     fn feed(&mut self, mut deltas: Vec<Delta>) {
         while !deltas.is_empty() {
             let effects = self.state.apply_all(std::mem::take(&mut deltas), self.now);
@@ -91,7 +91,7 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass, a tenth of a second at a time; returns when the status was written meanwhile.
+    /// Advances in steps of a tenth of a second. Returns the times of the status writes.
     pub(super) fn advance_tenths(&mut self, tenths: i32, mut each: impl FnMut(&mut Self, i32)) -> Vec<f64> {
         self.status_writes.clear();
         for tenth in 0..tenths {
@@ -127,23 +127,23 @@ fn status_change_is_written_within_one_second() {
         "at once after a quiet time"
     );
 
-    // One comes every tenth of a second; two of all fit.
+    // One workload is created every tenth of a second; two fit in all.
     let mut late = Vec::new();
     let busy = cluster.advance_tenths(600, |cluster, tenth| {
         let number = |field| cluster.status_field(field).as_i64().unwrap_or(0);
-        let told = number("pendingWorkloads") + number("reservingWorkloads");
+        let counted = number("pendingWorkloads") + number("reservingWorkloads");
         let a_second_ago = i64::from(tenth - 9).max(0);
-        if told < a_second_ago {
-            late.push((tenth, told));
+        if counted < a_second_ago {
+            late.push((tenth, counted));
         }
         cluster.create_workload(&format!("w{tenth}"));
     });
-    assert_eq!(late, [], "what had come a second before was not told");
-    let gaps: Vec<f64> = busy.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(late, [], "workloads older than a second were not counted");
+    let gaps: Vec<f64> = busy.windows(2).map(|neighbours| neighbours[1] - neighbours[0]).collect();
     assert!(gaps.iter().all(|gap| (0.9..1.15).contains(gap)), "once a second: {gaps:?}");
 
     let end = cluster.advance_tenths(100, |_, _| {});
-    assert!(end.len() <= 1, "the last state is told, and not again: {end:?}");
+    assert!(end.len() <= 1, "the last state is written at most once: {end:?}");
     assert_eq!(
         (cluster.status_field("pendingWorkloads"), cluster.status_field("reservingWorkloads")),
         (&json!(599), &json!(2))
@@ -152,14 +152,14 @@ fn status_change_is_written_within_one_second() {
 
 #[test]
 fn status_write_waits_when_rate_limit_is_exhausted() {
-    // One write a second is allowed for what tells and decides nothing, and each that waits is one to be told.
+    // One low-priority status write per second is allowed, and the pending reason of each workload needs one, too.
     let mut cluster =
         Cluster::new(CoreSettings { status_writes_per_second: Some(1), ..CoreSettings::default() });
     cluster.advance_tenths(100, |_, _| {});
     let busy = cluster.advance_tenths(600, |cluster, tenth| cluster.create_workload(&format!("w{tenth}")));
-    let gaps: Vec<f64> = busy.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps.iter().all(|gap| (0.9..4.15).contains(gap)), "at last after four: {gaps:?}");
-    assert!(gaps.iter().filter(|gap| **gap > 3.9).count() > gaps.len() / 2, "mostly after four: {gaps:?}");
+    let gaps: Vec<f64> = busy.windows(2).map(|neighbours| neighbours[1] - neighbours[0]).collect();
+    assert!(gaps.iter().all(|gap| (0.9..4.15).contains(gap)), "at most four seconds: {gaps:?}");
+    assert!(gaps.iter().filter(|gap| **gap > 3.9).count() > gaps.len() / 2, "mostly four seconds: {gaps:?}");
 }
 
 #[test]

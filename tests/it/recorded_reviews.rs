@@ -1,5 +1,5 @@
-//! Admission against recorded answers of an API server, as far as they can be judged without one: each request that
-//! was accepted must be allowed, each that a webhook denied must be denied at the same fields.
+//! Admission against recorded answers of an API server, as far as they do not depend on a server: accepted requests must be
+//! allowed, and requests that a webhook denied must be denied with errors in the same fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -9,7 +9,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContext, review};
 
-/// The objects of the recording's `context.json`, as admission asks for them.
+/// The objects of the recording's `context.json`, as admission looks them up.
 struct RecordedCluster {
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     queues: BTreeSet<(String, String)>,
@@ -69,24 +69,24 @@ fn read_json_lines(path: PathBuf) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What a patch makes of an object: the status alone, or all but the status.
+/// Applies a patch to an object: to the status alone, or to everything but the status.
 fn apply_patch(object: &Value, path: &str, kind: &str, body: &Value) -> Option<Value> {
-    let mut all = object.clone();
+    let mut patched = object.clone();
     if kind == "application/json-patch+json" {
         let operations: json_patch::Patch = serde_json::from_value(body.clone()).ok()?;
-        json_patch::patch(&mut all, &operations).ok()?;
+        json_patch::patch(&mut patched, &operations).ok()?;
     } else {
-        json_patch::merge(&mut all, body);
+        json_patch::merge(&mut patched, body);
     }
-    let mut made = object.clone();
+    let mut result = object.clone();
     if path.ends_with("/status") {
-        made["status"] = all["status"].clone();
+        result["status"] = patched["status"].clone();
     } else {
-        let status = made["status"].clone();
-        made = all;
-        made["status"] = status;
+        let status = result["status"].clone();
+        result = patched;
+        result["status"] = status;
     }
-    Some(made)
+    Some(result)
 }
 
 struct Suite {
@@ -115,7 +115,7 @@ impl Suite {
         answer["response"].clone()
     }
 
-    /// The object as stored, after the mutating answer.
+    /// The object as stored after mutation by the webhook.
     fn after_mutation(&self, namespace: &str, object: &Value, ctx: &ReviewContext<'_>) -> Value {
         let mut object = object.clone();
         if self.has_mutating_webhook {
@@ -125,8 +125,8 @@ impl Suite {
                     serde_json::from_slice(&BASE64_STANDARD.decode(text).unwrap()).unwrap();
                 json_patch::patch(&mut object, &patch).unwrap();
             }
-            let again = self.send_review("mutate", namespace, &object, None, ctx);
-            assert!(again.get("patch").is_none(), "not idempotent: {again}");
+            let second_answer = self.send_review("mutate", namespace, &object, None, ctx);
+            assert!(second_answer.get("patch").is_none(), "not idempotent: {second_answer}");
         }
         object
     }
@@ -137,16 +137,16 @@ fn error_fields(message: &str) -> BTreeSet<(String, String)> {
     let kinds = "Invalid value|Required value|Forbidden|Duplicate value|Not found|Unsupported value|Too long|Too many";
     let path = r"((?:spec|status|metadata)[^\s,:\[\]]*(?:\[[^\]]*\][^\s,:\[\]]*)*)";
     let pattern = regex::Regex::new(&format!("{path}: ({kinds})")).unwrap();
-    pattern.captures_iter(message).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
+    pattern.captures_iter(message).map(|capture| (capture[1].to_owned(), capture[2].to_owned())).collect()
 }
 
 fn recorded_fields(expect: &Value) -> Option<BTreeSet<(String, String)>> {
     let all = expect["fields"].as_array()?;
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    Some(all.iter().map(|pair| (text(&pair[0]), text(&pair[1]))).collect())
+    Some(all.iter().map(|field| (text(&field[0]), text(&field[1]))).collect())
 }
 
-/// Old and new object of a case, or nothing where a server would have been needed to tell.
+/// Old and new object of a case, or `None` where they depend on a server.
 fn old_and_new_object(
     suite: &Suite,
     namespace: &str,
@@ -177,7 +177,7 @@ fn namespace_of(path: &str) -> &str {
     path.split_once("/namespaces/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default())
 }
 
-/// Suites and names of the cases that are answered otherwise on purpose.
+/// Suite and name of each case that is answered differently on purpose.
 fn deviations() -> BTreeSet<(String, String)> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/api-deviations.tsv");
     let text = std::fs::read_to_string(path).unwrap();
@@ -200,29 +200,30 @@ fn reviews_match_recorded_api_answers() {
     let settings = AdmissionSettings::default();
     let ctx = ReviewContext { objects: &recorded, settings: &settings };
     let group = "kueue.x-k8s.io";
-    let own = |kind, stem, mutated| Suite { group, kind, path_suffix: stem, has_mutating_webhook: mutated };
+    let kueue_suite =
+        |kind, stem, mutated| Suite { group, kind, path_suffix: stem, has_mutating_webhook: mutated };
     let suites = [
         (
             "job",
             Suite { group: "batch", kind: "Job", path_suffix: "batch-v1-job", has_mutating_webhook: true },
         ),
-        ("workload", own("Workload", "kueue-x-k8s-io-v1beta2-workload", true)),
-        ("clusterqueue", own("ClusterQueue", "kueue-x-k8s-io-v1beta2-clusterqueue", true)),
-        ("cohort", own("Cohort", "kueue-x-k8s-io-v1beta2-cohort", false)),
-        ("resourceflavor", own("ResourceFlavor", "kueue-x-k8s-io-v1beta2-resourceflavor", true)),
+        ("workload", kueue_suite("Workload", "kueue-x-k8s-io-v1beta2-workload", true)),
+        ("clusterqueue", kueue_suite("ClusterQueue", "kueue-x-k8s-io-v1beta2-clusterqueue", true)),
+        ("cohort", kueue_suite("Cohort", "kueue-x-k8s-io-v1beta2-cohort", false)),
+        ("resourceflavor", kueue_suite("ResourceFlavor", "kueue-x-k8s-io-v1beta2-resourceflavor", true)),
     ];
-    let apart = deviations();
-    let (mut judged, mut wrong) = (0, Vec::new());
+    let known_deviations = deviations();
+    let (mut checked, mut wrong) = (0, Vec::new());
     for (name, suite) in &suites {
         for case in read_json_lines(api.join(format!("{name}.jsonl.gz"))) {
-            if apart.contains(&((*name).to_owned(), case["name"].as_str().unwrap().to_owned())) {
+            if known_deviations.contains(&((*name).to_owned(), case["name"].as_str().unwrap().to_owned())) {
                 continue;
             }
             let expect = &case["expect"];
             let message = expect["message"].as_str().unwrap_or_default();
             let by_webhook = message.starts_with("admission webhook");
             let namespace = namespace_of(case["request"]["path"].as_str().unwrap());
-            // The server itself answered, or does not ask about Jobs of this namespace.
+            // The API server itself answered, or does not call webhooks for Jobs of this namespace.
             if expect["verdict"] != "accepted" && !by_webhook
                 || (*name == "job" && namespace == "kube-system")
             {
@@ -231,40 +232,40 @@ fn reviews_match_recorded_api_answers() {
             let Some((old, new)) = old_and_new_object(suite, namespace, &case, &ctx) else {
                 continue;
             };
-            judged += 1;
+            checked += 1;
             let answer = suite.send_review("validate", namespace, &new, old.as_ref(), &ctx);
-            let said = answer["status"]["message"].as_str().unwrap_or_default();
-            let right = if by_webhook {
+            let our_message = answer["status"]["message"].as_str().unwrap_or_default();
+            let agrees = if by_webhook {
                 answer["allowed"] == false
-                    && recorded_fields(expect).is_none_or(|want| want == error_fields(said))
+                    && recorded_fields(expect).is_none_or(|fields| fields == error_fields(our_message))
             } else {
                 answer["allowed"] == true && is_defaulted_as_recorded(suite, &new, old.is_none(), expect)
             };
-            if !right {
-                wrong.push(format!("{}: {said:?} instead of {message:?}, {new}", case["name"]));
+            if !agrees {
+                wrong.push(format!("{}: {our_message:?} instead of {message:?}, {new}", case["name"]));
             }
         }
     }
-    println!("{judged} recorded answers judged");
+    println!("{checked} recorded answers checked");
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Whether a new object was defaulted as recorded, where that can be seen.
+/// Whether a new object was defaulted as recorded, as far as that is visible.
 fn is_defaulted_as_recorded(suite: &Suite, new: &Value, created: bool, expect: &Value) -> bool {
-    let want = &expect["object"];
+    let expected = &expect["object"];
     if !created || !suite.has_mutating_webhook {
         return true;
     }
     let truth = |value: &Value| value.as_bool().unwrap_or(false);
-    // The recording writes whatever looks like a quantity in one form, so only our own labels compare.
-    let plain = |value: &Value| -> BTreeMap<String, Value> {
+    // The recording normalises whatever looks like a quantity, so only Kueue's own labels are compared.
+    let kueue_labels = |value: &Value| -> BTreeMap<String, Value> {
         let all = value.as_object().cloned().unwrap_or_default();
         all.into_iter().filter(|(key, _)| key.starts_with("kueue.x-k8s.io/")).collect()
     };
     let gates = ["spec", "template", "spec", "schedulingGates"];
-    let at = |object: &Value| gates.iter().fold(object.clone(), |value, field| value[*field].clone());
-    truth(&new["spec"]["suspend"]) == truth(&want["spec"]["suspend"])
-        && plain(&new["metadata"]["labels"]) == plain(&want["metadata"]["labels"])
-        && new["metadata"]["finalizers"] == want["metadata"]["finalizers"]
-        && (suite.kind != "Job" || at(new) == at(want))
+    let gates_of = |object: &Value| gates.iter().fold(object.clone(), |value, field| value[*field].clone());
+    truth(&new["spec"]["suspend"]) == truth(&expected["spec"]["suspend"])
+        && kueue_labels(&new["metadata"]["labels"]) == kueue_labels(&expected["metadata"]["labels"])
+        && new["metadata"]["finalizers"] == expected["metadata"]["finalizers"]
+        && (suite.kind != "Job" || gates_of(new) == gates_of(expected))
 }

@@ -1,4 +1,4 @@
-//! The recorded tables, function by function. They stand beside the repository; without them these tests say so.
+//! The recorded tables, function by function. They lie beside the repository; without them the tests are skipped.
 
 use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -8,7 +8,7 @@ use sluice::resources::{self, Quantity};
 use std::io::Read as _;
 use std::path::PathBuf;
 
-/// Lines of a recorded table; `None` where it is not there.
+/// Lines of a recorded table, or `None`, with a printed line, if it is missing.
 fn read_table(name: &str) -> Option<Vec<Value>> {
     let shared = std::env::var_os("SLUICE_SHARED")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
@@ -37,8 +37,8 @@ fn check_table(name: &str, check: impl Fn(&Value) -> Result<(), String>) {
     );
 }
 
-fn expect_equal<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T) -> Result<(), String> {
-    if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}")) }
+fn expect_equal<T: PartialEq + std::fmt::Debug>(name: &str, actual: &T, expected: &T) -> Result<(), String> {
+    if actual == expected { Ok(()) } else { Err(format!("{name}: got {actual:?}, want {expected:?}")) }
 }
 
 #[test]
@@ -86,8 +86,8 @@ fn pod_requests_match_recorded_table() {
         let count = resources::without_reclaimable(count, i32::try_from(reclaimed).unwrap());
         expect_equal("count", &i64::from(count), &line["total"]["count"].as_i64().unwrap())?;
         let total = resources::total_requests(&resources::pod_requests(&spec), count);
-        let got: serde_json::Map<String, Value> =
+        let actual: serde_json::Map<String, Value> =
             total.iter().map(|(name, amount)| (name.to_string(), amount.get().into())).collect();
-        expect_equal("requests", &Value::Object(got), &line["total"]["requests"])
+        expect_equal("requests", &Value::Object(actual), &line["total"]["requests"])
     });
 }

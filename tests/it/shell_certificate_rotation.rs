@@ -1,4 +1,4 @@
-//! Rotation of certificates: the table of steps, and the law that what is served is always trusted.
+//! Rotation of certificates: the table of steps, and the property that the served certificate is always trusted.
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ fn leaf_with_missing_name_is_replaced() {
 #[test]
 fn step_cases() {
     let settled = settled_state();
-    let with = |change: &dyn Fn(&mut Observed)| {
+    let modified = |change: &dyn Fn(&mut Observed)| {
         let mut observed = settled.clone();
         change(&mut observed);
         observed
@@ -71,46 +71,46 @@ fn step_cases() {
         ("authority expired", settled.clone(), days(366), CertificateStep::CreateCa),
         (
             "authority from the future",
-            with(&|o| o.current = Some(authority("a", 700, days(365)))),
+            modified(&|o| o.current = Some(authority("a", 700, days(365)))),
             600,
             CertificateStep::CreateCa,
         ),
         (
-            "the authority behind the leaf is not known: it cannot be published",
-            with(&|o| o.leaf = Some(leaf("", 0, days(90)))),
+            "unknown issuer of the leaf: it cannot be published",
+            modified(&|o| o.leaf = Some(leaf("", 0, days(90)))),
             10,
             CertificateStep::Wait(time_at(600)),
         ),
         (
-            "the same, when the current one is published long enough",
-            with(&|o| o.leaf = Some(leaf("", 0, days(90)))),
+            "unknown issuer of the leaf, authority published long enough",
+            modified(&|o| o.leaf = Some(leaf("", 0, days(90)))),
             600,
             CertificateStep::IssueLeaf,
         ),
         (
-            "a bundle lacks it",
-            with(&|o| o.bundles[1] = set(&[])),
+            "a bundle lacks the authority",
+            modified(&|o| o.bundles[1] = set(&[])),
             10,
             CertificateStep::PublishBundle(set(&["a"])),
         ),
         (
-            "publishing keeps what is there",
-            with(&|o| o.bundles[1] = set(&["x"])),
+            "publishing keeps existing authorities",
+            modified(&|o| o.bundles[1] = set(&["x"])),
             10,
             CertificateStep::PublishBundle(set(&["a", "x"])),
         ),
-        ("no leaf", with(&|o| o.leaf = None), 10, CertificateStep::IssueLeaf),
+        ("no leaf", modified(&|o| o.leaf = None), 10, CertificateStep::IssueLeaf),
         ("settled", settled.clone(), 10, CertificateStep::Wait(time_at(days(60)))),
         ("a third of the leaf's life is left", settled.clone(), days(60), CertificateStep::IssueLeaf),
         (
             "a quarter of the authority's life is left",
-            with(&|o| o.leaf = Some(leaf("a", days(270), days(360)))),
+            modified(&|o| o.leaf = Some(leaf("a", days(270), days(360)))),
             days(274),
             CertificateStep::CreateCa,
         ),
         (
             "new authority, not published long enough",
-            with(&|o| {
+            modified(&|o| {
                 o.current = Some(authority("b", days(10), days(375)));
                 o.previous = Some(authority("a", 0, days(365)));
                 o.bundles = vec![set(&["a", "b"]); 2];
@@ -121,7 +121,7 @@ fn step_cases() {
         ),
         (
             "new authority, published long enough",
-            with(&|o| {
+            modified(&|o| {
                 o.current = Some(authority("b", days(10), days(375)));
                 o.previous = Some(authority("a", 0, days(365)));
                 o.bundles = vec![set(&["a", "b"]); 2];
@@ -132,7 +132,7 @@ fn step_cases() {
         ),
         (
             "the new leaf has served long enough",
-            with(&|o| {
+            modified(&|o| {
                 o.previous = Some(authority("z", -days(10), days(100)));
                 o.bundles = vec![set(&["a", "z"]); 2];
             }),
@@ -141,7 +141,7 @@ fn step_cases() {
         ),
         (
             "the bundle shrinks after the authority is dropped",
-            with(&|o| o.bundles = vec![set(&["a", "z"]); 2]),
+            modified(&|o| o.bundles = vec![set(&["a", "z"]); 2]),
             days(1),
             CertificateStep::PublishBundle(set(&["a"])),
         ),
@@ -153,16 +153,16 @@ fn step_cases() {
 
 #[test]
 fn expiring_leaf_is_renewed_before_overlap_ends() {
-    let made = days(90) - 300;
+    let created = days(90) - 300;
     let observed = Observed {
-        current: Some(authority("b", made, days(400))),
+        current: Some(authority("b", created, days(400))),
         previous: Some(authority("a", 0, days(365))),
         leaf: Some(leaf("a", 0, days(90))),
         bundles: vec![set(&["a", "b"]), set(&["a", "b"])],
-        published_since: Some(time_at(made)),
+        published_since: Some(time_at(created)),
     };
     assert_eq!(
-        next_step(&observed, &settings(), time_at(made + 1)),
+        next_step(&observed, &settings(), time_at(created + 1)),
         CertificateStep::Wait(time_at(days(90) - 60))
     );
     assert_eq!(next_step(&observed, &settings(), time_at(days(90) - 60)), CertificateStep::IssueLeaf);
@@ -173,12 +173,12 @@ fn expiring_leaf_is_renewed_before_overlap_ends() {
     );
 }
 
-/// Lets time pass and steps happen over years, with Secrets that get lost, and checks after each step.
+/// Simulates years of rotation, with Secrets that get lost, and checks each step.
 fn simulate_rotation(settings: &RotationSettings, losses: &[(u32, bool)]) -> Result<(), String> {
     let mut observed = Observed { bundles: vec![BTreeSet::new(); 2], ..Observed::default() };
     let mut names = 0;
     let mut now = time_at(0);
-    // What the API server still believes: it reads configurations and Secrets a little later.
+    // Configurations and Secrets as the API server sees them, which is some time later.
     let mut lagging = observed.clone();
     for (round, (skip, lose)) in losses.iter().enumerate() {
         if *lose {
@@ -197,7 +197,7 @@ fn simulate_rotation(settings: &RotationSettings, losses: &[(u32, bool)]) -> Res
                         .as_ref()
                         .is_some_and(|leaf| leaf.not_after > now && leaf.not_after <= until)
                     {
-                        return Err(format!("waits until what is served has expired, in round {round}"));
+                        return Err(format!("waits until the served leaf has expired, in round {round}"));
                     }
                     break;
                 }
@@ -230,9 +230,12 @@ fn simulate_rotation(settings: &RotationSettings, losses: &[(u32, bool)]) -> Res
             let current = observed.current.clone().map(|current| current.fingerprint);
             let everywhere =
                 current.is_some_and(|name| observed.bundles.iter().all(|bundle| bundle.contains(&name)));
-            let same = before.current == observed.current;
-            observed.published_since =
-                if everywhere { observed.published_since.filter(|_| same).or(Some(now)) } else { None };
+            let same_authority = before.current == observed.current;
+            observed.published_since = if everywhere {
+                observed.published_since.filter(|_| same_authority).or(Some(now))
+            } else {
+                None
+            };
             if before.leaf != observed.leaf && before.bundles != observed.bundles {
                 return Err("leaf and bundle changed in one step".to_owned());
             }
@@ -269,7 +272,7 @@ proptest! {
         prop_assert!(result.is_ok(), "{result:?}");
     }
 
-    /// Certificates that live for about as long as an overlap lasts.
+    /// Leaf certificates that live about as long as an overlap.
     #[test]
     fn short_lived_leaf_never_expires_while_served(
         minutes in 5..60_u64,

@@ -1,5 +1,5 @@
-//! Callers of the webhooks that must show a certificate: handshakes against the TLS configuration alone.
-#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs and waits too")]
+//! Webhook clients that must present a certificate: handshakes against the TLS configuration alone.
+#![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
 use jiff::Timestamp;
 use rcgen::{
@@ -42,14 +42,14 @@ impl Authority {
     }
 }
 
-/// A server that wants certificates, and the authority of its own.
+/// A server that requires client certificates, and the CA of its own certificate.
 struct TlsServer {
     config: Arc<ServerConfig>,
     ca_pem: String,
 }
 
 impl TlsServer {
-    fn new(callers: Option<Arc<WebhookClientVerifier>>) -> Self {
+    fn new(verifier: Option<Arc<WebhookClientVerifier>>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (now, serving) = (Timestamp::now(), Arc::new(ServingCertificate::default()));
         let authority = pki::new_ca(now, YEAR).unwrap();
@@ -58,16 +58,16 @@ impl TlsServer {
         let loaded = pki::load(leaf.certificate.as_bytes(), leaf.key.as_bytes(), None, &names, now).unwrap();
         serving.store(loaded.key);
         Self {
-            config: tls::server_config_with_clients(serving, None, callers).unwrap(),
+            config: tls::server_config_with_clients(serving, None, verifier).unwrap(),
             ca_pem: authority.certificate,
         }
     }
 
-    /// Whether the server lets a client in that shows this, by both versions of TLS. Both sides run to the end.
+    /// Whether the server accepts a client with this certificate, the same by both versions of TLS. Handshakes run to the end.
     fn accepts(&self, client: Option<&(String, String)>) -> bool {
-        let by = |version| self.accepts_by(client, version);
-        let (old, new) = (by(&rustls::version::TLS12), by(&rustls::version::TLS13));
-        assert_eq!(old, new, "TLS 1.2 and 1.3 judge alike");
+        let accepts_version = |version| self.accepts_by(client, version);
+        let (old, new) = (accepts_version(&rustls::version::TLS12), accepts_version(&rustls::version::TLS13));
+        assert_eq!(old, new, "TLS 1.2 and 1.3 differ");
         new
     }
 
@@ -117,13 +117,13 @@ fn temporary_file(name: &str, text: &str) -> PathBuf {
 fn only_trusted_client_certificates_are_accepted() {
     let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
     let path = temporary_file("authorities", &ours.0.pem());
-    let served = TlsServer::new(Some(WebhookClientVerifier::read(&path, Vec::new()).unwrap()));
-    assert!(served.accepts(Some(&ours.user("kube-apiserver"))));
-    assert!(!served.accepts(None));
-    assert!(!served.accepts(Some(&foreign.user("kube-apiserver"))));
+    let server = TlsServer::new(Some(WebhookClientVerifier::read(&path, Vec::new()).unwrap()));
+    assert!(server.accepts(Some(&ours.user("kube-apiserver"))));
+    assert!(!server.accepts(None));
+    assert!(!server.accepts(Some(&foreign.user("kube-apiserver"))));
     let serving_only = ours.client("kube-apiserver", &[], ExtendedKeyUsagePurpose::ServerAuth);
-    assert!(!served.accepts(Some(&serving_only)), "a serving certificate is none of a client");
-    assert!(TlsServer::new(None).accepts(None), "without authorities every client is");
+    assert!(!server.accepts(Some(&serving_only)), "a serving certificate is no client certificate");
+    assert!(TlsServer::new(None).accepts(None), "without a CA file every client is accepted");
     std::fs::remove_file(path).unwrap();
 }
 
@@ -132,11 +132,11 @@ fn only_listed_client_names_are_accepted() {
     let ours = Authority::new("ours");
     let path = temporary_file("names", &ours.0.pem());
     let names = vec!["kube-apiserver".to_owned(), "api.example.org".to_owned()];
-    let served = TlsServer::new(Some(WebhookClientVerifier::read(&path, names).unwrap()));
-    assert!(served.accepts(Some(&ours.user("kube-apiserver"))));
-    assert!(!served.accepts(Some(&ours.user("system:node:n1"))));
+    let server = TlsServer::new(Some(WebhookClientVerifier::read(&path, names).unwrap()));
+    assert!(server.accepts(Some(&ours.user("kube-apiserver"))));
+    assert!(!server.accepts(Some(&ours.user("system:node:n1"))));
     let alternative = ours.client("x", &["api.example.org"], ExtendedKeyUsagePurpose::ClientAuth);
-    assert!(served.accepts(Some(&alternative)));
+    assert!(server.accepts(Some(&alternative)));
     std::fs::remove_file(path).unwrap();
 }
 
@@ -144,23 +144,23 @@ fn only_listed_client_names_are_accepted() {
 fn ca_file_reload_ignores_invalid_content() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let path = temporary_file("again", &old.0.pem());
-    let callers = WebhookClientVerifier::read(&path, Vec::new()).unwrap();
-    let served = TlsServer::new(Some(Arc::clone(&callers)));
-    assert!(!callers.reload().unwrap(), "it has not changed");
-    for bad in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-        std::fs::write(&path, bad).unwrap();
-        let error = callers.reload().unwrap_err().to_string();
+    let verifier = WebhookClientVerifier::read(&path, Vec::new()).unwrap();
+    let server = TlsServer::new(Some(Arc::clone(&verifier)));
+    assert!(!verifier.reload().unwrap(), "the file has not changed");
+    for invalid in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        std::fs::write(&path, invalid).unwrap();
+        let error = verifier.reload().unwrap_err().to_string();
         assert!(error.contains(&path.display().to_string()), "{error}");
-        assert!(served.accepts(Some(&old.user("a"))));
-        assert!(WebhookClientVerifier::read(&path, Vec::new()).is_err(), "{bad:?}");
+        assert!(server.accepts(Some(&old.user("a"))));
+        assert!(WebhookClientVerifier::read(&path, Vec::new()).is_err(), "{invalid:?}");
     }
     std::fs::write(&path, format!("{}{}", old.0.pem(), new.0.pem())).unwrap();
-    assert!(callers.reload().unwrap());
-    assert!(served.accepts(Some(&old.user("a"))) && served.accepts(Some(&new.user("a"))));
+    assert!(verifier.reload().unwrap());
+    assert!(server.accepts(Some(&old.user("a"))) && server.accepts(Some(&new.user("a"))));
     std::fs::write(&path, new.0.pem()).unwrap();
-    assert!(callers.reload().unwrap());
-    assert!(!served.accepts(Some(&old.user("a"))) && served.accepts(Some(&new.user("a"))));
+    assert!(verifier.reload().unwrap());
+    assert!(!server.accepts(Some(&old.user("a"))) && server.accepts(Some(&new.user("a"))));
     std::fs::remove_file(&path).unwrap();
-    assert!(callers.reload().is_err());
-    assert!(served.accepts(Some(&new.user("a"))));
+    assert!(verifier.reload().is_err());
+    assert!(server.accepts(Some(&new.user("a"))));
 }

@@ -1,5 +1,5 @@
-//! The executor against a scripted API server: what is sent, and what is fed back in which order.
-#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs and waits too")]
+//! The executor against a scripted API server: which requests are sent, and which deltas are fed back in which order.
+#![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -25,7 +25,7 @@ pub(crate) fn scripted_client(
     scripted_client_with_body(move |method, uri, _| script(method, uri))
 }
 
-/// The same, by a script that reads what is sent.
+/// [`scripted_client`] with a script that also reads the request body.
 pub(crate) fn scripted_client_with_body(
     script: impl Fn(&Method, &str, &Value) -> (u16, Value) + Clone + Send + Sync + 'static,
 ) -> (kube::Client, RecordedRequests) {
@@ -86,12 +86,12 @@ async fn run_writes(
     let (deltas, mut received) = mpsc::channel(64);
     let settings = ExecutorSettings { retry_delay: Duration::from_millis(5), ..ExecutorSettings::default() };
     let caller = Caller::new(client, Duration::from_millis(200));
-    let crowded = Arc::default();
+    let under_load = Arc::default();
     let executor = Executor {
         caller,
         settings,
         fence,
-        under_load: crowded,
+        under_load,
         deltas,
         on_call: Arc::new(|_, _| {}),
         refusal_log: RefusalLog::default(),
@@ -102,19 +102,19 @@ async fn run_writes(
     for write in writes {
         tasks.send(Task::Write(write)).unwrap();
     }
-    let mut told = Vec::new();
+    let mut collected = Vec::new();
     let mut results = 0;
     while results < number {
         let Ok(Some(delta)) = tokio::time::timeout(Duration::from_secs(2), received.recv()).await else {
             break;
         };
         results += usize::from(matches!(delta, Delta::Written(_)));
-        told.push(delta);
+        collected.push(delta);
     }
     drop(tasks);
     running.await.unwrap();
     let seen = seen.lock().unwrap().clone();
-    (told, seen)
+    (collected, seen)
 }
 
 fn outcome(delta: &Delta) -> &WriteOutcome {
@@ -144,9 +144,9 @@ async fn execute_write_cases() {
         let status = WorkloadStatus { requeue_state: Some(requeued), ..WorkloadStatus::default() };
         let status = subresource.map(|_| Arc::new(status));
         let write = Write { status: status.clone(), ..write(1, verb, subresource) };
-        let (told, seen) = run_writes(move |_, _| (200, answer.clone()), vec![write], true).await;
-        let WriteOutcome::Done(object) = outcome(&told[0]) else { panic!("{told:?}") };
-        assert_eq!(*object, json!({"metadata": {"name": "w"}}), "managed fields are taken off");
+        let (deltas, seen) = run_writes(move |_, _| (200, answer.clone()), vec![write], true).await;
+        let WriteOutcome::Done(object) = outcome(&deltas[0]) else { panic!("{deltas:?}") };
+        assert_eq!(*object, json!({"metadata": {"name": "w"}}), "managed fields are removed");
         let path = format!("/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads{path}");
         let mut body = json!({"metadata": {"resourceVersion": "7"}});
         if status.is_some() {
@@ -160,8 +160,8 @@ async fn execute_write_cases() {
 async fn metadata_only_response_skips_spec_and_status() {
     let answer = json!({"metadata": {"name": "w", "resourceVersion": "8"}, "spec": {}, "status": {}});
     let write = Write { response_metadata_only: true, ..write(1, Verb::Apply, Some("status")) };
-    let (told, _) = run_writes(move |_, _| (200, answer.clone()), vec![write], true).await;
-    let WriteOutcome::Done(object) = outcome(&told[0]) else { panic!("{told:?}") };
+    let (deltas, _) = run_writes(move |_, _| (200, answer.clone()), vec![write], true).await;
+    let WriteOutcome::Done(object) = outcome(&deltas[0]) else { panic!("{deltas:?}") };
     assert_eq!(*object, json!({"metadata": {"name": "w", "resourceVersion": "8"}}));
 }
 
@@ -171,11 +171,11 @@ async fn conflict_returns_newest_object_first() {
         Method::GET => (200, json!({"metadata": {"name": "w", "resourceVersion": "9"}})),
         _ => (409, failure(409)),
     };
-    let (told, _) = run_writes(script, vec![write(1, Verb::Merge, None)], true).await;
+    let (deltas, _) = run_writes(script, vec![write(1, Verb::Merge, None)], true).await;
     assert!(
-        matches!(&told[0], Delta::Applied { object, .. } if object["metadata"]["resourceVersion"] == "9")
+        matches!(&deltas[0], Delta::Applied { object, .. } if object["metadata"]["resourceVersion"] == "9")
     );
-    assert!(matches!(outcome(&told[1]), WriteOutcome::Conflict));
+    assert!(matches!(outcome(&deltas[1]), WriteOutcome::Conflict));
 }
 
 #[tokio::test]
@@ -184,51 +184,51 @@ async fn conflict_with_deleted_object_reports_deletion() {
         Method::GET => (404, failure(404)),
         _ => (409, failure(409)),
     };
-    let (told, _) = run_writes(script, vec![write(1, Verb::Merge, None)], true).await;
-    assert!(matches!(&told[0], Delta::Deleted { .. }));
-    assert!(matches!(outcome(&told[1]), WriteOutcome::Conflict));
+    let (deltas, _) = run_writes(script, vec![write(1, Verb::Merge, None)], true).await;
+    assert!(matches!(&deltas[0], Delta::Deleted { .. }));
+    assert!(matches!(outcome(&deltas[1]), WriteOutcome::Conflict));
 }
 
 #[tokio::test]
 async fn write_outcome_cases() {
     for (code, expected) in [(404, "not found"), (403, "rejected"), (422, "rejected"), (400, "rejected")] {
-        let (told, seen) =
+        let (deltas, seen) =
             run_writes(move |_, _| (code, failure(code)), vec![write(1, Verb::Apply, None)], true).await;
-        let have = match outcome(&told[0]) {
+        let actual = match outcome(&deltas[0]) {
             WriteOutcome::NotFound => "not found",
             WriteOutcome::Rejected { .. } => "rejected",
             other => panic!("{code}: {other:?}"),
         };
-        assert_eq!((have, seen.len()), (expected, 1), "{code}");
+        assert_eq!((actual, seen.len()), (expected, 1), "{code}");
     }
-    // Zero: no answer at all.
+    // Code 0: no response at all.
     for code in [0, 429, 500, 503, 504] {
         let script = move |method: &Method, _: &str| match *method {
             Method::GET => (200, json!({"metadata": {"name": "w"}})),
             _ => (code, failure(code)),
         };
-        let (told, seen) = run_writes(script, vec![write(1, Verb::Apply, None)], true).await;
-        assert!(matches!(&told[0], Delta::Applied { .. }), "{code}");
-        assert!(matches!(outcome(&told[1]), WriteOutcome::Unavailable { .. }), "{code}");
-        assert_eq!(seen.len(), 2, "{code}: nothing is sent twice");
+        let (deltas, seen) = run_writes(script, vec![write(1, Verb::Apply, None)], true).await;
+        assert!(matches!(&deltas[0], Delta::Applied { .. }), "{code}");
+        assert!(matches!(outcome(&deltas[1]), WriteOutcome::Unavailable { .. }), "{code}");
+        assert_eq!(seen.len(), 2, "{code}: the write is not sent twice");
     }
 }
 
 #[tokio::test]
 async fn closed_fence_blocks_writes() {
-    let (told, seen) = run_writes(|_, _| (200, json!({})), vec![write(1, Verb::Apply, None)], false).await;
+    let (deltas, seen) = run_writes(|_, _| (200, json!({})), vec![write(1, Verb::Apply, None)], false).await;
     assert!(seen.is_empty());
     assert!(
-        matches!(outcome(&told[0]), WriteOutcome::Unavailable { .. }),
-        "it is tried again later: {told:?}"
+        matches!(outcome(&deltas[0]), WriteOutcome::Unavailable { .. }),
+        "it is retried later: {deltas:?}"
     );
 }
 
 #[tokio::test]
 async fn writes_of_one_object_keep_order() {
     let writes = (1..=20).map(|id| write(id, Verb::Merge, None)).collect();
-    let (told, _) = run_writes(|_, _| (200, json!({})), writes, true).await;
+    let (deltas, _) = run_writes(|_, _| (200, json!({})), writes, true).await;
     let ids: Vec<u64> =
-        told.iter().map(|delta| if let Delta::Written(result) = delta { result.id } else { 0 }).collect();
+        deltas.iter().map(|delta| if let Delta::Written(result) = delta { result.id } else { 0 }).collect();
     assert_eq!(ids, (1..=20).collect::<Vec<_>>());
 }

@@ -1,5 +1,5 @@
-//! Listeners under clients that mean no good: silent, slow and too many connections, large bodies, reviews that panic.
-#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs and waits too")]
+//! Listeners under hostile clients: silent, slow and too many connections, large bodies, reviews that panic.
+#![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn health_router() -> Router {
     Router::new().route("/livez", get(async || "fine"))
 }
 
-/// A connection from one of the many addresses of this machine.
+/// A connection from one of the loopback addresses of this machine.
 async fn connect_from(last: u8, port: u16) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::new(IpAddr::from([127, 0, 0, last]), 0)).unwrap();
@@ -48,7 +48,7 @@ async fn connect_from(last: u8, port: u16) -> TcpStream {
 }
 
 async fn send_and_read(stream: &mut TcpStream, text: &str) -> String {
-    // A connection that was closed is known by what it answers.
+    // A closed connection shows in the response.
     let _ = stream.write_all(text.as_bytes()).await;
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
@@ -62,8 +62,8 @@ async fn is_healthy(last: u8, port: u16) -> bool {
     answer.starts_with("HTTP/1.1 200") && answer.ends_with("fine")
 }
 
-/// Connections that say nothing, part of a head, part of a body, or the beginning of HTTP/2: a good client is let in
-/// whatever they are and from wherever they come, also from its own address; all of them are sent away.
+/// Connections that send nothing, part of a head, part of a body, or the start of HTTP/2: a good client is served whatever the
+/// others send and from wherever, its own address included; all hostile connections are closed.
 #[tokio::test]
 async fn hostile_connections_do_not_block_good_clients() {
     let limits = ListenerLimits {
@@ -79,12 +79,12 @@ async fn hostile_connections_do_not_block_good_clients() {
         "POST /livez HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nx",
         "PRI * HTTP/2.0\r\n\r\n",
     ];
-    let mut bad = Vec::new();
+    let mut hostile = Vec::new();
     for number in 0..400_usize {
         let mut stream = connect_from(u8::try_from(2 + number % 20).unwrap(), address.port()).await;
-        // It may have been sent away already.
+        // The connection may be closed already.
         let _ = stream.write_all(opening[number % opening.len()].as_bytes()).await;
-        bad.push(stream);
+        hostile.push(stream);
         if number % 50 == 49 {
             assert!(
                 is_healthy(2, address.port()).await && is_healthy(200, address.port()).await,
@@ -92,11 +92,11 @@ async fn hostile_connections_do_not_block_good_clients() {
             );
         }
     }
-    for mut stream in bad {
-        // Whatever it is told, the end comes.
+    for mut stream in hostile {
+        // Whatever the response, the connection ends.
         let mut rest = Vec::new();
         let ended = tokio::time::timeout(Duration::from_mins(1), stream.read_to_end(&mut rest)).await;
-        assert!(ended.is_ok(), "it was not sent away");
+        assert!(ended.is_ok(), "the connection was not closed");
     }
     assert!(is_healthy(2, address.port()).await);
 }
@@ -113,7 +113,7 @@ async fn port_only_address_binds_both_families() {
     let answer =
         send_and_read(&mut stream, "GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
     assert!(answer.ends_with("fine"), "{answer}");
-    // An address that this machine lacks is passed over.
+    // An address that this machine lacks is skipped.
     let (address, _stop) =
         serve(&["192.0.2.1:0", "127.0.0.1:0"], health_router(), ListenerLimits::default()).await;
     assert_eq!(address.ip(), IpAddr::from([127, 0, 0, 1]));
@@ -162,8 +162,8 @@ async fn panicking_review_is_answered_and_counted() {
     assert!(page.contains("sluice_reviews_in_flight 0"), "{page}");
 }
 
-/// Large bodies that do not come to their end hold what large ones may take: others of their kind wait until their time is
-/// up, and small ones pass.
+/// Incomplete large bodies use up the capacity for large bodies: further large reviews wait until their timeout, but small
+/// reviews pass.
 #[tokio::test]
 async fn small_reviews_overtake_waiting_large_reviews() {
     let review: Review = Arc::new(|_, request| json!({"uid": request.pointer("/request/uid")}));
@@ -188,7 +188,7 @@ async fn small_reviews_overtake_waiting_large_reviews() {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("small"), "{answer}");
     }
     let answer = waiting.await.unwrap();
-    // What it wrote may be on its way when it is refused, and the end is all it sees then.
+    // The refusal may arrive while the client still writes: then the client sees only the end of the connection.
     assert!(answer.starts_with("HTTP/1.1 503") || answer.is_empty(), "{answer}");
     let page = counters.render().unwrap();
     assert!(page.contains(r#"sluice_reviews_refused_total{reason="busy"} "#), "{page}");
@@ -202,5 +202,5 @@ async fn small_reviews_overtake_waiting_large_reviews() {
             return;
         }
     }
-    panic!("large ones never pass again: {answer}");
+    panic!("large reviews never pass again: {answer}");
 }

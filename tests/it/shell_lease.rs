@@ -1,5 +1,5 @@
-//! Law of the lease: never two replicas inside their own deadlines, whatever the network and the clocks do, and whatever a
-//! hand does to the Lease; and a replica whose core hangs leads no longer than its deadline.
+//! I16: never do two replicas lead within their own deadlines, whatever the network, the clocks and edits of the Lease do; and a
+//! replica whose core hangs leads no longer than its deadline.
 
 use proptest::prelude::*;
 use sluice::lifecycle::lease::{
@@ -8,7 +8,7 @@ use sluice::lifecycle::lease::{
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What happens to one request: delays in milliseconds of real time.
+/// Fate of one request; delays in milliseconds of real time.
 #[derive(Clone, Debug)]
 struct RequestFate {
     out: u64,
@@ -18,13 +18,13 @@ struct RequestFate {
 
 #[derive(Clone, Debug)]
 enum LeaseEdit {
-    /// The Lease is deleted, if every replica has seen it: who has not cannot know that one was deleted.
+    /// Deletes the Lease, if every replica has seen it: a replica that has not cannot notice the deletion.
     Delete,
-    /// It names no holder, as after a release, but for its duration.
+    /// Clears the holder, as after a release, but keeps the duration.
     ClearHolder,
-    /// It names a stranger.
+    /// Names a foreign holder.
     NameForeignHolder,
-    /// It names this replica.
+    /// Names this replica as the holder.
     NameReplica(usize),
 }
 
@@ -36,25 +36,25 @@ enum MessageInFlight {
 
 struct Replica {
     elector: Elector,
-    /// Offset and rate (per mille) of its clock.
+    /// Offset (ms) and rate (per mille) of its clock.
     offset: u64,
     rate: u64,
     waiting: bool,
-    /// When its core hangs, in real time.
+    /// Real time from which its core hangs.
     hangs_at: u64,
-    /// When its core last made progress at the last request.
+    /// Time of the core's last progress, as of the last request.
     last_progress_at_request: Monotonic,
     wake: u64,
     restarts: u32,
     identity: String,
-    /// Whether it was told of the Lease.
+    /// Whether it has seen the Lease.
     has_seen_lease: bool,
-    /// When it is started again.
+    /// Real time at which it is started again; 0 while it runs.
     restarts_at: u64,
 }
 
 impl Replica {
-    /// The clock is its offset and rate, and when the core hangs.
+    /// A replica by the offset and rate of its clock, and the time from which its core hangs.
     fn new(index: usize, (offset, rate, hangs_at): (u64, u64, u64)) -> Self {
         let identity = format!("node-{index}");
         Self {
@@ -80,8 +80,8 @@ impl Replica {
         Duration::from_micros(self.offset * 1000 + real * self.rate)
     }
 
-    /// The process has ended and another takes its place. Where the Lease is edited the new one comes after the deadline
-    /// of any holder, since it knows of no Lease that was deleted under one.
+    /// The process has ended, and a new process takes its place. Where the Lease is edited, it starts after the deadline of any
+    /// holder, because it cannot know of a Lease that was deleted while it was held.
     fn restart(&mut self, real: u64, edited: bool) {
         if self.restarts_at == 0 && edited {
             self.restarts_at = real + LEASE_EXPIRY_MS;
@@ -97,16 +97,16 @@ impl Replica {
         self.has_seen_lease = false;
     }
 
-    /// When its core last made progress.
+    /// Time of the core's last progress.
     fn last_progress(&self, real: u64) -> Monotonic {
         self.clock(real.min(self.hangs_at))
     }
 }
 
 const REQUEST_TIMEOUT_MS: u64 = 5000;
-/// No holder that was cut off is inside its deadline after this time.
+/// After this time, a holder that was cut off is past its deadline.
 const LEASE_EXPIRY_MS: u64 = 20_000;
-/// Offset, rate and hang of two replicas with good clocks and cores.
+/// Offset, rate and hang time of two replicas with correct clocks and healthy cores.
 const HEALTHY_REPLICAS: [(u64, u64, u64); 2] = [(0, 1000, u64::MAX), (77_000, 1000, u64::MAX)];
 
 fn settings(identity: &str) -> ElectionSettings {
@@ -135,11 +135,11 @@ fn apply_write(server: &mut (Option<LeaseRecord>, u64), action: &LeaseAction) ->
     }
 }
 
-fn edit_lease(server: &mut (Option<LeaseRecord>, u64), nodes: &[Replica], hand: &LeaseEdit) {
+fn edit_lease(server: &mut (Option<LeaseRecord>, u64), nodes: &[Replica], edit: &LeaseEdit) {
     server.1 += 1;
     let Some(record) = server.0.as_mut() else { return };
     record.resource_version = Some(server.1.to_string());
-    match hand {
+    match edit {
         LeaseEdit::Delete if nodes.iter().all(|node| node.has_seen_lease) => server.0 = None,
         LeaseEdit::Delete => {}
         LeaseEdit::ClearHolder => record.holder.clear(),
@@ -151,17 +151,17 @@ fn edit_lease(server: &mut (Option<LeaseRecord>, u64), nodes: &[Replica], hand: 
     }
 }
 
-/// Nobody knows of a Lease that has just been made.
+/// No replica has seen a Lease that was just created.
 fn forget_if_made(nodes: &mut [Replica], action: &LeaseAction, answer: &LeaseResponse) {
-    let made = matches!(action, LeaseAction::Write(record) if record.resource_version.is_none());
-    if made && matches!(answer, LeaseResponse::Written(_)) {
+    let created = matches!(action, LeaseAction::Write(record) if record.resource_version.is_none());
+    if created && matches!(answer, LeaseResponse::Written(_)) {
         for node in nodes {
             node.has_seen_lease = false;
         }
     }
 }
 
-/// Runs the nodes, whose cores hang from a moment on; the number of moments with a holder, or what was wrong.
+/// Runs the replicas. Returns the number of 50 ms moments with a holder, or what went wrong.
 fn run(
     clocks: &[(u64, u64, u64)],
     fates: &[RequestFate],
@@ -173,12 +173,12 @@ fn run(
     let mut server = (None, 0);
     let mut wire: Vec<MessageInFlight> = Vec::new();
     let mut fates: VecDeque<RequestFate> = fates.iter().cloned().collect();
-    let mut held = 0;
+    let mut held_moments = 0;
     for real in (0..180_000_u64).step_by(50) {
-        for (_, hand) in edits.iter().filter(|(at, _)| at / 50 * 50 == real) {
-            edit_lease(&mut server, &nodes, hand);
+        for (_, edit) in edits.iter().filter(|(at, _)| at / 50 * 50 == real) {
+            edit_lease(&mut server, &nodes, edit);
         }
-        let cut = outages.iter().any(|(from, length)| (*from..from + length).contains(&real));
+        let is_outage = outages.iter().any(|(from, length)| (*from..from + length).contains(&real));
         let (due, rest): (Vec<_>, Vec<_>) = wire.into_iter().partition(|pending| match pending {
             MessageInFlight::Arrives { at, .. } | MessageInFlight::Answers { at, .. } => *at <= real,
         });
@@ -211,7 +211,7 @@ fn run(
             if node.waiting {
                 if real >= node.wake {
                     node.waiting = false;
-                    // Answers to this request that come later find nobody.
+                    // A later response to this request is dropped.
                     wire.retain(
                         |pending| !matches!(pending, MessageInFlight::Answers { node, .. } if *node == index),
                     );
@@ -228,7 +228,7 @@ fn run(
                     let fate = fates.pop_front().unwrap_or(RequestFate { out: 5, back: 5, lost: false });
                     node.waiting = true;
                     node.wake = real + REQUEST_TIMEOUT_MS;
-                    if !cut {
+                    if !is_outage {
                         wire.push(MessageInFlight::Arrives {
                             at: real + fate.out,
                             node: index,
@@ -240,12 +240,12 @@ fn run(
                 }
             }
         }
-        held += count_holders(&nodes, real)?;
+        held_moments += count_holders(&nodes, real)?;
     }
-    Ok(held)
+    Ok(held_moments)
 }
 
-/// How many hold the lease at this moment; an error if that is more than one, or one whose core hangs for too long.
+/// Number of holders at this moment. Fails if there are two, or if the core of a holder has hung for too long.
 fn count_holders(nodes: &[Replica], real: u64) -> Result<u64, String> {
     let holders: Vec<_> =
         nodes.iter().filter(|node| node.elector.leading_epoch(node.clock(real)).is_some()).collect();
@@ -307,7 +307,7 @@ fn hand() -> impl Strategy<Value = LeaseEdit> {
 
 #[test]
 fn edited_lease_regains_holder() {
-    for hand in [
+    for edit in [
         LeaseEdit::Delete,
         LeaseEdit::ClearHolder,
         LeaseEdit::NameForeignHolder,
@@ -315,24 +315,30 @@ fn edited_lease_regains_holder() {
         LeaseEdit::NameReplica(1),
     ] {
         let untouched = run(&HEALTHY_REPLICAS, &[], &[], &[]).unwrap();
-        let held = run(&HEALTHY_REPLICAS, &[], &[], &[(60_000, hand.clone())]).unwrap();
-        // It takes the lease's 15 s, some tries, and what an ended one takes to come back.
-        assert!(held + 20 * 25 > untouched, "{hand:?}: held in {held} moments, {untouched} without");
+        let held_moments = run(&HEALTHY_REPLICAS, &[], &[], &[(60_000, edit.clone())]).unwrap();
+        // The recovery takes the lease's 15 s, some retries, and the restart of a replica that has ended.
+        assert!(
+            held_moments + 20 * 25 > untouched,
+            "{edit:?}: held in {held_moments} moments, {untouched} without"
+        );
     }
 }
 
 #[test]
 fn lease_is_held_continuously_without_faults() {
-    let held = run(&HEALTHY_REPLICAS, &[], &[], &[]).unwrap();
-    // The first waits for one retry before it makes the Lease.
-    assert!(held > 3540, "held in {held} of 3600 moments");
+    let held_moments = run(&HEALTHY_REPLICAS, &[], &[], &[]).unwrap();
+    // The first replica waits for one retry before it creates the Lease.
+    assert!(held_moments > 3540, "held in {held_moments} of 3600 moments");
 }
 
 #[test]
 fn hung_core_loses_lease_to_standby() {
-    // The first hangs after a minute; the second takes over for the rest of three minutes.
-    let held = run(&[(0, 1000, 60_000), (77_000, 1000, u64::MAX)], &[], &[], &[]).unwrap();
-    assert!(held > 3540 - 200, "held in {held} of 3600 moments, of which at most 10 s are of the change");
+    // The first replica hangs after a minute; the second takes over for the rest of three minutes.
+    let held_moments = run(&[(0, 1000, 60_000), (77_000, 1000, u64::MAX)], &[], &[], &[]).unwrap();
+    assert!(
+        held_moments > 3540 - 200,
+        "held in {held_moments} of 3600 moments, with at most 10 s without a leader"
+    );
 }
 
 #[test]
@@ -340,7 +346,7 @@ fn released_lease_is_taken_at_next_retry() {
     let mut server = (None, 0);
     let mut now = Duration::from_secs(1);
     let mut first = Elector::new(settings("a"));
-    let mut tries = |elector: &mut Elector, server: &mut (Option<LeaseRecord>, u64), until: u64| {
+    let mut run_until = |elector: &mut Elector, server: &mut (Option<LeaseRecord>, u64), until: u64| {
         while now < Duration::from_secs(until) {
             now = match elector.next_action(now, now) {
                 LeaseAction::Wait(until) => until,
@@ -353,10 +359,10 @@ fn released_lease_is_taken_at_next_retry() {
         }
         elector.leading_epoch(now)
     };
-    assert_eq!(tries(&mut first, &mut server, 4), Some(0));
+    assert_eq!(run_until(&mut first, &mut server, 4), Some(0));
     let released = first.release().unwrap();
     apply_write(&mut server, &LeaseAction::Write(released));
     assert_eq!(first.leading_epoch(Duration::ZERO), None);
-    // It looks, and takes it when it looks again.
-    assert_eq!(tries(&mut Elector::new(settings("b")), &mut server, 8), Some(1));
+    // It reads the Lease, and takes it at its next retry.
+    assert_eq!(run_until(&mut Elector::new(settings("b")), &mut server, 8), Some(1));
 }

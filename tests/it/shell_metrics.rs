@@ -1,4 +1,5 @@
-//! The guard of the metrics against a scripted API server: junk tokens shut out no good scraper and cost few reviews.
+//! The authorizer of the metrics endpoint against a scripted API server: junk tokens lock out no valid scraper and cause few
+//! reviews.
 #![expect(clippy::disallowed_methods, reason = "clients run and wait")]
 
 use super::shell_executor::scripted_client_with_body;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
-/// What the scripted server counts, and whether the good token is good.
+/// Counts of token reviews, and whether the good token is revoked.
 #[derive(Default)]
 struct Server {
     good: AtomicU64,
@@ -30,17 +31,17 @@ impl Server {
         let good = body["spec"]["token"] == "good";
         let count = if good { &self.good } else { &self.junk };
         count.fetch_add(1, Ordering::Relaxed);
-        let known = good && !self.revoked.load(Ordering::Relaxed);
-        (201, json!({"status": {"authenticated": known, "user": {"username": "prometheus"}}}))
+        let authenticated = good && !self.revoked.load(Ordering::Relaxed);
+        (201, json!({"status": {"authenticated": authenticated, "user": {"username": "prometheus"}}}))
     }
 }
 
 fn authorized_router(server: &Arc<Server>) -> Router {
     let server = Arc::clone(server);
     let (client, _) = scripted_client_with_body(move |_, uri, body| server.respond(uri, body));
-    // The rate of the scheduler's own calls is spent: the guard does not depend on it.
-    let spent = Rate { per_second: 0.0, burst: 1.0 };
-    let caller = Caller::new(client, Duration::from_secs(5)).with_rate(Some(spent));
+    // The rate limit of the scheduler's own calls is exhausted: the authorizer does not depend on it.
+    let exhausted = Rate { per_second: 0.0, burst: 1.0 };
+    let caller = Caller::new(client, Duration::from_secs(5)).with_rate(Some(exhausted));
     router(Arc::new(|| "up 1\n".to_owned()), Some(MetricsAuthorizer::new(&caller)))
 }
 
@@ -53,7 +54,7 @@ async fn scrape(router: &Router, token: &str) -> StatusCode {
 async fn junk_tokens_cause_few_reviews_and_no_lockout() {
     let server = Arc::<Server>::default();
     let router = authorized_router(&server);
-    let began = Instant::now();
+    let start = Instant::now();
     let junk: Vec<_> = (0..8)
         .map(|client| {
             let router = router.clone();
@@ -68,18 +69,18 @@ async fn junk_tokens_cause_few_reviews_and_no_lockout() {
         .collect();
     for _ in 0..40 {
         sleep(Duration::from_secs(15)).await;
-        assert_eq!(scrape(&router, "good").await, StatusCode::OK, "after {:?}", began.elapsed());
+        assert_eq!(scrape(&router, "good").await, StatusCode::OK, "after {:?}", start.elapsed());
     }
-    let minutes = began.elapsed().as_secs() / 60;
-    let (good, junk_asked) = (server.good.load(Ordering::Relaxed), server.junk.load(Ordering::Relaxed));
+    let minutes = start.elapsed().as_secs() / 60;
+    let (good, junk_reviews) = (server.good.load(Ordering::Relaxed), server.junk.load(Ordering::Relaxed));
     assert!(good <= minutes + 1, "{good} reviews of the good token in {minutes} minutes");
-    assert!(junk_asked <= 20 + 10 * (began.elapsed().as_secs() + 1), "{junk_asked} in {minutes} minutes");
-    assert!(junk_asked > 1000, "the junk was asked about at all: {junk_asked}");
-    // A token that is taken back is refused within a minute, under the same load.
+    assert!(junk_reviews <= 20 + 10 * (start.elapsed().as_secs() + 1), "{junk_reviews} in {minutes} minutes");
+    assert!(junk_reviews > 1000, "junk tokens were reviewed at all: {junk_reviews}");
+    // A revoked token is refused within a minute, under the same load.
     server.revoked.store(true, Ordering::Relaxed);
     sleep(Duration::from_secs(61)).await;
     assert_eq!(scrape(&router, "good").await, StatusCode::UNAUTHORIZED);
-    assert!(junk.iter().all(|client| !client.is_finished()), "a client of junk has failed");
+    assert!(junk.iter().all(|client| !client.is_finished()), "a client with junk tokens has failed");
     junk.iter().for_each(tokio::task::JoinHandle::abort);
 }
 

@@ -1,5 +1,5 @@
-//! Rights that are missing, from the start or later, are named until they are granted.
-#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs and waits too")]
+//! Missing permissions, from the start or later, are reported until they are granted.
+#![expect(clippy::disallowed_methods, reason = "the test runs the server and waits")]
 
 use super::shell_executor::scripted_client_with_body;
 use serde_json::{Value, json};
@@ -33,15 +33,15 @@ fn right(verb: &'static str, resource: &str) -> Permission {
 #[derive(Default)]
 struct Server {
     granted: Vec<(&'static str, &'static str)>,
-    /// It lists its rules.
+    /// Whether it lists its rules.
     lists_rules: bool,
-    /// It fails.
+    /// Whether it fails.
     is_down: bool,
-    /// Questions about one right.
+    /// Number of reviews of one permission.
     access_reviews: u32,
-    /// Questions about all rules.
+    /// Number of reviews of all rules.
     rules_reviews: u32,
-    /// The last question about one right.
+    /// Attributes of the last review of one permission.
     last_access_review: Value,
 }
 
@@ -49,7 +49,7 @@ type Script = Arc<Mutex<Server>>;
 
 fn start(
     server: &Script,
-    rights: Vec<Permission>,
+    permissions: Vec<Permission>,
 ) -> (Arc<MissingPermissions>, Arc<Notify>, tokio::task::JoinHandle<()>) {
     let script = Arc::clone(server);
     let (client, _) = scripted_client_with_body(move |_, uri, body| {
@@ -75,18 +75,18 @@ fn start(
         let allowed = server.granted.iter().any(|(v, r)| *v == text("verb") && *r == resource);
         (201, json!({"status": {"allowed": allowed}}))
     });
-    let (missing, suspicion) = (Arc::new(MissingPermissions::default()), Arc::new(Notify::new()));
-    let asking = PermissionCheck {
+    let (missing, recheck) = (Arc::new(MissingPermissions::default()), Arc::new(Notify::new()));
+    let check = PermissionCheck {
         caller: Caller::new(client, Duration::from_secs(5)),
-        permissions: rights,
+        permissions,
         watch_statuses: WatchStatuses::new(&[]),
         missing_permissions: Arc::clone(&missing),
-        recheck: Arc::clone(&suspicion),
+        recheck: Arc::clone(&recheck),
     };
-    (missing, suspicion, tokio::spawn(run_permission_checks(asking)))
+    (missing, recheck, tokio::spawn(run_permission_checks(check)))
 }
 
-/// Questions so far, about one right and about all rules.
+/// Reviews so far, of one permission and of all rules.
 fn review_counts(server: &Script) -> (u32, u32) {
     let server = server.lock().unwrap();
     (server.access_reviews, server.rules_reviews)
@@ -98,41 +98,45 @@ fn missing_texts(missing: &MissingPermissions) -> Vec<String> {
 
 const STATUS: &str = "patch jobs/status of batch in namespace here";
 
-async fn wait_for_missing(missing: &MissingPermissions, wanted: &[&str]) -> Duration {
-    let began = Instant::now();
-    while missing_texts(missing) != wanted {
-        assert!(began.elapsed() < Duration::from_mins(1), "{:?} after a minute", missing_texts(missing));
+async fn wait_for_missing(missing: &MissingPermissions, expected: &[&str]) -> Duration {
+    let start = Instant::now();
+    while missing_texts(missing) != expected {
+        assert!(start.elapsed() < Duration::from_mins(1), "{:?} after a minute", missing_texts(missing));
         sleep(Duration::from_millis(100)).await;
     }
-    began.elapsed()
+    start.elapsed()
 }
 
 #[tokio::test(start_paused = true)]
 async fn permission_changes_are_seen_within_one_minute() {
-    for lists in [true, false] {
+    for lists_rules in [true, false] {
         let granted = vec![("list", "jobs"), ("get", "jobs")];
-        let server = Arc::new(Mutex::new(Server { granted, lists_rules: lists, ..Server::default() }));
-        let rights = vec![right("list", "jobs"), right("patch", "jobs/status"), right("get", "jobs")];
-        let (missing, _, task) = start(&server, rights);
+        let server = Arc::new(Mutex::new(Server { granted, lists_rules, ..Server::default() }));
+        let permissions = vec![right("list", "jobs"), right("patch", "jobs/status"), right("get", "jobs")];
+        let (missing, _, task) = start(&server, permissions);
         wait_for_missing(&missing, &[STATUS]).await;
-        let wanted = json!({"namespace": "here", "group": "batch", "resource": "jobs", "subresource": "status",
+        let expected = json!({"namespace": "here", "group": "batch", "resource": "jobs", "subresource": "status",
             "name": null, "verb": "patch"});
-        if lists {
-            assert_eq!(server.lock().unwrap().last_access_review, wanted);
+        if lists_rules {
+            assert_eq!(server.lock().unwrap().last_access_review, expected);
         }
         server.lock().unwrap().granted.push(("patch", "jobs/status"));
         wait_for_missing(&missing, &[]).await;
-        // All is well for an hour, and then one goes.
-        // Between two rounds of questions.
+        // For an hour everything is granted; then one permission is revoked.
+        // Between two rounds of reviews.
         sleep(Duration::from_millis(37)).await;
         let before = review_counts(&server);
         sleep(Duration::from_hours(1)).await;
         let after = review_counts(&server);
-        assert!(after.1 - before.1 <= 150, "{} questions in an hour", after.1 - before.1);
-        assert_eq!(after.0 - before.0, if lists { 0 } else { 3 * (after.1 - before.1) }, "one by one");
+        assert!(after.1 - before.1 <= 150, "{} reviews of rules in an hour", after.1 - before.1);
+        assert_eq!(
+            after.0 - before.0,
+            if lists_rules { 0 } else { 3 * (after.1 - before.1) },
+            "single reviews"
+        );
         server.lock().unwrap().granted.retain(|(verb, _)| *verb != "get");
         wait_for_missing(&missing, &["get jobs of batch in namespace here"]).await;
-        // What cannot be asked for stays as it is.
+        // While reviews fail, the reported permissions stay.
         server.lock().unwrap().is_down = true;
         sleep(Duration::from_mins(5)).await;
         assert_eq!(missing_texts(&missing), ["get jobs of batch in namespace here"]);
@@ -147,20 +151,20 @@ async fn permission_changes_are_seen_within_one_minute() {
 async fn forbidden_write_triggers_permission_check() {
     let granted = vec![("patch", "jobs/status")];
     let server = Arc::new(Mutex::new(Server { granted, lists_rules: true, ..Server::default() }));
-    let (missing, suspicion, task) = start(&server, vec![right("patch", "jobs/status")]);
+    let (missing, recheck, task) = start(&server, vec![right("patch", "jobs/status")]);
     sleep(Duration::from_millis(10)).await;
     server.lock().unwrap().granted.clear();
-    suspicion.notify_one();
+    recheck.notify_one();
     let took = wait_for_missing(&missing, &[STATUS]).await;
     assert!(took < Duration::from_secs(7), "{took:?} of the scripted clock");
-    // Refusals all the time do not make questions all the time.
+    // Continuous refusals do not cause continuous reviews.
     let before = server.lock().unwrap().rules_reviews;
     for _ in 0..600 {
-        suspicion.notify_one();
+        recheck.notify_one();
         sleep(Duration::from_millis(100)).await;
     }
-    let asked = server.lock().unwrap().rules_reviews - before;
-    assert!(asked <= 13, "{asked} questions in a minute");
+    let reviews = server.lock().unwrap().rules_reviews - before;
+    assert!(reviews <= 13, "{reviews} reviews in a minute");
     task.abort();
 }
 
@@ -190,10 +194,12 @@ fn needed_for(kinds: &[Kind], deletes_jobs: bool) -> Vec<Permission> {
 
 #[test]
 fn needed_permissions_follow_enabled_kinds_and_reviews() {
-    let is =
-        |right: &Permission, verb: &str, resource: &str| right.verb == verb && right.resource == resource;
-    let has =
-        |rights: &[Permission], verb: &str, resource: &str| rights.iter().any(|r| is(r, verb, resource));
+    let is = |permission: &Permission, verb: &str, resource: &str| {
+        permission.verb == verb && permission.resource == resource
+    };
+    let has = |permissions: &[Permission], verb: &str, resource: &str| {
+        permissions.iter().any(|r| is(r, verb, resource))
+    };
     let job = Kind::Job(0);
     let plural = job.resource().plural;
     assert!(
@@ -206,19 +212,23 @@ fn needed_permissions_follow_enabled_kinds_and_reviews() {
                 && !has(&needed_for(&[job], false), "patch", resource)
         );
     }
-    let rights = needed_for(&Kind::all(), true);
-    for right in &rights {
-        let autoscaler = right.verb != "get"
-            && right.verb != "list"
-            && right.verb != "watch"
-            && ["provisioningrequests", "podtemplates"].contains(&right.resource.as_str());
-        assert_eq!(right.only_if_served, autoscaler.then_some(Kind::ProvisioningRequest), "{right}");
-        if right.needed_for_reviews {
-            assert!(["get", "list", "watch"].contains(&right.verb), "{right} is no reading");
+    let permissions = needed_for(&Kind::all(), true);
+    for permission in &permissions {
+        let autoscaler = permission.verb != "get"
+            && permission.verb != "list"
+            && permission.verb != "watch"
+            && ["provisioningrequests", "podtemplates"].contains(&permission.resource.as_str());
+        assert_eq!(
+            permission.only_if_served,
+            autoscaler.then_some(Kind::ProvisioningRequest),
+            "{permission}"
+        );
+        if permission.needed_for_reviews {
+            assert!(["get", "list", "watch"].contains(&permission.verb), "{permission} does not only read");
         }
     }
     let needed_by_reviews =
-        |resource: &str| rights.iter().any(|r| r.needed_for_reviews && r.resource == resource);
+        |resource: &str| permissions.iter().any(|r| r.needed_for_reviews && r.resource == resource);
     for resource in ["namespaces", "localqueues", "clusterqueues", plural] {
         assert!(needed_by_reviews(resource), "{resource}");
     }

@@ -1,4 +1,4 @@
-//! The served certificate and its verification, against a fake API server with Secret and webhook configurations.
+//! The served certificate and its verification, against a fake API server with Secrets and webhook configurations.
 #![expect(clippy::disallowed_methods, reason = "the certificates' task runs beside the test")]
 
 use crate::fake_api::FakeApi;
@@ -50,9 +50,9 @@ fn authority() -> PemPair {
     pki::new_ca(time_before(DAY), 30 * DAY).unwrap()
 }
 
-fn leaf(authority: &PemPair, names: &[&str], made: Timestamp, lifetime: Duration) -> PemPair {
+fn leaf(authority: &PemPair, names: &[&str], issued: Timestamp, lifetime: Duration) -> PemPair {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    pki::new_leaf(authority, Timestamp::MAX, &names, made, lifetime).unwrap()
+    pki::new_leaf(authority, Timestamp::MAX, &names, issued, lifetime).unwrap()
 }
 
 fn secret(leaf: &PemPair, authority: &PemPair) -> Value {
@@ -73,7 +73,7 @@ fn publish(api: &FakeApi, trusted: &[&PemPair]) {
     api.put(VALIDATING, webhooks("ValidatingWebhookConfiguration", trusted));
 }
 
-/// The task, until it is dropped.
+/// The certificate task; aborted on drop.
 struct Running {
     serving: Arc<ServingCertificate>,
     clock: Arc<ServerClock>,
@@ -106,17 +106,17 @@ async fn start_with(api: &FakeApi, settings: CertificateSettings) -> Running {
 
 impl Running {
     fn not_ready_reason(&self) -> String {
-        self.serving.not_ready_reason().map(|obstacle| obstacle.to_string()).unwrap_or_default()
+        self.serving.not_ready_reason().map(|reason| reason.to_string()).unwrap_or_default()
     }
 
-    async fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+    async fn wait_until(&self, description: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..600 {
             if holds(self) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("{what}: {:?}, {:?}", self.not_ready_reason(), self.serving.status());
+        panic!("{description}: {:?}, {:?}", self.not_ready_reason(), self.serving.status());
     }
 
     async fn wait_until_ready(&self) {
@@ -146,7 +146,7 @@ async fn external_certificate_waits_for_webhook_trust() {
     api.put(SECRET, secret(&second, &new));
     running.wait_until("held back", |running| running.serving.status().held_back).await;
     assert!(running.serves(&first) && running.not_ready_reason().is_empty());
-    // One of two configurations accepts it: that is not enough.
+    // One of two configurations accepts it, which is not enough.
     api.put(MUTATING, webhooks("MutatingWebhookConfiguration", &[&old, &new]));
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert!(running.serves(&first) && running.not_ready_reason().is_empty());
@@ -158,7 +158,7 @@ async fn external_certificate_waits_for_webhook_trust() {
     running.wait_until_not_ready("no valid authority in the caBundle signed it").await;
 }
 
-/// With a folder no Secret is read: what its files hold is served, and so is what takes their place.
+/// With a folder, no Secret is read: its files are served, and so are files that replace them.
 #[tokio::test]
 async fn folder_certificate_is_served_and_reloaded() {
     let api = FakeApi::new(SignedDuration::ZERO);
@@ -195,7 +195,7 @@ async fn untrusted_or_invalid_certificate_is_not_ready() {
     let holding =
         |leaf: PemPair, authority: &PemPair| (SECRET, secret(&leaf, authority), vec![authority.clone()]);
     let later = now().saturating_add(Duration::from_hours(2)).unwrap();
-    for (what, (path, object, trusted), words) in [
+    for (case, (path, object, trusted), words) in [
         ("expired", holding(leaf(&ours, &[HOST], time_before(2 * DAY), DAY), &ours), "not valid now"),
         ("not yet valid", holding(leaf(&ours, &[HOST], later, DAY), &ours), "not valid now"),
         (
@@ -229,7 +229,7 @@ async fn untrusted_or_invalid_certificate_is_not_ready() {
         publish(&api, &trusted.iter().collect::<Vec<_>>());
         let running = start(&api, CertificateMode::External).await;
         running.wait_until_not_ready(words).await;
-        assert!(!running.serving.status().verified, "{what}");
+        assert!(!running.serving.status().verified, "{case}");
     }
 }
 
@@ -265,7 +265,7 @@ async fn expired_serving_certificate_is_not_ready() {
     running.wait_until_not_ready("it expired at").await;
     let until = running.serving.status().serving_until.unwrap();
     println!("not ready {:?} after the end", now().duration_since(until));
-    // The next one is served at once: nothing is lost by it.
+    // The next certificate is served at once, because there is no valid one to keep.
     api.put(SECRET, secret(&leaf(&ours, &[HOST], now(), DAY), &ours));
     running.wait_until_ready().await;
 }
@@ -274,8 +274,8 @@ async fn expired_serving_certificate_is_not_ready() {
 async fn self_managed_certificate_with_missing_name_is_replaced() {
     let api = FakeApi::new(SignedDuration::ZERO);
     let other = authority();
-    let found = leaf(&other, &["other.ns.svc"], time_before(DAY), 10 * DAY);
-    api.put(SECRET, secret(&found, &other));
+    let existing = leaf(&other, &["other.ns.svc"], time_before(DAY), 10 * DAY);
+    api.put(SECRET, secret(&existing, &other));
     publish(&api, &[&other]);
     let running = start(&api, CertificateMode::SelfManaged).await;
     running.wait_until_ready().await;
@@ -283,7 +283,7 @@ async fn self_managed_certificate_with_missing_name_is_replaced() {
     let text = view::certificates::render(&running.serving.status(), running.clock.ahead()).unwrap();
     assert!(text.contains("sluice_serving_certificate_verified 1"), "{text}");
     assert!(text.contains("sluice_authority_certificate_expiry_timestamp_seconds 1"), "{text}");
-    // The old authority stays trusted until the retirement: a second manager may still serve its certificate.
+    // The old authority stays trusted until its retirement: a second manager may still serve its certificate.
     let bundle = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
     let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).unwrap();
     assert_eq!(pki::certificates(&bundle.0).len(), 2);
@@ -298,17 +298,17 @@ async fn clock_ahead_of_server_makes_acceptable_certificates() {
     let ahead = running.clock.ahead().unwrap();
     assert!(ahead > SignedDuration::from_mins(29) && ahead <= SignedDuration::from_mins(31), "{ahead}");
     let served = pki::leaf_certificate(&running.serving.key().unwrap()).unwrap().info;
-    let (servers, key) =
+    let (server_time, key) =
         (now().saturating_sub(SignedDuration::from_mins(30)).unwrap(), running.serving.key());
     assert!(
-        served.not_before <= servers,
-        "not valid before {}, the server's time is {servers}",
+        served.not_before <= server_time,
+        "not valid before {}, the server's time is {server_time}",
         served.not_before
     );
     let bundle = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
     let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).unwrap();
-    let judged = pki::verify(&pki::certificates(&bundle.0), &key.unwrap(), HOST, servers);
-    assert_eq!(judged, Ok(()));
+    let result = pki::verify(&pki::certificates(&bundle.0), &key.unwrap(), HOST, server_time);
+    assert_eq!(result, Ok(()));
     let text = view::certificates::render(&running.serving.status(), Some(ahead)).unwrap();
     assert!(
         text.contains("sluice_clock_skew_seconds 17") || text.contains("sluice_clock_skew_seconds 18"),

@@ -1,5 +1,5 @@
 //! The TLS listener on loopback: certificates replaced under connections, limits, slow clients, drain.
-#![expect(clippy::disallowed_methods, reason = "the other side of the connection runs and waits too")]
+#![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
 use axum::Router;
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 const YEAR: Duration = Duration::from_hours(365 * 24);
 
 fn install_crypto_provider() {
-    // Another test may have been first.
+    // Another test may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
@@ -45,7 +45,7 @@ fn store_leaf(serving: &ServingCertificate, authority: &PemPair) {
     serving.store(loaded.key);
 }
 
-/// An authority and what serves by it.
+/// A CA, and a serving certificate that it issued.
 fn ca_and_serving_certificate() -> (PemPair, Arc<ServingCertificate>) {
     install_crypto_provider();
     let (authority, serving) = (authority(), Arc::new(ServingCertificate::default()));
@@ -135,13 +135,13 @@ async fn certificate_is_replaced_without_new_listener() {
     let (address, _stop, _task) = serve(echo_router(), &serving, ListenerLimits::default()).await;
     assert!(connect(address, &[&old]).await.is_err(), "no certificate yet");
     store_leaf(&serving, &old);
-    let mut kept = connect(address, &[&old]).await.unwrap();
+    let mut open_connection = connect(address, &[&old]).await.unwrap();
     assert!(connect(address, &[&new]).await.is_err());
     store_leaf(&serving, &new);
     assert!(connect(address, &[&new]).await.is_ok());
     assert!(connect(address, &[&old]).await.is_err());
     assert!(connect(address, &[&old, &new]).await.is_ok());
-    let answer = post(&mut kept, "/mutate-x", br#"{"request":{"uid":"u1"}}"#).await;
+    let answer = post(&mut open_connection, "/mutate-x", br#"{"request":{"uid":"u1"}}"#).await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"u1""#), "{answer}");
     assert!(answer.contains(r#""path":"/mutate-x""#), "{answer}");
 }
@@ -178,7 +178,7 @@ async fn tls_options_follow_configuration() {
 async fn oversized_bodies_are_refused() {
     let (authority, serving) = ca_and_serving_certificate();
     let (address, _stop, _task) = serve(echo_router(), &serving, ListenerLimits::default()).await;
-    // Said too large: refused before it is sent.
+    // Declared too large: refused before it is sent.
     let mut stream = connect(address, &[&authority]).await.unwrap();
     let head = format!(
         "POST /x HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -187,7 +187,7 @@ async fn oversized_bodies_are_refused() {
     stream.write_all(head.as_bytes()).await.unwrap();
     let answer = read(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-    // Of unknown length: refused when it is too large.
+    // Of unknown length: refused once it is too large.
     let mut stream = connect(address, &[&authority]).await.unwrap();
     let head =
         "POST /x HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -200,10 +200,10 @@ async fn oversized_bodies_are_refused() {
         }
     }
     let answer = read(&mut stream).await;
-    // A client that needs longer than a body may take is told so.
+    // A client that needs longer than the body timeout is refused with 408.
     let refused = ["HTTP/1.1 413", "HTTP/1.1 408"].iter().any(|status| answer.starts_with(status));
     assert!(answer.is_empty() || refused, "{answer}");
-    // Just within the limit, and no JSON at all.
+    // Exactly at the limit, and then a body that is not JSON.
     let mut padded = br#"{"request":{"uid":"big"}}"#.to_vec();
     padded.resize(MAX_BODY_BYTES, b' ');
     let mut stream = connect(address, &[&authority]).await.unwrap();
@@ -228,17 +228,17 @@ async fn slow_clients_do_not_delay_others() {
     }
     let mut slow = connect(address, &[&authority]).await.unwrap();
     slow.write_all(b"POST /x HTTP/1.1\r\nhost:").await.unwrap();
-    let began = Instant::now();
+    let start = Instant::now();
     let mut stream = connect(address, &[&authority]).await.unwrap();
     let answer = post(&mut stream, "/x", br#"{"request":{"uid":"quick"}}"#).await;
     assert!(answer.contains("quick"), "{answer}");
-    assert!(began.elapsed() < Duration::from_millis(250), "{:?}", began.elapsed());
-    // Those that say nothing are sent away.
+    assert!(start.elapsed() < Duration::from_millis(250), "{:?}", start.elapsed());
+    // Silent connections are closed.
     let mut byte = [0];
     let ended = tokio::time::timeout(Duration::from_secs(3), silent[0].read(&mut byte)).await.unwrap();
     assert!(matches!(ended, Ok(0) | Err(_)));
     let ended = tokio::time::timeout(Duration::from_secs(3), slow.read(&mut byte)).await;
-    assert!(ended.is_ok(), "headers that never end are cut off");
+    assert!(ended.is_ok(), "a connection with incomplete headers is closed");
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn idle_connection_stays_usable() {
     }
     assert!(
         ListenerLimits::default().header_timeout > Duration::from_secs(90),
-        "longer than clients keep it"
+        "longer than clients keep idle connections"
     );
 }
 
@@ -274,6 +274,6 @@ async fn drain_finishes_requests_then_stops() {
     let answer = request.await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     tokio::time::timeout(Duration::from_secs(3), task).await.unwrap().unwrap();
-    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(address).await.is_err(), "the port is closed");
     drop(idle);
 }

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The watcher says that a list begins before it has asked for it: that is no answer, so the pauses grow, and the absence
-/// is told once.
+/// The watcher reports the start of a list before it has sent the request: that is no response, so the backoff grows, and the
+/// absence is reported once.
 #[tokio::test]
 async fn unserved_kind_stays_absent_while_polled() {
     let kind = Kind::ProvisioningRequest;
-    let board = WatchStatuses::new(&[kind]);
+    let statuses = WatchStatuses::new(&[kind]);
     let absent = Arc::new(Mutex::new(Vec::new()));
-    let (health, log) = (board.clone(), Arc::clone(&absent));
+    let (health, log) = (statuses.clone(), Arc::clone(&absent));
     let (client, _) = scripted_client(move |_, _| {
         log.lock().unwrap().extend(health.iter().map(|(_, health)| health.not_served()));
         let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no",
@@ -31,14 +31,14 @@ async fn unserved_kind_stays_absent_while_polled() {
         }
     };
     tokio::select! {
-        () = run_watch(client, kind, settings, board, deltas) => panic!("it ended"),
+        () = run_watch(client, kind, settings, statuses, deltas) => panic!("the watch ended"),
         () = listen => {}
     }
     let seen: Vec<bool> = absent.lock().unwrap().iter().copied().take(5).collect();
-    assert_eq!(seen, [false, true, true, true, true], "whether it was absent when it was asked for");
+    assert_eq!(seen, [false, true, true, true, true], "absence as seen at each request");
 }
 
-/// An event that never comes is made up for by the next list, which lacks what is gone.
+/// The next list makes up for an event that never arrives: it lacks the deleted object.
 #[tokio::test]
 async fn full_relist_recovers_lost_events() {
     let kind = Kind::Cohort;
@@ -46,7 +46,7 @@ async fn full_relist_recovers_lost_events() {
     let count = Arc::clone(&lists);
     let (client, _) = scripted_client(move |_, uri| {
         if uri.contains("watch=true") {
-            // It never answers.
+            // The watch gets no response.
             return (0, json!(null));
         }
         let mut lists = count.lock().unwrap();
@@ -59,22 +59,22 @@ async fn full_relist_recovers_lost_events() {
     });
     let settings = WatchSettings { relist_interval: Duration::from_millis(50), ..WatchSettings::default() };
     let (deltas, mut received) = mpsc::channel(64);
-    let board = WatchStatuses::new(&[kind]);
+    let statuses = WatchStatuses::new(&[kind]);
     let listen = async {
-        let mut told = Vec::new();
-        while told.iter().filter(|what| **what == "synced").count() < 2 {
-            told.push(match received.recv().await.unwrap() {
+        let mut names = Vec::new();
+        while names.iter().filter(|name| **name == "synced").count() < 2 {
+            names.push(match received.recv().await.unwrap() {
                 Delta::Restarted { .. } => "restarted",
                 Delta::Applied { .. } => "applied",
                 Delta::Synced { .. } => "synced",
                 other => panic!("{other:?}"),
             });
         }
-        told
+        names
     };
-    let told = tokio::select! {
-        () = run_watch(client, kind, settings, board, deltas) => panic!("it ended"),
-        told = tokio::time::timeout(Duration::from_secs(30), listen) => told.expect("one list alone"),
+    let names = tokio::select! {
+        () = run_watch(client, kind, settings, statuses, deltas) => panic!("the watch ended"),
+        names = tokio::time::timeout(Duration::from_secs(30), listen) => names.expect("a second list"),
     };
-    assert_eq!(told, ["restarted", "applied", "synced", "restarted", "synced"]);
+    assert_eq!(names, ["restarted", "applied", "synced", "restarted", "synced"]);
 }

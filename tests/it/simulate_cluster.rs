@@ -1,4 +1,4 @@
-//! A whole cluster in virtual time: jobs that run, end, stop and make room; changes on top; what the report says of it.
+//! A whole cluster in simulated time: Jobs that run, finish, stop and release quota; later changes; and the report of all that.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn manifests(objects: &[Value]) -> Manifests {
     manifests
 }
 
-/// A ClusterQueue and a LocalQueue of one name.
+/// A ClusterQueue and a LocalQueue of the same name.
 fn queue(name: &str, cpu: &str, spec: &Value) -> [Value; 2] {
     let mut full = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
         {"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpu}]}]}]});
@@ -63,7 +63,7 @@ fn report(simulation: &mut Simulation) -> Value {
     serde_json::to_value(simulation.report()).unwrap()
 }
 
-/// The history in short: `seconds event name`.
+/// The timeline in short form: `seconds event name`.
 fn history(report: &Value) -> Vec<String> {
     let entries = report["timeline"].as_array().unwrap();
     let name =
@@ -74,7 +74,7 @@ fn history(report: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The owner reference names a Job that is queued; a Job creates no Jobs.
+/// The owner reference names a queued Job; because a Job creates no Jobs, its child is queued by itself.
 #[test]
 fn job_owned_by_job_is_queued_separately() {
     let mut objects = vec![flavor()];
@@ -158,7 +158,7 @@ fn default_run_time_applies_when_annotation_is_absent() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "1", &json!({})));
     objects.push(job("own", "q", 1, &json!({"sluice.dev/run-for": "10s"})));
-    // Three pods, one at a time: three times as long.
+    // Three pods, one at a time, run three times as long.
     let mut waves = job("waves", "q", 1, &json!({}));
     waves["spec"]["completions"] = json!(3);
     objects.push(waves);
@@ -264,9 +264,9 @@ fn changes_update_existing_objects() {
     assert_eq!(after["pending"][0]["clusterQueue"], "q");
 
     // A job is deleted, and its Workload with it.
-    let mut gone = job("large", "q", 3, &json!({}));
-    gone["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
-    simulation.apply_change("delete", manifests(&[gone]));
+    let mut deleted = job("large", "q", 3, &json!({}));
+    deleted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+    simulation.apply_change("delete", manifests(&[deleted]));
     simulation.run_until_stable();
     let end = report(&mut simulation);
     assert_eq!((&end["pending"], &end["problems"]), (&json!([]), &json!([])));
@@ -287,19 +287,19 @@ fn pending_row_explains_blockers_with_numbers() {
     simulation.run_until_stable();
     let end = report(&mut simulation);
     let row = &end["pending"][0];
-    let obstacle = json!({"kind": "inUse", "podSet": "main", "flavor": "f", "resource": "cpu", "node": "Cohort/c",
+    let blocker = json!({"kind": "inUse", "podSet": "main", "flavor": "f", "resource": "cpu", "node": "Cohort/c",
         "need": "2", "have": "1", "limit": "4", "text": row["obstacles"][0]["text"]});
-    assert_eq!(row["obstacles"], json!([obstacle]));
+    assert_eq!(row["obstacles"], json!([blocker]));
     assert_eq!(
         (&row["neverFits"], &row["ahead"], &row["since"]),
         (&json!(false), &json!(0), &json!("2027-01-15T08:00:00Z"))
     );
     assert_eq!(end["pending"][1]["ahead"], 1);
-    // The condition, the history and the table say the same words.
+    // The condition, the timeline and the table use the same words.
     assert_eq!(row["message"], row["conditions"]["QuotaReserved"]["message"]);
     assert_eq!(row["reason"], row["conditions"]["QuotaReserved"]["reason"]);
-    let told = end["timeline"].as_array().unwrap().iter().find(|e| e["job"] == row["job"]).unwrap();
-    assert_eq!(told["detail"], row["message"]);
+    let entry = end["timeline"].as_array().unwrap().iter().find(|e| e["job"] == row["job"]).unwrap();
+    assert_eq!(entry["detail"], row["message"]);
     let tables = simulation.report().tables(100);
     let line = format!("{} (free now: 1 cpu of f)", row["message"].as_str().unwrap());
     assert!(tables.contains(&line), "{tables}");
@@ -318,18 +318,18 @@ fn unevaluated_workload_reports_pending_evaluation() {
     }
     simulation.run_until_stable();
     let end = report(&mut simulation);
-    let told = |at: usize| (end["pending"][at]["job"].clone(), end["pending"][at]["reason"].clone());
-    assert_eq!(told(0), (json!("team/large"), json!("WaitingForQuota")));
-    assert_eq!(told(1), (json!("team/small"), json!("PendingEvaluation")));
+    let row = |index: usize| (end["pending"][index]["job"].clone(), end["pending"][index]["reason"].clone());
+    assert_eq!(row(0), (json!("team/large"), json!("WaitingForQuota")));
+    assert_eq!(row(1), (json!("team/small"), json!("PendingEvaluation")));
     assert_eq!(end["pending"][1]["ahead"], 1);
 }
 
 #[test]
 fn unqueued_job_is_reported() {
-    let mut free = job("free", "q", 1, &json!({}));
-    free["metadata"]["labels"] = json!({});
+    let mut unqueued = job("free", "q", 1, &json!({}));
+    unqueued["metadata"]["labels"] = json!({});
     let mut simulation = empty_simulation();
-    simulation.apply_all(manifests(&[free]));
+    simulation.apply_all(manifests(&[unqueued]));
     simulation.run_until_stable();
     let end = report(&mut simulation);
     assert_eq!(end["unqueued"], json!(["Job team/free"]));
@@ -348,11 +348,11 @@ fn queue_report_shows_borrowing() {
     let end = report(&mut simulation);
     let usage = json!([{"flavor": "f", "resource": "cpu", "nominal": "2", "used": "3", "borrowed": "1"}]);
     assert_eq!(end["queues"][0]["usage"], usage);
-    // One of the four that the cohort could lend.
+    // One of the four CPUs that the cohort could lend is borrowed.
     assert_eq!(end["queues"][0]["weightedShare"], 250);
 }
 
-/// A Workload that no job stands behind.
+/// A Workload without a Job.
 fn bare_workload(name: &str, queue: &str, annotations: &Value) -> Value {
     json!({"apiVersion": KUEUE_API_VERSION, "kind": "Workload", "metadata": {"name": name, "annotations": annotations},
         "spec": {"queueName": queue, "podSets": [{"name": "main", "count": 1, "template": {"spec": {
@@ -398,8 +398,9 @@ fn ready_after_annotation_delays_pods_ready() {
     let mut ready = |minutes: i64| {
         simulation.run(Until::After(SignedDuration::from_mins(minutes)));
         let rows = report(&mut simulation)["admitted"].as_array().unwrap().clone();
-        let said = |row: &Value| (row["conditions"]["PodsReady"]["status"].clone(), row["endsAt"].clone());
-        rows.iter().map(said).collect::<Vec<_>>()
+        let ready_and_end =
+            |row: &Value| (row["conditions"]["PodsReady"]["status"].clone(), row["endsAt"].clone());
+        rows.iter().map(ready_and_end).collect::<Vec<_>>()
     };
     let row = |status: &str| (json!(status), json!(7200.0));
     assert_eq!(ready(9), [row("False"), row("False")]);
@@ -424,7 +425,7 @@ fn endless_eviction_ends_as_livelock() {
         assert!((100..200).contains(&evictions), "{evictions}");
         let tables = simulation.report().tables(10);
         assert!(tables.contains("\nGiven up after "), "{tables}");
-        // Who asks for a time gets it.
+        // A given duration is simulated in full.
         let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
         simulation.apply_all(manifests(&objects));
         simulation.run(Until::After(SignedDuration::from_hours(24 * 60)));

@@ -1,4 +1,4 @@
-//! The command itself: where manifests come from, what is printed, and how it exits.
+//! The `simulate` command: sources of manifests, output, and exit codes.
 
 use serde_json::Value;
 use std::io::Write;
@@ -30,7 +30,7 @@ fn job(name: &str) -> String {
     )
 }
 
-/// A folder of its own for a test.
+/// A folder of one test; removed on drop.
 struct TestFolder(PathBuf);
 
 impl TestFolder {
@@ -61,7 +61,7 @@ impl Drop for TestFolder {
     }
 }
 
-/// Exit code, standard output and standard error.
+/// Returns exit code, standard output and standard error.
 fn run_simulate(arguments: &[&str], input: &str) -> (i32, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .arg("simulate")
@@ -71,7 +71,7 @@ fn run_simulate(arguments: &[&str], input: &str) -> (i32, String, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A program that does not read its input may be gone already.
+    // A program that does not read its input may have exited already.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -91,8 +91,8 @@ fn manifests_are_read_from_files_folders_stdin() {
     folder.write("deep/jobs.json", "{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": []}");
     folder.write("deep/one.yaml", job("in-folder"));
     folder.write("notes.txt", "no manifest");
-    let (code, output, told) = run_simulate(&[&folder.path(), "-", "-o", "json"], &job("in-stdin"));
-    assert_eq!((code, told.as_str()), (0, ""));
+    let (code, output, errors) = run_simulate(&[&folder.path(), "-", "-o", "json"], &job("in-stdin"));
+    assert_eq!((code, errors.as_str()), (0, ""));
     assert_eq!(job_names(&output, "admitted"), ["default/in-folder"]);
     assert_eq!(job_names(&output, "pending"), ["default/in-stdin"]);
     let (_, output, _) = run_simulate(&[&queues, "-", "-o", "json", "-n", "default"], &job("alone"));
@@ -106,8 +106,8 @@ fn pipe_in_folder_is_skipped_with_error() {
     folder.write("one.yaml", job("one"));
     let pipe = format!("{}/pipe.yaml", folder.path());
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let (code, output, told) = run_simulate(&[&folder.path(), "-o", "json"], "");
-    assert_eq!((code, told), (3, format!("sluice: {pipe}:1: not a regular file\n")));
+    let (code, output, errors) = run_simulate(&[&folder.path(), "-o", "json"], "");
+    assert_eq!((code, errors), (3, format!("sluice: {pipe}:1: not a regular file\n")));
     assert_eq!(job_names(&output, "admitted"), ["default/one"]);
 }
 
@@ -115,7 +115,7 @@ fn pipe_in_folder_is_skipped_with_error() {
 fn output_formats_agree() {
     let folder = TestFolder::new("forms");
     let queues = folder.write("queues.yaml", QUEUES);
-    let run = |form: &str| run_simulate(&[&queues, "-", "--run-for", "10m", "-o", form], &job("one"));
+    let run = |format: &str| run_simulate(&[&queues, "-", "--run-for", "10m", "-o", format], &job("one"));
     let (_, json, _) = run("json");
     let (_, yaml, _) = run("yaml");
     let json: Value = serde_json::from_str(&json).unwrap();
@@ -136,14 +136,14 @@ fn output_formats_agree() {
 fn exit_code_cases() {
     let folder = TestFolder::new("codes");
     let queues = folder.write("queues.yaml", QUEUES);
-    let bad = folder.write("bad.yaml", "kind: Cohort\n---\nkind: [\n");
+    let invalid = folder.write("bad.yaml", "kind: Cohort\n---\nkind: [\n");
     folder.write("binary.yaml", [b'a', b'\n', 0xff, 0xfe]);
     let two = format!("{}---\n{}", job("one"), job("two"));
     let table: [(&[&str], &str, i32, &str); 9] = [
         (&[&queues, "-"], &two, 0, ""),
         (&[&queues, "-", "--fail-pending"], &two, 4, ""),
         (&[&queues, "-", "--fail-pending", "--run-for", "1s"], &two, 0, ""),
-        (&[&queues, &bad], "", 3, "bad.yaml:1: Cohort: apiVersion: Required value"),
+        (&[&queues, &invalid], "", 3, "bad.yaml:1: Cohort: apiVersion: Required value"),
         (&[&folder.path(), "--fail-pending"], "", 3, "binary.yaml:2: not UTF-8"),
         (&["no-such-file"], "", 1, "no-such-file: No such file"),
         (&[], "", 1, "nothing to simulate"),
@@ -151,22 +151,22 @@ fn exit_code_cases() {
         (&[&queues, "--kubeconfig", "x"], "", 2, "--from-cluster"),
     ];
     for (arguments, input, code, words) in table {
-        let (found, _, told) = run_simulate(arguments, input);
-        assert_eq!(found, code, "{arguments:?}: {told}");
-        assert!(told.contains(words), "{arguments:?}: {told}");
+        let (actual, _, errors) = run_simulate(arguments, input);
+        assert_eq!(actual, code, "{arguments:?}: {errors}");
+        assert!(errors.contains(words), "{arguments:?}: {errors}");
     }
 }
 
 #[test]
 fn invalid_scenario_does_not_stop_others() {
-    let good = r#"{"now": "2026-01-01T00:00:00Z", "objects": []}"#;
-    let input = format!("{good}\n{{\n\n{good}\n");
-    let (code, output, told) = run_simulate(&["--jsonl"], &input);
+    let valid = r#"{"now": "2026-01-01T00:00:00Z", "objects": []}"#;
+    let input = format!("{valid}\n{{\n\n{valid}\n");
+    let (code, output, errors) = run_simulate(&["--jsonl"], &input);
     let outcomes: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((code, outcomes.len()), (3, 3), "{told}");
+    assert_eq!((code, outcomes.len()), (3, 3), "{errors}");
     assert!(outcomes[1]["error"].as_str().unwrap().contains("EOF"), "{output}");
     assert_eq!(outcomes[0], outcomes[2]);
-    assert!(told.contains("standard input, line 2: EOF") && told.lines().count() == 1, "{told}");
+    assert!(errors.contains("standard input, line 2: EOF") && errors.lines().count() == 1, "{errors}");
 }
 
 #[test]
@@ -175,8 +175,9 @@ fn then_manifests_apply_after_stable_state() {
     let queues = folder.write("queues.yaml", format!("{QUEUES}---\n{}---\n{}", job("one"), job("two")));
     let raise = folder.write("raise.yaml", QUEUES.replace("nominalQuota: 1", "nominalQuota: 2"));
     let three = folder.write("three.yaml", job("three"));
-    let (code, output, told) = run_simulate(&[&queues, "--then", &raise, "--then", &three, "-o", "json"], "");
-    assert_eq!((code, told.as_str()), (0, ""));
+    let (code, output, errors) =
+        run_simulate(&[&queues, "--then", &raise, "--then", &three, "-o", "json"], "");
+    assert_eq!((code, errors.as_str()), (0, ""));
     assert_eq!(job_names(&output, "admitted"), ["default/one", "default/two"]);
     assert_eq!(job_names(&output, "pending"), ["default/three"]);
 }
@@ -186,11 +187,11 @@ fn livelock_exits_with_dedicated_code() {
     let folder = TestFolder::new("endless");
     let queues = folder.write("queues.yaml", QUEUES);
     let endless = job("one").replace("labels:", "annotations: {sluice.dev/ready-after: 5h}, labels:");
-    let (code, _, told) = run_simulate(&[&queues, "-", "--history", "1"], &endless);
-    assert_eq!(code, 5, "{told}");
-    assert!(told.starts_with("sluice: nothing but evictions"), "{told}");
-    let (code, _, told) = run_simulate(&[&queues, "-", "--until", "100h"], &endless);
-    assert_eq!((code, told.as_str()), (0, ""));
+    let (code, _, errors) = run_simulate(&[&queues, "-", "--history", "1"], &endless);
+    assert_eq!(code, 5, "{errors}");
+    assert!(errors.starts_with("sluice: nothing but evictions"), "{errors}");
+    let (code, _, errors) = run_simulate(&[&queues, "-", "--until", "100h"], &endless);
+    assert_eq!((code, errors.as_str()), (0, ""));
 }
 
 #[test]
@@ -206,32 +207,32 @@ fn manager_configuration_is_applied() {
     );
     let (_, output, _) = run_simulate(&[&queues, "-o", "json"], "");
     assert!(output.contains("\"unqueued\": [\n    \"Job default/free\"\n  ]"), "{output}");
-    let (code, output, told) = run_simulate(&[&queues, "-o", "json", "--config", &config], "");
-    assert_eq!(code, 0, "{told}");
+    let (code, output, errors) = run_simulate(&[&queues, "-o", "json", "--config", &config], "");
+    assert_eq!(code, 0, "{errors}");
     assert_eq!(job_names(&output, "pending"), ["default/free"]);
     let broken = folder.write("broken.yaml", "kind: Other\n");
-    let (code, _, told) = run_simulate(&[&queues, "--config", &broken], "");
-    assert!(code == 1 && told.contains("configuration"), "{told}");
+    let (code, _, errors) = run_simulate(&[&queues, "--config", &broken], "");
+    assert!(code == 1 && errors.contains("configuration"), "{errors}");
 }
 
 #[test]
 fn deleting_queue_is_reported_as_inactive() {
     let folder = TestFolder::new("deleted");
     let queues = folder.write("queues.yaml", format!("{QUEUES}---\n{}", job("one")));
-    let gone = folder.write(
+    let deleted = folder.write(
         "gone.yaml",
         "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueue\nmetadata: {name: q, deletionTimestamp: \"2026-01-01T00:00:00Z\"}\n",
     );
     let two = folder.write("two.yaml", job("two"));
-    for (until, why) in
+    for (until, message) in
         [("5m", "ClusterQueue q is inactive: it is being deleted"), ("1h", "ClusterQueue q doesn't exist")]
     {
         let arguments =
-            [&queues, "--then", &gone, "--then", &two, "--run-for", "10m", "--until", until, "-o", "json"];
-        let (code, output, told) = run_simulate(&arguments, "");
-        assert_eq!((code, told.as_str()), (0, ""));
+            [&queues, "--then", &deleted, "--then", &two, "--run-for", "10m", "--until", until, "-o", "json"];
+        let (code, output, errors) = run_simulate(&arguments, "");
+        assert_eq!((code, errors.as_str()), (0, ""));
         assert_eq!(job_names(&output, "pending"), ["default/two"], "{until}");
         let report: Value = serde_json::from_str(&output).unwrap();
-        assert_eq!(report["pending"][0]["message"], why, "{until}");
+        assert_eq!(report["pending"][0]["message"], message, "{until}");
     }
 }

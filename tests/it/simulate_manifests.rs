@@ -1,4 +1,4 @@
-//! Manifests as people write them, good and bad: what can be used goes on, what cannot is told of with its place.
+//! Manifests as users write them, valid and invalid: valid objects are used, and invalid ones are reported with their location.
 
 use sluice::simulate::{Manifests, Simulation};
 
@@ -12,7 +12,7 @@ fn read(text: &str) -> Manifests {
     manifests
 }
 
-/// What is refused of a text, as it is printed.
+/// Problems that are reported for a text, as printed.
 fn reported_problems(text: &str) -> Vec<String> {
     let mut simulation = empty_simulation();
     simulation.apply_all(read(text));
@@ -40,7 +40,7 @@ items:
 - {apiVersion: batch/v1, kind: Job, metadata: {generateName: j-}}
 "#;
     let manifests = read(text);
-    let found: Vec<String> = manifests
+    let actual: Vec<String> = manifests
         .objects
         .iter()
         .map(|m| {
@@ -54,13 +54,13 @@ items:
             )
         })
         .collect();
-    let want = [
+    let expected = [
         "m.yaml:2 Namespace -/other",
         "m.yaml:6 LocalQueue team/a",
         "m.yaml:8 LocalQueue other/b",
         "m.yaml:14 Job team/-",
     ];
-    assert_eq!(found, want);
+    assert_eq!(actual, expected);
     assert!(manifests.problems.is_empty(), "{:?}", manifests.problems);
     assert_eq!(manifests.ignored.into_iter().collect::<Vec<_>>(), [("Deployment.apps".to_owned(), 1)]);
 }
@@ -98,14 +98,14 @@ fn invalid_documents_report_line_path_and_reason() {
             "m.yaml:6: Job team/x: metadata.annotations[sluice.dev/arrives-after]: Invalid value: \"soon\": must be a duration",
         ),
     ];
-    for (text, want) in table {
-        let found = reported_problems(text);
-        assert_eq!(found.len(), 1, "{text}: {found:?}");
-        assert!(found[0].starts_with(want), "{text}: {} instead of {want}", found[0]);
+    for (text, expected) in table {
+        let problems = reported_problems(text);
+        assert_eq!(problems.len(), 1, "{text}: {problems:?}");
+        assert!(problems[0].starts_with(expected), "{text}: {} instead of {expected}", problems[0]);
     }
 }
 
-/// The types of Kubernetes' own kinds keep the text of a quantity, whatever it is: a server does not.
+/// The types of Kubernetes' own kinds accept any text as a quantity; a server does not.
 #[test]
 fn unparsable_quantity_is_refused() {
     let job = |amount: &str| {
@@ -114,33 +114,36 @@ fn unparsable_quantity_is_refused() {
              containers:\n      - name: c\n        resources:\n          requests: {{cpu: {amount}}}\n"
         )
     };
-    for good in ["1", "1.5", "\"1\"", "100m", "1e3", "~"] {
-        assert_eq!(reported_problems(&job(good)), Vec::<String>::new(), "{good}");
+    for valid in ["1", "1.5", "\"1\"", "100m", "1e3", "~"] {
+        assert_eq!(reported_problems(&job(valid)), Vec::<String>::new(), "{valid}");
     }
     let field = "spec.template.spec.containers[0].resources.requests[cpu]";
-    for bad in ["one", "1Qi", "[]", "true"] {
-        let found = reported_problems(&job(bad));
-        assert!(found[0].starts_with(&format!("m.yaml:10: Job team/j: {field}: Invalid value")), "{found:?}");
+    for invalid in ["one", "1Qi", "[]", "true"] {
+        let problems = reported_problems(&job(invalid));
+        assert!(
+            problems[0].starts_with(&format!("m.yaml:10: Job team/j: {field}: Invalid value")),
+            "{problems:?}"
+        );
     }
-    let of = |kind: &str, rest: &str| {
+    let problems_of = |kind: &str, rest: &str| {
         reported_problems(&format!("apiVersion: {kind}\nmetadata: {{name: x}}\n{rest}\n"))
     };
-    let node = of("v1\nkind: Node", "status: {allocatable: {cpu: lots}}");
+    let node = problems_of("v1\nkind: Node", "status: {allocatable: {cpu: lots}}");
     assert!(
         node[0].starts_with("m.yaml:4: Node x: status.allocatable[cpu]: Invalid value: \"lots\""),
         "{node:?}"
     );
     let class = "handler: h\noverhead: {podFixed: {cpu: lots}}";
-    let class = of("node.k8s.io/v1\nkind: RuntimeClass", class);
+    let class = problems_of("node.k8s.io/v1\nkind: RuntimeClass", class);
     assert!(class[0].contains("overhead.podFixed[cpu]: Invalid value: \"lots\""), "{class:?}");
-    let range = of("v1\nkind: LimitRange", "spec: {limits: [{type: Container, max: {cpu: lots}}]}");
+    let range = problems_of("v1\nkind: LimitRange", "spec: {limits: [{type: Container, max: {cpu: lots}}]}");
     assert!(range[0].contains("spec.limits[0].max[cpu]: Invalid value: \"lots\""), "{range:?}");
 }
 
 #[test]
 fn non_string_name_is_refused() {
-    let found = reported_problems("apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n");
-    assert_eq!(found, ["m.yaml:3: Node: metadata.name: Invalid value: must be a string"]);
+    let problems = reported_problems("apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n");
+    assert_eq!(problems, ["m.yaml:3: Node: metadata.name: Invalid value: must be a string"]);
 }
 
 #[test]
@@ -165,13 +168,16 @@ items:
         - name: cpu
           nominalQuota: -4
 ";
-    let found = reported_problems(text);
+    let problems = reported_problems(text);
     let path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota";
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].starts_with(&format!("m.yaml:19: ClusterQueue q: {path}: Invalid value")), "{found:?}");
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(
+        problems[0].starts_with(&format!("m.yaml:19: ClusterQueue q: {path}: Invalid value")),
+        "{problems:?}"
+    );
 }
 
-/// As at a server: a webhook completes a new ClusterQueue before its schema is looked at; a Cohort has no such webhook.
+/// As at a server: a webhook defaults a new ClusterQueue before its schema is validated; a Cohort has no such webhook.
 #[test]
 fn missing_quota_is_zero_only_for_cluster_queue() {
     let manifest = |kind: &str, resource: &str| {
@@ -192,9 +198,9 @@ spec:
     simulation.apply_all(read(&manifest("ClusterQueue", "{name: cpu}")));
     simulation.run_until_stable();
     assert_eq!(simulation.report().queues.len(), 1);
-    let found = reported_problems(&manifest("Cohort", "{name: cpu}"));
+    let problems = reported_problems(&manifest("Cohort", "{name: cpu}"));
     let path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota";
-    assert!(found[0].ends_with(&format!("Cohort x: {path}: Required value")), "{found:?}");
+    assert!(problems[0].ends_with(&format!("Cohort x: {path}: Required value")), "{problems:?}");
 }
 
 #[test]
@@ -205,8 +211,8 @@ fn valid_documents_apply_beside_invalid_documents() {
     simulation.run_until_stable();
     let report = simulation.report();
     assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
-    let again = read(FLAVOR);
-    simulation.apply_change("again", again);
+    let repeated = read(FLAVOR);
+    simulation.apply_change("again", repeated);
     assert_eq!(simulation.report().problems.len(), 1);
 }
 
@@ -218,6 +224,6 @@ fn exported_objects_load_or_report_location() {
         )
     };
     assert_eq!(reported_problems(&stored("{}")), Vec::<String>::new());
-    let found = reported_problems(&stored("many"));
-    assert!(found[0].starts_with("m.yaml:4: Cohort x: spec: Invalid value"), "{found:?}");
+    let problems = reported_problems(&stored("many"));
+    assert!(problems[0].starts_with("m.yaml:4: Cohort x: spec: Invalid value"), "{problems:?}");
 }

@@ -1,4 +1,4 @@
-//! Recorded scenarios in, outcomes out: through the same door as `sluice simulate --jsonl`.
+//! Replay of recorded scenarios, through the same code as `sluice simulate --jsonl`.
 
 use serde_json::{Value, json};
 use sluice::simulate::{Scenario, replay};
@@ -31,7 +31,7 @@ fn reserving_status(queue: &str, cpu: &str) -> Value {
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
 }
 
-/// What comes of objects beside a namespace and a flavor.
+/// Replays the objects, with a namespace and a flavor added. Returns the outcome, which must not differ between two runs.
 fn replay_outcome(cycles: u32, config: &Value, mut objects: Vec<Value>) -> Value {
     objects.insert(0, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}));
     objects.insert(
@@ -59,19 +59,19 @@ fn cycle_takes_one_head_per_queue() {
         workload("blocked", "to-b", "1", &none),
         workload("running", "to-b", "1", &reserving_status("b", "2")),
     ];
-    let got = replay_outcome(1, &json!({}), objects.clone());
-    let granted = json!({"team/first": {"clusterQueue": "a", "podSets": [
+    let outcome = replay_outcome(1, &json!({}), objects.clone());
+    let admissions = json!({"team/first": {"clusterQueue": "a", "podSets": [
         {"name": "main", "count": 2, "flavors": {"cpu": "plain"}, "resourceUsage": {"cpu": "2"}}]}});
-    let waits =
+    let blocked =
         json!({"QuotaReserved": ["False", "WaitingForQuota"], "Admitted": ["False", "NoReservation"]});
-    let runs = json!({"QuotaReserved": ["True", "QuotaReserved"], "Admitted": ["True", "Admitted"]});
-    assert_eq!(got["admitted"], granted);
-    assert_eq!(got["preempted"], json!({}));
-    assert_eq!(got["pending"], json!({"a": ["team/second"], "b": ["team/blocked"]}));
-    assert_eq!(got["inadmissible"], json!({}));
-    let conditions = json!({"team/first": runs, "team/second": {}, "team/blocked": waits,
+    let admitted = json!({"QuotaReserved": ["True", "QuotaReserved"], "Admitted": ["True", "Admitted"]});
+    assert_eq!(outcome["admitted"], admissions);
+    assert_eq!(outcome["preempted"], json!({}));
+    assert_eq!(outcome["pending"], json!({"a": ["team/second"], "b": ["team/blocked"]}));
+    assert_eq!(outcome["inadmissible"], json!({}));
+    let conditions = json!({"team/first": admitted, "team/second": {}, "team/blocked": blocked,
         "team/running": {"QuotaReserved": ["True", "ByTest"]}});
-    assert_eq!(got["conditions"], conditions);
+    assert_eq!(outcome["conditions"], conditions);
     let later = replay_outcome(2, &json!({}), objects);
     assert_eq!(later["admitted"].as_object().unwrap().len(), 2, "{later}");
     assert_eq!(later["pending"], json!({"b": ["team/blocked"]}));
@@ -96,10 +96,10 @@ fn infeasible_best_effort_workload_is_parked() {
         workload("large", "to-a", "2", &json!({})),
         workload("small", "to-a", "1", &json!({})),
     ];
-    let got = replay_outcome(1, &json!({}), objects);
-    assert_eq!(got["inadmissible"], json!({"a": ["team/large"]}));
-    assert_eq!(got["conditions"]["team/large"]["QuotaReserved"], json!(["False", "ExceedsMaxQuota"]));
-    assert_eq!(got["pending"], json!({"a": ["team/small"]}));
+    let outcome = replay_outcome(1, &json!({}), objects);
+    assert_eq!(outcome["inadmissible"], json!({"a": ["team/large"]}));
+    assert_eq!(outcome["conditions"]["team/large"]["QuotaReserved"], json!(["False", "ExceedsMaxQuota"]));
+    assert_eq!(outcome["pending"], json!({"a": ["team/small"]}));
 }
 
 #[test]
@@ -112,9 +112,9 @@ fn unreadable_object_does_not_affect_others() {
         broken,
         workload("ok", "to-a", "1", &json!({})),
     ];
-    let got = replay_outcome(1, &json!({}), objects);
-    assert!(got["admitted"]["team/ok"].is_object(), "{got}");
-    assert!(got["unreadable"]["team/broken"].as_str().unwrap().contains("cannot be read"), "{got}");
+    let outcome = replay_outcome(1, &json!({}), objects);
+    assert!(outcome["admitted"]["team/ok"].is_object(), "{outcome}");
+    assert!(outcome["unreadable"]["team/broken"].as_str().unwrap().contains("cannot be read"), "{outcome}");
 }
 
 #[test]
@@ -124,9 +124,9 @@ fn invalid_lines_are_refused_with_reason() {
         (r#"{"objects": []}"#, "missing field `now`"),
         (r#"{"now": "yesterday", "objects": []}"#, "column 19"),
     ];
-    for (line, why) in table {
+    for (line, reason) in table {
         let error = Scenario::parse(line.as_bytes()).unwrap_err().to_string();
-        assert!(error.contains(why), "{line}: {error}");
+        assert!(error.contains(reason), "{line}: {error}");
     }
     let config = json!({"fairSharing": true, "fairStrategies": ["Fairest"]});
     let line = json!({"now": "2026-01-01T00:00:00Z", "config": config, "objects": []});

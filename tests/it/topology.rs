@@ -1,5 +1,5 @@
-//! Laws of placement: usage equals a recount after any history, nothing panics, what is said to fit does fit, and on small
-//! trees what exists is found.
+//! Placement: usage equals a recount after any history (I21), nothing panics, a placement that is reported fits, and on small
+//! trees a placement that exists is found.
 
 use k8s_openapi::api::core::v1::Taint;
 use sluice::api::ObjectKey;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 const RACKS: u64 = 3;
 const HOSTS: u64 = 4;
 
-/// A generator of numbers that is the same everywhere.
+/// Random numbers that are the same everywhere.
 struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -29,29 +29,29 @@ impl SeededRandom {
     }
 }
 
-fn requests(pairs: &[(&str, Amount)]) -> Requests {
-    pairs.iter().map(|(name, amount)| (Arc::from(*name), *amount)).collect()
+fn requests(entries: &[(&str, Amount)]) -> Requests {
+    entries.iter().map(|(name, amount)| (Arc::from(*name), *amount)).collect()
 }
 
-/// A taint that nobody tolerates.
+/// A taint that no pod tolerates.
 fn taint() -> Taint {
     Taint { key: "broken".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() }
 }
 
-fn node(dice: &mut SeededRandom, host: u64) -> NodeSpec {
+fn node(random: &mut SeededRandom, host: u64) -> NodeSpec {
     let labels = [
         ("pool", "a".to_owned()),
         ("rack", format!("r{}", host / HOSTS)),
         (HOSTNAME_LABEL, format!("h{host}")),
     ];
-    let mut allocatable = requests(&[("cpu", dice.amount(9)), ("pods", dice.amount(12))]);
-    if dice.random_below(3) > 0 {
-        allocatable.insert(Arc::from("memory"), dice.amount(9));
+    let mut allocatable = requests(&[("cpu", random.amount(9)), ("pods", random.amount(12))]);
+    if random.random_below(3) > 0 {
+        allocatable.insert(Arc::from("memory"), random.amount(9));
     }
     NodeSpec {
         labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
-        taints: if dice.random_below(6) == 0 { vec![taint()] } else { Vec::new() },
-        usable: dice.random_below(8) > 0,
+        taints: if random.random_below(6) == 0 { vec![taint()] } else { Vec::new() },
+        usable: random.random_below(8) > 0,
         allocatable,
     }
 }
@@ -66,7 +66,7 @@ fn cluster() -> TasCache {
         topology: Arc::from(topology),
     };
     cluster.set_flavor("f", Some(flavor("topo")));
-    // A second flavor sees the same hosts, a third one their racks alone.
+    // A second flavor covers the same hosts, a third one only their racks.
     cluster.set_flavor("g", Some(flavor("topo")));
     cluster.set_topology("racks", Some(Arc::from([Arc::from("rack")])));
     cluster.set_flavor("r", Some(flavor("racks")));
@@ -76,17 +76,17 @@ fn cluster() -> TasCache {
 fn pod_set_request(
     flavor: &str,
     count: i32,
-    each: Requests,
+    per_pod: Requests,
     request: Option<PodSetTopologyRequest>,
 ) -> TasPodSetRequest {
-    let pods = Arc::new(PodRequirements { request, requests: each, ..PodRequirements::default() });
+    let pods = Arc::new(PodRequirements { request, requests: per_pod, ..PodRequirements::default() });
     TasPodSetRequest { flavor: Arc::from(flavor), pods, count, group: None, replacement: None }
 }
 
-fn random_topology_request(dice: &mut SeededRandom) -> Option<PodSetTopologyRequest> {
+fn random_topology_request(random: &mut SeededRandom) -> Option<PodSetTopologyRequest> {
     let rack = Some("rack".to_owned());
     let base = PodSetTopologyRequest::default();
-    match dice.random_below(5) {
+    match random.random_below(5) {
         0 => Some(PodSetTopologyRequest { required: rack, ..base }),
         1 => Some(PodSetTopologyRequest { preferred: rack, ..base }),
         2 => Some(PodSetTopologyRequest {
@@ -100,7 +100,7 @@ fn random_topology_request(dice: &mut SeededRandom) -> Option<PodSetTopologyRequ
     }
 }
 
-/// What a test knows by itself of nodes and of what stands on them.
+/// Nodes, pods and placements as the test knows them.
 #[derive(Default)]
 struct Model {
     nodes: BTreeMap<String, NodeSpec>,
@@ -109,39 +109,45 @@ struct Model {
 }
 
 impl Model {
-    /// What is free on a host, counted from nothing.
+    /// Returns the free amount of a host, computed from scratch.
     fn free(&self, host: &str, resource: &str) -> i64 {
-        let of = |requests: &Requests| requests.get(resource).map_or(0, |amount| amount.get());
-        let one = i64::from(resource == "pods");
+        let amount_of = |requests: &Requests| requests.get(resource).map_or(0, |amount| amount.get());
+        let pod_slot = i64::from(resource == "pods");
         let node = self.nodes.get(host).filter(|node| node.usable && node.taints.is_empty());
-        let mut free = node.map_or(0, |node| of(&node.allocatable));
-        free -= self.pods.values().filter(|(on, _)| on == host).map(|(_, r)| of(r) + one).sum::<i64>();
+        let mut free = node.map_or(0, |node| amount_of(&node.allocatable));
+        free -= self
+            .pods
+            .values()
+            .filter(|(on, _)| on == host)
+            .map(|(_, r)| amount_of(r) + pod_slot)
+            .sum::<i64>();
         for occupancy in
             self.placed.values().flat_map(|(all, _)| all).filter(|o| o.placement.levels.len() == 1)
         {
-            let here = occupancy.placement.domains.iter().filter(|(values, _)| &*values[0] == host);
-            free -=
-                here.map(|(_, pods)| i64::from(*pods) * (of(&occupancy.requests_per_pod) + one)).sum::<i64>();
+            let on_host = occupancy.placement.domains.iter().filter(|(values, _)| &*values[0] == host);
+            free -= on_host
+                .map(|(_, pods)| i64::from(*pods) * (amount_of(&occupancy.requests_per_pod) + pod_slot))
+                .sum::<i64>();
         }
         free
     }
 
-    fn fits(&self, placement: &Placement, each: &Requests) -> bool {
+    fn fits(&self, placement: &Placement, per_pod: &Requests) -> bool {
         placement.domains.iter().all(|(values, pods)| {
             let fits = |resource: &str, amount: i64| {
                 i64::from(*pods) * amount <= self.free(&values[0], resource).max(0)
             };
-            each.iter().all(|(resource, amount)| fits(resource, amount.get())) && fits("pods", 1)
+            per_pod.iter().all(|(resource, amount)| fits(resource, amount.get())) && fits("pods", 1)
         })
     }
 }
 
-fn step(cluster: &mut TasCache, model: &mut Model, dice: &mut SeededRandom) {
-    let host = dice.random_below(RACKS * HOSTS);
+fn step(cluster: &mut TasCache, model: &mut Model, random: &mut SeededRandom) {
+    let host = random.random_below(RACKS * HOSTS);
     let name = format!("h{host}");
-    match dice.random_below(12) {
+    match random.random_below(12) {
         0 | 1 => {
-            let spec = node(dice, host);
+            let spec = node(random, host);
             model.nodes.insert(name.clone(), spec.clone());
             cluster.set_node(&name, Some(spec));
         }
@@ -150,57 +156,57 @@ fn step(cluster: &mut TasCache, model: &mut Model, dice: &mut SeededRandom) {
             cluster.set_node(&name, None);
         }
         3 => {
-            // A heartbeat that changes nothing is no event.
-            let known = model.nodes.get(&name).cloned();
-            assert!(cluster.set_node(&name, known).is_empty());
+            // A heartbeat without changes has no effect.
+            let spec = model.nodes.get(&name).cloned();
+            assert!(cluster.set_node(&name, spec).is_empty());
         }
         4 | 5 => {
-            // Pods bound by hand, also to nodes that are gone or full.
-            let id = dice.random_below(20);
-            let takes = (dice.random_below(3) > 0)
-                .then(|| requests(&[("cpu", dice.amount(6)), ("gpu", dice.amount(2))]));
-            match &takes {
-                Some(takes) => drop(model.pods.insert(id, (name.clone(), takes.clone()))),
+            // Non-TAS pods, also on nodes that are deleted or full.
+            let id = random.random_below(20);
+            let usage = (random.random_below(3) > 0)
+                .then(|| requests(&[("cpu", random.amount(6)), ("gpu", random.amount(2))]));
+            match &usage {
+                Some(usage) => drop(model.pods.insert(id, (name.clone(), usage.clone()))),
                 None => drop(model.pods.remove(&id)),
             }
-            let takes = takes.map(|takes| (Arc::from(name.as_str()), takes));
-            cluster.set_non_tas_pod(&ObjectKey::new("ns", &id.to_string()), takes);
+            let usage = usage.map(|usage| (Arc::from(name.as_str()), usage));
+            cluster.set_non_tas_pod(&ObjectKey::new("ns", &id.to_string()), usage);
         }
         6 => {
-            if let Some((_, footprint)) = model.placed.remove(&dice.random_below(16)) {
+            if let Some((_, footprint)) = model.placed.remove(&random.random_below(16)) {
                 cluster.shift_usage(&footprint, -1, UsageLayer::Current);
                 cluster.shift_usage(&footprint, -1, UsageLayer::Projected);
             }
         }
         7 => {
-            // The same again after the flavor or the topology was set anew.
+            // The same as before, after the topology was deleted and set again.
             cluster.set_topology("topo", None);
             cluster.set_topology("topo", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME_LABEL)])));
         }
-        _ => place(cluster, model, dice),
+        _ => place(cluster, model, random),
     }
 }
 
-fn place(cluster: &mut TasCache, model: &mut Model, dice: &mut SeededRandom) {
-    let id = dice.random_below(16);
+fn place(cluster: &mut TasCache, model: &mut Model, random: &mut SeededRandom) {
+    let id = random.random_below(16);
     if model.placed.contains_key(&id) {
         return;
     }
-    let flavor = ["f", "g", "r"][usize::try_from(dice.random_below(3)).unwrap()];
-    let mut each = requests(&[("cpu", dice.amount(4))]);
-    if dice.random_below(2) == 0 {
-        each.insert(Arc::from("memory"), dice.amount(4));
+    let flavor = ["f", "g", "r"][usize::try_from(random.random_below(3)).unwrap()];
+    let mut per_pod = requests(&[("cpu", random.amount(4))]);
+    if random.random_below(2) == 0 {
+        per_pod.insert(Arc::from("memory"), random.amount(4));
     }
-    let count = i32::try_from(1 + dice.random_below(6)).unwrap();
-    let rules = TasGates { balanced_placement: dice.random_below(2) == 0, ..TasGates::default() };
-    let part = pod_set_request(flavor, count, each.clone(), random_topology_request(dice));
+    let count = i32::try_from(1 + random.random_below(6)).unwrap();
+    let rules = TasGates { balanced_placement: random.random_below(2) == 0, ..TasGates::default() };
+    let part = pod_set_request(flavor, count, per_pod.clone(), random_topology_request(random));
     let Ok(placements) = cluster.place_all(std::slice::from_ref(&part), CapacityView::Projected, rules)
     else {
         return;
     };
     let placement = placements[0].clone();
     if flavor != "r" {
-        assert!(model.fits(&placement, &each), "{placement:?} of {each:?}");
+        assert!(model.fits(&placement, &per_pod), "{placement:?} of {per_pod:?}");
     }
     let size = part.pods.request.as_ref().and_then(|r| r.pod_set_slice_size).unwrap_or(1);
     assert_eq!(placement.pod_count(), count / size * size);
@@ -214,9 +220,9 @@ fn place(cluster: &mut TasCache, model: &mut Model, dice: &mut SeededRandom) {
 
 #[test]
 fn i21_usage_equals_recount_after_any_history() {
-    let (mut cluster, mut model, mut dice) = (cluster(), Model::default(), SeededRandom(7));
+    let (mut cluster, mut model, mut random) = (cluster(), Model::default(), SeededRandom(7));
     for n in 0..1_000_000_u32 {
-        step(&mut cluster, &mut model, &mut dice);
+        step(&mut cluster, &mut model, &mut random);
         if n % 1_000 == 0 {
             assert!(
                 cluster.equals_recount(model.placed.values().map(|(_, footprint)| footprint)),
@@ -226,12 +232,12 @@ fn i21_usage_equals_recount_after_any_history() {
     }
 }
 
-/// Pods of one cpu that fit on each host, by rack.
+/// Number of one-cpu pods that fit on each host, by rack.
 type HostCapacity = Vec<Vec<i64>>;
 
-fn small_cluster(room: &HostCapacity) -> TasCache {
+fn small_cluster(capacity: &HostCapacity) -> TasCache {
     let mut cluster = cluster();
-    for (rack, hosts) in room.iter().enumerate() {
+    for (rack, hosts) in capacity.iter().enumerate() {
         for (host, fits) in hosts.iter().enumerate() {
             let name = format!("r{rack}h{host}");
             let labels =
@@ -254,18 +260,19 @@ fn one_cpu() -> Requests {
 
 #[test]
 fn placement_exists_exactly_when_capacity_suffices() {
-    let mut dice = SeededRandom(11);
+    let mut random = SeededRandom(11);
     for _ in 0..3_000 {
-        let hosts =
-            |dice: &mut SeededRandom| (0..=dice.random_below(3)).map(|_| dice.amount(5).get()).collect();
-        let room: HostCapacity = (0..=dice.random_below(3)).map(|_| hosts(&mut dice)).collect();
-        let mut cluster = small_cluster(&room);
+        let hosts = |random: &mut SeededRandom| {
+            (0..=random.random_below(3)).map(|_| random.amount(5).get()).collect()
+        };
+        let capacity: HostCapacity = (0..=random.random_below(3)).map(|_| hosts(&mut random)).collect();
+        let mut cluster = small_cluster(&capacity);
         let (count, size) = (
-            i64::try_from(1 + dice.random_below(10)).unwrap(),
-            i64::try_from(1 + dice.random_below(3)).unwrap(),
+            i64::try_from(1 + random.random_below(10)).unwrap(),
+            i64::try_from(1 + random.random_below(3)).unwrap(),
         );
-        let all: i64 = room.iter().flatten().map(|fits| fits / size).sum();
-        let racks = || room.iter().map(|hosts| hosts.iter().map(|fits| fits / size).sum::<i64>());
+        let all: i64 = capacity.iter().flatten().map(|fits| fits / size).sum();
+        let racks = || capacity.iter().map(|hosts| hosts.iter().map(|fits| fits / size).sum::<i64>());
         for (level, exists) in [(None, all >= count), (Some("rack"), racks().any(|fits| fits >= count))] {
             let request = PodSetTopologyRequest {
                 required: level.map(str::to_owned),
@@ -276,18 +283,22 @@ fn placement_exists_exactly_when_capacity_suffices() {
             };
             let pods = i32::try_from(count * size).unwrap();
             let part = pod_set_request("f", pods, one_cpu(), Some(request));
-            let found =
+            let placements =
                 cluster.place_all(std::slice::from_ref(&part), CapacityView::Projected, TasGates::default());
-            assert_eq!(found.is_ok(), exists, "{room:?} {count} slices of {size} in {level:?}: {found:?}");
-            let Some(placement) = found.ok().and_then(|mut all| all.pop()) else { continue };
+            assert_eq!(
+                placements.is_ok(),
+                exists,
+                "{capacity:?} {count} slices of {size} in {level:?}: {placements:?}"
+            );
+            let Some(placement) = placements.ok().and_then(|mut all| all.pop()) else { continue };
             assert_eq!(placement.pod_count(), pods);
             assert!(placement.domains.iter().all(|(_, pods)| i64::from(*pods) % size == 0));
             let mut used: Vec<&str> = placement.domains.iter().map(|(values, _)| &values[0][..2]).collect();
             used.dedup();
             if exists && racks().any(|fits| fits >= count) {
-                // One rack is enough: it is the tightest that suffices.
+                // One rack suffices: the tightest sufficient one is used.
                 let rack: usize = used[0][1..].parse().unwrap();
-                assert_eq!(used.len(), 1, "{room:?} {placement:?}");
+                assert_eq!(used.len(), 1, "{capacity:?} {placement:?}");
                 assert_eq!(racks().nth(rack), racks().filter(|fits| *fits >= count).min());
             }
         }
@@ -296,15 +307,16 @@ fn placement_exists_exactly_when_capacity_suffices() {
 
 #[test]
 fn leader_is_placed_with_workers_when_possible() {
-    let mut dice = SeededRandom(13);
+    let mut random = SeededRandom(13);
     for _ in 0..3_000 {
-        let room: HostCapacity = vec![(0..=dice.random_below(4)).map(|_| dice.amount(6).get()).collect()];
+        let capacity: HostCapacity =
+            vec![(0..=random.random_below(4)).map(|_| random.amount(6).get()).collect()];
         let (count, leader) = (
-            i64::try_from(2 + dice.random_below(8)).unwrap(),
-            i64::try_from(1 + dice.random_below(4)).unwrap(),
+            i64::try_from(2 + random.random_below(8)).unwrap(),
+            i64::try_from(1 + random.random_below(4)).unwrap(),
         );
-        let total: i64 = room[0].iter().sum();
-        let exists = room[0].iter().any(|fits| *fits >= leader && total - leader >= count);
+        let total: i64 = capacity[0].iter().sum();
+        let exists = capacity[0].iter().any(|fits| *fits >= leader && total - leader >= count);
         let request = || {
             Some(PodSetTopologyRequest {
                 required: Some("rack".to_owned()),
@@ -320,9 +332,10 @@ fn leader_is_placed_with_workers_when_possible() {
                 ..pod_set_request("f", i32::try_from(count).unwrap(), one_cpu(), request())
             },
         ];
-        let found = small_cluster(&room).place_all(&parts, CapacityView::Projected, TasGates::default());
-        assert_eq!(found.is_ok(), exists, "{room:?} {count} beside {leader}: {found:?}");
-        for (placement, pods) in found.unwrap_or_default().iter().zip([1, count]) {
+        let placements =
+            small_cluster(&capacity).place_all(&parts, CapacityView::Projected, TasGates::default());
+        assert_eq!(placements.is_ok(), exists, "{capacity:?} {count} beside {leader}: {placements:?}");
+        for (placement, pods) in placements.unwrap_or_default().iter().zip([1, count]) {
             assert_eq!(i64::from(placement.pod_count()), pods);
         }
     }
@@ -333,9 +346,13 @@ fn exhausted_resource_blocks_only_requesting_pods() {
     let mut cluster = small_cluster(&vec![vec![4]]);
     let hog = requests(&[("memory", Amount::new(9))]);
     cluster.set_non_tas_pod(&ObjectKey::new("ns", "by-hand"), Some((Arc::from("r0h0"), hog)));
-    let fits = |cluster: &mut TasCache, each: Requests| {
+    let fits = |cluster: &mut TasCache, per_pod: Requests| {
         cluster
-            .place_all(&[pod_set_request("f", 4, each, None)], CapacityView::Projected, TasGates::default())
+            .place_all(
+                &[pod_set_request("f", 4, per_pod, None)],
+                CapacityView::Projected,
+                TasGates::default(),
+            )
             .is_ok()
     };
     assert!(fits(&mut cluster, one_cpu()));

@@ -1,5 +1,5 @@
-//! New Workloads that no webhook is asked about (`more-than-plain-requests` in config/webhooks/validating.yaml): whatever
-//! the condition lets pass, no rule refuses. Which ones it lets pass is tried on a real server (`absent`, end to end).
+//! New Workloads that skip review (`more-than-plain-requests` in config/webhooks/validating.yaml): no rule refuses what the
+//! condition lets pass. Which Workloads it lets pass is tested on a real API server (e2e `manager_down`).
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sluice::api::validation::{Gates, workload};
 use std::path::Path;
 
-/// Gates that are off if nobody says otherwise and that rules of Workloads ask for.
+/// A gate that is off by default, and that rules of Workloads depend on.
 const OFF: &str = "PriorityBoost";
 
 /// The pattern of amounts in the condition, without its anchors.
@@ -17,7 +17,7 @@ fn pattern() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/webhooks/validating.yaml");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, rest) = text.split_once("matches('^").expect("the condition has a pattern");
-    rest.split_once("$')").expect("it ends").0.to_owned()
+    rest.split_once("$')").expect("the pattern ends").0.to_owned()
 }
 
 fn amounts() -> impl Strategy<Value = Value> {
@@ -30,7 +30,7 @@ fn amounts() -> impl Strategy<Value = Value> {
 }
 
 fn containers() -> impl Strategy<Value = Value> {
-    let one = (option::of(amounts()), option::of(amounts())).prop_map(|(requests, limits)| {
+    let container = (option::of(amounts()), option::of(amounts())).prop_map(|(requests, limits)| {
         let mut resources = json!({});
         for (name, list) in [("requests", requests), ("limits", limits)] {
             if let Some(list) = list {
@@ -39,7 +39,7 @@ fn containers() -> impl Strategy<Value = Value> {
         }
         json!({"name": "c", "resources": resources})
     });
-    vec(one, 1..=8).prop_map(Value::from)
+    vec(container, 1..=8).prop_map(Value::from)
 }
 
 fn pod_sets() -> impl Strategy<Value = Value> {
@@ -49,11 +49,11 @@ fn pod_sets() -> impl Strategy<Value = Value> {
         Just(json!({"preferred": "no level", "podSetGroupName": "g"})),
         Just(json!({"unconstrained": true, "podIndexLabel": "i", "subGroupCount": 2})),
     ];
-    let one = (containers(), request, 0..=i32::MAX).prop_map(|(containers, request, count)| {
+    let pod_set = (containers(), request, 0..=i32::MAX).prop_map(|(containers, request, count)| {
         json!({"name": "main", "count": count, "topologyRequest": request,
                "template": {"metadata": {"name": "any"}, "spec": {"containers": containers}}})
     });
-    vec(one, 1..=8).prop_map(Value::from)
+    vec(pod_set, 1..=8).prop_map(Value::from)
 }
 
 proptest! {

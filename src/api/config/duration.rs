@@ -1,38 +1,38 @@
-//! Durations as Go writes them: `5m`, `1h30m`, `1.5s`, `0`.
+//! Durations in Go's notation: `5m`, `1h30m`, `1.5s`, `0`.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A length of time in nanoseconds; Go's, so at most about 292 years.
+/// A duration in nanoseconds as an `i64`, as in Go: at most about 292 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(i64);
 
 const SECOND: i64 = 1_000_000_000;
 
 impl Duration {
-    /// So many seconds.
+    /// Creates a duration from seconds.
     pub const fn from_secs(seconds: i64) -> Self {
         Self(seconds.saturating_mul(SECOND))
     }
 
-    /// So many nanoseconds.
+    /// Creates a duration from nanoseconds.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// Whole length in nanoseconds.
+    /// Returns the duration in nanoseconds.
     pub const fn as_nanos(self) -> i64 {
         self.0
     }
 
-    /// As a duration that times can be shifted by.
+    /// Converts to a duration that can be added to timestamps.
     pub const fn signed(self) -> jiff::SignedDuration {
         jiff::SignedDuration::from_nanos(self.0)
     }
 
-    /// Reads Go's notation; none if it is not that or does not fit.
+    /// Parses Go's notation; returns `None` if the text is invalid or out of range.
     pub fn parse(text: &str) -> Option<Self> {
         let (negative, mut rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -64,7 +64,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// The unit at the start of a text in nanoseconds, and what follows; longer names are tried first.
+/// Returns the unit at the start of a text in nanoseconds, and the rest of the text. Longer unit names are tried first.
 fn unit(text: &str) -> Option<(i64, &str)> {
     const UNITS: [(&str, i64); 8] = [
         ("ns", 1),
@@ -85,7 +85,7 @@ fn part(whole: &str, fraction: &str, unit: i64) -> Option<i128> {
     let mut nanos = whole.checked_mul(unit)?;
     let mut share = unit;
     for digit in fraction.chars().filter_map(|c| c.to_digit(10)) {
-        // Fractions of a nanosecond are cut off, as Go does.
+        // Fractions of a nanosecond are truncated, as in Go.
         nanos = nanos.checked_add(share.checked_mul(i128::from(digit))? / 10)?;
         share /= 10;
     }

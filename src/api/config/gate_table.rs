@@ -1,9 +1,9 @@
-//! Kueue's feature gates at version 0.20 with their stage, default and parents, and what this version does with each;
-//! and the gates of earlier versions that are gone.
+//! Kueue's feature gates at version 0.20 with stage, default, parents and support in this version, and the gates that
+//! earlier versions of Kueue had.
 
 use std::fmt::Write;
 
-/// Kueue's word for how settled a feature is.
+/// Maturity of a feature in Kueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Alpha,
@@ -13,63 +13,64 @@ pub(super) enum Stage {
 }
 use Stage::{Alpha, Beta, Deprecated, Stable};
 
-/// What this version can do with a gate.
+/// Values of a gate that this version supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Support {
-    /// The feature can be turned on and off.
+    /// On and off.
     Toggleable,
-    /// The same, but a part of the feature is missing: what that means.
+    /// On and off, but a part of the feature is missing; contains the consequence.
     PartiallySupported(&'static str),
-    /// Only the default is offered: why.
+    /// Only the default; contains the reason.
     DefaultOnly(&'static str),
-    /// A means of Kueue to be faster, of which this version has its own: no value changes a decision.
+    /// Any value, without effect: an optimization of Kueue that does not change decisions.
     PerformanceOnly,
-    /// The gate cannot be set in Kueue either.
+    /// Only the default, as in Kueue.
     Locked,
-    /// The feature is missing: what that means.
+    /// The feature is missing; contains the consequence.
     Unsupported(&'static str),
 }
 use Support::{DefaultOnly, Locked, PartiallySupported, PerformanceOnly, Toggleable, Unsupported};
 
-/// A gate that Kueue has.
+/// A current gate of Kueue.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) name: &'static str,
     pub(super) stage: Stage,
     pub(super) default: bool,
-    /// Gates that must be on for this one to be.
+    /// Gates that must be on if this gate is on.
     pub(super) parents: &'static [&'static str],
     pub(super) support: Support,
 }
 
-/// A gate that Kueue had.
+/// A gate that Kueue has removed.
 #[derive(Debug)]
 pub(super) struct Retired {
     pub(super) name: &'static str,
-    /// What it would be if it were there; absent where its value changed no decision of this version.
+    /// The only accepted value; `None` if the value would not change a decision of this version.
     pub(super) fixed_value: Option<bool>,
 }
 
 impl Gate {
-    /// The entry of a name.
+    /// Returns the gate with this name.
     pub(super) fn find(name: &str) -> Option<&'static Self> {
         GATES.iter().find(|gate| gate.name == name)
     }
 }
 
-/// The tables as a page in Markdown.
+/// Returns the tables as a Markdown page.
 pub fn page() -> String {
     let mut page = PAGE_HEAD.to_owned();
     for gate in GATES {
         let Gate { name, stage, default, parents, support } = gate;
         let (default, parents) = (on_off(*default), parents.join(", "));
         let (kind, remark) = support.description();
-        // Writing into a text does not fail.
+        // Writing to a String does not fail.
         let _ = writeln!(page, "| {name} | {stage:?} | {default} | {parents} | {kind} | {remark} |");
     }
     page.push_str(PAGE_RETIRED);
-    for Retired { name, fixed_value: holds } in RETIRED {
-        let _ = writeln!(page, "| {name} | {} |", holds.map_or("any value: nothing depends on it", on_off));
+    for Retired { name, fixed_value } in RETIRED {
+        let _ =
+            writeln!(page, "| {name} | {} |", fixed_value.map_or("any value: nothing depends on it", on_off));
     }
     page
 }

@@ -1,41 +1,41 @@
-//! Feature gates as configured: judged against the table of those that Kueue has and had.
+//! Configured feature gates, checked against the table of Kueue's current and retired gates.
 
 use super::Problems;
 use super::gate_table::{GATES, Gate, RETIRED, Support};
 use std::collections::BTreeMap;
 
-/// Kubernetes' names for all gates of a stage at once.
+/// Kubernetes' names for all gates of a stage.
 const STAGE_WIDE_GATES: [&str; 2] = ["AllAlpha", "AllBeta"];
 
-/// Gates as configured.
+/// Configured gates; all others have their default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates(BTreeMap<String, bool>);
 
 impl FeatureGates {
-    /// Gates with what a configuration says; the others are as by default.
+    /// Creates the gates from a configuration; gates that are not listed have their default.
     pub const fn new(configured: BTreeMap<String, bool>) -> Self {
         Self(configured)
     }
 
-    /// Whether a gate is on; names that are not known are off.
+    /// Returns whether a gate is on; unknown names are off.
     pub fn enabled(&self, name: &str) -> bool {
         self.0.get(name).copied().unwrap_or_else(|| Gate::find(name).is_some_and(|gate| gate.default))
     }
 }
 
-/// Judges the configured gates: unknown names and values that cannot be honoured are errors.
+/// Checks the configured gates. Adds an error for unknown names, unsupported values, and gates whose parent is off.
 pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems) -> FeatureGates {
     let gates = FeatureGates(configured.clone());
     for (name, value) in configured {
         let path = format!("featureGates.{name}");
         if let Some(gate) = Gate::find(name) {
-            // Below a feature that is off a gate is off and decides nothing.
+            // A gate whose parent is off has no effect, so any value is accepted.
             if *value || gate.parents.iter().all(|parent| gates.enabled(parent)) {
                 check_value(gate, *value, &path, problems);
             }
-        } else if let Some(gone) = RETIRED.iter().find(|gone| gone.name == name) {
-            if let Some(holds) = gone.fixed_value.filter(|holds| holds != value) {
-                problems.error(&path, &format!("this feature gate is retired; it is always {holds}"));
+        } else if let Some(retired) = RETIRED.iter().find(|retired| retired.name == name) {
+            if let Some(fixed_value) = retired.fixed_value.filter(|fixed_value| fixed_value != value) {
+                problems.error(&path, &format!("this feature gate is retired; it is always {fixed_value}"));
             } else {
                 problems.warn(&path, "this feature gate is retired and has no effect; remove it");
             }
@@ -55,9 +55,9 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
     gates
 }
 
-/// The default is always taken; what else a gate may be depends on what there is.
+/// Checks one value. The default is always accepted; another value depends on the support of the gate.
 fn check_value(gate: &Gate, value: bool, path: &str, problems: &mut Problems) {
-    let other = value != gate.default;
+    let differs = value != gate.default;
     match gate.support {
         Support::PartiallySupported(missing) | Support::Unsupported(missing) if value && gate.default => {
             problems.warn(path, &format!("has no effect: {missing}"));
@@ -65,13 +65,13 @@ fn check_value(gate: &Gate, value: bool, path: &str, problems: &mut Problems) {
         Support::Unsupported(missing) if value => {
             problems.error(path, &format!("cannot be set to true: {missing}"));
         }
-        Support::DefaultOnly(why) if other => {
+        Support::DefaultOnly(why) if differs => {
             problems.error(path, &format!("cannot be set to {value}: {why}"));
         }
-        Support::PerformanceOnly if other => {
+        Support::PerformanceOnly if differs => {
             problems.warn(path, "has no effect: this version has its own means to be fast");
         }
-        Support::Locked if other => {
+        Support::Locked if differs => {
             problems.error(path, &format!("this feature gate is locked to {}", gate.default));
         }
         _ => {}
@@ -82,7 +82,7 @@ fn check_value(gate: &Gate, value: bool, path: &str, problems: &mut Problems) {
 mod tests {
     use super::*;
 
-    /// Errors and warnings of some gates.
+    /// Returns errors and warnings of a configuration of gates.
     fn found(gates: &[(&str, bool)]) -> (Vec<String>, Vec<String>) {
         let mut problems = Problems::default();
         let configured = gates.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -95,13 +95,13 @@ mod tests {
         assert_eq!(GATES.len(), 80);
         assert!(GATES.windows(2).all(|pair| pair[0].name < pair[1].name));
         assert!(RETIRED.windows(2).all(|pair| pair[0].name < pair[1].name));
-        assert!(RETIRED.iter().all(|gone| Gate::find(gone.name).is_none()));
+        assert!(RETIRED.iter().all(|retired| Gate::find(retired.name).is_none()));
         assert_eq!(GATES.iter().filter(|gate| gate.support == Support::Locked).count(), 2);
         assert!(!FeatureGates::default().enabled("PriorityBoost"));
         assert!(FeatureGates::default().enabled("PartialAdmission"));
     }
 
-    /// Whatever is written explicitly as it is by default changes nothing: no error.
+    /// Setting every gate to its default explicitly is not an error.
     #[test]
     fn explicit_defaults_are_accepted() {
         let all: Vec<(&str, bool)> = GATES.iter().map(|gate| (gate.name, gate.default)).collect();
@@ -143,12 +143,17 @@ mod tests {
             ("DynamicResourceAllocation", true, 1, 0),
         ];
         for (name, value, errors, warnings) in table {
-            let found = found(&[(name, value)]);
-            assert_eq!((found.0.len(), found.1.len()), (errors, warnings), "{name}={value}: {found:?}");
+            let problems = found(&[(name, value)]);
+            assert_eq!(
+                (problems.0.len(), problems.1.len()),
+                (errors, warnings),
+                "{name}={value}: {problems:?}"
+            );
         }
     }
 
-    /// For each of Kueue's dependencies: the parent off alone is an error that names the child, both off are none.
+    /// For each of Kueue's dependencies: disabling only the parent is an error that names the child; disabling both is
+    /// not.
     #[test]
     fn enabled_gate_requires_parent_gates() {
         assert_eq!(GATES.iter().filter(|gate| !gate.parents.is_empty()).count(), 17);

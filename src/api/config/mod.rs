@@ -1,8 +1,8 @@
-//! `Configuration` of group `config.kueue.x-k8s.io`: the manager's file.
+//! `Configuration` of group `config.kueue.x-k8s.io`: the configuration file of the manager.
 //!
-//! A file that was written for Kueue either means the same here or is refused: an unknown field is an error with its path,
-//! and so is a known one whose feature is not part of this version where ignoring it would change a decision. What can be
-//! ignored without that is a warning. All errors are reported at once.
+//! A file written for Kueue either has the same meaning or is refused. An unknown field is an error with its path. A
+//! known field whose feature is not supported is an error if ignoring it would change scheduling, otherwise a warning.
+//! All errors are reported at once.
 
 mod duration;
 mod gate_table;
@@ -21,30 +21,30 @@ pub use types::*;
 use serde_json::Value;
 use std::fmt;
 
-/// The API version that is read.
+/// The supported API version.
 pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
-/// The framework of batch/v1 Jobs.
+/// Name of the batch/v1 Job framework.
 pub const BATCH_JOB: &str = "batch/job";
-/// Label of every namespace with its name.
+/// Label that every namespace carries with its name.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// A configuration, and what of it has no effect.
+/// A valid configuration and its warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedConfiguration {
-    /// The configuration, defaults filled in.
+    /// The configuration with defaults applied.
     pub configuration: Configuration,
-    /// Settings without effect in this version.
+    /// Settings that have no effect in this version.
     pub warnings: Vec<String>,
 }
 
-/// Why a configuration is refused: every reason, each with its path.
+/// All reasons why a configuration is refused, each with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     reasons: Vec<String>,
 }
 
 impl ConfigError {
-    /// The reasons.
+    /// Returns the reasons.
     pub fn reasons(&self) -> &[String] {
         &self.reasons
     }
@@ -58,7 +58,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What was found in a configuration.
+/// Errors and warnings collected while a configuration is checked.
 #[derive(Debug, Default)]
 struct Problems {
     errors: Vec<String>,
@@ -79,12 +79,12 @@ impl Problems {
     }
 }
 
-/// Reads a configuration file. An empty file means the defaults.
+/// Reads and checks a configuration file. An empty file yields the defaults.
 pub fn parse(yaml: &str) -> Result<LoadedConfiguration, ConfigError> {
     load(read(yaml)?)
 }
 
-/// A configuration file as it is written. An empty file means the defaults.
+/// Reads a configuration file as a JSON document without checks. An empty file yields the defaults.
 pub fn read(yaml: &str) -> Result<Value, ConfigError> {
     let document = match yaml.trim() {
         "" => Value::Null,
@@ -97,7 +97,7 @@ pub fn read(yaml: &str) -> Result<Value, ConfigError> {
     Ok(if document.is_null() { defaults() } else { document })
 }
 
-/// The configuration that a document is.
+/// Checks a document and decodes it as a configuration.
 pub fn load(mut document: Value) -> Result<LoadedConfiguration, ConfigError> {
     let refuse = |text: String| ConfigError { reasons: vec![text] };
     check_version(&document)?;
@@ -127,7 +127,7 @@ fn check_version(document: &Value) -> Result<(), ConfigError> {
     Err(ConfigError { reasons: vec![reason] })
 }
 
-/// As in Go, a null is the same as an absent field.
+/// Removes null fields: as in Go, null equals absent.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -1,11 +1,11 @@
-//! Compares a document with the schema of the types: fields that are not known, values of the wrong type, with paths.
+//! Compares a document with the schema of `Configuration` and reports unknown fields and wrong types with their paths.
 
 use super::Problems;
 use super::{Configuration, Duration};
 use schemars::schema_for;
 use serde_json::Value;
 
-/// Reports what in the document does not have the shape of a `Configuration`.
+/// Adds an error for each part of the document that does not match the schema of `Configuration`.
 pub(super) fn check(document: &Value, problems: &mut Problems) {
     let schema = schema_for!(Configuration).to_value();
     let walk = SchemaWalker { definitions: schema.get("$defs") };
@@ -17,7 +17,7 @@ struct SchemaWalker<'a> {
 }
 
 impl<'a> SchemaWalker<'a> {
-    /// Follows references and drops the alternative null.
+    /// Returns the schema behind references, without the alternative null.
     fn resolve(&self, schema: &'a Value) -> &'a Value {
         if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
             let name = name.trim_start_matches("#/$defs/");
@@ -31,7 +31,7 @@ impl<'a> SchemaWalker<'a> {
 
     fn check(&self, schema: &'a Value, value: &Value, path: &str, problems: &mut Problems) {
         let schema = self.resolve(schema);
-        // As in Go, null is the same as an absent field.
+        // As in Go, null equals absent.
         if value.is_null() {
             return;
         }
@@ -62,12 +62,12 @@ impl<'a> SchemaWalker<'a> {
     }
 }
 
-/// What a value should have been, if it is something else.
+/// Returns the expected type or values, or `None` if the value matches.
 fn mismatch(schema: &Value, value: &Value) -> Option<String> {
     let allowed: Vec<&str> = enum_values(schema);
     if !allowed.is_empty() {
-        let found = value.as_str().unwrap_or_default();
-        return (!allowed.contains(&found)).then(|| format!("one of {}", allowed.join(", ")));
+        let text = value.as_str().unwrap_or_default();
+        return (!allowed.contains(&text)).then(|| format!("one of {}", allowed.join(", ")));
     }
     let types: Vec<&str> = match schema.get("type") {
         Some(Value::String(one)) => vec![one],
@@ -87,7 +87,7 @@ fn mismatch(schema: &Value, value: &Value) -> Option<String> {
     (!fits).then(|| format!("of type {}", wanted.join(" or ")))
 }
 
-/// Values of an enum.
+/// Returns the values of an enum.
 fn enum_values(schema: &Value) -> Vec<&str> {
     let listed = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
     let mut words: Vec<&str> = listed.filter_map(Value::as_str).collect();

@@ -1,4 +1,4 @@
-//! Tables of files that load, with warnings, and of files that are refused, with reasons.
+//! Tests of accepted files with their warnings and of refused files with their reasons.
 
 use super::*;
 
@@ -10,15 +10,15 @@ fn file(body: &str) -> String {
 fn empty_file_means_defaults() {
     for text in ["", &file("")] {
         let loaded = parse(text).unwrap();
-        let found = loaded.configuration;
+        let configuration = loaded.configuration;
         assert_eq!(loaded.warnings, Vec::<String>::new());
-        assert_eq!(found.webhook.port, 9443);
-        assert_eq!(found.integrations.frameworks, [BATCH_JOB]);
-        assert_eq!(found.wait_for_pods_ready.timeout, Duration::from_secs(1800));
-        assert_eq!(found.wait_for_pods_ready.recovery(), Some(Duration::from_secs(1800)));
-        assert_eq!(found.leader_election.resource_name, "c1f6bfd2.kueue.x-k8s.io");
-        assert_eq!(found.controller.sync_timeout(), None);
-        let selector = found.managed_namespaces("here").match_expressions.unwrap();
+        assert_eq!(configuration.webhook.port, 9443);
+        assert_eq!(configuration.integrations.frameworks, [BATCH_JOB]);
+        assert_eq!(configuration.wait_for_pods_ready.timeout, Duration::from_secs(1800));
+        assert_eq!(configuration.wait_for_pods_ready.recovery(), Some(Duration::from_secs(1800)));
+        assert_eq!(configuration.leader_election.resource_name, "c1f6bfd2.kueue.x-k8s.io");
+        assert_eq!(configuration.controller.sync_timeout(), None);
+        let selector = configuration.managed_namespaces("here").match_expressions.unwrap();
         assert_eq!(selector[0].values.as_deref().unwrap(), ["kube-system", "here"]);
     }
 }
@@ -216,13 +216,13 @@ fn values_are_parsed() {
         waitForPodsReady: {timeout: 1h30m, recoveryTimeout: 0s}\n\
         managedJobsNamespaceSelector: {matchLabels: {team: a}}\n\
         resources: {transformations: [{input: a/b, strategy: Replace, outputs: {c/d: 5, e/f: 10Gi}}]}";
-    let found = parse(&file(body)).unwrap().configuration;
-    assert!(found.manage_jobs_without_queue_name);
-    assert_eq!(found.client_connection.burst, 100);
-    assert_eq!(found.wait_for_pods_ready.timeout, Duration::from_secs(5400));
-    assert_eq!(found.wait_for_pods_ready.recovery(), None);
-    assert_eq!(found.resources.transformations[0].strategy, TransformationStrategy::Replace);
-    assert_eq!(found.resources.transformations[0].outputs.len(), 2);
+    let configuration = parse(&file(body)).unwrap().configuration;
+    assert!(configuration.manage_jobs_without_queue_name);
+    assert_eq!(configuration.client_connection.burst, 100);
+    assert_eq!(configuration.wait_for_pods_ready.timeout, Duration::from_secs(5400));
+    assert_eq!(configuration.wait_for_pods_ready.recovery(), None);
+    assert_eq!(configuration.resources.transformations[0].strategy, TransformationStrategy::Replace);
+    assert_eq!(configuration.resources.transformations[0].outputs.len(), 2);
 }
 
 #[test]

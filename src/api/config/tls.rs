@@ -1,11 +1,11 @@
-//! TLS of the servers: versions, cipher suites and curves by the names of Go, which Kueue's configuration uses.
+//! TLS settings of the servers: versions, cipher suites and curves by Go's names, which Kueue's configuration uses.
 //!
-//! Invariant: what the TLS stack cannot do is an error with its path; nothing that was asked for is left out silently.
+//! Invariant: a setting that the TLS stack does not support is an error with its path; none is ignored silently.
 
 use super::{Problems, Tls};
 use serde_json::Value;
 
-/// Suites of TLS 1.2 that can be chosen. Those of TLS 1.3 cannot be chosen, in Go as well: all are there.
+/// Selectable cipher suites of TLS 1.2.
 const SUITES: [&str; 6] = [
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
@@ -14,31 +14,31 @@ const SUITES: [&str; 6] = [
     "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
-/// Suites of TLS 1.3, which may be named and are there anyway.
+/// Cipher suites of TLS 1.3. They may be listed, but as in Go all are always enabled.
 const TLS13_SUITES: [&str; 3] =
     ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
-/// Go's older names without the hash.
+/// Go's older names, without the hash.
 const SUITE_ALIASES: [(&str, &str); 2] = [
     ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
 ];
-/// Curves by Go's name, by number, and as the standard names them.
+/// Curves: Go's name, number, and standard name.
 const CURVES: [(&str, u64, &str); 3] =
     [("CurveP256", 23, "secp256r1"), ("CurveP384", 24, "secp384r1"), ("X25519", 29, "X25519")];
 
 impl Tls {
-    /// Whether TLS 1.2 is refused.
+    /// Returns whether TLS 1.2 is refused.
     pub fn requires_tls13(&self) -> bool {
         self.min_version == "VersionTLS13"
     }
 
-    /// Whether a suite of TLS 1.2 may be used.
+    /// Returns whether a cipher suite of TLS 1.2 may be used.
     pub fn allows_suite(&self, name: &str) -> bool {
         self.cipher_suites.is_empty()
             || self.cipher_suites.iter().any(|listed| full_suite_name(listed) == name)
     }
 
-    /// The curves to offer, by their standard names, in order; all when nothing is said.
+    /// Returns the standard names of the configured curves, in order; empty means all.
     pub fn curves(&self) -> Vec<&'static str> {
         self.curve_preferences.iter().filter_map(curve).collect()
     }
@@ -49,14 +49,14 @@ fn full_suite_name(name: &str) -> &str {
 }
 
 fn curve(value: &Value) -> Option<&'static str> {
-    let found = CURVES.iter().find(|(name, number, standard)| match value {
+    let entry = CURVES.iter().find(|(name, number, standard)| match value {
         Value::String(text) => text == name || text == standard,
         other => other.as_u64() == Some(*number),
     });
-    found.map(|(_, _, standard)| *standard)
+    entry.map(|(_, _, standard)| *standard)
 }
 
-/// Reports what cannot be done.
+/// Adds an error for each unsupported setting.
 pub(super) fn check(tls: &Tls, problems: &mut Problems) {
     if !["", "VersionTLS12", "VersionTLS13"].contains(&tls.min_version.as_str()) {
         problems.error("tls.minVersion", "must be VersionTLS12 or VersionTLS13");

@@ -1,4 +1,4 @@
-//! The fields of `Configuration`, with their defaults.
+//! The fields of `Configuration` and their defaults.
 
 use super::Duration;
 use super::gates::FeatureGates;
@@ -16,11 +16,11 @@ pub struct Configuration {
     pub api_version: String,
     /// `Configuration`.
     pub kind: String,
-    /// The manager's namespace; the caller finds it when absent.
+    /// Namespace of the manager; the caller determines it when absent.
     pub namespace: Option<String>,
     /// Webhook server.
     pub webhook: Webhook,
-    /// Probes.
+    /// Health probes.
     pub health: Health,
     /// Metrics server.
     pub metrics: Metrics,
@@ -32,51 +32,52 @@ pub struct Configuration {
     pub tls: Option<Tls>,
     /// Address of the profiler; off when empty.
     pub pprof_bind_address: String,
-    /// Whether jobs without a queue are held back too.
+    /// Whether jobs without a queue name are suspended too.
     pub manage_jobs_without_queue_name: bool,
-    /// Namespaces in which jobs without a queue are held back; `None` stands for all but the system's own.
+    /// Namespaces in which jobs without a queue name are suspended; `None`: all except `kube-system` and the manager's
+    /// own.
     pub managed_jobs_namespace_selector: Option<LabelSelector>,
-    /// Serving certificates made by the manager itself.
+    /// Serving certificates that the manager generates.
     pub internal_cert_management: InternalCertManagement,
     /// Eviction of workloads whose pods do not become ready.
     pub wait_for_pods_ready: WaitForPodsReady,
     /// Limits on requests to the API server.
     pub client_connection: ClientConnection,
-    /// Kinds of jobs.
+    /// Job frameworks.
     pub integrations: Integrations,
     /// Multi-cluster dispatch.
     pub multi_kueue: Option<MultiKueue>,
-    /// Fair sharing; off when absent.
+    /// Fair sharing; disabled when absent.
     pub fair_sharing: Option<FairSharing>,
-    /// Fair sharing by past usage; off when absent.
+    /// Fair sharing by past usage; disabled when absent.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
     /// How requests are counted.
     pub resources: Resources,
-    /// Feature gates as written.
+    /// Feature gates as written in the file.
     pub feature_gates: BTreeMap<String, bool>,
-    /// When finished objects are deleted.
+    /// When finished and deactivated Workloads are deleted.
     pub object_retention_policies: Option<ObjectRetentionPolicies>,
     /// Server of the visibility API.
     pub visibility_server: VisibilityServer,
-    /// The gates with their defaults.
+    /// Feature gates with defaults applied.
     #[serde(skip)]
     pub gates: FeatureGates,
 }
 
 impl Configuration {
-    /// Where the serving certificate is read from, if not from a Secret.
+    /// Returns the directory of the serving certificate, or `None` if it is read from a Secret.
     pub fn certificate_folder(&self) -> Option<&str> {
         let folder = Some(self.webhook.cert_dir.as_str()).filter(|folder| !folder.is_empty());
         folder.filter(|_| !self.internal_cert_management.enable)
     }
 
-    /// Configured frameworks whose objects this version does not manage.
+    /// Returns the configured frameworks that this version does not manage.
     pub fn unmanaged_frameworks(&self) -> impl Iterator<Item = &str> {
         let names = self.integrations.frameworks.iter().map(String::as_str);
         names.filter(|name| *name != super::BATCH_JOB)
     }
 
-    /// The selector of namespaces in which jobs without a queue are held back.
+    /// Returns the selector of namespaces in which jobs without a queue name are suspended.
     pub fn managed_namespaces(&self, own_namespace: &str) -> LabelSelector {
         self.managed_jobs_namespace_selector.clone().unwrap_or_else(|| LabelSelector {
             match_expressions: Some(vec![LabelSelectorRequirement {
@@ -89,7 +90,7 @@ impl Configuration {
     }
 }
 
-/// Declares a section: a struct read from camelCase whose absent fields take the written defaults.
+/// Declares a section: a struct with camelCase fields, whose absent fields get the given defaults.
 macro_rules! section {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty = $default:expr,)* }) => {
         $(#[$doc])*
@@ -110,18 +111,18 @@ section! {
     Webhook {
         /// Port.
         port: u16 = 9443,
-        /// Address; all when empty.
+        /// Address; all addresses when empty.
         host: String = String::new(),
-        /// Directory with `tls.crt` and `tls.key`, when the manager does not make them itself; their Secret is read when it is
-        /// absent.
+        /// Directory with `tls.crt` and `tls.key`, if the manager does not generate them; when absent, their Secret is
+        /// read.
         cert_dir: String = String::new(),
     }
 }
 
 section! {
-    /// Probes.
+    /// Health probes.
     Health {
-        /// Address; off when empty or `0`.
+    /// Address; disabled when empty or `0`.
         health_probe_bind_address: String = ":8081".to_owned(),
         /// Path of the readiness probe.
         readiness_endpoint_name: String = "readyz".to_owned(),
@@ -133,7 +134,7 @@ section! {
 section! {
     /// Metrics server.
     Metrics {
-        /// Address; off when `0`.
+        /// Address; disabled when `0`.
         bind_address: String = ":8443".to_owned(),
         /// Whether quota and usage of ClusterQueues are exported.
         enable_cluster_queue_resources: bool = false,
@@ -147,9 +148,9 @@ section! {
 section! {
     /// Metrics by LocalQueue.
     LocalQueueMetrics {
-        /// Whether they are exported.
+        /// Whether metrics by LocalQueue are exported.
         enable: bool = true,
-        /// Which queues; all when absent.
+        /// LocalQueues whose metrics are exported; all when absent.
         local_queue_selector: Option<LabelSelector> = None,
     }
 }
@@ -159,13 +160,13 @@ section! {
     CustomLabel {
         /// Name of the metric label, without its prefix.
         name: String = String::new(),
-        /// The label.
+        /// Key of the source label.
         source_label_key: String = String::new(),
-        /// The annotation.
+        /// Key of the source annotation.
         source_annotation_key: String = String::new(),
-        /// Kind of the object that carries it.
+        /// Kind of the object with the label or annotation.
         source_kind: String = "ClusterQueue".to_owned(),
-        /// Values that are told apart.
+        /// Values that are exported individually.
         tracked_values: Vec<String> = Vec::new(),
     }
 }
@@ -173,15 +174,15 @@ section! {
 section! {
     /// Leader election.
     LeaderElection {
-        /// Whether it takes place; the shell's single-replica mode when false.
+        /// Whether leader election is enabled; if false, the manager must be the only replica.
         leader_elect: bool = true,
-        /// How long a lease holds.
+        /// How long a lease is valid without renewal.
         lease_duration: Duration = Duration::from_secs(15),
-        /// How long the leader tries to renew before it gives up.
+        /// How long the leader tries to renew the lease before it steps down.
         renew_deadline: Duration = Duration::from_secs(10),
-        /// Pause between tries.
+        /// Interval between attempts.
         retry_period: Duration = Duration::from_secs(2),
-        /// Kind of the lock; only `leases`.
+        /// Kind of the lock; only `leases` is supported.
         resource_lock: String = "leases".to_owned(),
         /// Name of the Lease.
         resource_name: String = "c1f6bfd2.kueue.x-k8s.io".to_owned(),
@@ -193,15 +194,15 @@ section! {
 section! {
     /// Controllers.
     Controller {
-        /// Workers by Kind.group; one task does all of them here.
+        /// Workers by Kind.group; no effect, as one task serves all kinds.
         group_kind_concurrency: BTreeMap<String, i32> = BTreeMap::new(),
-        /// How long the first lists may take: nanoseconds, as Go reads this one field.
+        /// Timeout of the initial lists in nanoseconds, as Go decodes this field.
         cache_sync_timeout: Option<i64> = None,
     }
 }
 
 impl Controller {
-    /// How long the first lists may take; no limit when absent or 0.
+    /// Returns the timeout of the initial lists; `None` (no limit) when absent or 0.
     pub fn sync_timeout(&self) -> Option<Duration> {
         self.cache_sync_timeout.filter(|nanos| *nanos != 0).map(Duration::from_nanos)
     }
@@ -214,15 +215,15 @@ section! {
         min_version: String = String::new(),
         /// Names of cipher suites.
         cipher_suites: Vec<String> = Vec::new(),
-        /// Curves, by name or number.
+        /// Curves by name or number.
         curve_preferences: Vec<Value> = Vec::new(),
     }
 }
 
 section! {
-    /// Serving certificates made by the manager itself.
+    /// Serving certificates that the manager generates.
     InternalCertManagement {
-        /// Whether it makes them.
+    /// Whether the manager generates them.
         enable: bool = true,
         /// Service of the webhooks.
         webhook_service_name: String = "kueue-webhook-service".to_owned(),
@@ -234,19 +235,19 @@ section! {
 section! {
     /// Eviction of workloads whose pods do not become ready.
     WaitForPodsReady {
-        /// How long they may take.
+        /// How long the pods may take to become ready.
         timeout: Duration = Duration::from_secs(1800),
-        /// Whether nothing else is admitted meanwhile.
+        /// Whether admission of other workloads is blocked until the pods are ready.
         block_admission: bool = false,
-        /// How long a pod that fails later may be missing; the timeout when absent, no limit when 0.
+        /// How long a pod that fails after all were ready may take to recover; `timeout` when absent, no limit when 0.
         recovery_timeout: Option<Duration> = None,
-        /// How evicted workloads queue again.
+        /// How evicted workloads are requeued.
         requeuing_strategy: RequeuingStrategy = RequeuingStrategy::default(),
     }
 }
 
 impl WaitForPodsReady {
-    /// The recovery timeout; none when it is off.
+    /// Returns the recovery timeout; `None` means no limit.
     pub fn recovery(&self) -> Option<Duration> {
         let timeout = self.recovery_timeout.unwrap_or(self.timeout);
         (timeout > Duration::default()).then_some(timeout)
@@ -254,25 +255,25 @@ impl WaitForPodsReady {
 }
 
 section! {
-    /// How workloads queue again after a pods-ready timeout.
+    /// How workloads are requeued after a PodsReady timeout.
     RequeuingStrategy {
-        /// The time that orders them.
+        /// Time by which requeued workloads are ordered.
         timestamp: RequeuingTimestamp = RequeuingTimestamp::Eviction,
-        /// Most times; no limit when absent.
+        /// Maximum number of requeues; no limit when absent.
         backoff_limit_count: Option<i32> = None,
-        /// First wait in seconds.
+        /// Backoff before the first requeue, in seconds.
         backoff_base_seconds: i32 = 60,
-        /// Longest wait in seconds.
+        /// Maximum backoff, in seconds.
         backoff_max_seconds: i32 = 3600,
     }
 }
 
-/// The time that orders workloads after a pods-ready timeout.
+/// Time by which workloads are ordered after a PodsReady timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 pub enum RequeuingTimestamp {
-    /// When the workload was evicted.
+    /// Time of the eviction.
     Eviction,
-    /// When the workload was made.
+    /// Creation time of the workload.
     Creation,
 }
 
@@ -281,19 +282,19 @@ section! {
     ClientConnection {
         /// Requests per second; no limit when negative.
         qps: f32 = 300.0,
-        /// Requests at once.
+        /// Maximum burst of requests.
         burst: i32 = 500,
     }
 }
 
 section! {
-    /// Kinds of jobs.
+    /// Job frameworks.
     Integrations {
-        /// Frameworks that are on.
+    /// Enabled frameworks.
         frameworks: Vec<String> = vec![super::BATCH_JOB.to_owned()],
-        /// Kinds that other controllers manage, as Kind.version.group.
+        /// Kinds that external controllers manage, as Kind.version.group.
         external_frameworks: Vec<String> = Vec::new(),
-        /// Job labels that Workloads get.
+        /// Job labels that are copied to Workloads.
         label_keys_to_copy: Vec<String> = Vec::new(),
     }
 }
@@ -301,19 +302,19 @@ section! {
 section! {
     /// Multi-cluster dispatch.
     MultiKueue {
-        /// Pause between clean-ups; off when 0.
+        /// Interval of garbage collection; disabled when 0.
         gc_interval: Duration = Duration::from_secs(60),
-        /// Label value of what this manager makes on workers.
+        /// Label value of objects that this manager creates in worker clusters.
         origin: String = "multikueue".to_owned(),
-        /// How long a lost worker keeps its workloads.
+        /// How long workloads stay assigned to a disconnected worker cluster.
         worker_lost_timeout: Duration = Duration::from_secs(900),
-        /// Who chooses workers.
+        /// Name of the dispatcher that selects worker clusters.
         dispatcher_name: String = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once".to_owned(),
         /// Settings of the incremental dispatcher.
         incremental_dispatcher_config: Option<IncrementalDispatcher> = None,
-        /// Further kinds.
+        /// Further kinds that are dispatched.
         external_frameworks: Vec<ExternalFramework> = Vec::new(),
-        /// Access by ClusterProfile.
+        /// Access to worker clusters by ClusterProfile.
         cluster_profile: Option<Value> = None,
     }
 }
@@ -321,13 +322,13 @@ section! {
 section! {
     /// Settings of the incremental dispatcher.
     IncrementalDispatcher {
-        /// Workers that are added at a time.
+        /// Number of worker clusters nominated in each step.
         step_size: i32 = 3,
     }
 }
 
 section! {
-    /// A kind that MultiKueue sends.
+    /// A further kind that MultiKueue dispatches.
     ExternalFramework {
         /// Kind.version.group.
         name: String = String::new(),
@@ -337,7 +338,7 @@ section! {
 section! {
     /// Fair sharing.
     FairSharing {
-        /// Rules by which workloads are preempted.
+        /// Preemption strategies, in the order in which they are tried.
         preemption_strategies: Vec<String> = Vec::new(),
     }
 }
@@ -345,9 +346,9 @@ section! {
 section! {
     /// Fair sharing by past usage.
     AdmissionFairSharing {
-        /// Time in which usage loses half its weight.
+        /// Half-life of past usage.
         usage_half_life_time: Duration = Duration::default(),
-        /// Pause between samples.
+        /// Interval between usage samples.
         usage_sampling_interval: Duration = Duration::from_secs(300),
         /// Weight by resource.
         resource_weights: BTreeMap<String, f64> = BTreeMap::new(),
@@ -357,63 +358,63 @@ section! {
 section! {
     /// How requests are counted.
     Resources {
-        /// Resources that are not counted, by prefix of their name.
+        /// Name prefixes of resources that are not counted.
         exclude_resource_prefixes: Vec<String> = Vec::new(),
-        /// What becomes of resources that no queue declares.
+        /// How resources that the ClusterQueue does not cover are handled.
         quota_check_strategy: QuotaCheckStrategy = QuotaCheckStrategy::BlockUndeclared,
-        /// Resources that count as others.
+        /// Resources that are counted as other resources.
         transformations: Vec<ResourceTransformation> = Vec::new(),
-        /// Devices that count as resources.
+        /// Device classes that are counted as resources.
         device_class_mappings: Vec<Value> = Vec::new(),
     }
 }
 
-/// What becomes of a workload that asks for resources which its queue does not declare.
+/// How resources that the ClusterQueue does not cover are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 pub enum QuotaCheckStrategy {
-    /// It waits.
+    /// A workload that requests them stays pending.
     BlockUndeclared,
-    /// They are not counted.
+    /// They are ignored.
     IgnoreUndeclared,
 }
 
 section! {
-    /// A resource that counts as others.
+    /// A resource that is counted as other resources.
     ResourceTransformation {
-        /// The resource.
+        /// Name of the resource.
         input: String = String::new(),
-        /// Whether it still counts itself.
+        /// Whether the input resource is still counted.
         strategy: TransformationStrategy = TransformationStrategy::Retain,
         /// Resource whose amount multiplies the outputs.
         multiply_by: String = String::new(),
-        /// Amount of other resources for one unit of the input, as quantities.
+        /// Quantity of each output resource per unit of the input.
         outputs: BTreeMap<String, Value> = BTreeMap::new(),
     }
 }
 
-/// Whether a transformed resource still counts itself.
+/// Whether the input resource of a transformation is still counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 pub enum TransformationStrategy {
-    /// It does.
+    /// The input is counted too.
     Retain,
-    /// It does not.
+    /// Only the outputs are counted.
     Replace,
 }
 
 section! {
-    /// When objects are deleted.
+    /// Retention of objects.
     ObjectRetentionPolicies {
-        /// Of Workloads.
+    /// Retention of Workloads.
         workloads: Option<WorkloadRetention> = None,
     }
 }
 
 section! {
-    /// When Workloads are deleted.
+    /// Retention of Workloads.
     WorkloadRetention {
-        /// After they finished.
+    /// How long finished Workloads are kept.
         after_finished: Option<Duration> = None,
-        /// After they were deactivated by the manager, with their job.
+        /// How long Workloads that the manager deactivated are kept; their jobs are deleted too.
         after_deactivated_by_kueue: Option<Duration> = None,
     }
 }

@@ -1,9 +1,9 @@
-//! Known settings whose feature is not part of this version.
+//! Checks for known settings whose feature is not supported by this version.
 
 use super::{BATCH_JOB, Configuration, Problems};
 use serde_json::Value;
 
-/// Frameworks that Kueue has, beside the one that is built.
+/// Kueue's frameworks that are not supported.
 const FRAMEWORKS: &[&str] = &[
     "deployment",
     "jobset.x-k8s.io/jobset",
@@ -24,14 +24,14 @@ const FRAMEWORKS: &[&str] = &[
     "workload.codeflare.dev/appwrapper",
 ];
 
-/// Sections that can be ignored: nothing of what they configure is there, and why.
+/// Sections that can be ignored because the feature does not exist, with the reason shown.
 const IGNORED: [(&str, &str); 3] = [
     ("/multiKueue", "jobs are not sent to other clusters"),
     ("/visibilityServer", "the visibility API is not served"),
     ("/pprofBindAddress", "there is no profiler"),
 ];
 
-/// Settings that a feature gate takes the effect from, with the gate and its value then.
+/// Settings that have no effect while the feature gate has the given value.
 const GATED: [(&str, &str, bool); 5] = [
     ("/metrics/customLabels", "CustomMetricLabels", false),
     ("/metrics/localQueueMetrics", "LocalQueueMetrics", false),
@@ -40,7 +40,7 @@ const GATED: [(&str, &str, bool); 5] = [
     ("/resources/quotaCheckStrategy", "QuotaCheckStrategy", false),
 ];
 
-/// Errors where ignoring a setting would change a decision, warnings elsewhere.
+/// Adds an error for each setting whose absence would change scheduling, and a warning for each other one.
 pub(super) fn check(document: &Value, configuration: &Configuration, problems: &mut Problems) {
     let given = |pointer: &str| {
         let empty = |value: &Value| match value {
@@ -74,7 +74,7 @@ pub(super) fn check(document: &Value, configuration: &Configuration, problems: &
     check_frameworks(configuration, problems);
 }
 
-/// Objects of frameworks that are not there start as they are made: one warning names them all.
+/// Checks the framework names. Objects of unsupported frameworks start unmanaged; one warning lists these frameworks.
 fn check_frameworks(configuration: &Configuration, problems: &mut Problems) {
     for (index, name) in configuration.integrations.frameworks.iter().enumerate() {
         let path = format!("integrations.frameworks[{index}]");

@@ -1,10 +1,10 @@
-//! Rules on values, each with the path of what breaks it.
+//! Validation of configuration values; each error contains the path of the invalid field.
 
 use super::{Configuration, CustomLabel, Duration, NAMESPACE_NAME_LABEL, Problems, QuotaCheckStrategy};
 use core::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// Reports every rule that a configuration breaks.
+/// Adds an error for each rule that the configuration violates.
 pub(super) fn check(configuration: &Configuration, problems: &mut Problems) {
     servers(configuration, problems);
     elections(configuration, problems);
@@ -89,7 +89,7 @@ fn pods_ready(configuration: &Configuration, problems: &mut Problems) {
     }
 }
 
-/// The system's namespaces must stay out of reach; the manager's own is checked where it is known.
+/// Checks that the selector does not match the system namespaces; `kueue-system` stands in for an absent own namespace.
 fn selector(configuration: &Configuration, problems: &mut Problems) {
     const PATH: &str = "managedJobsNamespaceSelector";
     if let Some(selector) = &configuration.metrics.local_queue_metrics.local_queue_selector {
@@ -107,7 +107,7 @@ fn selector(configuration: &Configuration, problems: &mut Problems) {
     }
 }
 
-/// Operators that exist, with values where they take some.
+/// Checks that operators exist and have values exactly if they need some.
 fn requirements(path: &str, selector: &LabelSelector, problems: &mut Problems) {
     for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         let values = requirement.values.as_ref().map_or(0, Vec::len);
@@ -125,18 +125,18 @@ fn requirements(path: &str, selector: &LabelSelector, problems: &mut Problems) {
     }
 }
 
-/// Whether a selector takes in a namespace of which only the name label is known.
+/// Returns whether a selector matches a namespace that has only the name label.
 fn selects(selector: &LabelSelector, namespace: &str) -> bool {
     let value = |key: &str| (key == NAMESPACE_NAME_LABEL).then_some(namespace);
     let labels = selector.match_labels.iter().flatten().all(|(k, v)| value(k) == Some(v.as_str()));
     let requirements = selector.match_expressions.iter().flatten().all(|requirement| {
-        let found = value(&requirement.key);
-        let listed = found.is_some_and(|f| requirement.values.iter().flatten().any(|v| v == f));
+        let actual = value(&requirement.key);
+        let listed = actual.is_some_and(|actual| requirement.values.iter().flatten().any(|v| v == actual));
         match requirement.operator.as_str() {
             "In" => listed,
             "NotIn" => !listed,
-            "Exists" => found.is_some(),
-            _ => found.is_none(),
+            "Exists" => actual.is_some(),
+            _ => actual.is_none(),
         }
     });
     labels && requirements
@@ -185,9 +185,9 @@ fn custom_labels(labels: &[CustomLabel], problems: &mut Problems) {
         if !label.source_label_key.is_empty() && !label.source_annotation_key.is_empty() {
             problems.error(&path, "sourceLabelKey and sourceAnnotationKey exclude each other");
         }
-        let (most, least) = if label.source_kind == "Workload" { (12, 1) } else { (16, 0) };
-        if !(least..=most).contains(&label.tracked_values.len()) {
-            problems.error(&format!("{path}.trackedValues"), &format!("must have {least} to {most} entries"));
+        let (max, min) = if label.source_kind == "Workload" { (12, 1) } else { (16, 0) };
+        if !(min..=max).contains(&label.tracked_values.len()) {
+            problems.error(&format!("{path}.trackedValues"), &format!("must have {min} to {max} entries"));
         }
         let same = labels.iter().take(index).filter(|l| l.source_kind == label.source_kind).count();
         let limit = if label.source_kind == "Workload" { 2 } else { 6 };
@@ -218,7 +218,7 @@ fn multi_kueue(configuration: &Configuration, problems: &mut Problems) {
     }
 }
 
-/// Each once, as `Kind.version.group`, and none that is built in.
+/// Checks that names are unique, written as `Kind.version.group`, and not built in.
 fn external_frameworks(configuration: &Configuration, problems: &mut Problems) {
     let names = &configuration.integrations.external_frameworks;
     for (index, name) in names.iter().enumerate() {
@@ -250,7 +250,7 @@ fn retention(configuration: &Configuration, problems: &mut Problems) {
     }
 }
 
-/// The strategies must be named, in an order in which each can come into play.
+/// Checks that strategies are set, in an order in which each can take effect, and the admission fair sharing values.
 fn fair_sharing(configuration: &Configuration, problems: &mut Problems) {
     const PATH: &str = "fairSharing.preemptionStrategies";
     const FINAL: &str = "LessThanOrEqualToFinalShare";
@@ -285,7 +285,7 @@ fn fair_sharing(configuration: &Configuration, problems: &mut Problems) {
     }
 }
 
-/// A DNS label, or a DNS subdomain where dots are allowed.
+/// Returns whether `name` is a DNS label, or a DNS subdomain if dots are allowed.
 fn is_dns_name(name: &str, dots: bool) -> bool {
     let label = |part: &str| {
         let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());

@@ -1,13 +1,13 @@
-//! Schemas of Kubernetes' own types that our kinds contain, described in our words.
+//! Schemas of the Kubernetes types that the kinds contain.
 
 use serde_json::{Value, json};
 
-/// Pattern of a quantity as text.
+/// Pattern of a quantity as a string.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 /// Pattern of a label key, and of a condition type.
 pub(super) const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
 
-/// The schema of a type of Kubernetes by its full name; none for our own types.
+/// Returns the schema of a Kubernetes type by its full name, or `None` for types of this crate.
 pub(super) fn schema(name: &str, template: &Value) -> Option<Value> {
     match name {
         "io.k8s.apimachinery.pkg.api.resource.Quantity" => Some(quantity()),
@@ -24,7 +24,7 @@ pub(super) fn schema(name: &str, template: &Value) -> Option<Value> {
     }
 }
 
-/// A quantity: a number or text.
+/// Returns the schema of a quantity: an integer or a string.
 pub(super) fn quantity() -> Value {
     json!({
         "anyOf": [{ "type": "integer" }, { "type": "string" }],
@@ -35,36 +35,36 @@ pub(super) fn quantity() -> Value {
 
 fn condition() -> Value {
     json!({
-        "description": "One aspect of the state, with the reason for it.",
+        "description": "A condition of the object, with reason and message.",
         "type": "object",
         "required": ["lastTransitionTime", "message", "reason", "status", "type"],
         "properties": {
             "lastTransitionTime": {
-                "description": "When the status last changed.",
+                "description": "Time of the last change of the status.",
                 "type": "string",
                 "format": "date-time",
             },
-            "message": { "description": "Explanation for people.", "type": "string", "maxLength": 32768 },
+            "message": { "description": "Human-readable explanation.", "type": "string", "maxLength": 32768 },
             "observedGeneration": {
-                "description": "Generation of the object that the condition speaks of.",
+                "description": "Generation of the object for which the condition was set.",
                 "type": "integer",
                 "format": "int64",
                 "minimum": 0,
             },
             "reason": {
-                "description": "Explanation for programs.",
+                "description": "Machine-readable reason.",
                 "type": "string",
                 "minLength": 1,
                 "maxLength": 1024,
                 "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
             },
             "status": {
-                "description": "Whether it holds.",
+                "description": "Status of the condition: True, False or Unknown.",
                 "type": "string",
                 "enum": ["True", "False", "Unknown"],
             },
             "type": {
-                "description": "The aspect.",
+                "description": "Type of the condition.",
                 "type": "string",
                 "maxLength": 316,
                 "pattern": QUALIFIED_NAME,
@@ -74,14 +74,14 @@ fn condition() -> Value {
 }
 
 fn label_selector() -> Value {
-    let strings = json!({ "description": "Values that the operator needs.", "type": "array",
+    let strings = json!({ "description": "Values for In and NotIn.", "type": "array",
         "items": { "type": "string" }, "x-kubernetes-list-type": "atomic" });
     json!({
         "type": "object",
         "x-kubernetes-map-type": "atomic",
         "properties": {
             "matchExpressions": {
-                "description": "Requirements, all of which must hold.",
+                "description": "Requirements, all of which must be met.",
                 "type": "array",
                 "x-kubernetes-list-type": "atomic",
                 "items": {
@@ -89,14 +89,14 @@ fn label_selector() -> Value {
                     "type": "object",
                     "required": ["key", "operator"],
                     "properties": {
-                        "key": { "description": "The label.", "type": "string" },
+                        "key": { "description": "Key of the label.", "type": "string" },
                         "operator": { "description": "In, NotIn, Exists or DoesNotExist.", "type": "string" },
                         "values": strings,
                     },
                 },
             },
             "matchLabels": {
-                "description": "Labels that must be there with these values.",
+                "description": "Labels that must be present with these values.",
                 "type": "object",
                 "additionalProperties": { "type": "string" },
             },
@@ -106,14 +106,14 @@ fn label_selector() -> Value {
 
 fn toleration() -> Value {
     json!({
-        "description": "Taints that pods put up with.",
+        "description": "A toleration of pods for matching taints.",
         "type": "object",
         "properties": {
             "effect": { "description": "Effect of the taint; any when empty.", "type": "string" },
             "key": { "description": "Key of the taint; any when empty.", "type": "string" },
-            "operator": { "description": "Equal (when absent) or Exists.", "type": "string" },
+            "operator": { "description": "Equal or Exists; default: Equal.", "type": "string" },
             "tolerationSeconds": {
-                "description": "How long a NoExecute taint is tolerated; for ever when absent.",
+                "description": "How long a NoExecute taint is tolerated, in seconds; forever when absent.",
                 "type": "integer",
                 "format": "int64",
             },
@@ -124,14 +124,14 @@ fn toleration() -> Value {
 
 fn taint() -> Value {
     json!({
-        "description": "A mark that keeps pods off a node unless they tolerate it.",
+        "description": "A taint that repels pods that do not tolerate it.",
         "type": "object",
         "required": ["effect", "key"],
         "properties": {
             "effect": { "description": "NoSchedule, PreferNoSchedule or NoExecute.", "type": "string" },
             "key": { "description": "Key of the taint.", "type": "string" },
             "timeAdded": {
-                "description": "When the taint was added.",
+                "description": "Time at which the taint was added.",
                 "type": "string",
                 "format": "date-time",
             },

@@ -1,10 +1,10 @@
-//! The kinds: names, scope, printer columns, subresources.
+//! The kinds of the API group: names, scope, printer columns, subresources.
 
 use super::super::v1beta2 as api;
 use schemars::{Schema, schema_for};
 use serde_json::{Value, json};
 
-/// What a definition says of a kind beside its schema.
+/// Parts of a CustomResourceDefinition other than the schema.
 pub(super) struct KindSpec {
     pub(super) kind: &'static str,
     pub(super) plural: &'static str,
@@ -14,7 +14,7 @@ pub(super) struct KindSpec {
     pub(super) has_status: bool,
     pub(super) columns: &'static [Column],
     pub(super) selectable_fields: &'static [&'static str],
-    /// Schema of the Rust type.
+    /// Returns the schema of the Rust type.
     pub(super) schema: fn() -> Schema,
     /// Fields of shared types that this kind does not have.
     pub(super) omitted_fields: &'static [&'static str],

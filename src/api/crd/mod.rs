@@ -1,8 +1,8 @@
-//! CustomResourceDefinitions of the group's eleven kinds, made from the Rust types.
+//! CustomResourceDefinitions of the eleven kinds of the API group, generated from the Rust types.
 //!
-//! Names, types and descriptions come from the types themselves; what serde does not know (bounds, defaults, list keys,
-//! CEL rules) comes from `rules`. A rule that names a type or field that is not there is an error, so neither can drift.
-//! The files under `crds/` are this module's output, byte for byte; `SLUICE_WRITE=1 cargo test --test it crds` rewrites them.
+//! Names, types and descriptions come from the types; bounds, defaults, list keys and CEL rules come from `rules`. A
+//! rule for a type or field that does not exist is an error, so rules and types cannot diverge. The files under `crds/`
+//! are the output of this module, byte for byte; `SLUICE_WRITE=1 cargo test --test it crds` rewrites them.
 
 mod builtin;
 mod kinds;
@@ -16,7 +16,7 @@ use kinds::KindSpec;
 use serde_json::{Value, json};
 use std::fmt;
 
-/// Why the definitions cannot be made; a defect of the tree, which a test finds.
+/// Why the definitions cannot be generated. Only a defect of the source causes it; a test detects it.
 #[derive(Debug)]
 pub struct CrdError(String);
 
@@ -34,7 +34,7 @@ impl CrdError {
     }
 }
 
-/// All definitions as objects, each with its file name, in the order of the names.
+/// Returns file name and definition of each kind, in the order of the names.
 pub fn definitions() -> Result<Vec<(String, Value)>, CrdError> {
     let rules = rules::all();
     let template = pod_template::shipped()?;
@@ -53,12 +53,12 @@ pub fn definitions() -> Result<Vec<(String, Value)>, CrdError> {
     Ok(definitions)
 }
 
-/// All definitions as YAML, each with its file name: the content of `crds/`, the kustomization included.
+/// Returns file name and YAML of each file in `crds/`, including the kustomization.
 pub fn all() -> Result<Vec<(String, String)>, CrdError> {
     let mut files = Vec::new();
     let mut listed = String::new();
     for (name, definition) in definitions()? {
-        // Folded text would not keep the double spaces of rules.
+        // Folded block scalars would not preserve double spaces in CEL rules.
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
         let body = serde_saphyr::to_string_with_options(&definition, options)
             .map_err(|e| CrdError::new(format!("{name}: {e}")))?;

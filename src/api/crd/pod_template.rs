@@ -1,14 +1,14 @@
-//! The schema of a pod template, as a structural schema.
+//! The structural schema of a pod template.
 //!
-//! `pod-template.json` is what [`from_openapi`] makes of the OpenAPI v3 document of group `/api/v1` that a
-//! kube-apiserver publishes. To renew it, fetch the document and run the test that writes the file:
+//! `pod-template.json` is the output of [`from_openapi`] for the OpenAPI v3 document of group `/api/v1` that a
+//! kube-apiserver publishes. To update it, fetch the document and run the test that writes the file:
 //!
 //! ```text
 //! kubectl get --raw /openapi/v3/api/v1 > core.json
 //! SLUICE_OPENAPI=core.json cargo test --test it pod_template
 //! ```
 //!
-//! Left out: descriptions, enums (a newer server may know more values), defaults that are zero values, patch strategies.
+//! Omitted: descriptions, enums (a newer server may know more values), defaults that are zero values, patch strategies.
 
 use super::CrdError;
 use super::builtin::quantity;
@@ -17,18 +17,18 @@ use serde_json::{Map, Value, json};
 
 const TEMPLATE: &str = "io.k8s.api.core.v1.PodTemplateSpec";
 const PREFIX: &str = "#/components/schemas/";
-/// Deeper than any type reachable from a pod template; a cycle would run into it.
+/// Recursion limit. Deeper than any type reachable from a pod template; stops at cycles.
 const MAX_DEPTH: u32 = 32;
-/// Formats that custom resources know.
+/// Formats that custom resources support.
 const FORMATS: &[&str] = &["byte", "date-time", "double", "int32", "int64"];
 
-/// The committed schema.
+/// Returns the committed schema.
 pub fn shipped() -> Result<Value, CrdError> {
     serde_json::from_str(include_str!("pod-template.json"))
         .map_err(|e| CrdError::new(format!("pod-template.json: {e}")))
 }
 
-/// The schema out of a server's OpenAPI v3 document; null where the document does not have it.
+/// Extracts the schema from a server's OpenAPI v3 document; returns null if the document does not contain it.
 pub fn from_openapi(document: &Value) -> Value {
     let Some(schemas) = document.get("components").and_then(|c| c.get("schemas")) else {
         return Value::Null;
@@ -41,7 +41,7 @@ pub fn from_openapi(document: &Value) -> Value {
     schema
 }
 
-/// The parts of embedded metadata that a template can carry.
+/// Returns the schema of the metadata fields that a template supports.
 fn metadata() -> Value {
     let strings = json!({ "type": "object", "additionalProperties": { "type": "string" } });
     json!({
@@ -110,7 +110,7 @@ fn plain(node: &Value, schemas: &Value, depth: u32) -> Value {
     schema
 }
 
-/// Items and list type. A custom resource may key a list only by fields that are required or have a default.
+/// Sets items and list type. A custom resource may key a list only by fields that are required or have a default.
 fn list(schema: &mut Value, node: &Value, items: &Value, schemas: &Value, depth: u32) {
     let mut converted = convert(items, schemas, depth - 1);
     let keys: Vec<&str> = node
@@ -132,7 +132,7 @@ fn list(schema: &mut Value, node: &Value, items: &Value, schemas: &Value, depth:
     }
 }
 
-/// Whether a list may be keyed by a field; a zero default that this needs is put back.
+/// Returns whether a list may be keyed by a field; restores the field's zero default if this is needed.
 fn ensure_list_key(converted: &mut Value, items: &Value, schemas: &Value, key: &str) -> bool {
     let required =
         converted.get("required").and_then(Value::as_array).is_some_and(|r| r.iter().any(|v| v == key));

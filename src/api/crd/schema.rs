@@ -1,6 +1,6 @@
-//! From a type's JSON schema to the structural schema of a definition.
+//! Converts the JSON schema of a type to the structural schema of a CustomResourceDefinition.
 //!
-//! The result has no references, no null, no title; keys are sorted, so that equal schemas print equal bytes.
+//! The result has no references, null types or titles; keys are sorted, so that equal schemas are equal byte for byte.
 
 use super::CrdError;
 use super::builtin;
@@ -8,7 +8,7 @@ use super::rules::Rules;
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
-/// Resolves one kind's schema against the rules.
+/// Builds the schema of one kind from its type and the rules.
 pub(super) struct Builder<'a> {
     root: Value,
     kind: &'a str,
@@ -31,7 +31,7 @@ impl<'a> Builder<'a> {
         Ok(Self { root, kind, rules, template, used: Vec::new() })
     }
 
-    /// The schema of the kind.
+    /// Returns the schema of the kind.
     pub(super) fn root(&mut self) -> Result<Value, CrdError> {
         let definition = self.root.clone();
         let mut schema = self.object(self.kind, &definition)?;
@@ -48,12 +48,12 @@ impl<'a> Builder<'a> {
         Ok(schema)
     }
 
-    /// Types and fields that rules were looked up for.
+    /// Returns the types and fields for which rules were looked up.
     pub(super) fn into_used(self) -> Vec<String> {
         self.used
     }
 
-    /// A struct: its properties resolved, its own rules merged in.
+    /// Converts a struct: resolves its properties and merges its rules.
     fn object(&mut self, name: &str, definition: &Value) -> Result<Value, CrdError> {
         self.used.push(name.to_owned());
         let rules = self.rules.of_type(name);
@@ -79,12 +79,12 @@ impl<'a> Builder<'a> {
         Ok(node)
     }
 
-    /// Any schema: references followed, alternatives with null reduced.
+    /// Converts any schema: resolves references and removes null alternatives.
     fn node(&mut self, value: &Value) -> Result<Value, CrdError> {
         let mut node = if let Some(reference) = value.get("$ref").and_then(Value::as_str) {
             self.reference(reference)?
-        } else if let Some(kept) = alternatives(value).and_then(|all| all.iter().find(|v| !is_null(v))) {
-            if enum_values(value).is_empty() { self.node(kept)? } else { enumeration(value) }
+        } else if let Some(non_null) = alternatives(value).and_then(|all| all.iter().find(|v| !is_null(v))) {
+            if enum_values(value).is_empty() { self.node(non_null)? } else { enumeration(value) }
         } else if value.get("enum").is_some() || value.get("const").is_some() {
             enumeration(value)
         } else {
@@ -140,7 +140,7 @@ fn is_null(value: &Value) -> bool {
     value.get("type").and_then(Value::as_str) == Some("null")
 }
 
-/// Values of an enum of units: written as `enum`, as `const`, or as alternatives of both.
+/// Returns the values of an enum without data, written as `enum`, as `const`, or as alternatives of both.
 fn enum_values(value: &Value) -> Vec<Value> {
     let mut values: Vec<Value> =
         value.get("enum").and_then(Value::as_array).into_iter().flatten().cloned().collect();
@@ -156,14 +156,14 @@ fn enumeration(value: &Value) -> Value {
     json!({ "type": "string", "enum": enum_values(value) })
 }
 
-/// Sets a member of an object; other values stay as they are.
+/// Sets a member of an object; does nothing if `target` is not an object.
 pub(super) fn set(target: &mut Value, key: &str, value: Value) {
     if let Some(object) = target.as_object_mut() {
         object.insert(key.to_owned(), value);
     }
 }
 
-/// Merges an object into another: objects by member, anything else replaced.
+/// Merges an object into another: objects recursively, other values are replaced.
 pub(super) fn merge(target: &mut Value, patch: &Value) {
     let Some(members) = patch.as_object() else {
         *target = patch.clone();
@@ -171,14 +171,14 @@ pub(super) fn merge(target: &mut Value, patch: &Value) {
     };
     for (key, value) in members {
         match target.get_mut(key) {
-            // A default is a value of the API, not a part of the schema.
+            // A default is an API value, not a schema, and is replaced as a whole.
             Some(inner) if inner.is_object() && key != "default" => merge(inner, value),
             _ => set(target, key, value.clone()),
         }
     }
 }
 
-/// Removes a field that a path like `status.list[].field` leads to.
+/// Removes the field at a path such as `status.list[].field`.
 pub(super) fn remove(schema: &mut Value, path: &str) -> Result<(), CrdError> {
     let missing = || CrdError::new(format!("no field {path}"));
     let (parents, field) = path.rsplit_once('.').ok_or_else(missing)?;
@@ -194,7 +194,7 @@ pub(super) fn remove(schema: &mut Value, path: &str) -> Result<(), CrdError> {
     properties.remove(field).map(|_| ()).ok_or_else(missing)
 }
 
-/// Sorts the members of all objects.
+/// Sorts the members of all objects recursively.
 pub(super) fn sort(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -1,33 +1,33 @@
-//! AdmissionCheck: a condition, judged by another controller, that workloads must meet after quota is reserved.
+//! AdmissionCheck: a condition evaluated by another controller, which workloads must meet after quota is reserved.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A check that gates admission.
+/// A check that a controller must pass before a workload with reserved quota is admitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheck {
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// Who judges.
+    /// Controller that evaluates the check, and its parameters.
     pub spec: AdmissionCheckSpec,
-    /// Whether its controller is ready.
+    /// Whether the check can be used.
     pub status: AdmissionCheckStatus,
 }
 
-/// Who judges a check, and by which parameters.
+/// Controller that evaluates the check, and its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckSpec {
-    /// Name of the controller; it does not change.
+    /// Name of the controller; immutable.
     pub controller_name: String,
-    /// An object with more settings for that controller.
+    /// Reference to an object with further settings for the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<AdmissionCheckParametersReference>,
 }
 
-/// Reference to an object with settings of a check.
+/// Reference to an object with settings for the controller of a check.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckParametersReference {
@@ -39,10 +39,10 @@ pub struct AdmissionCheckParametersReference {
     pub name: String,
 }
 
-/// Whether the controller of a check is ready.
+/// Observed state of an AdmissionCheck.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckStatus {
-    /// `Active` says whether the check can be used.
+    /// Conditions; `Active` tells whether the check can be used.
     pub conditions: Vec<Condition>,
 }

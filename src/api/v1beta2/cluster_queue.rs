@@ -1,4 +1,4 @@
-//! ClusterQueue: a pool of quota, the rules by which it is given, and what of it is in use.
+//! ClusterQueue: a pool of quota, its admission and preemption policies, and its usage.
 
 use super::{FairSharing, FairSharingStatus, FlavorUsage, ResourceGroup, StopPolicy};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
@@ -11,150 +11,150 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterQueue {
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// Quota and rules.
+    /// Quota and policies.
     pub spec: ClusterQueueSpec,
-    /// What is pending, reserved and admitted.
+    /// Usage and number of pending, reserving and admitted workloads.
     pub status: ClusterQueueStatus,
 }
 
-/// Quota of a ClusterQueue and the rules by which it is given.
+/// Quota and policies of a ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterQueueSpec {
-    /// Resources and the flavors that provide them.
+    /// Resources, the flavors that provide them, and the quota of each.
     pub resource_groups: Vec<ResourceGroup>,
-    /// The Cohort whose unused quota this queue may borrow; it need not exist as an object.
+    /// Name of the Cohort whose unused quota this queue may borrow; the Cohort object need not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cohort_name: Option<String>,
-    /// How the head of the queue treats those behind it.
+    /// Whether a head that does not fit blocks the workloads behind it.
     pub queueing_strategy: QueueingStrategy,
-    /// Namespaces that may use this queue: absent selects none, empty selects all.
+    /// Namespaces whose workloads may use this queue: absent selects none, empty selects all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// When the search over flavors stops.
+    /// When the search for a flavor stops at a flavor that needs borrowing or preemption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flavor_fungibility: Option<FlavorFungibility>,
-    /// Who may be evicted to make room.
+    /// Workloads that this queue may preempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption: Option<ClusterQueuePreemption>,
-    /// Admission checks and the flavors that they apply to.
+    /// Admission checks and the flavors to which they apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admission_checks_strategy: Option<AdmissionChecksStrategy>,
-    /// Whether the queue is stopped.
+    /// Whether the queue is stopped, and whether its running workloads are evicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_policy: Option<StopPolicy>,
     /// Weight in fair sharing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_sharing: Option<FairSharing>,
-    /// Whether past usage orders the LocalQueues.
+    /// Whether past usage decides the order of the LocalQueues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admission_scope: Option<AdmissionScope>,
-    /// Whether one workload is tried on several flavors at once.
+    /// Whether a workload is queued for several flavors at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent_admission_policy: Option<ConcurrentAdmissionPolicy>,
 }
 
-/// Order of admission within a ClusterQueue.
+/// Queueing strategy of a ClusterQueue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum QueueingStrategy {
-    /// A head that does not fit blocks those behind it.
+    /// A head that does not fit blocks the workloads behind it.
     StrictFIFO,
-    /// Those behind a head that does not fit may be admitted.
+    /// Workloads behind a head that does not fit may be admitted.
     #[default]
     BestEffortFIFO,
 }
 
-/// When the search over flavors stops.
+/// When the search for a flavor stops at a flavor that needs borrowing or preemption.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FlavorFungibility {
-    /// What to do when a flavor fits by borrowing; MayStopSearch when absent.
+    /// Whether to stop at a flavor that fits by borrowing; default: MayStopSearch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_can_borrow: Option<FungibilityPolicy>,
-    /// What to do when a flavor fits after preemption; TryNextFlavor when absent.
+    /// Whether to stop at a flavor that fits after preemption; default: TryNextFlavor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_can_preempt: Option<FungibilityPolicy>,
-    /// Which of borrowing and preemption is better when both policies try the next flavor.
+    /// Whether borrowing or preemption is preferred when both policies are TryNextFlavor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preference: Option<FungibilityPreference>,
 }
 
-/// Whether the search may stop at a flavor.
+/// Whether the search for a flavor may stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum FungibilityPolicy {
-    /// Take this flavor.
+    /// Use this flavor.
     MayStopSearch,
-    /// Look whether a later flavor is better.
+    /// Evaluate later flavors, which may be better.
     TryNextFlavor,
 }
 
-/// What is better among flavors that do not simply fit.
+/// Preference among flavors that fit only by borrowing or preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum FungibilityPreference {
-    /// Borrow rather than preempt.
+    /// Prefer borrowing.
     BorrowingOverPreemption,
-    /// Preempt rather than borrow.
+    /// Prefer preemption.
     PreemptionOverBorrowing,
 }
 
-/// Who may be evicted to make room.
+/// Workloads that a ClusterQueue may preempt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterQueuePreemption {
-    /// Workloads of other queues that use quota of this one; Never when absent.
+    /// Workloads of other queues that may be preempted to reclaim this queue's nominal quota; default: Never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reclaim_within_cohort: Option<ReclaimPolicy>,
-    /// Workloads of other queues while this one borrows.
+    /// Workloads of other queues that may be preempted while this queue borrows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub borrow_within_cohort: Option<BorrowWithinCohort>,
-    /// Workloads of the same queue; Never when absent.
+    /// Workloads of the same queue that may be preempted; default: Never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_cluster_queue: Option<WithinClusterQueuePolicy>,
 }
 
-/// Which workloads of other queues may be evicted to reclaim lent quota.
+/// Workloads of other queues that may be preempted to reclaim nominal quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum ReclaimPolicy {
-    /// None.
+    /// No workload.
     #[default]
     Never,
-    /// Those of lower priority.
+    /// Workloads of lower priority.
     LowerPriority,
-    /// Any.
+    /// Workloads of any priority.
     Any,
 }
 
-/// Which workloads of the same queue may be evicted.
+/// Workloads of the same queue that may be preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum WithinClusterQueuePolicy {
-    /// None.
+    /// No workload.
     #[default]
     Never,
-    /// Those of lower priority.
+    /// Workloads of lower priority.
     LowerPriority,
-    /// Those of lower priority, and newer ones of equal priority.
+    /// Workloads of lower priority, and newer workloads of equal priority.
     LowerOrNewerEqualPriority,
 }
 
-/// Preemption in other queues while the preemptor borrows.
+/// Preemption of workloads of other queues while the preemptor borrows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BorrowWithinCohort {
-    /// Which workloads; Never when absent.
+    /// Workloads that may be preempted; default: Never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<BorrowPolicy>,
-    /// Highest priority that a victim may have.
+    /// Highest priority of workloads that may be preempted; default: no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_priority_threshold: Option<i32>,
 }
 
-/// Which workloads may be evicted by one that borrows.
+/// Workloads that a borrowing preemptor may preempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum BorrowPolicy {
-    /// None.
+    /// No workload.
     #[default]
     Never,
-    /// Those of lower priority.
+    /// Workloads of lower priority.
     LowerPriority,
 }
 
@@ -162,52 +162,52 @@ pub enum BorrowPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionChecksStrategy {
-    /// The checks, by name.
+    /// The checks and the flavors to which they apply.
     pub admission_checks: Vec<AdmissionCheckStrategyRule>,
 }
 
-/// One admission check and the flavors that it applies to.
+/// An admission check and the flavors to which it applies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckStrategyRule {
     /// Name of the AdmissionCheck.
     pub name: String,
-    /// Flavors that need the check; all when empty.
+    /// Flavors that need the check; all flavors when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub on_flavors: Vec<String>,
 }
 
-/// Whether past usage orders the LocalQueues of a ClusterQueue.
+/// Whether past usage decides the order of the LocalQueues of a ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionScope {
-    /// The mode.
+    /// Mode of admission fair sharing.
     pub admission_mode: AdmissionMode,
 }
 
 /// Mode of admission fair sharing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum AdmissionMode {
-    /// LocalQueues that used less come first.
+    /// Workloads of LocalQueues with lower past usage come first.
     UsageBasedAdmissionFairSharing,
-    /// Past usage does not count.
+    /// Past usage has no effect.
     #[default]
     NoAdmissionFairSharing,
 }
 
-/// How one workload is tried on several flavors at once.
+/// How a workload is queued for several flavors at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConcurrentAdmissionPolicy {
-    /// Whether an admitted workload moves to a better flavor.
+    /// Whether an admitted workload migrates to a more preferred flavor.
     pub migration: ConcurrentAdmissionMigration,
 }
 
-/// Rules of migration between flavors.
+/// Migration between flavors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConcurrentAdmissionMigration {
-    /// The mode.
+    /// Mode of migration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<ConcurrentAdmissionMode>,
     /// Limits on migration.
@@ -218,9 +218,9 @@ pub struct ConcurrentAdmissionMigration {
 /// Mode of migration between flavors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum ConcurrentAdmissionMode {
-    /// Better flavors are tried while the workload runs.
+    /// More preferred flavors are tried while the workload runs.
     TryPreferredFlavors,
-    /// The first flavor that admits is kept.
+    /// The workload stays on the first flavor that admits it.
     RetainFirstAdmission,
 }
 
@@ -228,28 +228,28 @@ pub enum ConcurrentAdmissionMode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConcurrentAdmissionConstraints {
-    /// The least preferred flavor that a workload may migrate to.
+    /// Least preferred flavor to which a workload may migrate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_acceptable_flavor_name: Option<String>,
 }
 
-/// What a ClusterQueue holds.
+/// Usage and number of workloads of a ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterQueueStatus {
-    /// `Active` says whether the queue admits, and if not, why.
+    /// Conditions; `Active` tells whether the queue admits workloads, and why not.
     pub conditions: Vec<Condition>,
-    /// Usage by workloads that hold a reservation.
+    /// Usage by workloads with a quota reservation.
     pub flavors_reservation: Vec<FlavorUsage>,
     /// Usage by admitted workloads.
     pub flavors_usage: Vec<FlavorUsage>,
-    /// Workloads that wait.
+    /// Number of pending workloads.
     pub pending_workloads: i32,
-    /// Workloads that hold a reservation.
+    /// Number of workloads with a quota reservation.
     pub reserving_workloads: i32,
-    /// Workloads that are admitted and not finished.
+    /// Number of workloads that are admitted and not finished.
     pub admitted_workloads: i32,
-    /// Share as last computed, while fair sharing is on.
+    /// Share at the last computation; set only while fair sharing is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_sharing: Option<FairSharingStatus>,
 }

@@ -13,18 +13,18 @@ pub struct Cohort {
     pub metadata: ObjectMeta,
     /// Parent, own quota and limits.
     pub spec: CohortSpec,
-    /// Share as last computed.
+    /// Share at the last computation.
     pub status: CohortStatus,
 }
 
-/// Place of a Cohort in the tree, its own quota and its limits.
+/// Parent, own quota and limits of a Cohort.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CohortSpec {
-    /// The parent Cohort; a root when absent. It need not exist as an object.
+    /// Name of the parent Cohort; the Cohort is a root when absent. The parent object need not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_name: Option<String>,
-    /// Quota that belongs to the Cohort itself, and limits towards the parent.
+    /// Quota of the Cohort itself, and limits on borrowing from and lending to the parent.
     pub resource_groups: Vec<ResourceGroup>,
     /// Weight in fair sharing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub struct CohortSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CohortStatus {
-    /// Share as last computed, while fair sharing is on.
+    /// Share at the last computation; set only while fair sharing is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_sharing: Option<FairSharingStatus>,
 }

@@ -1,4 +1,4 @@
-//! LocalQueue: the way from a namespace to a ClusterQueue.
+//! LocalQueue: maps a queue name in a namespace to a ClusterQueue.
 
 use super::{FairSharing, FlavorUsage, StopPolicy};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -7,26 +7,26 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A namespace's entry to a ClusterQueue.
+/// A queue of a namespace that submits workloads to a ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalQueue {
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// Where the queue leads.
+    /// ClusterQueue and policies.
     pub spec: LocalQueueSpec,
-    /// What it holds.
+    /// Usage and number of pending, reserving and admitted workloads.
     pub status: LocalQueueStatus,
 }
 
-/// Where a LocalQueue leads.
+/// ClusterQueue and policies of a LocalQueue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalQueueSpec {
-    /// The ClusterQueue; it does not change once set.
+    /// Name of the ClusterQueue; immutable once set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_queue: Option<String>,
-    /// Whether the queue is stopped.
+    /// Whether the queue is stopped, and whether its running workloads are evicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_policy: Option<StopPolicy>,
     /// Weight in admission fair sharing.
@@ -34,23 +34,23 @@ pub struct LocalQueueSpec {
     pub fair_sharing: Option<FairSharing>,
 }
 
-/// What a LocalQueue holds.
+/// Usage and number of workloads of a LocalQueue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalQueueStatus {
-    /// `Active` says whether the queue admits, and if not, why.
+    /// Conditions; `Active` tells whether the queue admits workloads, and why not.
     pub conditions: Vec<Condition>,
-    /// Workloads that wait.
+    /// Number of pending workloads.
     pub pending_workloads: i32,
-    /// Workloads that hold a reservation.
+    /// Number of workloads with a quota reservation.
     pub reserving_workloads: i32,
-    /// Workloads that are admitted and not finished.
+    /// Number of workloads that are admitted and not finished.
     pub admitted_workloads: i32,
-    /// Usage by workloads that hold a reservation.
+    /// Usage by workloads with a quota reservation.
     pub flavors_reservation: Vec<FlavorUsage>,
     /// Usage by admitted workloads.
     pub flavors_usage: Vec<FlavorUsage>,
-    /// Past usage, while admission fair sharing is on.
+    /// Past usage; set only while admission fair sharing is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_sharing: Option<LocalQueueFairSharingStatus>,
 }
@@ -59,19 +59,19 @@ pub struct LocalQueueStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalQueueFairSharingStatus {
-    /// Share as last computed.
+    /// Share at the last computation.
     pub weighted_share: i64,
-    /// Decayed usage.
+    /// Past usage with exponential decay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admission_fair_sharing_status: Option<AdmissionFairSharingStatus>,
 }
 
-/// Decayed usage of a LocalQueue.
+/// Past usage of a LocalQueue with exponential decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionFairSharingStatus {
-    /// Usage by resource.
+    /// Decayed usage by resource.
     pub consumed_resources: BTreeMap<String, Quantity>,
-    /// When it was computed.
+    /// Time of the last computation.
     pub last_update: Time,
 }

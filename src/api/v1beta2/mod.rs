@@ -1,7 +1,8 @@
 //! Version v1beta2 of `kueue.x-k8s.io`: one file per kind.
 //!
-//! Root types keep `spec` and `status` optional in JSON, as Kueue's CRDs do: an object without them decodes to empty ones.
-//! Unknown fields are ignored on reading; objects are patched, never written back from these types.
+//! Root types keep `spec` and `status` optional in JSON, as Kueue's CRDs do: missing ones decode to empty values.
+//! Unknown fields are ignored when decoding. Objects are patched, never written back from these types, so that fields
+//! of a newer API version are not lost.
 
 mod admission_check;
 mod cluster_queue;
@@ -27,5 +28,5 @@ pub use resource_flavor::*;
 pub use topology::*;
 pub use workload::*;
 
-/// The version's name.
+/// Name of the version.
 pub const VERSION: &str = "v1beta2";

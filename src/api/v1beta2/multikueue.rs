@@ -1,52 +1,52 @@
-//! MultiKueueConfig and MultiKueueCluster: the clusters that jobs may be sent to.
+//! MultiKueueConfig and MultiKueueCluster: the worker clusters to which jobs may be dispatched.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The clusters of a MultiKueue admission check.
+/// The worker clusters of a MultiKueue admission check.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiKueueConfig {
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// The clusters.
+    /// The worker clusters.
     pub spec: MultiKueueConfigSpec,
 }
 
-/// Clusters of a MultiKueueConfig.
+/// Worker clusters of a MultiKueueConfig.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiKueueConfigSpec {
     /// Names of MultiKueueClusters, in the order in which they are nominated.
     pub clusters: Vec<String>,
-    /// Whether quota follows the workers; Manual when absent.
+    /// How the quota of the manager cluster's queues is set; default: Manual.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_management: Option<QuotaManagement>,
 }
 
-/// Who sets the quota of a manager's queues.
+/// How the quota of the manager cluster's queues is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum QuotaManagement {
-    /// The administrator.
+    /// By the administrator.
     Manual,
-    /// The sum of the workers' quotas.
+    /// As the sum of the worker clusters' quotas.
     Automated,
 }
 
-/// A cluster that jobs may be sent to.
+/// A worker cluster to which jobs may be dispatched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiKueueCluster {
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// How to reach it.
+    /// How to connect to the cluster.
     pub spec: MultiKueueClusterSpec,
-    /// Whether it is reached.
+    /// State of the connection.
     pub status: MultiKueueClusterStatus,
 }
 
-/// How a cluster is reached.
+/// How to connect to a worker cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiKueueClusterSpec {
@@ -54,7 +54,7 @@ pub struct MultiKueueClusterSpec {
     pub cluster_source: ClusterSource,
 }
 
-/// Source of a cluster's credentials.
+/// Source of the credentials of a worker cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSource {
@@ -66,17 +66,17 @@ pub struct ClusterSource {
     pub cluster_profile_ref: Option<ClusterProfileReference>,
 }
 
-/// Where a kubeconfig is.
+/// Location of a kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeConfig {
-    /// Name of a Secret, or a path.
+    /// Name of a Secret, or path of a file, depending on `locationType`.
     pub location: String,
-    /// Which of both.
+    /// Whether the location is a Secret or a file.
     pub location_type: LocationType,
 }
 
-/// Kind of place of a kubeconfig.
+/// Kind of location of a kubeconfig.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum LocationType {
     /// A Secret in the manager's namespace, key `kubeconfig`.
@@ -90,14 +90,14 @@ pub enum LocationType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterProfileReference {
-    /// Its name.
+    /// Name of the ClusterProfile.
     pub name: String,
 }
 
-/// Whether a cluster is reached.
+/// State of the connection to a worker cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiKueueClusterStatus {
-    /// `Active` says whether the connection stands.
+    /// Conditions; `Active` tells whether the cluster is connected.
     pub conditions: Vec<Condition>,
 }

@@ -1,4 +1,4 @@
-//! WorkloadPriorityClass: a priority in the queue that is independent of the pods' priority.
+//! WorkloadPriorityClass: a priority of workloads, independent of the priority of their pods.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct WorkloadPriorityClass {
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// The priority; higher goes first.
+    /// The priority; workloads with a higher value are admitted first.
     pub value: i32,
     /// When to use this class.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -1,16 +1,16 @@
-//! Parts shared by ClusterQueue, LocalQueue and Cohort: resource groups, quotas, fair sharing, stop policy.
+//! Types shared by ClusterQueue, LocalQueue and Cohort: resource groups, quotas, fair sharing, stop policy.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Resources that are always given by the same flavor, and the flavors in order of preference.
+/// Resources that a pod set always gets from the same flavor, and the flavors in order of preference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceGroup {
-    /// Names of the resources that this group's flavors provide.
+    /// Names of the resources that the flavors of this group provide.
     pub covered_resources: Vec<String>,
-    /// Flavors in the order in which they are tried.
+    /// Flavors in the order in which they are evaluated.
     pub flavors: Vec<FlavorQuotas>,
 }
 
@@ -20,7 +20,7 @@ pub struct ResourceGroup {
 pub struct FlavorQuotas {
     /// Name of the ResourceFlavor.
     pub name: String,
-    /// One quota per covered resource, in the order of the covered resources.
+    /// One quota for each covered resource, in the order of the covered resources.
     pub resources: Vec<ResourceQuota>,
 }
 
@@ -30,49 +30,49 @@ pub struct FlavorQuotas {
 pub struct ResourceQuota {
     /// Name of the resource.
     pub name: String,
-    /// What this queue or cohort owns.
+    /// Quota that this ClusterQueue or Cohort owns.
     pub nominal_quota: Quantity,
-    /// Most that may be borrowed from the cohort beyond the nominal quota; unlimited when absent.
+    /// Maximum that may be borrowed from the cohort beyond the nominal quota; unlimited when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub borrowing_limit: Option<Quantity>,
-    /// Most of the nominal quota that may be lent to the cohort; all of it when absent.
+    /// Maximum of the nominal quota that may be lent to the cohort; all of it when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lending_limit: Option<Quantity>,
 }
 
-/// Weight of a queue or cohort in fair sharing.
+/// Weight of a ClusterQueue, LocalQueue or Cohort in fair sharing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FairSharing {
-    /// Relative weight, 1 when absent; 0 means that it always comes last.
+    /// Relative weight; 1 when absent. 0 always comes last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<Quantity>,
 }
 
 impl FairSharing {
-    /// The weight as a number; none if it is absent or cannot be read.
+    /// Returns the weight as a number, or `None` if it is absent or invalid.
     pub fn number(&self) -> Option<f64> {
         crate::resources::Quantity::parse(&self.weight.as_ref()?.0).ok().map(|weight| weight.to_f64())
     }
 }
 
-/// What a stopped queue does with its workloads.
+/// How a queue is stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum StopPolicy {
-    /// The queue admits.
+    /// Not stopped: workloads are admitted.
     #[default]
     None,
-    /// Nothing more is admitted; what runs goes on.
+    /// No workload is admitted; admitted workloads continue to run.
     Hold,
-    /// Nothing more is admitted and what runs is evicted.
+    /// No workload is admitted, and admitted workloads are evicted.
     HoldAndDrain,
 }
 
-/// Fair sharing of a ClusterQueue or Cohort as last computed.
+/// Share of a ClusterQueue or Cohort at the last computation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FairSharingStatus {
-    /// Borrowed part of what may be lent, in thousandths, divided by the weight.
+    /// Usage above the nominal quota, as a fraction of the lendable quota in thousandths, divided by the weight.
     pub weighted_share: i64,
 }
 
@@ -92,10 +92,10 @@ pub struct FlavorUsage {
 pub struct ResourceUsage {
     /// Name of the resource.
     pub name: String,
-    /// Total in use, borrowed part included.
+    /// Total usage, including borrowed quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<Quantity>,
-    /// Part of the total above the nominal quota; LocalQueues have none.
+    /// Usage above the nominal quota; not set for LocalQueues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub borrowed: Option<Quantity>,
 }

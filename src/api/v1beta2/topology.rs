@@ -1,16 +1,16 @@
-//! Topology: the levels (blocks, racks, hosts) of a data centre as node labels.
+//! Topology: the levels (blocks, racks, hosts) of a data centre, as node labels.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Levels at which nodes are close to each other.
+/// Hierarchy of domains (such as blocks, racks and hosts) that group nodes by proximity.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Topology {
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// The levels.
+    /// Levels of the hierarchy.
     pub spec: TopologySpec,
 }
 
@@ -18,14 +18,14 @@ pub struct Topology {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologySpec {
-    /// From the widest to the narrowest.
+    /// Levels from the widest to the narrowest.
     pub levels: Vec<TopologyLevel>,
 }
 
-/// One level.
+/// A level of a Topology.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyLevel {
-    /// The node label whose values name the domains of this level.
+    /// Node label whose values name the domains of this level.
     pub node_label: String,
 }

@@ -1,4 +1,4 @@
-//! Workload: the unit of admission. The spec says what is asked for; the status says how far admission is.
+//! Workload: the unit of admission. The spec contains the requests of a job, the status the state of its admission.
 
 use super::super::names;
 use k8s_openapi::api::core::v1::{PodTemplateSpec, Toleration};
@@ -9,53 +9,53 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a job asks of the queues, and what it was granted.
+/// The requests of a job and the state of its admission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Workload {
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// What is asked for.
+    /// Pods, queue and priority of the workload.
     pub spec: WorkloadSpec,
-    /// How far admission is.
+    /// Admission state.
     pub status: WorkloadStatus,
 }
 
-/// What a Workload asks for.
+/// Pods, queue and priority of a Workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadSpec {
-    /// Groups of equal pods.
+    /// Groups of pods with the same template.
     pub pod_sets: Vec<PodSet>,
-    /// The LocalQueue, in the same namespace.
+    /// Name of the LocalQueue, in the namespace of the Workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_name: Option<String>,
-    /// The class that the priority came from.
+    /// Priority class that defines the priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_class_ref: Option<PriorityClassRef>,
-    /// Higher goes first; 0 when absent.
+    /// Priority; workloads with a higher value are admitted first. 0 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// False keeps the workload out of the queue and evicts it; true when absent.
+    /// Whether the workload may be admitted; if false it is evicted and not queued. True when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active: Option<bool>,
-    /// Seconds that the workload may run; when they are over it is deactivated.
+    /// Maximum time in seconds that the workload may be admitted; it is deactivated when the time is exceeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maximum_execution_time_seconds: Option<i32>,
-    /// Gates that keep the workload from preempting.
+    /// Gates that prevent the workload from preempting other workloads until they are opened.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub preemption_gates: Vec<PreemptionGate>,
 }
 
-/// A gate that keeps a workload from preempting.
+/// A gate that prevents a workload from preempting other workloads until it is opened.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreemptionGate {
-    /// Its name.
+    /// Name of the gate.
     pub name: String,
 }
 
-/// Reference to the class of a priority.
+/// Reference to the priority class of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PriorityClassRef {
@@ -67,23 +67,23 @@ pub struct PriorityClassRef {
     pub name: String,
 }
 
-/// A group of equal pods.
+/// A group of pods with the same template.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSet {
-    /// Its name, `main` when absent.
+    /// Name of the pod set; `main` when absent.
     #[serde(default = "main_pod_set")]
     pub name: String,
-    /// The pods.
+    /// Template of the pods.
     #[serde(default)]
     pub template: PodTemplateSpec,
-    /// How many.
+    /// Number of pods.
     #[serde(default = "one")]
     pub count: i32,
-    /// How few would do.
+    /// Minimum number of pods for partial admission; partial admission is disabled when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_count: Option<i32>,
-    /// Where they should be placed relative to each other.
+    /// Topology request of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_request: Option<PodSetTopologyRequest>,
 }
@@ -96,50 +96,50 @@ const fn one() -> i32 {
     1
 }
 
-/// Where the pods of a pod set should be placed relative to each other.
+/// How the pods of a pod set are placed relative to each other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetTopologyRequest {
-    /// Level at which all pods must share one domain.
+    /// Node label of the level at which all pods must be in the same domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub required: Option<String>,
-    /// Level at which all pods should share one domain.
+    /// Node label of the level at which all pods should be in the same domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preferred: Option<String>,
-    /// Only capacity matters.
+    /// Unconstrained: any domain with capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unconstrained: Option<bool>,
-    /// Pod label with the rank.
+    /// Pod label that contains the index of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_index_label: Option<String>,
-    /// Pod label with the index of the replicated job.
+    /// Pod label that contains the index of the replicated job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sub_group_index_label: Option<String>,
     /// Number of replicated jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sub_group_count: Option<i32>,
-    /// Pod sets with the same value are placed together.
+    /// Group name; pod sets with the same group name are placed in the same domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_set_group_name: Option<String>,
-    /// Level of each slice.
+    /// Node label of the level at which all pods of a slice must be in the same domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_set_slice_required_topology: Option<String>,
-    /// Pods of each slice.
+    /// Number of pods in each slice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_set_slice_size: Option<i32>,
-    /// Slices in several layers, widest first.
+    /// Constraints of nested slices, from the widest to the narrowest level.
     #[serde(rename = "podsetSliceRequiredTopologyConstraints", skip_serializing_if = "Vec::is_empty")]
     pub pod_set_slice_required_topology_constraints: Vec<PodSetSliceTopologyConstraint>,
 }
 
 impl PodSetTopologyRequest {
-    /// Whether the pods ask for a topology or say that they need none. A request that only names the labels of ranks does
-    /// neither.
+    /// Returns whether the request is required, preferred or unconstrained. A request with only index labels is none of
+    /// these.
     pub const fn names_topology(&self) -> bool {
         self.required.is_some() || self.preferred.is_some() || self.unconstrained.is_some()
     }
 
-    /// Whether a flavor without a topology would not do.
+    /// Returns whether only a flavor with a topology can satisfy the request.
     pub const fn is_explicit(&self) -> bool {
         self.names_topology()
             || self.pod_set_slice_required_topology.is_some()
@@ -147,204 +147,204 @@ impl PodSetTopologyRequest {
     }
 }
 
-/// One layer of slices.
+/// Constraint of one layer of nested slices.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetSliceTopologyConstraint {
-    /// Level of the layer.
+    /// Node label of the level at which all pods of a slice must be in the same domain.
     pub topology: String,
-    /// Pods of each slice.
+    /// Number of pods in each slice.
     pub size: i32,
 }
 
-/// How far admission is.
+/// Admission state of a Workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadStatus {
-    /// The story of the workload; the types and reasons are Kueue's.
+    /// Conditions of the workload.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// What was granted.
+    /// Granted ClusterQueue, flavors and topology.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admission: Option<Admission>,
-    /// When and how often the workload was queued again.
+    /// Number of requeues and earliest time of the next requeue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requeue_state: Option<RequeueState>,
-    /// Pods that will not run again.
+    /// Pods that no longer need their quota.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reclaimable_pods: Vec<ReclaimablePod>,
-    /// State of the admission checks.
+    /// States of the admission checks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub admission_checks: Vec<AdmissionCheckState>,
-    /// Effective requests while pending: alike for all Workloads of one template.
+    /// Effective requests of each pod set; set only while the workload is pending.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schemars(with = "Vec<PodSetRequest>")]
     pub resource_requests: Arc<[PodSetRequest]>,
-    /// Seconds admitted in earlier admissions.
+    /// Time in seconds that the workload was admitted in earlier admissions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accumulated_past_execution_time_seconds: Option<i32>,
-    /// Counters that are never reset.
+    /// Scheduling statistics; never reset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduling_stats: Option<SchedulingStats>,
-    /// Clusters that the workload may be sent to.
+    /// Names of the worker clusters to which the workload may be dispatched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nominated_cluster_names: Vec<String>,
-    /// The cluster that it was sent to.
+    /// Name of the worker cluster to which the workload was dispatched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// Assigned nodes that have failed.
+    /// Assigned nodes that are unhealthy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unhealthy_nodes: Vec<UnhealthyNode>,
-    /// State of the preemption gates.
+    /// States of the preemption gates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub preemption_gates: Vec<PreemptionGateState>,
 }
 
-/// What was granted.
+/// Granted ClusterQueue, flavors and topology.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Admission {
-    /// The ClusterQueue that granted it.
+    /// Name of the ClusterQueue that admitted the workload.
     pub cluster_queue: String,
-    /// One assignment for each pod set.
+    /// Assignment of each pod set.
     pub pod_set_assignments: Vec<PodSetAssignment>,
 }
 
-/// What a pod set was granted.
+/// Flavors, count and topology granted to a pod set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetAssignment {
     /// Name of the pod set.
     #[serde(default = "main_pod_set")]
     pub name: String,
-    /// Flavor by resource.
+    /// Assigned flavor by resource.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub flavors: BTreeMap<String, String>,
-    /// Total of the pod set by resource.
+    /// Total usage of the pod set by resource.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resource_usage: BTreeMap<String, Quantity>,
-    /// Pods granted; the count of the pod set when absent.
+    /// Number of admitted pods; the count of the pod set when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<i32>,
-    /// Where the pods go.
+    /// Domains assigned to the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_assignment: Option<TopologyAssignment>,
-    /// Whether the topology is assigned later.
+    /// State of a topology assignment that is computed after the quota reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed_topology_request: Option<DelayedTopologyRequestState>,
 }
 
-/// State of a topology that is assigned after the reservation.
+/// State of a topology assignment that is computed after the quota reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum DelayedTopologyRequestState {
-    /// Not assigned yet.
+    /// The topology is not assigned yet.
     Pending,
-    /// Assigned.
+    /// The topology is assigned.
     Ready,
 }
 
-/// Domains and pod counts, compressed.
+/// Assigned domains and their pod counts, in compressed form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyAssignment {
-    /// Node labels of the levels that values are given for.
+    /// Node labels of the levels for which the slices contain values.
     pub levels: Vec<String>,
-    /// Runs of domains.
+    /// Slices of domains.
     pub slices: Vec<TopologyAssignmentSlice>,
 }
 
-/// A run of domains.
+/// A slice of the assigned domains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyAssignmentSlice {
-    /// Domains in the run.
+    /// Number of domains in the slice.
     pub domain_count: i32,
-    /// Values for each level.
+    /// Values of the domains for each level.
     pub values_per_level: Vec<TopologyAssignmentValues>,
-    /// Pods of each domain.
+    /// Number of pods in each domain.
     pub pod_counts: TopologyAssignmentPodCounts,
 }
 
-/// Values of one level: one for all domains of the run, or one each.
+/// Values of one level: one for all domains of the slice, or one for each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyAssignmentValues {
-    /// The value of all domains.
+    /// Value shared by all domains of the slice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub universal: Option<String>,
-    /// A value for each domain.
+    /// Values of the individual domains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub individual: Option<TopologyAssignmentIndividualValues>,
 }
 
-/// A value for each domain, without a common prefix and suffix.
+/// A value for each domain, split into common prefix, root and common suffix.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyAssignmentIndividualValues {
-    /// Put before each root.
+    /// Common prefix of all values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Put after each root.
+    /// Common suffix of all values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suffix: Option<String>,
-    /// What differs.
+    /// Values without the common prefix and suffix.
     pub roots: Vec<String>,
 }
 
-/// Pods of each domain of a run: one count for all, or one each.
+/// Number of pods in each domain of a slice: one for all, or one for each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyAssignmentPodCounts {
-    /// The count of all domains.
+    /// Number of pods in every domain of the slice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub universal: Option<i32>,
-    /// A count for each domain.
+    /// Number of pods in each domain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub individual: Vec<i32>,
 }
 
-/// When and how often a workload was queued again.
+/// Number of requeues and earliest time of the next requeue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequeueState {
-    /// Times that it was queued again after a pods-ready timeout.
+    /// Number of requeues after a PodsReady timeout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<i32>,
-    /// Not before.
+    /// Earliest time of the next requeue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requeue_at: Option<Time>,
 }
 
-/// Pods of a pod set that will not run again.
+/// Pods of a pod set that no longer need their quota.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReclaimablePod {
     /// Name of the pod set.
     pub name: String,
-    /// How many.
+    /// Number of pods.
     pub count: i32,
 }
 
-/// State of one admission check for one workload.
+/// State of an admission check for a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionCheckState {
     /// Name of the check.
     pub name: String,
-    /// The state.
+    /// State of the check.
     pub state: CheckState,
-    /// When the state last changed.
+    /// Time of the last change of the state.
     pub last_transition_time: Time,
-    /// Why.
+    /// Explanation of the state.
     #[serde(default)]
     pub message: String,
-    /// Seconds to wait before the workload is queued again.
+    /// Time in seconds to wait before the workload is requeued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeue_after_seconds: Option<i32>,
-    /// Times that the check asked for a retry.
+    /// Number of retries that the check requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_count: Option<i32>,
-    /// What pods are given on the check's behalf.
+    /// Labels, annotations, node selectors and tolerations to add to the pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pod_set_updates: Vec<PodSetUpdate>,
 }
@@ -352,17 +352,17 @@ pub struct AdmissionCheckState {
 /// State of an admission check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum CheckState {
-    /// Not judged yet.
+    /// The check has no result yet.
     Pending,
-    /// Passed.
+    /// The check passed.
     Ready,
-    /// Failed now; the workload is queued again.
+    /// The check failed; the workload is evicted and requeued.
     Retry,
-    /// Failed for good; the workload is deactivated.
+    /// The check failed permanently; the workload is deactivated.
     Rejected,
 }
 
-/// What the pods of a pod set are given on a check's behalf.
+/// Labels, annotations, node selector and tolerations that an admission check adds to the pods of a pod set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetUpdate {
@@ -374,7 +374,7 @@ pub struct PodSetUpdate {
     /// Annotations to add.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Node selector to add.
+    /// Node selector entries to add.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     /// Tolerations to add.
@@ -382,38 +382,38 @@ pub struct PodSetUpdate {
     pub tolerations: Vec<Toleration>,
 }
 
-/// Effective requests of a pod set while pending.
+/// Effective requests of a pod set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetRequest {
     /// Name of the pod set.
     pub name: String,
-    /// Total by resource.
+    /// Total request by resource.
     pub resources: BTreeMap<String, Quantity>,
 }
 
-/// Counters that are never reset.
+/// Scheduling statistics; never reset.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingStats {
-    /// Evictions by reason.
+    /// Number of evictions by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evictions: Vec<EvictionCount>,
 }
 
-/// Evictions for one reason.
+/// Number of evictions for a reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EvictionCount {
-    /// The reason.
+    /// Reason of the evictions.
     pub reason: String,
-    /// What was behind it, or empty.
+    /// Underlying cause of the evictions; empty if there is none.
     pub underlying_cause: String,
-    /// How many.
+    /// Number of evictions.
     pub count: i32,
 }
 
-/// An assigned node that has failed.
+/// An assigned node that is unhealthy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UnhealthyNode {
@@ -427,40 +427,40 @@ pub struct UnhealthyNode {
 pub struct PreemptionGateState {
     /// Name of the gate.
     pub name: String,
-    /// Open or closed.
+    /// Position of the gate.
     pub position: GatePosition,
-    /// When it last changed.
+    /// Time of the last change of the position.
     pub last_transition_time: Time,
 }
 
 /// Position of a preemption gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum GatePosition {
-    /// The workload may not preempt.
+    /// The workload may not preempt other workloads.
     Closed,
-    /// It may.
+    /// The gate does not prevent preemption.
     Open,
 }
 
 impl WorkloadSpec {
-    /// Whether the workload may be queued; a missing field means yes.
+    /// Returns whether the workload may be queued; true if the field is absent.
     pub fn is_active(&self) -> bool {
         self.active.unwrap_or(true)
     }
 }
 
 impl Workload {
-    /// The condition of a type, if it is there.
+    /// Returns the condition of type `kind`, if present.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.status.conditions.iter().find(|c| c.type_ == kind)
     }
 
-    /// Whether the condition of a type is there with status True.
+    /// Returns whether the condition of type `kind` has status True.
     pub fn is_true(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|c| c.status == "True")
     }
 
-    /// UID of the job that the Workload was made for, from its label.
+    /// Returns the UID of the job of this Workload, from the label.
     pub fn job_uid(&self) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(names::JOB_UID_LABEL).map(String::as_str)
     }

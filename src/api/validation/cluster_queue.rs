@@ -1,4 +1,4 @@
-//! `ClusterQueue`s and Cohorts. Whether what they refer to exists is no rule: a queue without it is inactive.
+//! Validation of `ClusterQueue`s and Cohorts. Referenced objects need not exist: a queue without them is inactive.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const RESOURCES_MAX: usize = 256;
 const COMBINATIONS_MAX: usize = 512;
 const MIGRATION_FLAVORS_MAX: usize = 16;
 
-/// Judges a new or changed Cohort. Cycles are allowed: they make the tree inactive.
+/// Validates a new or changed Cohort. Cycles are allowed: they make the tree inactive.
 pub fn cohort(object: &Value) -> Vec<FieldError> {
     let errors = &mut Errors::new();
     let spec = FieldCursor::root(object).get("spec", errors);
@@ -25,7 +25,7 @@ pub fn cohort(object: &Value) -> Vec<FieldError> {
     errors.take()
 }
 
-/// Judges a new `ClusterQueue`, or a changed one with what it was.
+/// Validates a new `ClusterQueue`, or a changed one against its `old` version.
 pub fn cluster_queue(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
     let errors = &mut Errors::new();
     let spec = FieldCursor::root(object).get("spec", errors);
@@ -151,7 +151,8 @@ fn flavor_names<'a>(spec: &FieldCursor<'a>, errors: &mut Errors) -> BTreeSet<&'a
     names
 }
 
-/// Flavors that checks are for must be the queue's. A check that was wrong already may stay as it was while the flavors do.
+/// Checks that `onFlavors` names only flavors of the queue. An entry that was invalid before is accepted while neither
+/// it nor the queue's flavors change.
 fn checks(spec: &FieldCursor<'_>, old: Option<&Value>, gates: &Gates, errors: &mut Errors) {
     let flavors = flavor_names(spec, errors);
     let mut unread = Errors::new();
@@ -159,12 +160,12 @@ fn checks(spec: &FieldCursor<'_>, old: Option<&Value>, gates: &Gates, errors: &m
         .filter(|_| !gates.is_enabled(Gate::RejectUpdatesToCQWithInvalidOnFlavors))
         .map(|old| FieldCursor::root(old).get("spec", &mut unread))
         .filter(|old| flavor_names(old, &mut Errors::new()) == flavors);
-    let kept = old_spec.map(|old| on_flavors(&old, &mut unread)).unwrap_or_default();
+    let old_checks = old_spec.map(|old| on_flavors(&old, &mut unread)).unwrap_or_default();
     for (name, listed) in on_flavors(spec, errors) {
         let names = |all: &[FieldCursor<'_>]| -> BTreeSet<String> {
-            all.iter().filter_map(|one| one.value.as_str()).map(str::to_owned).collect()
+            all.iter().filter_map(|flavor| flavor.value.as_str()).map(str::to_owned).collect()
         };
-        if kept.iter().any(|(old_name, old)| *old_name == name && names(old) == names(&listed)) {
+        if old_checks.iter().any(|(old_name, old)| *old_name == name && names(old) == names(&listed)) {
             continue;
         }
         for flavor in listed {
@@ -177,9 +178,9 @@ fn checks(spec: &FieldCursor<'_>, old: Option<&Value>, gates: &Gates, errors: &m
 
 fn on_flavors<'a>(spec: &FieldCursor<'a>, errors: &mut Errors) -> Vec<(&'a str, Vec<FieldCursor<'a>>)> {
     let checks = spec.descend(&["admissionChecksStrategy", "admissionChecks"], errors).items(errors);
-    let one = |check: &FieldCursor<'a>, errors: &mut Errors| {
+    let entry = |check: &FieldCursor<'a>, errors: &mut Errors| {
         let name = check.get("name", errors).text(errors).unwrap_or_default();
         (name, check.get("onFlavors", errors).items(errors))
     };
-    checks.iter().map(|check| one(check, errors)).collect()
+    checks.iter().map(|check| entry(check, errors)).collect()
 }

@@ -1,4 +1,4 @@
-//! Reading raw objects with their paths: absent and null are alike, an unexpected type is an error at its field.
+//! Access to fields of raw objects with their paths. Null equals absent; an unexpected type is an error at its field.
 
 use std::borrow::Cow;
 
@@ -8,37 +8,37 @@ use super::{Errors, FieldError};
 
 static NOTHING: Value = Value::Null;
 
-/// A value and where it stands.
+/// A value and its path.
 #[derive(Clone, Debug)]
 pub struct FieldCursor<'a> {
-    /// The path, as `spec.podSets[0]`; empty at the root.
+    /// The path, such as `spec.podSets[0]`; empty at the root.
     pub path: Cow<'static, str>,
-    /// The value, null when absent.
+    /// The value; null when absent.
     pub value: &'a Value,
 }
 
 impl<'a> FieldCursor<'a> {
-    /// The root of an object.
+    /// Creates a cursor at the root of an object.
     pub fn root(value: &'a Value) -> Self {
         Self { path: Cow::Borrowed(""), value }
     }
 
-    /// A value at a known path.
+    /// Creates a cursor for a value at a known path.
     pub fn at(path: impl Into<Cow<'static, str>>, value: &'a Value) -> Self {
         Self { path: path.into(), value }
     }
 
-    /// Whether there is a value.
+    /// Returns whether the value is present.
     pub fn exists(&self) -> bool {
         !self.value.is_null()
     }
 
-    /// The path of a field below.
+    /// Returns the path of a field of this object.
     pub fn field_path(&self, field: &str) -> String {
         child_path(&self.path, field)
     }
 
-    /// A field of an object.
+    /// Returns a field of this object. Adds an error if the value is not an object.
     #[must_use]
     pub fn get(&self, field: &str, errors: &mut Errors) -> FieldCursor<'a> {
         let value = match self.value {
@@ -52,13 +52,13 @@ impl<'a> FieldCursor<'a> {
         FieldCursor::at(self.field_path(field), value)
     }
 
-    /// A field below several others.
+    /// Returns a nested field of this object.
     #[must_use]
     pub fn descend(&self, fields: &[&str], errors: &mut Errors) -> FieldCursor<'a> {
-        fields.iter().fold(self.clone(), |at, field| at.get(field, errors))
+        fields.iter().fold(self.clone(), |cursor, field| cursor.get(field, errors))
     }
 
-    /// The elements of a list.
+    /// Returns the elements of this list. Adds an error if the value is not a list.
     pub fn items(&self, errors: &mut Errors) -> Vec<FieldCursor<'a>> {
         match self.value {
             Value::Array(items) => items
@@ -74,7 +74,7 @@ impl<'a> FieldCursor<'a> {
         }
     }
 
-    /// The entries of an object or map; nulls are left out.
+    /// Returns the entries of this object, except nulls.
     pub fn entries(&self, errors: &mut Errors) -> Vec<(&'a str, FieldCursor<'a>)> {
         self.map(errors)
             .into_iter()
@@ -84,7 +84,7 @@ impl<'a> FieldCursor<'a> {
             .collect()
     }
 
-    /// The value as an object.
+    /// Returns the value as an object. Adds an error if it has another type.
     pub fn map(&self, errors: &mut Errors) -> Option<&'a Map<String, Value>> {
         match self.value {
             Value::Object(map) => Some(map),
@@ -96,7 +96,7 @@ impl<'a> FieldCursor<'a> {
         }
     }
 
-    /// The value as text.
+    /// Returns the value as text. Adds an error if it has another type.
     pub fn text(&self, errors: &mut Errors) -> Option<&'a str> {
         match self.value {
             Value::String(text) => Some(text),
@@ -108,7 +108,7 @@ impl<'a> FieldCursor<'a> {
         }
     }
 
-    /// The value as a whole number.
+    /// Returns the value as an integer. Adds an error if it has another type.
     pub fn int(&self, errors: &mut Errors) -> Option<i64> {
         if self.value.is_null() {
             return None;
@@ -120,7 +120,7 @@ impl<'a> FieldCursor<'a> {
         number
     }
 
-    /// The value as a boolean.
+    /// Returns the value as a boolean. Adds an error if it has another type.
     pub fn boolean(&self, errors: &mut Errors) -> Option<bool> {
         match self.value {
             Value::Bool(flag) => Some(*flag),
@@ -133,12 +133,12 @@ impl<'a> FieldCursor<'a> {
     }
 }
 
-/// The path of a field below another.
+/// Returns the path of a field of the object at `path`.
 pub fn child_path(path: &str, field: &str) -> String {
     if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
 }
 
-/// The path of a map's entry.
+/// Returns the path of an entry of the map at `path`.
 pub fn key_path(path: &str, key: &str) -> String {
     format!("{path}[{key}]")
 }

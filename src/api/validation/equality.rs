@@ -1,4 +1,4 @@
-//! Equality of structures by meaning: what a typed reader would hold to be the same is the same.
+//! Semantic equality of raw objects: values are equal if they decode to the same typed object.
 
 use serde_json::{Map, Value};
 
@@ -10,9 +10,9 @@ use crate::resources::Quantity;
 const QUANTITIES: &[&str] = &["requests", "limits", "overhead", "resourceUsage"];
 /// Other maps of strings: an empty value in them is a value.
 const MAPS: &[&str] = &["labels", "annotations", "nodeSelector", "matchLabels", "flavors"];
-/// Structures that a typed reader holds by value: an empty one is as good as none.
+/// Structs that the typed object contains by value: empty equals absent.
 const PLAIN: &[&str] = &["metadata", "resources", "spec", "template"];
-/// Fields that a typed reader holds by value: false or zero is as good as none.
+/// Fields that the typed object contains by value: false or zero equals absent.
 const ZEROES: &[&str] = &[
     "hostNetwork",
     "hostPID",
@@ -29,14 +29,15 @@ const ZEROES: &[&str] = &[
     "failureThreshold",
     "terminationMessagePath",
 ];
-/// Texts that may be absent or empty, and mean different things then.
+/// Strings for which empty and absent differ.
 const OPTIONAL_TEXTS: &[&str] =
     &["runtimeClassName", "storageClassName", "volumeMode", "fsType", "required", "preferred"];
 
-/// Values of a text that is compared by meaning; one of more differs from all but its equal.
+/// Maximum number of values in a text that is compared semantically; a larger text equals only the identical text.
 const MAX_COMPARED_VALUES: usize = 256 << 10;
 
-/// Whether two values mean the same: quantities by amount, absent as null, empty collections as none.
+/// Returns whether two values are semantically equal: quantities by amount, null as absent, empty collections as
+/// absent.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
     same_value("", a, b)
 }
@@ -70,7 +71,7 @@ fn same_fields(field: &str, a: &Map<String, Value>, b: &Map<String, Value>) -> b
         && b.iter().filter(|(key, _)| !a.contains_key(*key)).all(|(key, value)| is_unset(key, value))
 }
 
-/// Texts that differ may mean the same: the server writes what a client wrote, in its own order.
+/// Compares two different texts by value, because the server may write fields in another order than the client.
 fn same_text(a: &str, b: &str) -> bool {
     let read = |text: &str| {
         read_projection(&Projection::Whole, &ValueBudget::new(MAX_COMPARED_VALUES), text.as_bytes())
@@ -100,7 +101,7 @@ fn is_unset(field: &str, value: &Value) -> bool {
     }
 }
 
-/// Lone fields that hold a quantity, as a size limit does.
+/// Compares single fields that contain a quantity, such as a size limit.
 fn same_amount(field: &str, a: &Value, b: &Value) -> bool {
     matches!(field, "sizeLimit" | "divisor" | "storage") && same_quantity(a, b)
 }

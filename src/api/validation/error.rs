@@ -1,4 +1,4 @@
-//! Errors that name a field, worded as the API server words them.
+//! Errors that name a field, in the format of the API server.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use serde_json::Value;
 
 use crate::api::partial::without_raw_text;
 
-/// Bytes of a message, roughly: the client shows it in one line.
+/// Approximate maximum size of a message in bytes; clients show it in one line.
 const MESSAGE_MAX: usize = 32 << 10;
 
-/// What is wrong with a field.
+/// Kind of a field error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorKind {
     /// The value is not allowed.
     Invalid,
     /// A value is missing.
     Required,
-    /// The field may not be set like this now.
+    /// The field may not have this value in the current state.
     Forbidden,
     /// The value must be unique.
     Duplicate,
-    /// The value refers to nothing.
+    /// The referenced object does not exist.
     NotFound,
-    /// The value is none of the supported ones.
+    /// The value is not one of the supported values.
     NotSupported,
     /// The text is too long.
     TooLong,
@@ -32,7 +32,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The kind as messages spell it.
+    /// Returns the kind as written in messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Invalid => "Invalid value",
@@ -47,16 +47,16 @@ impl ErrorKind {
     }
 }
 
-/// One field's error: `path: Kind: value: detail`.
+/// Error of a field, printed as `path: Kind: value: detail`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
-    /// Where, as `spec.podSets[0].name`.
+    /// Path of the field, such as `spec.podSets[0].name`.
     pub path: String,
-    /// What is wrong.
+    /// Kind of the error.
     pub kind: ErrorKind,
-    /// The value, for the kinds that show it.
+    /// The value, for kinds that show it.
     pub value: Option<Value>,
-    /// What would be right; may be empty.
+    /// The expected value; may be empty.
     pub detail: String,
 }
 
@@ -70,42 +70,42 @@ impl FieldError {
         Self { path: path.into(), kind, value: value.map(without_raw_text), detail: detail.into() }
     }
 
-    /// A value that is not allowed.
+    /// Creates an error for a value that is not allowed.
     pub fn invalid(path: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(path, ErrorKind::Invalid, Some(value.into()), detail)
     }
 
-    /// The same, where showing the value would not help.
+    /// Creates an error for a value that is not allowed, without showing the value.
     pub fn invalid_unshown(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(path, ErrorKind::Invalid, None, detail)
     }
 
-    /// A value that may not change.
+    /// Creates an error for a changed value of an immutable field.
     pub fn immutable(path: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::invalid(path, value, "field is immutable")
     }
 
-    /// A missing value.
+    /// Creates an error for a missing value.
     pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(path, ErrorKind::Required, None, detail)
     }
 
-    /// A field that may not be set like this.
+    /// Creates an error for a value that is forbidden in the current state.
     pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(path, ErrorKind::Forbidden, None, detail)
     }
 
-    /// A repeated value.
+    /// Creates an error for a duplicate value.
     pub fn duplicate(path: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(path, ErrorKind::Duplicate, Some(value.into()), detail)
     }
 
-    /// A reference to nothing.
+    /// Creates an error for a reference to an object that does not exist.
     pub fn not_found(path: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new(path, ErrorKind::NotFound, Some(value.into()), "")
     }
 
-    /// A value out of a closed set, which is listed in the order given.
+    /// Creates an error for a value that is not in `supported`; the message lists these values in the given order.
     pub fn not_supported<'a>(
         path: impl Into<String>,
         value: impl Into<Value>,
@@ -120,12 +120,12 @@ impl FieldError {
         Self::new(path, ErrorKind::NotSupported, Some(value.into()), detail)
     }
 
-    /// A text beyond its limit.
+    /// Creates an error for a text of more than `limit` bytes.
     pub fn too_long(path: impl Into<String>, limit: usize) -> Self {
         Self::new(path, ErrorKind::TooLong, None, format!("may not be more than {limit} bytes"))
     }
 
-    /// A list beyond its limit.
+    /// Creates an error for a list of more than `limit` items.
     pub fn too_many(path: impl Into<String>, actual: usize, limit: usize) -> Self {
         let detail = format!("must have at most {limit} items");
         Self::new(path, ErrorKind::TooMany, Some(Value::from(actual)), detail)
@@ -142,7 +142,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// All errors in one line: alone as it stands, several in brackets, repeated ones once, cut where it gets too long to read.
+/// Formats all errors in one line: several in brackets, duplicates once, truncated beyond the maximum message size.
 pub fn aggregate(errors: &[FieldError]) -> String {
     let mut texts: IndexSet<String> = IndexSet::new();
     let mut length = 0_usize;
@@ -165,7 +165,7 @@ pub fn aggregate(errors: &[FieldError]) -> String {
     }
 }
 
-/// A text, or its beginning where it is longer than so many bytes.
+/// Truncates a text to at most `limit` bytes and marks it as cut.
 fn cut(mut text: String, limit: usize) -> String {
     if text.len() > limit {
         text.truncate(text.floor_char_boundary(limit));

@@ -1,7 +1,7 @@
-//! The list that validators fill.
+//! The list of errors that validators fill.
 //!
-//! Invariant: what it keeps is bounded, whatever the object: a review of a few megabytes can hold a hundred thousand
-//! faults, and each would carry a path and a value.
+//! Invariant: its size is bounded for any object. A review of a few megabytes can contain a hundred thousand errors,
+//! each with a path and a value.
 
 use std::ops::Deref;
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::FieldError;
 
-/// Bytes of errors that are kept, roughly. A first error is kept whatever its size.
+/// Approximate maximum size in bytes of the kept errors. The first error is always kept.
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
-/// Errors in the order in which they were found; beyond a bound one more says that there are others.
+/// Errors in the order in which they were found. Beyond the bound, a last error says that further ones were omitted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Errors {
     kept: Vec<FieldError>,
@@ -21,12 +21,12 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// No error yet.
+    /// Creates an empty list.
     pub const fn new() -> Self {
         Self { kept: Vec::new(), bytes: 0, full: false }
     }
 
-    /// Adds one, if there is room.
+    /// Adds an error unless the list is full.
     pub fn push(&mut self, error: FieldError) {
         if self.full {
             return;
@@ -40,12 +40,12 @@ impl Errors {
         self.kept.push(error);
     }
 
-    /// Whether what is pushed now is left out, so that looking on is of no use.
+    /// Returns whether further errors are dropped, so that checks can stop.
     pub const fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Takes all of them out.
+    /// Removes and returns all errors.
     pub fn take(&mut self) -> Vec<FieldError> {
         std::mem::take(self).kept
     }
@@ -105,6 +105,6 @@ mod tests {
         assert!(errors.last().is_some_and(|last| last.detail.contains("left out")));
         let mut errors = Errors::new();
         errors.push(FieldError::invalid("spec", "y".repeat(1 << 20), "is long"));
-        assert_eq!(errors.len(), 1, "the first is kept");
+        assert_eq!(errors.len(), 1, "the first error is always kept");
     }
 }

@@ -1,11 +1,11 @@
-//! `ResourceFlavor`s: labels, taints and tolerations must be such as nodes and pods can have.
+//! Validation of `ResourceFlavor`s: labels, taints and tolerations must be valid for nodes and pods.
 
 use serde_json::Value;
 
 use super::syntax::{check_label_name, check_labels, invalid_each, label_value};
 use super::{Errors, FieldCursor, FieldError};
 
-/// Judges a new or changed `ResourceFlavor`.
+/// Validates a new or changed `ResourceFlavor`.
 pub fn resource_flavor(object: &Value) -> Vec<FieldError> {
     let errors = &mut Errors::new();
     let spec = FieldCursor::root(object).get("spec", errors);
@@ -34,7 +34,7 @@ fn taints(taints: &FieldCursor<'_>, errors: &mut Errors) {
     }
 }
 
-/// Checks the keys of tolerations; one without a key tolerates all.
+/// Checks the keys of tolerations; a toleration without a key matches all taints.
 pub(super) fn tolerations(tolerations: &FieldCursor<'_>, errors: &mut Errors) {
     for toleration in tolerations.items(errors) {
         let key = toleration.get("key", errors);

@@ -1,4 +1,4 @@
-//! The annotation that holds an object back until named gates are removed.
+//! The annotation that keeps an object out of the queue until the named gates are removed.
 
 use std::collections::BTreeSet;
 
@@ -7,24 +7,24 @@ use crate::api::names::ADMISSION_GATED_BY_ANNOTATION;
 
 const GATE_MAX: usize = 63;
 
-/// The annotation's path.
+/// Returns the path of the annotation.
 pub fn path() -> String {
     key_path("metadata.annotations", ADMISSION_GATED_BY_ANNOTATION)
 }
 
-/// The annotation of an object, if it has one.
+/// Returns the annotation of an object, if present.
 pub fn read<'a>(object: &FieldCursor<'a>, errors: &mut Errors) -> Option<&'a str> {
     object.descend(&["metadata", "annotations", ADMISSION_GATED_BY_ANNOTATION], errors).text(errors)
 }
 
-/// Checks the list of gates; an empty one holds nothing.
+/// Checks the list of gates. An empty list has no effect.
 pub fn check(gates: Option<&str>, errors: &mut Errors) {
     let Some(text) = gates.filter(|text| !text.is_empty()) else {
         return;
     };
     let mut seen = BTreeSet::new();
     for gate in text.split(',') {
-        // Each error repeats the whole text, which may be all commas.
+        // Each error repeats the whole text, which may consist of commas only.
         if errors.is_full() {
             return;
         }
@@ -43,7 +43,7 @@ pub fn check(gates: Option<&str>, errors: &mut Errors) {
     }
 }
 
-/// Checks a change: gates may go, none may come.
+/// Checks a change: gates may be removed, but not added.
 pub fn check_update(gates: Option<&str>, old: Option<&str>, errors: &mut Errors) {
     let Some(gates) = gates.filter(|text| !text.is_empty()) else {
         return;

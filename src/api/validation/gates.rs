@@ -1,36 +1,36 @@
-//! Feature gates that decide about validation and defaulting.
+//! Feature gates that affect validation and defaulting.
 
 use crate::api::config::FeatureGates;
 use std::collections::BTreeMap;
 
-/// A gate that some rule here asks for.
+/// A feature gate that a validation or defaulting rule reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gate {
-    /// Annotation that holds a job or Workload back.
+    /// The annotation that keeps a job or Workload out of the queue.
     AdmissionGatedBy,
     /// Migration between flavors of one queue.
     ConcurrentAdmission,
-    /// Jobs resized while they run.
+    /// Resizing of running jobs.
     ElasticJobsViaWorkloadSlices,
-    /// Dispatch to other clusters.
+    /// Dispatch to worker clusters.
     MultiKueue,
-    /// Jobs admitted with fewer pods.
+    /// Admission of jobs with fewer pods.
     PartialAdmission,
-    /// Annotation that shifts a Workload's priority.
+    /// The annotation that is added to a Workload's priority.
     PriorityBoost,
-    /// Checks that name flavors the queue lacks are refused on every update.
+    /// Admission checks that name flavors missing in the queue are refused on every update.
     RejectUpdatesToCQWithInvalidOnFlavors,
-    /// Jobs that are being deleted are not held.
+    /// Jobs that are being deleted are not suspended.
     SkipAncestorCheckForDeletedWorkloads,
-    /// Slices in more than one layer.
+    /// Topology slices in more than one layer.
     TASMultiLayerTopology,
-    /// A slice's level needs its size.
+    /// A slice level must be set together with a slice size.
     TASValidateWorkloadSliceSize,
-    /// Placement by topology.
+    /// Topology-aware scheduling.
     TopologyAwareScheduling,
     /// Names of prebuilt Workloads in annotations.
     WorkloadIdentifierAnnotations,
-    /// A class named `default` stands in.
+    /// The WorkloadPriorityClass `default` is used for jobs without a class.
     WorkloadPriorityClassDefaulting,
     /// Negative requests are refused.
     WorkloadValidateResourcesAreNonNegative,
@@ -39,7 +39,7 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// The gate's name in a configuration.
+    /// Returns the name of the gate in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AdmissionGatedBy => "AdmissionGatedBy",
@@ -61,17 +61,17 @@ impl Gate {
     }
 }
 
-/// Gates as configured: only those that differ from their defaults need to be named.
+/// Configured gates; all others have their default.
 #[derive(Clone, Debug, Default)]
 pub struct Gates(FeatureGates);
 
 impl Gates {
-    /// Gates with what a configuration says.
+    /// Creates the gates from a configuration.
     pub fn new(configured: BTreeMap<String, bool>) -> Self {
         Self(FeatureGates::new(configured))
     }
 
-    /// Whether a gate is on.
+    /// Returns whether a gate is on.
     pub fn is_enabled(&self, gate: Gate) -> bool {
         self.0.enabled(gate.name())
     }

@@ -1,7 +1,7 @@
-//! Rules that schemas cannot say, by kind: each validator reads the raw object and returns every error it finds.
+//! Validation rules that schemas cannot express, by kind. Each validator reads the raw object and returns all errors.
 //!
-//! Invariants: validators are total (a value of an unexpected type is an error that names its field), never look at
-//! anything but the objects given, and report an error's path and kind as the API server's own checks would.
+//! Invariants: validators are total (a value of an unexpected type is an error that names its field), read only the
+//! given objects, and report path and kind of an error as the API server's own checks would.
 
 mod cluster_queue;
 mod cursor;

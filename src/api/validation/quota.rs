@@ -1,51 +1,52 @@
-//! Resource groups and weights, as `ClusterQueue`s and Cohorts both have them.
+//! Validation of resource groups and fair sharing weights, shared by `ClusterQueue`s and Cohorts.
 
 use super::syntax::{qualified_name, read_quantity};
 use super::{Errors, FieldCursor, FieldError};
 use crate::resources::Quantity;
 
-/// Whose groups they are: what limits mean depends on it.
+/// Kind of the object with the resource groups; the rule for lending limits depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QuotaKind {
-    /// A queue may not lend more than it has.
+    /// The lending limit may not exceed the nominal quota.
     ClusterQueue,
-    /// A cohort may: its children add to what it has.
+    /// The lending limit may exceed the nominal quota, because the children's quota adds to it.
     Cohort,
 }
 
-/// Reads a quantity, if there is one; one that cannot be read is told of.
-pub(super) fn quantity(at: &FieldCursor<'_>, errors: &mut Errors) -> Option<Quantity> {
-    if !at.exists() {
+/// Reads a quantity. Returns `None` if it is absent or invalid; adds an error if it is invalid.
+pub(super) fn quantity(cursor: &FieldCursor<'_>, errors: &mut Errors) -> Option<Quantity> {
+    if !cursor.exists() {
         return None;
     }
-    match read_quantity(at.value) {
+    match read_quantity(cursor.value) {
         Ok(quantity) => Some(quantity),
         Err(detail) => {
-            errors.push(FieldError::invalid(at.path.clone(), at.value.clone(), detail));
+            errors.push(FieldError::invalid(cursor.path.clone(), cursor.value.clone(), detail));
             None
         }
     }
 }
 
-/// Checks the share's weight: not negative, and not so small that it counts as nothing.
+/// Checks that the weight is not negative, and not so small that it counts as 0.
 pub(super) fn fair_sharing(spec: &FieldCursor<'_>, errors: &mut Errors) {
     let sharing = spec.get("fairSharing", errors);
     let Some(weight) = quantity(&sharing.get("weight", errors), errors) else {
         return;
     };
-    let least = Quantity::parse("1n").ok();
+    let min = Quantity::parse("1n").ok();
     if weight.is_negative() {
         errors.push(negative(&sharing.path, &weight));
-    } else if !weight.is_zero() && least.is_some_and(|least| weight <= least) {
+    } else if !weight.is_zero() && min.is_some_and(|min| weight <= min) {
         let detail = "a weight other than 0 must be greater than 1n";
         errors.push(FieldError::invalid(sharing.path.clone(), weight.to_string(), detail));
     }
 }
 
-/// Checks all groups; `parent` names what limits on borrowing and lending need, and says whether it is there.
+/// Checks all groups. `parent` contains the name of the field that borrowing and lending limits require, and whether it
+/// is set.
 pub(super) fn resource_groups(
     groups: &[FieldCursor<'_>],
-    holder: QuotaKind,
+    kind: QuotaKind,
     parent: (&str, bool),
     errors: &mut Errors,
 ) {
@@ -81,35 +82,35 @@ pub(super) fn resource_groups(
                     let detail = "must match the name in coveredResources";
                     errors.push(FieldError::invalid(name.path.clone(), text, detail));
                 }
-                limits(resource, holder, parent, errors);
+                limits(resource, kind, parent, errors);
             }
         }
     }
 }
 
-fn limits(resource: &FieldCursor<'_>, holder: QuotaKind, parent: (&str, bool), errors: &mut Errors) {
+fn limits(resource: &FieldCursor<'_>, kind: QuotaKind, parent: (&str, bool), errors: &mut Errors) {
     let nominal = resource.get("nominalQuota", errors);
     let quota = quantity(&nominal, errors);
     if let Some(quota) = quota.as_ref().filter(|quota| quota.is_negative()) {
         errors.push(negative(&nominal.path, quota));
     }
     for field in ["borrowingLimit", "lendingLimit"] {
-        let at = resource.get(field, errors);
-        let Some(limit) = quantity(&at, errors) else {
+        let cursor = resource.get(field, errors);
+        let Some(limit) = quantity(&cursor, errors) else {
             continue;
         };
         if limit.is_negative() {
-            errors.push(negative(&at.path, &limit));
+            errors.push(negative(&cursor.path, &limit));
         }
         let (name, present) = parent;
         if !present {
             let detail = format!("must be nil when {name} is empty");
-            errors.push(FieldError::invalid(at.path.clone(), limit.to_string(), detail));
+            errors.push(FieldError::invalid(cursor.path.clone(), limit.to_string(), detail));
         }
-        let lent_out = field == "lendingLimit" && holder == QuotaKind::ClusterQueue;
+        let lent_out = field == "lendingLimit" && kind == QuotaKind::ClusterQueue;
         if lent_out && quota.as_ref().is_some_and(|quota| limit > *quota) {
             let detail = "must be less than or equal to the nominalQuota";
-            errors.push(FieldError::invalid(at.path, limit.to_string(), detail));
+            errors.push(FieldError::invalid(cursor.path, limit.to_string(), detail));
         }
     }
 }

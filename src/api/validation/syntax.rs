@@ -1,4 +1,4 @@
-//! Syntax of names, labels, annotations, selectors, quantities and conditions, as apimachinery checks it.
+//! Syntax checks of names, labels, annotations, selectors, quantities and conditions, equal to apimachinery's.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ const VALUE_SYNTAX: &str = "a valid label must be an empty string or consist of 
 const SUBDOMAIN_SYNTAX: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' \
                                 or '.', and must start and end with an alphanumeric character";
 
-/// What keeps a text from being a DNS subdomain.
+/// Returns the reasons why a text is not a DNS subdomain.
 pub fn subdomain(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > SUBDOMAIN_MAX {
@@ -34,7 +34,7 @@ fn is_dns_label(label: &str) -> bool {
     is_framed(label, |b| b.is_ascii_lowercase() || b.is_ascii_digit(), |b| b == b'-')
 }
 
-/// Whether the text is made of `outer` and `inner` bytes, with `outer` ones at both ends.
+/// Returns whether the text consists of `outer` and `inner` bytes, with `outer` bytes at both ends.
 fn is_framed(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     match (bytes.first(), bytes.last()) {
@@ -49,7 +49,7 @@ fn is_name_shaped(text: &str) -> bool {
     is_framed(text, |b| b.is_ascii_alphanumeric(), |b| matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// What keeps a text from being a label key: `name` or `prefix/name`.
+/// Returns the reasons why a text is not a label key (`name` or `prefix/name`).
 pub fn qualified_name(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let parts: Vec<&str> = text.split('/').collect();
@@ -81,7 +81,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     faults
 }
 
-/// What keeps a text from being a label value.
+/// Returns the reasons why a text is not a label value.
 pub fn label_value(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > NAME_MAX {
@@ -93,7 +93,7 @@ pub fn label_value(text: &str) -> Vec<String> {
     faults
 }
 
-/// What keeps a text from being `domain/path`.
+/// Returns the reasons why a text is not a `domain/path`.
 pub fn domain_prefixed_path(text: &str) -> Vec<String> {
     let Some((host, path)) = text.split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty())
     else {
@@ -107,15 +107,15 @@ pub fn domain_prefixed_path(text: &str) -> Vec<String> {
     faults
 }
 
-/// One error for each fault of a value.
+/// Returns one error for each fault of a value.
 pub fn invalid_each(path: &str, value: &str, faults: Vec<String>) -> Vec<FieldError> {
     faults.into_iter().map(|fault| FieldError::invalid(path, value, fault)).collect()
 }
 
-/// Reads a quantity, written as text or as a number.
+/// Reads a quantity, written as a string or a number.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// The value is not a quantity; the message explains why.
 pub fn read_quantity(value: &Value) -> Result<Quantity, String> {
     let read = match value {
         Value::String(text) => Quantity::parse(text),
@@ -130,7 +130,7 @@ pub fn check_label_name(path: &str, name: &str) -> Vec<FieldError> {
     invalid_each(path, name, qualified_name(name))
 }
 
-/// Checks a map of labels; errors stand at the map.
+/// Checks a map of labels; errors have the path of the map.
 pub fn check_labels(labels: &FieldCursor<'_>, errors: &mut Errors) {
     for (key, value) in labels.entries(errors) {
         errors.extend(check_label_name(&labels.path, key));
@@ -140,7 +140,7 @@ pub fn check_labels(labels: &FieldCursor<'_>, errors: &mut Errors) {
     }
 }
 
-/// Checks a map of annotations; errors stand at the map.
+/// Checks a map of annotations; errors have the path of the map.
 pub fn check_annotations(annotations: &FieldCursor<'_>, errors: &mut Errors) {
     let mut size = 0;
     for (key, value) in annotations.entries(errors) {
@@ -253,12 +253,12 @@ fn is_condition_reason(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b',' | b':'))
 }
 
-/// Whether any of the errors is of a kind, at a path.
+/// Returns whether `errors` contains an error of this path and kind.
 pub fn has(errors: &[FieldError], path: &str, kind: ErrorKind) -> bool {
     errors.iter().any(|e| e.path == path && e.kind == kind)
 }
 
-/// Reads a boolean as Go's `strconv.ParseBool` does.
+/// Parses a boolean like Go's `strconv.ParseBool`.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -267,7 +267,7 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Reads a whole number as Go's `strconv.Atoi` does, or says what is wrong with it.
+/// Parses an integer like Go's `strconv.Atoi`; an error explains why the text is invalid.
 pub fn parse_int(text: &str) -> Result<i64, &'static str> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -276,7 +276,7 @@ pub fn parse_int(text: &str) -> Result<i64, &'static str> {
     text.parse().map_err(|_| "must be an integer that fits 64 bits: value out of range")
 }
 
-/// The text at a path of plain fields, if it is text.
+/// Returns the string at a path of fields, if it is a string.
 pub fn text_at<'a>(object: &'a Value, fields: &[&str]) -> Option<&'a str> {
-    fields.iter().try_fold(object, |at, field| at.get(field)).and_then(Value::as_str)
+    fields.iter().try_fold(object, |value, field| value.get(field)).and_then(Value::as_str)
 }

@@ -1,4 +1,4 @@
-//! Workloads: what holds for every one that is stored, by its spec; status and changes stand beside.
+//! Validation of Workload specs. See `workload_status` for the status and `workload_update` for changes.
 
 use serde_json::Value;
 
@@ -10,14 +10,14 @@ use super::{
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, PODS_RESOURCE, PRIORITY_BOOST_ANNOTATION};
 use crate::resources::Quantity;
 
-/// A pod set as the rules see it.
+/// The fields of a pod set that rules read.
 pub(super) struct PodSetFields<'a> {
     pub(super) name: &'a str,
     pub(super) count: i64,
     pub(super) cursor: FieldCursor<'a>,
 }
 
-/// A Workload as the rules see it.
+/// The fields of a Workload that rules read.
 pub(super) struct WorkloadFields<'a> {
     pub(super) root: FieldCursor<'a>,
     pub(super) status: FieldCursor<'a>,
@@ -33,10 +33,10 @@ impl<'a> WorkloadFields<'a> {
         let root = FieldCursor::root(object);
         let status = root.get("status", errors);
         let mut pod_sets = Vec::new();
-        for at in root.descend(&["spec", "podSets"], errors).items(errors) {
-            let name = at.get("name", errors).text(errors).unwrap_or("main");
-            let count = at.get("count", errors).int(errors).unwrap_or(1);
-            pod_sets.push(PodSetFields { name, count, cursor: at });
+        for cursor in root.descend(&["spec", "podSets"], errors).items(errors) {
+            let name = cursor.get("name", errors).text(errors).unwrap_or("main");
+            let count = cursor.get("count", errors).int(errors).unwrap_or(1);
+            pod_sets.push(PodSetFields { name, count, cursor });
         }
         let mut reserved = false;
         for condition in status.get("conditions", errors).items(errors) {
@@ -58,8 +58,9 @@ impl<'a> WorkloadFields<'a> {
     }
 }
 
-/// Judges a new Workload, or a changed one (its spec or its status) with what it was. New ones without anything that a rule
-/// here bears on are not sent to the webhook: a new rule belongs in `more-than-plain-requests` as well.
+/// Validates a new Workload, or a changed one (spec or status) against its `old` version. New Workloads that no rule
+/// can refuse are not sent to the webhook: a new rule must be added to the matchCondition `more-than-plain-requests`
+/// too.
 pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
     let mut errors = Errors::new();
     let view = WorkloadFields::read(object, gates, &mut errors);
@@ -97,18 +98,18 @@ fn template(pod_set: &FieldCursor<'_>, gates: &Gates, errors: &mut Errors) {
     }
 }
 
-fn resources(holder: &FieldCursor<'_>, gates: &Gates, errors: &mut Errors) {
-    let resources = holder.get("resources", errors);
+fn resources(parent: &FieldCursor<'_>, gates: &Gates, errors: &mut Errors) {
+    let resources = parent.get("resources", errors);
     for list in ["requests", "limits"] {
-        for (name, at) in resources.get(list, errors).entries(errors) {
+        for (name, cursor) in resources.get(list, errors).entries(errors) {
             if name == PODS_RESOURCE {
                 let detail = "the key is reserved for internal kueue use";
-                errors.push(FieldError::invalid(at.path.clone(), name, detail));
+                errors.push(FieldError::invalid(cursor.path.clone(), name, detail));
             }
-            let amount = quantity(&at, errors)
+            let amount = quantity(&cursor, errors)
                 .filter(|_| gates.is_enabled(Gate::WorkloadValidateResourcesAreNonNegative));
             if let Some(amount) = amount.filter(Quantity::is_negative) {
-                errors.push(negative(&at.path, &amount));
+                errors.push(negative(&cursor.path, &amount));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Workload status: what an admission, reclaimable pods and checks may say about the pod sets.
+//! Validation of Workload statuses: admission, reclaimable pods and check updates must match the pod sets.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::syntax::{check_annotations, check_labels};
 use super::workload::WorkloadFields;
 use super::{Errors, FieldCursor, FieldError, key_path};
 
-/// Rules that hold for every status, given what the Workload was if it is changed.
+/// Checks a status; `old` is the previous version of a changed Workload.
 pub(super) fn check(view: &WorkloadFields<'_>, old: Option<&WorkloadFields<'_>>, errors: &mut Errors) {
     if view.reserved {
         admission(view, old, errors);
@@ -39,14 +39,14 @@ fn admission(view: &WorkloadFields<'_>, old: Option<&WorkloadFields<'_>>, errors
             errors.push(FieldError::not_found(name.path, text));
         }
         let count = assignment.get("count", errors).int(errors).unwrap_or(0);
-        for (resource, at) in assignment.get("resourceUsage", errors).entries(errors) {
-            let Some(usage) = quantity(&at, errors).filter(|_| count > 0) else {
+        for (resource, cursor) in assignment.get("resourceUsage", errors).entries(errors) {
+            let Some(usage) = quantity(&cursor, errors).filter(|_| count > 0) else {
                 continue;
             };
             let units = if resource == "cpu" { usage.milli() } else { usage.value() };
             if units % count != 0 {
                 let detail = format!("is not a multiple of {count}");
-                errors.push(FieldError::invalid(at.path, usage.to_string(), detail));
+                errors.push(FieldError::invalid(cursor.path, usage.to_string(), detail));
             }
         }
     }
@@ -55,11 +55,11 @@ fn admission(view: &WorkloadFields<'_>, old: Option<&WorkloadFields<'_>>, errors
 /// Name and count of each entry of a list of reclaimable pods.
 pub(super) fn reclaimable_pods<'a>(view: &WorkloadFields<'a>, errors: &mut Errors) -> Vec<(&'a str, i64)> {
     let list = view.status.get("reclaimablePods", errors).items(errors);
-    let one = |entry: &FieldCursor<'a>, errors: &mut Errors| {
+    let name_and_count = |entry: &FieldCursor<'a>, errors: &mut Errors| {
         let name = entry.get("name", errors).text(errors).unwrap_or_default();
         (name, entry.get("count", errors).int(errors).unwrap_or(0))
     };
-    list.iter().map(|entry| one(entry, errors)).collect()
+    list.iter().map(|entry| name_and_count(entry, errors)).collect()
 }
 
 fn reclaimable(view: &WorkloadFields<'_>, old: Option<&WorkloadFields<'_>>, errors: &mut Errors) {

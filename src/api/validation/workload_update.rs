@@ -1,4 +1,5 @@
-//! Changes of a Workload: what may not move once quota is reserved, and what may only move one way.
+//! Validation of Workload updates: fields that are immutable once quota is reserved, and fields that may only grow or
+//! be set once.
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use super::workload_status::reclaimable_pods;
 use super::{Errors, FieldCursor, FieldError, Gate, Gates, gated_by, key_path};
 use crate::api::names::SLICE_REPLACEMENT_FOR_ANNOTATION;
 
-/// Rules for a change. The old object passed its own rules when it was stored, or slipped past them.
+/// Checks a change. Errors in the old object itself are not reported.
 pub(super) fn check(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, errors: &mut Errors) {
     if old.reserved {
         pod_sets(view, old, gates, errors);
@@ -51,7 +52,8 @@ fn pod_sets(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, 
     }
 }
 
-/// Pods given back stay given back, except where an elastic Workload has shrunk below what was admitted.
+/// Checks that reclaimable pods do not decrease, except in an elastic Workload that has shrunk below its admitted
+/// count.
 fn reclaimable(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, errors: &mut Errors) {
     let before = reclaimable_pods(old, &mut Errors::new());
     let after = reclaimable_pods(view, &mut Errors::new());
@@ -85,7 +87,7 @@ fn has_shrunk(view: &WorkloadFields<'_>, name: &str) -> bool {
     }
 }
 
-/// An admission is replaced by none, never by another; where its pods go may be filled in.
+/// Checks that an admission is only removed, never replaced. Its topology assignment may change.
 fn admission(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, errors: &mut Errors) {
     let is = view.status.get("admission", errors);
     let was = old.status.value.get("admission").unwrap_or(&Value::Null);
@@ -112,7 +114,7 @@ fn without_placement(admission: &Value) -> Value {
     bare
 }
 
-/// What a check told the pods to have stands while the check is ready.
+/// Checks that the pod set updates of an admission check do not change while the check is ready.
 fn checks(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, errors: &mut Errors) {
     let mut unread = Errors::new();
     let before = old.status.get("admissionChecks", &mut unread).items(&mut unread);
@@ -130,10 +132,11 @@ fn checks(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, errors: &mut Erro
     }
 }
 
-/// A cluster is chosen among the nominated ones, unless the Workload replaces one that ran there already.
+/// Checks that the cluster is one of the nominated clusters, unless the Workload replaces a slice that already runs
+/// there.
 fn cluster_name(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, errors: &mut Errors) {
-    let at = view.status.get("clusterName", errors);
-    let Some(name) = at.text(errors) else { return };
+    let cluster = view.status.get("clusterName", errors);
+    let Some(name) = cluster.text(errors) else { return };
     let mut unread = Errors::new();
     if old.status.get("clusterName", &mut unread).exists() {
         return;
@@ -142,8 +145,8 @@ fn cluster_name(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gat
     let replaces = gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
         && annotations.get(SLICE_REPLACEMENT_FOR_ANNOTATION, errors).exists();
     let nominated = old.status.get("nominatedClusterNames", &mut unread).items(&mut unread);
-    if !replaces && !nominated.iter().any(|one| one.value.as_str() == Some(name)) {
+    if !replaces && !nominated.iter().any(|nominated| nominated.value.as_str() == Some(name)) {
         let detail = "when setting clusterName it must be one of the nominatedClusterNames";
-        errors.push(FieldError::invalid(at.path, name, detail));
+        errors.push(FieldError::invalid(cluster.path, name, detail));
     }
 }

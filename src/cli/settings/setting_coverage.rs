@@ -12,8 +12,8 @@ struct Command {
     args: ManagerArgs,
 }
 
-/// Each field of the configuration with a value that is not its default, and what must stand with it. The last word says
-/// what becomes of it: a part of the manager gets it, a warning names it, or it is refused.
+/// Each field of the configuration, a document that sets it to a value other than its default (with required settings
+/// on further lines), and the expected result: used by a part of the manager, warned about, or refused.
 const FIELDS: &[(&str, &str, &str)] = &[
     ("namespace", "namespace: elsewhere", "used"),
     ("webhook.port", "webhook: {port: 1}", "used"),
@@ -122,7 +122,7 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("visibilityServer.bindPort", "visibilityServer: {bindPort: 1}", "warned"),
 ];
 
-/// Everything that the parts of the manager get, as text, with the warnings.
+/// Returns the settings of all parts of the manager as text, and the warnings.
 fn effect(body: &str) -> Result<(String, Vec<String>), String> {
     let head = format!("apiVersion: {}\nkind: Configuration\n", config::API_VERSION);
     let loaded = config::parse(&format!("{head}{body}\n")).map_err(|error| error.to_string())?;
@@ -130,7 +130,7 @@ fn effect(body: &str) -> Result<(String, Vec<String>), String> {
     let args = Command::parse_from(["manager", "--identity", "a"]).args;
     let settings = from_configuration(args, loaded.configuration);
     let configuration = &settings.configuration;
-    // What the listeners are made of.
+    // Settings of the listeners.
     let listeners = (
         (&configuration.webhook.host, configuration.webhook.port),
         &configuration.health,
@@ -146,12 +146,12 @@ fn effect(body: &str) -> Result<(String, Vec<String>), String> {
 fn every_setting_is_used_warned_or_refused() {
     assert_eq!(effect("").unwrap().1, Vec::<String>::new());
     for (path, body, want) in FIELDS {
-        let found = effect(body);
+        let result = effect(body);
         let named = |text: &String| text.starts_with(path.split('.').next().unwrap());
-        match found {
+        match result {
             Err(error) => assert!(*want == "refused" && error.contains(path), "{path}: {error}"),
             Ok((parts, warnings)) if warnings.is_empty() => {
-                // What stands with it on a line of its own changes nothing by itself.
+                // The required settings on further lines alone must give another result.
                 let without = body.split_once('\n').map_or("", |(_, rest)| rest);
                 let same = parts == effect(without).unwrap().0;
                 assert!(*want == "used" && !same, "{path}: {want}, but not used");
@@ -163,10 +163,10 @@ fn every_setting_is_used_warned_or_refused() {
     }
 }
 
-/// The table above has every field: what has fields of its own is named by them.
+/// The table contains every leaf field of the configuration.
 #[test]
 fn field_table_is_complete() {
-    fn leaves(schema: &Value, root: &Value, path: &str, found: &mut BTreeSet<String>) {
+    fn leaves(schema: &Value, root: &Value, path: &str, fields: &mut BTreeSet<String>) {
         let target = schema.get("$ref").and_then(Value::as_str);
         let first = schema.get("anyOf").and_then(|any| any.get(0));
         let schema = match target {
@@ -174,14 +174,14 @@ fn field_table_is_complete() {
             None => schema,
         };
         match (schema.get("properties").and_then(Value::as_object), first) {
-            (Some(fields), _) if !path.ends_with("Selector") => {
-                for (name, field) in fields {
+            (Some(properties), _) if !path.ends_with("Selector") => {
+                for (name, field) in properties {
                     let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                    leaves(field, root, &path, found);
+                    leaves(field, root, &path, fields);
                 }
             }
-            (None, Some(first)) => leaves(first, root, path, found),
-            _ => drop(found.insert(path.to_owned())),
+            (None, Some(first)) => leaves(first, root, path, fields),
+            _ => drop(fields.insert(path.to_owned())),
         }
     }
     let schema = schemars::schema_for!(Configuration).to_value();

@@ -1,4 +1,4 @@
-//! What a cluster holds, read with the user's own rights and never written.
+//! Reads the objects of a cluster with the user's own permissions; never writes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::kube::list::list;
 use crate::simulate::{Problem, SourceLocation};
 use crate::state::Kind;
 
-/// Longest time for one page of a list.
+/// Timeout of one page of a list.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE_SIZE: u32 = 500;
-/// HTTP status of a kind that the server does not know.
+/// HTTP status for a kind that is not installed.
 const NOT_FOUND: u16 = 404;
 
-/// The objects, Workloads last, and the kinds that could not be read.
+/// The objects of a cluster, Workloads last, and the kinds that could not be read.
 pub(super) struct ClusterObjects {
     pub(super) objects: Vec<(Kind, Value)>,
     pub(super) problems: Vec<Problem>,
 }
 
-/// Lists the kinds that decisions depend on. A kind that may not be read is a problem; a server that gives no answer an error.
+/// Lists the kinds on which decisions depend. A forbidden kind is a problem; an unreachable server is an error.
 pub(super) fn read(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
@@ -42,14 +42,14 @@ pub(super) fn read(
 async fn fetch(caller: &Caller, kinds: &[Kind]) -> anyhow::Result<ClusterObjects> {
     let mut kinds = kinds.to_vec();
     kinds.sort_by_key(|kind| *kind == Kind::Workload);
-    let mut found = ClusterObjects { objects: Vec::new(), problems: Vec::new() };
+    let mut cluster = ClusterObjects { objects: Vec::new(), problems: Vec::new() };
     for kind in kinds {
         let resource = kind.resource();
         match list(caller, &resource, PAGE_SIZE).await {
-            Ok(objects) => found.objects.extend(objects.into_iter().map(|object| (kind, object))),
+            Ok(objects) => cluster.objects.extend(objects.into_iter().map(|object| (kind, object))),
             // A kind that is not installed has no objects; without queues there is nothing to simulate.
             Err(CallError::Status { code: NOT_FOUND, .. }) if kind != Kind::ClusterQueue => {}
-            Err(CallError::Status { message, .. }) => found.problems.push(Problem {
+            Err(CallError::Status { message, .. }) => cluster.problems.push(Problem {
                 location: SourceLocation { file: Arc::from("cluster"), line: 0 },
                 subject: resource.plural.to_owned(),
                 reason: format!("left out: {message}"),
@@ -57,5 +57,5 @@ async fn fetch(caller: &Caller, kinds: &[Kind]) -> anyhow::Result<ClusterObjects
             Err(error) => return Err(error).with_context(|| resource.plural),
         }
     }
-    Ok(found)
+    Ok(cluster)
 }

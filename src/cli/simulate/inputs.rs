@@ -1,5 +1,5 @@
-//! Manifests from files, folders and standard input. A file in a folder that cannot be read is a problem of its own; a
-//! path of the command line that is not there is an error.
+//! Reads manifests from files, directories and standard input. An unreadable file in a directory is a problem; an
+//! unreadable path of the command line is an error.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use anyhow::Context;
 
 use crate::simulate::{Manifests, Problem, SourceLocation};
 
-/// Ends of the names of files that are read from folders.
+/// Extensions of files that are read from directories.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// Reads what a path of the command line stands for.
+/// Reads the manifests at a path of the command line; `-` is standard input.
 pub(super) fn read(path: &Path, namespace: &str, manifests: &mut Manifests) -> anyhow::Result<()> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
@@ -51,7 +51,7 @@ fn problem(file: &str, line: usize, reason: String) -> Problem {
     Problem { location: SourceLocation { file: Arc::from(file), line }, subject: String::new(), reason }
 }
 
-/// A pipe that somebody left in a folder would never end.
+/// Reads a file unless it is not regular: reading a named pipe could block forever.
 fn read_regular_file(file: &Path) -> std::io::Result<Vec<u8>> {
     if std::fs::metadata(file)?.is_file() {
         std::fs::read(file)
@@ -60,21 +60,21 @@ fn read_regular_file(file: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// The manifests in a folder and the folders in it, by name.
+/// Returns the manifest files in a directory and its subdirectories, sorted by path.
 fn manifest_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder)? {
             let entry = entry?;
             let path = entry.path();
-            // A link to a folder is not followed: it may lead back.
+            // Links to directories are not followed, because they may form a cycle.
             if entry.file_type()?.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|end| EXTENSIONS.iter().any(|known| end == *known)) {
-                found.push(path);
+                files.push(path);
             }
         }
     }
-    found.sort();
-    Ok(found)
+    files.sort();
+    Ok(files)
 }

@@ -1,7 +1,7 @@
-//! `sluice simulate`: reads what there is, prints what would come of it.
+//! `sluice simulate`: reads manifests and cluster objects, simulates them, and prints the report.
 //!
-//! Exit codes: 0 done; 1 nothing could be simulated; 2 the command line is wrong; 3 done, but objects were left out; 4 done,
-//! but with --fail-pending somebody waits.
+//! Exit codes: 0 success; 1 the simulation failed; 2 invalid command line; 3 objects were skipped; 4 with
+//! --fail-pending, a workload is still pending; 5 livelock.
 
 mod cluster;
 mod inputs;
@@ -21,81 +21,82 @@ use super::{config_mapping, settings};
 use crate::api::config;
 use crate::simulate::{Manifests, Report, Scenario, Simulation, SimulationOptions, Until, replay};
 
-/// Objects were left out.
+/// Objects were skipped.
 const EXIT_SKIPPED: u8 = 3;
-/// Somebody waits, and must not.
+/// A workload is still pending, with --fail-pending.
 const EXIT_PENDING: u8 = 4;
-/// What happens would never end.
+/// Livelock: only further evictions were happening.
 const EXIT_LIVELOCK: u8 = 5;
-/// The time at the start when nothing else says one: with it, the same files give the same output.
+/// Default start time. Constant, so that the same files give the same output.
 const DEFAULT_START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// Arguments of `sluice simulate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 done; 1 nothing could be simulated; 2 wrong command line; 3 done, but objects were \
-left out (standard error says which and why); 4 done, but somebody is pending (--fail-pending); 5 given up, because \
-nothing but evictions was to be expected (without --until DURATION).\n\
+    after_help = "Exit codes: 0: success; 1: error, nothing was simulated; 2: invalid command line; 3: objects were \
+skipped (listed with reasons on standard error); 4: a workload is still pending (with --fail-pending); 5: livelock, \
+only further evictions were happening (without --until DURATION).\n\
 Annotations of objects: sluice.dev/run-for: 10m, sluice.dev/exit-code: \"1\", sluice.dev/ready-after: 1m, \
 sluice.dev/terminate-after: 30s, sluice.dev/arrives-after: 1h."
 )]
 pub(super) struct SimulateArgs {
-    /// Manifests in YAML or JSON: files, folders, or - for standard input.
+    /// Manifests in YAML or JSON: files, directories, or - for standard input.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Begin with what a cluster holds: read only, with the user's own kubeconfig.
+    /// Start with the objects of a cluster, read with the user's kubeconfig; never writes to the cluster.
     #[arg(long)]
     from_cluster: bool,
-    /// Kubeconfig of that cluster; else those that kubectl reads.
+    /// Kubeconfig file of the cluster; default: the files that kubectl reads.
     #[arg(long, value_name = "FILE", requires = "from_cluster")]
     kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig.
     #[arg(long, value_name = "NAME", requires = "from_cluster")]
     context: Option<String>,
-    /// Manifests to apply on top when everything has settled; may be repeated. Fields that they leave out stay.
+    /// Manifests to apply after the simulation has reached a stable state; repeatable. Omitted fields keep their
+    /// values.
     #[arg(long, value_name = "PATH")]
     then: Vec<PathBuf>,
-    /// How long pods run that carry no annotation sluice.dev/run-for; for ever when absent.
+    /// Run time of pods without the sluice.dev/run-for annotation; default: never finish.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     run_for: Option<Duration>,
-    /// When to end: settled, or after a duration.
+    /// Stop when stable (settled) or after this much simulated time.
     #[arg(long, value_name = "settled|DURATION", value_parser = until, default_value = "settled")]
     until: Until,
-    /// Form of the output.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Lines of history in tables; 0 shows all.
+    /// Maximum number of history lines in tables; 0 shows all.
     #[arg(long, value_name = "LINES", default_value_t = 100)]
     history: usize,
-    /// Exit with 4 when somebody is pending in the end.
+    /// Exit with status 4 if any workload is still pending.
     #[arg(long)]
     fail_pending: bool,
-    /// The manager's configuration file; defaults apply without it.
+    /// Configuration file of the manager; default: built-in defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Feature gates as NAME=true,…; not together with featureGates in the configuration.
+    /// Feature gates as NAME=true,…; cannot be combined with featureGates in the configuration.
     #[arg(long, value_name = "LIST")]
     feature_gates: Option<String>,
-    /// Namespace of objects that do not name one.
+    /// Namespace of objects without a namespace.
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     namespace: String,
-    /// The time at the start; else now for a cluster, for files the newest creation time in them, or 2026-01-01.
+    /// Start time; default: now for a cluster, the newest creation time for files, else 2026-01-01.
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
-    /// Read recorded scenarios from standard input, one JSON document per line, and write one outcome per line: for a bad
-    /// scenario an `error`.
+    /// Read recorded scenarios from standard input, one JSON document per line, and write one outcome per line; an
+    /// invalid scenario yields an `error`.
     #[arg(long, conflicts_with_all = ["paths", "from_cluster", "then"])]
     jsonl: bool,
 }
 
-/// Forms of output.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// Tables for people.
+    /// Human-readable tables.
     Table,
     /// One JSON document.
     Json,
-    /// The same as YAML.
+    /// One YAML document.
     Yaml,
 }
 
@@ -110,8 +111,8 @@ fn until(text: &str) -> Result<Until, String> {
 
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.jsonl {
-        let all = replay_lines()?;
-        return Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(EXIT_SKIPPED) });
+        let all_replayed = replay_lines()?;
+        return Ok(if all_replayed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_SKIPPED) });
     }
     if args.paths.is_empty() && !args.from_cluster {
         bail!("nothing to simulate: name files, folders or - for standard input, or give --from-cluster");
@@ -137,15 +138,16 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Everything between the arguments and the report.
+/// Reads the inputs, runs the simulation and returns the report.
 fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
     let loaded = settings::configuration(args.config.as_deref(), args.feature_gates.as_deref())?;
     for warning in &loaded.warnings {
         super::print_error(&format_args!("configuration: {warning}"));
     }
     let configuration = loaded.configuration;
-    let own = configuration.namespace.clone().unwrap_or_else(|| settings::DEFAULT_NAMESPACE.to_owned());
-    let core = config_mapping::core_settings(&configuration, &own);
+    let own_namespace =
+        configuration.namespace.clone().unwrap_or_else(|| settings::DEFAULT_NAMESPACE.to_owned());
+    let core = config_mapping::core_settings(&configuration, &own_namespace);
     let mut manifests = Manifests::default();
     for path in &args.paths {
         inputs::read(path, &args.namespace, &mut manifests)?;
@@ -156,24 +158,28 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
         inputs::read(path, &args.namespace, &mut change)?;
         changes.push((path.display().to_string(), change));
     }
-    let found = if args.from_cluster {
+    let cluster_objects = if args.from_cluster {
         Some(cluster::read(args.kubeconfig.as_deref(), args.context.as_deref(), &core.kinds())?)
     } else {
         None
     };
-    let today = || found.as_ref().map(|_| Timestamp::now());
+    let current_time = || cluster_objects.as_ref().map(|_| Timestamp::now());
     let options = SimulationOptions {
-        start: args.now.or_else(today).or_else(|| manifests.newest_creation_time()).unwrap_or(DEFAULT_START),
+        start: args
+            .now
+            .or_else(current_time)
+            .or_else(|| manifests.newest_creation_time())
+            .unwrap_or(DEFAULT_START),
         run_for: args.run_for.map(|length| SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX)),
-        admission: config_mapping::admission_settings(&configuration, &own),
+        admission: config_mapping::admission_settings(&configuration, &own_namespace),
         core,
     };
-    // The process ends soon: taking thousands of objects apart before is for nothing.
+    // Not dropped: the process exits soon, and freeing thousands of objects takes time.
     let mut simulation = ManuallyDrop::new(Simulation::new(options).map_err(anyhow::Error::msg)?);
-    if let Some(found) = found {
-        found.problems.into_iter().for_each(|problem| simulation.add_problem(problem));
-        // Workloads after the jobs that own them.
-        found.objects.into_iter().for_each(|(kind, object)| simulation.load_stored(kind, object));
+    if let Some(cluster_objects) = cluster_objects {
+        cluster_objects.problems.into_iter().for_each(|problem| simulation.add_problem(problem));
+        // Workloads come after the jobs that own them.
+        cluster_objects.objects.into_iter().for_each(|(kind, object)| simulation.load_stored(kind, object));
     }
     simulation.apply_all(manifests);
     for (what, change) in changes {
@@ -202,11 +208,11 @@ fn print(report: &Report, args: &SimulateArgs) -> anyhow::Result<()> {
     .context("standard output")
 }
 
-/// Recorded scenarios from standard input; answers whether all of them could be replayed. One that cannot be has an outcome
-/// with the reason in its place, and those after it are replayed like any others.
+/// Replays recorded scenarios from standard input; returns whether all succeeded. The outcome of a failed scenario is
+/// an error with the reason; the following scenarios are still replayed.
 fn replay_lines() -> anyhow::Result<bool> {
     let mut output = BufWriter::new(std::io::stdout().lock());
-    let mut all = true;
+    let mut all_replayed = true;
     for (number, line) in std::io::stdin().lock().split(b'\n').enumerate() {
         let line = line.context("standard input")?;
         if line.trim_ascii().is_empty() {
@@ -215,7 +221,7 @@ fn replay_lines() -> anyhow::Result<bool> {
         match Scenario::parse(&line).and_then(|scenario| replay(&scenario)) {
             Ok(outcome) => serde_json::to_writer(&mut output, &outcome),
             Err(error) => {
-                all = false;
+                all_replayed = false;
                 super::print_error(&format_args!("standard input, line {}: {error}", number + 1));
                 serde_json::to_writer(&mut output, &json!({"error": error.to_string()}))
             }
@@ -225,5 +231,5 @@ fn replay_lines() -> anyhow::Result<bool> {
         .context("standard output")?;
     }
     output.flush().context("standard output")?;
-    Ok(all)
+    Ok(all_replayed)
 }

@@ -1,4 +1,4 @@
-//! The steps of the rotation, as writes to Secrets and webhook configurations.
+//! Executes the steps of the rotation, as writes to Secrets and webhook configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,23 +23,24 @@ impl CertificateController {
     ) -> Result<(), StepError> {
         match step {
             CertificateStep::CreateCa => {
-                let pair = pki::new_ca(now, self.settings.rotation.ca_lifetime)?;
-                let old = self.secret_data(ManagedObject::Ca).remove("ca.crt");
-                let old = old.and_then(|pem| pki::certificates(&pem.0).into_iter().next());
-                let old = old.filter(|certificate| certificate.info.not_after > now);
-                let mut parts = json!({"ca.crt": pair.certificate, "ca.key": pair.key});
-                if let (Some(old), Value::Object(fields)) = (old, &mut parts) {
-                    fields.insert("previous.crt".into(), old.pem.into());
+                let ca = pki::new_ca(now, self.settings.rotation.ca_lifetime)?;
+                let previous = self.secret_data(ManagedObject::Ca).remove("ca.crt");
+                let previous = previous.and_then(|pem| pki::certificates(&pem.0).into_iter().next());
+                let previous = previous.filter(|certificate| certificate.info.not_after > now);
+                let mut data = json!({"ca.crt": ca.certificate, "ca.key": ca.key});
+                if let (Some(previous), Value::Object(fields)) = (previous, &mut data) {
+                    fields.insert("previous.crt".into(), previous.pem.into());
                 }
-                self.write_secret(ManagedObject::Ca, json!({"stringData": parts})).await
+                self.write_secret(ManagedObject::Ca, json!({"stringData": data})).await
             }
             CertificateStep::IssueLeaf => {
-                let authority = self.ca_pair()?;
-                let until = observed.current.as_ref().map_or(now, |current| current.not_after);
+                let ca_pair = self.ca_pair()?;
+                let ca_not_after = observed.current.as_ref().map_or(now, |current| current.not_after);
                 let lifetime = self.settings.rotation.leaf_lifetime;
-                let leaf = pki::new_leaf(&authority, until, &self.settings.names, now, lifetime)?;
-                let parts = json!({"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate});
-                self.write_secret(ManagedObject::Serving, json!({"stringData": parts})).await
+                let leaf = pki::new_leaf(&ca_pair, ca_not_after, &self.settings.names, now, lifetime)?;
+                let data =
+                    json!({"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": ca_pair.certificate});
+                self.write_secret(ManagedObject::Serving, json!({"stringData": data})).await
             }
             CertificateStep::DropPreviousCa => {
                 self.write_secret(ManagedObject::Ca, json!({"data": {"previous.crt": null}})).await
@@ -56,20 +57,20 @@ impl CertificateController {
     }
 
     fn ca_pair(&self) -> Result<PemPair, StepError> {
-        let mut parts = self.secret_data(ManagedObject::Ca);
-        let mut text = |part: &str| parts.remove(part).and_then(|bytes| String::from_utf8(bytes.0).ok());
+        let mut data = self.secret_data(ManagedObject::Ca);
+        let mut text = |name: &str| data.remove(name).and_then(|bytes| String::from_utf8(bytes.0).ok());
         match (text("ca.crt"), text("ca.key")) {
             (Some(certificate), Some(key)) => Ok(PemPair { certificate, key }),
             _ => Err(StepError::NoKey),
         }
     }
 
-    /// The wanted certificates as PEM, from wherever they have been seen.
+    /// Returns the wanted certificates as PEM, from any object that contains them.
     fn bundle_pem(&self, wanted: &BTreeSet<Fingerprint>) -> String {
         let secret = self.secret_data(ManagedObject::Ca);
-        let stored = ["ca.crt", "previous.crt"].iter().filter_map(|part| secret.get(*part));
+        let stored = ["ca.crt", "previous.crt"].iter().filter_map(|key| secret.get(*key));
         let published = self.targets.values().flatten().flat_map(|target| target.bundle.clone());
-        let issuer = self.loaded.as_ref().ok().and_then(|found| found.issuer.clone());
+        let issuer = self.loaded.as_ref().ok().and_then(|loaded| loaded.issuer.clone());
         let all = stored.flat_map(|pem| pki::certificates(&pem.0)).chain(issuer).chain(published);
         let by_fingerprint: BTreeMap<Fingerprint, String> =
             all.map(|certificate| (certificate.info.fingerprint, certificate.pem)).collect();
@@ -104,11 +105,11 @@ impl CertificateController {
             "webhooks": webhooks,
         });
         let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.settings.path(slot));
-        let answer = self.caller.call(http::Method::PATCH, &path, Content::Apply, Some(&body)).await;
-        self.handle_response(slot, answer, "bundle").await
+        let response = self.caller.call(http::Method::PATCH, &path, Content::Apply, Some(&body)).await;
+        self.handle_response(slot, response, "bundle").await
     }
 
-    /// Creates the Secret, or changes it as it was seen.
+    /// Creates the Secret, or updates it under the resourceVersion last seen.
     async fn write_secret(&mut self, slot: ManagedObject, change: Value) -> Result<(), StepError> {
         let mut body = change;
         let existing = self.objects.get(&slot).and_then(Option::as_ref);
@@ -118,7 +119,7 @@ impl CertificateController {
             return Ok(());
         };
         fields.insert("metadata".into(), metadata);
-        let answer = if let Some(version) = version {
+        let response = if let Some(version) = version {
             fields.insert("metadata".into(), json!({"resourceVersion": version}));
             self.caller
                 .call(http::Method::PATCH, &self.settings.path(slot), Content::Merge, Some(&body))
@@ -130,18 +131,18 @@ impl CertificateController {
             fields.insert("type".into(), type_.into());
             self.caller.post(&self.settings.secrets_path(), &body).await
         };
-        self.handle_response(slot, answer, "secret").await
+        self.handle_response(slot, response, "secret").await
     }
 
-    /// Takes in the answer to a write. Another replica that was faster is no error: its result is read and the step
-    /// is decided again.
+    /// Handles the response to a write. A conflict with another replica is no error: the object is read again and the step is
+    /// decided again.
     async fn handle_response(
         &mut self,
         slot: ManagedObject,
-        answer: Result<Value, CallError>,
+        response: Result<Value, CallError>,
         what: &'static str,
     ) -> Result<(), StepError> {
-        let answer = match answer {
+        let response = match response {
             Err(error) if matches!(error.code(), Some(404 | 409)) => {
                 self.caller.get(&self.settings.path(slot)).await.map(Some).or_else(|error| {
                     match error.code() {
@@ -152,7 +153,7 @@ impl CertificateController {
             }
             other => other.map(Some),
         };
-        let object = answer.map_err(|error| StepError::Call { what, error })?;
+        let object = response.map_err(|error| StepError::Call { what, error })?;
         self.update_object(slot, object.and_then(|object| serde_json::from_value(object).ok()));
         Ok(())
     }

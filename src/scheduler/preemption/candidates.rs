@@ -1,4 +1,6 @@
-//! Which workloads may be taken, and in which order.
+//! Preemption candidates: which workloads policies allow to evict, and in which order.
+//!
+//! Neighbours: `classic` and `fair` choose targets from these candidates.
 
 use super::{Preemptor, SchedulingContext};
 use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
@@ -9,18 +11,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl SchedulingContext<'_> {
-    /// Workloads of the preemptor's own queue that its policy lets it take.
+    /// Workloads of the preemptor's own ClusterQueue that its policy allows to evict.
     pub(super) fn own_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
         let policy = preemptor.queue.config.preemption.within_cluster_queue.unwrap_or_default();
-        let lower = |holder: &ReservingWorkload| holder.charge.priority < preemptor.priority;
-        let newer = |holder: &ReservingWorkload| {
-            holder.charge.priority == preemptor.priority
-                && preemptor.queued_since < holder.charge.queued_since
+        let lower = |workload: &ReservingWorkload| workload.charge.priority < preemptor.priority;
+        let newer = |workload: &ReservingWorkload| {
+            workload.charge.priority == preemptor.priority
+                && preemptor.queued_since < workload.charge.queued_since
         };
-        let allowed = |holder: &ReservingWorkload| match policy {
+        let allowed = |workload: &ReservingWorkload| match policy {
             WithinClusterQueuePolicy::Never => false,
-            WithinClusterQueuePolicy::LowerPriority => lower(holder),
-            WithinClusterQueuePolicy::LowerOrNewerEqualPriority => lower(holder) || newer(holder),
+            WithinClusterQueuePolicy::LowerPriority => lower(workload),
+            WithinClusterQueuePolicy::LowerOrNewerEqualPriority => lower(workload) || newer(workload),
         };
         if policy == WithinClusterQueuePolicy::Never {
             return Vec::new();
@@ -28,16 +30,16 @@ impl SchedulingContext<'_> {
         self.candidates_in(preemptor.queue.node, preemptor, allowed)
     }
 
-    /// Workloads of another queue that the preemptor's policy lets it take.
+    /// Workloads of another ClusterQueue that the preemptor's policy allows to evict.
     pub(super) fn cohort_candidates(
         &self,
         queue: NodeId,
         preemptor: &Preemptor,
     ) -> Vec<Arc<ReservingWorkload>> {
         let policy = preemptor.queue.config.preemption.reclaim_within_cohort.unwrap_or_default();
-        let allowed = |holder: &ReservingWorkload| match policy {
+        let allowed = |workload: &ReservingWorkload| match policy {
             ReclaimPolicy::Never => false,
-            ReclaimPolicy::LowerPriority => holder.charge.priority < preemptor.priority,
+            ReclaimPolicy::LowerPriority => workload.charge.priority < preemptor.priority,
             ReclaimPolicy::Any => true,
         };
         self.candidates_in(queue, preemptor, allowed)
@@ -52,90 +54,96 @@ impl SchedulingContext<'_> {
         if self.inactive.contains(&queue) {
             return Vec::new();
         }
-        let uses = |holder: &ReservingWorkload| {
-            holder
+        let uses = |workload: &ReservingWorkload| {
+            workload
                 .usage
                 .iter()
-                .any(|(pair, amount)| *amount > 0 && preemptor.frs_need_preemption.contains(pair))
+                .any(|(fr, amount)| *amount > 0 && preemptor.frs_need_preemption.contains(fr))
         };
-        let barred = |holder: &ReservingWorkload| {
-            !holder.charge.evicted
-                && self.already_preempted.is_some_and(|barred| barred.contains(&holder.key))
+        let already_preempted = |workload: &ReservingWorkload| {
+            !workload.charge.evicted
+                && self
+                    .already_preempted
+                    .is_some_and(|already_preempted| already_preempted.contains(&workload.key))
         };
-        let free = |holder: &&Arc<ReservingWorkload>| {
-            !holder.is_terminating() && uses(holder) && allowed(holder) && !barred(holder)
+        let eligible = |workload: &&Arc<ReservingWorkload>| {
+            !workload.is_terminating() && uses(workload) && allowed(workload) && !already_preempted(workload)
         };
-        self.reserving_workloads.in_cluster_queue(queue).filter(free).cloned().collect()
+        self.reserving_workloads.in_cluster_queue(queue).filter(eligible).cloned().collect()
     }
 
-    /// Sorts candidates: those on their way out first, then other queues, then the least important and the newest. Those of
-    /// one queue where past usage counts go by it: the LocalQueue that used most comes first.
+    /// Sorts candidates: evicted ones first, then other ClusterQueues, then lower priority, then newer reservation.
+    /// Within a ClusterQueue with usage-based admission fair sharing, candidates of the LocalQueue with the highest
+    /// past usage come first.
     pub(super) fn sort_candidates<T>(
         &self,
         candidates: &mut Vec<T>,
         own: NodeId,
-        holder: impl Fn(&T) -> &ReservingWorkload,
+        workload_of: impl Fn(&T) -> &ReservingWorkload,
     ) {
-        sort_by_importance(candidates, own, &holder);
-        self.sort_by_past_usage(candidates, holder);
+        sort_by_importance(candidates, own, &workload_of);
+        self.sort_by_past_usage(candidates, workload_of);
     }
 
-    /// Sorts those of one queue by what their LocalQueues used, where that counts.
+    /// Reorders the candidates of each ClusterQueue with usage-based admission fair sharing: highest past usage
+    /// first.
     pub(super) fn sort_by_past_usage<T>(
         &self,
         candidates: &mut Vec<T>,
-        holder: impl Fn(&T) -> &ReservingWorkload,
+        workload_of: impl Fn(&T) -> &ReservingWorkload,
     ) {
         let Some(settings) = &self.settings.admission_fair_sharing else {
             return;
         };
         let mut by_queue: BTreeMap<(bool, NodeId), Vec<usize>> = BTreeMap::new();
-        for (at, candidate) in candidates.iter().enumerate() {
-            let holder = holder(candidate);
+        for (index, candidate) in candidates.iter().enumerate() {
+            let workload = workload_of(candidate);
             if self
                 .queues
-                .get(&holder.charge.cluster_queue)
+                .get(&workload.charge.cluster_queue)
                 .is_some_and(|queue| queue.config.orders_by_past_usage)
             {
-                by_queue.entry((holder.charge.evicted, holder.node)).or_default().push(at);
+                by_queue.entry((workload.charge.evicted, workload.node)).or_default().push(index);
             }
         }
-        let mut place: Vec<usize> = (0..candidates.len()).collect();
-        for spots in by_queue.values() {
-            let mut order: Vec<usize> = spots.clone();
-            let usage = |at: &usize| {
-                let holder = candidates.get(*at).map(&holder);
-                holder.and_then(|holder| self.afs_usage.weighted_usage_for(holder, settings))
+        let mut new_index: Vec<usize> = (0..candidates.len()).collect();
+        for indexes in by_queue.values() {
+            let mut order: Vec<usize> = indexes.clone();
+            let usage = |index: &usize| {
+                let workload = candidates.get(*index).map(&workload_of);
+                workload.and_then(|workload| self.afs_usage.weighted_usage_for(workload, settings))
             };
             order.sort_by(|a, b| usage(b).unwrap_or(0.0).total_cmp(&usage(a).unwrap_or(0.0)));
-            for (spot, from) in spots.iter().zip(order) {
-                if let Some(slot) = place.get_mut(from) {
-                    *slot = *spot;
+            for (position, from) in indexes.iter().zip(order) {
+                if let Some(target) = new_index.get_mut(from) {
+                    *target = *position;
                 }
             }
         }
-        let mut placed: Vec<(usize, T)> = place.into_iter().zip(candidates.drain(..)).collect();
-        placed.sort_by_key(|(spot, _)| *spot);
-        candidates.extend(placed.into_iter().map(|(_, candidate)| candidate));
+        let mut indexed: Vec<(usize, T)> = new_index.into_iter().zip(candidates.drain(..)).collect();
+        indexed.sort_by_key(|(position, _)| *position);
+        candidates.extend(indexed.into_iter().map(|(_, candidate)| candidate));
     }
 }
 
-/// Sorts candidates without regard to past usage. What decides mostly is looked up once for each and kept beside it.
+/// Sorts candidates without regard to past usage. The main key is computed once per candidate, not once per
+/// comparison.
 pub(super) fn sort_by_importance<T>(
     candidates: &mut Vec<T>,
     own: NodeId,
-    holder: impl Fn(&T) -> &ReservingWorkload,
+    workload_of: impl Fn(&T) -> &ReservingWorkload,
 ) {
-    let key = |holder: &ReservingWorkload| {
-        let charge = &holder.charge;
-        // One that is not confirmed yet counts as the newest.
-        let newest = charge.reserved_at.map_or((0, Reverse(None)), |at| (1, Reverse(Some(at))));
-        (!charge.evicted, holder.node == own, charge.priority, newest)
+    let key = |workload: &ReservingWorkload| {
+        let charge = &workload.charge;
+        // An unconfirmed reservation counts as the newest.
+        let newest = charge.reserved_at.map_or((0, Reverse(None)), |time| (1, Reverse(Some(time))));
+        (!charge.evicted, workload.node == own, charge.priority, newest)
     };
-    let mut keyed: Vec<_> = candidates.drain(..).map(|one| (key(holder(&one)), one)).collect();
+    let mut keyed: Vec<_> =
+        candidates.drain(..).map(|candidate| (key(workload_of(&candidate)), candidate)).collect();
     keyed.sort_by(|(x, a), (y, b)| {
-        let (a, b) = (holder(a), holder(b));
+        let (a, b) = (workload_of(a), workload_of(b));
         x.cmp(y).then_with(|| (&a.charge.uid, &a.key).cmp(&(&b.charge.uid, &b.key)))
     });
-    candidates.extend(keyed.into_iter().map(|(_, one)| one));
+    candidates.extend(keyed.into_iter().map(|(_, candidate)| candidate));
 }

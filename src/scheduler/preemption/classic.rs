@@ -1,4 +1,6 @@
-//! Preemption without fair sharing: by priority in the own queue, by ownership of quota in the cohorts above.
+//! Preemption without fair sharing: by priority within the ClusterQueue, by quota ownership across cohorts.
+//!
+//! Neighbours: `candidates` lists and sorts, `mod.rs` tests the fit and removes unneeded targets.
 
 use super::{Preemptor, SchedulingContext, Target, allows_borrow_within_cohort};
 use crate::api::v1beta2::ReclaimPolicy;
@@ -7,14 +9,14 @@ use crate::scheduler::decision::PreemptionReason;
 use crate::scheduler::reserving_workloads::ReservingWorkload;
 use std::sync::Arc;
 
-/// Pools in the order in which they are emptied.
+/// Candidate pools in the order in which they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum CandidatePool {
-    /// Other queues, where the preemptor only takes back what its side of the tree owns.
+    /// Other ClusterQueues, where the preemptor only reclaims what its side of the tree owns.
     HierarchicalReclaim,
-    /// Other queues, otherwise.
+    /// Other ClusterQueues, otherwise.
     PriorityReclaim,
-    /// The own queue.
+    /// The preemptor's ClusterQueue.
     SameQueue,
 }
 
@@ -22,20 +24,20 @@ struct Candidate {
     workload: Arc<ReservingWorkload>,
     pool: CandidatePool,
     reason: PreemptionReason,
-    /// Lowest cohort above both.
+    /// Lowest common cohort of candidate and preemptor; `None` in the same ClusterQueue.
     lowest_common_cohort: Option<NodeId>,
-    /// Whether it may only be taken by a queue that does not borrow.
+    /// Whether it may only be evicted if the preemptor's ClusterQueue does not borrow.
     only_without_borrowing: bool,
 }
 
 impl SchedulingContext<'_> {
     pub(super) fn classical_targets(&mut self, preemptor: &Preemptor) -> Vec<Target> {
         let mut candidates = self.reclaim_candidates(preemptor);
-        let others = candidates.len();
+        let reclaim_count = candidates.len();
         let hierarchical =
             candidates.iter().any(|candidate| candidate.pool == CandidatePool::HierarchicalReclaim);
-        candidates.extend(self.own_candidates(preemptor).into_iter().map(|holder| Candidate {
-            workload: holder,
+        candidates.extend(self.own_candidates(preemptor).into_iter().map(|workload| Candidate {
+            workload,
             pool: CandidatePool::SameQueue,
             reason: PreemptionReason::InClusterQueue,
             lowest_common_cohort: None,
@@ -47,61 +49,66 @@ impl SchedulingContext<'_> {
         self.sort_candidates(&mut candidates, preemptor.queue.node, |candidate| &candidate.workload);
         candidates.sort_by_key(|candidate| (!candidate.workload.charge.evicted, candidate.pool));
         let may_borrow = allows_borrow_within_cohort(preemptor.queue);
-        let attempts: &[bool] = if others == 0 || (!may_borrow && !self.below_nominal(preemptor)) {
+        let attempts: &[bool] = if reclaim_count == 0 || (!may_borrow && !self.below_nominal(preemptor)) {
             &[true]
         } else if !may_borrow && !hierarchical {
             &[false, true]
         } else {
             &[true, false]
         };
-        let found = attempts.iter().map(|borrowing| self.try_candidates(preemptor, &candidates, *borrowing));
-        found.into_iter().find(|targets| !targets.is_empty()).unwrap_or_default()
+        let results =
+            attempts.iter().map(|borrowing| self.try_candidates(preemptor, &candidates, *borrowing));
+        results.into_iter().find(|targets| !targets.is_empty()).unwrap_or_default()
     }
 
-    /// Whether the preemptor's queue uses less than it owns wherever room is short.
+    /// Whether the preemptor's ClusterQueue uses less than its subtree quota in every flavor-resource that needs
+    /// preemption.
     fn below_nominal(&self, preemptor: &Preemptor) -> bool {
         let node = preemptor.queue.node;
-        let below =
-            |pair| self.tree.used(node, pair, UsageLayer::Projected) < self.tree.subtree_quota(node, pair);
-        preemptor.frs_need_preemption.iter().all(|pair| below(*pair))
+        let below_quota =
+            |fr| self.tree.used(node, fr, UsageLayer::Projected) < self.tree.subtree_quota(node, fr);
+        preemptor.frs_need_preemption.iter().all(|fr| below_quota(*fr))
     }
 
-    /// Candidates of other queues, from the preemptor's cohort up to the root.
+    /// Candidates of other ClusterQueues, from the preemptor's cohort up to the root.
     fn reclaim_candidates(&self, preemptor: &Preemptor) -> Vec<Candidate> {
         let policy = preemptor.queue.config.preemption.reclaim_within_cohort.unwrap_or_default();
-        let mut found = Vec::new();
+        let mut candidates = Vec::new();
         if policy == ReclaimPolicy::Never {
-            return found;
+            return candidates;
         }
-        // Nothing of a resource is within any quota, whatever others use of it.
-        let asks = preemptor.usage.iter().filter(|(_, amount)| *amount > 0).copied();
-        let (mut below, mut asks, mut advantage) = (preemptor.queue.node, asks.collect::<Usage>(), false);
+        // A request of zero is within any quota, whatever other workloads use.
+        let requests = preemptor.usage.iter().filter(|(_, amount)| *amount > 0).copied();
+        let (mut branch, mut requests, mut advantage) =
+            (preemptor.queue.node, requests.collect::<Usage>(), false);
         loop {
-            let mut owns = true;
-            for (pair, amount) in &mut asks {
-                let (rest, fits) = self.tree.request_to_parent(below, *pair, *amount, UsageLayer::Projected);
-                *amount = rest;
-                owns &= fits;
+            let mut covered = true;
+            for (fr, amount) in &mut requests {
+                let (remaining, fits) =
+                    self.tree.request_to_parent(branch, *fr, *amount, UsageLayer::Projected);
+                *amount = remaining;
+                covered &= fits;
             }
-            advantage |= owns;
-            let Some(cohort) = self.tree.parent(below) else {
-                return found;
+            advantage |= covered;
+            let Some(cohort) = self.tree.parent(branch) else {
+                return candidates;
             };
-            for queue in self.queues_over_quota(cohort, below, preemptor) {
-                for holder in self.cohort_candidates(queue, preemptor) {
-                    found.push(classify(holder, preemptor, cohort, advantage));
+            for queue in self.queues_over_quota(cohort, branch, preemptor) {
+                for workload in self.cohort_candidates(queue, preemptor) {
+                    candidates.push(classify(workload, preemptor, cohort, advantage));
                 }
             }
-            below = cohort;
+            branch = cohort;
         }
     }
 
-    /// ClusterQueues below a cohort that use more than they own, in cohorts that do; all but those in one branch.
-    fn queues_over_quota(&self, cohort: NodeId, but: NodeId, preemptor: &Preemptor) -> Vec<NodeId> {
+    /// ClusterQueues below a cohort that use more than nominal quota, reached through cohorts that do; skips the
+    /// branch `excluded`.
+    fn queues_over_quota(&self, cohort: NodeId, excluded: NodeId, preemptor: &Preemptor) -> Vec<NodeId> {
         let (mut open, mut queues) = (vec![cohort], Vec::new());
         while let Some(node) = open.pop() {
             for child in self.tree.children(node) {
-                if child == but || self.within_nominal(child, preemptor.frs_need_preemption) {
+                if child == excluded || self.within_nominal(child, preemptor.frs_need_preemption) {
                     continue;
                 }
                 match self.tree.name(child) {
@@ -113,7 +120,7 @@ impl SchedulingContext<'_> {
         queues
     }
 
-    /// Takes candidates out until the preemptor fits.
+    /// Simulates evicting candidates in order until the preemptor fits; undoes everything if it never does.
     fn try_candidates(
         &mut self,
         preemptor: &Preemptor,
@@ -129,7 +136,7 @@ impl SchedulingContext<'_> {
             targets.push(Target { workload: Arc::clone(&candidate.workload), reason: candidate.reason });
             if self.fits(preemptor, borrowing) {
                 return self
-                    .drop_unneeded_targets(preemptor, targets, |field| field.fits(preemptor, borrowing));
+                    .drop_unneeded_targets(preemptor, targets, |context| context.fits(preemptor, borrowing));
             }
         }
         for target in &targets {
@@ -138,7 +145,8 @@ impl SchedulingContext<'_> {
         Vec::new()
     }
 
-    /// Whether a candidate may still be taken after those that were: its side of the tree must be beyond its quota.
+    /// Whether a candidate is still eligible after earlier simulated evictions: every node from its ClusterQueue up
+    /// to the lowest common cohort must still exceed nominal quota.
     fn is_still_eligible(&self, candidate: &Candidate, preemptor: &Preemptor, borrowing: bool) -> bool {
         let Some(top) = candidate.lowest_common_cohort else {
             return true;
@@ -146,30 +154,30 @@ impl SchedulingContext<'_> {
         if borrowing && candidate.only_without_borrowing {
             return false;
         }
-        let mut at = Some(candidate.workload.node);
-        while let Some(node) = at.filter(|node| *node != top) {
+        let mut current = Some(candidate.workload.node);
+        while let Some(node) = current.filter(|node| *node != top) {
             if self.within_nominal(node, preemptor.frs_need_preemption) {
                 return false;
             }
-            at = self.tree.parent(node);
+            current = self.tree.parent(node);
         }
         true
     }
 }
 
 fn classify(
-    holder: Arc<ReservingWorkload>,
+    workload: Arc<ReservingWorkload>,
     preemptor: &Preemptor,
     cohort: NodeId,
     advantage: bool,
 ) -> Candidate {
     let borrow = preemptor.queue.config.preemption.borrow_within_cohort.as_ref();
     let threshold = borrow.and_then(|borrow| borrow.max_priority_threshold).map(i64::from);
-    let priority = holder.charge.priority;
+    let priority = workload.charge.priority;
     let protected = priority >= preemptor.priority || threshold.is_some_and(|threshold| priority > threshold);
     let while_borrowing = !advantage && allows_borrow_within_cohort(preemptor.queue) && !protected;
     Candidate {
-        workload: holder,
+        workload,
         pool: if advantage { CandidatePool::HierarchicalReclaim } else { CandidatePool::PriorityReclaim },
         reason: if while_borrowing {
             PreemptionReason::InCohortReclaimWhileBorrowing

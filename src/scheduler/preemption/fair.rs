@@ -1,4 +1,8 @@
-//! Preemption under fair sharing: from the queue with the largest share, as long as shares become fairer.
+//! Preemption with fair sharing: evicts from the ClusterQueue with the largest dominant resource share (DRS) while
+//! that makes shares fairer.
+//!
+//! Invariant: simulated evictions of a failed search are undone.
+//! Neighbours: `candidates` lists and sorts, `quota::dominant_share` computes shares, `mod.rs` tests the fit.
 
 use super::candidates::sort_by_importance;
 use super::{Preemptor, SchedulingContext, Target};
@@ -11,32 +15,32 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// A candidate with its place in the order of all, past usage apart.
+/// A candidate with its rank among all candidates; past usage may reorder them without changing the rank.
 struct RankedCandidate {
     rank: usize,
     workload: Arc<ReservingWorkload>,
 }
 
-/// A node below a cohort that is still worth a look.
+/// A child of a cohort that still takes part in the tournament.
 struct SubtreeCandidates {
     node: NodeId,
     is_queue: bool,
-    /// Its share and the place of its first candidate, until it or one below loses somebody.
+    /// DRS of the node and rank of its first candidate; `None` after a candidate below it was removed.
     cached_share: Option<(DominantResourceShare, Option<usize>)>,
 }
 
-/// Candidates by queue, and the nodes that still have to be looked at.
+/// Tournament over the cohort tree for the next ClusterQueue to evict from.
 struct TargetTournament {
     preemptor_queue: NodeId,
     root: NodeId,
-    /// The preemptor's queue and all above it.
+    /// The preemptor's ClusterQueue and all its ancestors.
     preemptor_ancestors: BTreeSet<NodeId>,
     candidates: BTreeMap<NodeId, VecDeque<RankedCandidate>>,
-    /// What is left below the cohorts that were looked at.
+    /// Remaining children of the cohorts visited so far.
     subtrees: BTreeMap<NodeId, Vec<SubtreeCandidates>>,
-    /// Queues that lost a candidate since the last look.
+    /// ClusterQueues that lost a candidate since shares were last computed.
     stale_queues: Vec<NodeId>,
-    /// Whether nothing is left below the root.
+    /// Whether no candidates are left below the root.
     is_over: bool,
 }
 
@@ -48,25 +52,23 @@ impl SchedulingContext<'_> {
             return Vec::new();
         }
         let node = preemptor.queue.node;
-        sort_by_importance(&mut candidates, node, |holder| holder);
-        let placed = candidates
-            .into_iter()
-            .enumerate()
-            .map(|(place, holder)| RankedCandidate { rank: place, workload: holder });
-        let mut candidates: Vec<RankedCandidate> = placed.collect();
-        self.sort_by_past_usage(&mut candidates, |placed| &placed.workload);
+        sort_by_importance(&mut candidates, node, |workload| workload);
+        let ranked =
+            candidates.into_iter().enumerate().map(|(rank, workload)| RankedCandidate { rank, workload });
+        let mut candidates: Vec<RankedCandidate> = ranked.collect();
+        self.sort_by_past_usage(&mut candidates, |candidate| &candidate.workload);
         self.tree.simulate_usage(node, preemptor.usage, 1);
-        let found = self.search_targets(preemptor, candidates);
-        let targets = found.map(|targets| {
-            self.drop_unneeded_targets(preemptor, targets, |field| {
-                field.fits_with_own_usage_removed(preemptor)
+        let result = self.search_targets(preemptor, candidates);
+        let targets = result.map(|targets| {
+            self.drop_unneeded_targets(preemptor, targets, |context| {
+                context.fits_with_own_usage_removed(preemptor)
             })
         });
         self.tree.simulate_usage(node, preemptor.usage, -1);
         targets.unwrap_or_default()
     }
 
-    /// Workloads of all queues of the tree that borrow where room is short.
+    /// Candidates of the ClusterQueues in the same tree that borrow in a flavor-resource that needs preemption.
     fn borrowing_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
         let own = preemptor.queue.node;
         let policy = preemptor.queue.config.preemption.reclaim_within_cohort.unwrap_or_default();
@@ -82,7 +84,7 @@ impl SchedulingContext<'_> {
         borrowing.flat_map(|queue| self.cohort_candidates(queue, preemptor)).collect()
     }
 
-    /// The fit test while the preemptor's usage is in the plan.
+    /// Tests the fit; the preemptor's simulated usage is removed during the test.
     fn fits_with_own_usage_removed(&mut self, preemptor: &Preemptor) -> bool {
         self.tree.simulate_usage(preemptor.queue.node, preemptor.usage, -1);
         let fits = self.fits(preemptor, true);
@@ -90,19 +92,20 @@ impl SchedulingContext<'_> {
         fits
     }
 
-    /// Both strategies in turn. What was taken out stays out if the search ends well, and is back otherwise.
+    /// Runs the configured strategies in order. On success simulated evictions stay; on failure they are undone.
     fn search_targets(
         &mut self,
         preemptor: &Preemptor,
         candidates: Vec<RankedCandidate>,
     ) -> Option<Vec<Target>> {
-        let both = [FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
+        let default_strategies =
+            [FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
         let configured = self.settings.fair_sharing.as_deref().unwrap_or_default();
-        let strategies = if configured.is_empty() { &both } else { configured };
+        let strategies = if configured.is_empty() { &default_strategies } else { configured };
         let first = strategies.first().copied().unwrap_or(FairStrategy::LessThanOrEqualToFinalShare);
-        let (mut targets, mut again) = (Vec::new(), Vec::new());
-        let fits = self.first_strategy(preemptor, candidates, first, &mut targets, &mut again)
-            || (strategies.len() > 1 && self.second_strategy(preemptor, again, &mut targets));
+        let (mut targets, mut retry_candidates) = (Vec::new(), Vec::new());
+        let fits = self.first_strategy(preemptor, candidates, first, &mut targets, &mut retry_candidates)
+            || (strategies.len() > 1 && self.second_strategy(preemptor, retry_candidates, &mut targets));
         if !fits {
             for target in &targets {
                 self.undo_eviction(preemptor, &target.workload);
@@ -117,7 +120,7 @@ impl SchedulingContext<'_> {
         candidates: Vec<RankedCandidate>,
         strategy: FairStrategy,
         targets: &mut Vec<Target>,
-        again: &mut Vec<RankedCandidate>,
+        retry_candidates: &mut Vec<RankedCandidate>,
     ) -> bool {
         let own = preemptor.queue.node;
         let within = self.settings.gates.preempt_within_nominal
@@ -131,9 +134,9 @@ impl SchedulingContext<'_> {
             };
             let chosen = match unconditional {
                 Some(reason) => {
-                    tournament.pop(queue).map(|placed| Target { workload: placed.workload, reason })
+                    tournament.pop(queue).map(|candidate| Target { workload: candidate.workload, reason })
                 }
-                None => self.next_fairer_candidate(&mut tournament, queue, strategy, again),
+                None => self.next_fairer_candidate(&mut tournament, queue, strategy, retry_candidates),
             };
             let Some(target) = chosen else { continue };
             self.simulate_eviction(preemptor, &target.workload);
@@ -145,25 +148,26 @@ impl SchedulingContext<'_> {
         false
     }
 
-    /// The queue's first candidate whose going makes shares fairer; those before it may be tried again.
+    /// Returns the ClusterQueue's first candidate whose eviction makes shares fairer; skipped candidates go to the
+    /// retry list.
     fn next_fairer_candidate(
         &mut self,
         tournament: &mut TargetTournament,
         queue: NodeId,
         strategy: FairStrategy,
-        again: &mut Vec<RankedCandidate>,
+        retry_candidates: &mut Vec<RankedCandidate>,
     ) -> Option<Target> {
-        let (mine, theirs) = self.sides(tournament, queue);
-        let share = self.tree.share(mine);
-        let hopeless = share.is_infinite() && !self.tree.share(theirs).is_infinite();
-        while let Some(placed) = tournament.pop(queue) {
-            if !hopeless && self.passes_strategy(share, theirs, &placed.workload, strategy) {
+        let (own_side, other_side) = self.sides(tournament, queue);
+        let share = self.tree.share(own_side);
+        let hopeless = share.is_infinite() && !self.tree.share(other_side).is_infinite();
+        while let Some(candidate) = tournament.pop(queue) {
+            if !hopeless && self.passes_strategy(share, other_side, &candidate.workload, strategy) {
                 return Some(Target {
-                    workload: placed.workload,
+                    workload: candidate.workload,
                     reason: PreemptionReason::InCohortFairSharing,
                 });
             }
-            again.push(placed);
+            retry_candidates.push(candidate);
         }
         None
     }
@@ -171,37 +175,39 @@ impl SchedulingContext<'_> {
     fn passes_strategy(
         &mut self,
         share: DominantResourceShare,
-        theirs: NodeId,
-        holder: &ReservingWorkload,
+        other_side: NodeId,
+        workload: &ReservingWorkload,
         strategy: FairStrategy,
     ) -> bool {
         match strategy {
             FairStrategy::LessThanOrEqualToFinalShare => {
-                self.tree.simulate_usage(holder.node, &holder.usage, -1);
-                let left = self.tree.share(theirs);
-                self.tree.simulate_usage(holder.node, &holder.usage, 1);
-                share.compare(&left) != Ordering::Greater
+                self.tree.simulate_usage(workload.node, &workload.usage, -1);
+                let remaining = self.tree.share(other_side);
+                self.tree.simulate_usage(workload.node, &workload.usage, 1);
+                share.compare(&remaining) != Ordering::Greater
             }
-            FairStrategy::LessThanInitialShare => share.compare(&self.tree.share(theirs)) == Ordering::Less,
+            FairStrategy::LessThanInitialShare => {
+                share.compare(&self.tree.share(other_side)) == Ordering::Less
+            }
         }
     }
 
-    /// One more candidate of each queue whose share is larger than the preemptor's.
+    /// Evicts one more candidate from each ClusterQueue whose DRS is larger than the preemptor's.
     fn second_strategy(
         &mut self,
         preemptor: &Preemptor,
-        again: Vec<RankedCandidate>,
+        retry_candidates: Vec<RankedCandidate>,
         targets: &mut Vec<Target>,
     ) -> bool {
-        let mut tournament = TargetTournament::new(self, preemptor.queue.node, again);
+        let mut tournament = TargetTournament::new(self, preemptor.queue.node, retry_candidates);
         while let Some(queue) = tournament.next(self) {
-            let (mine, theirs) = self.sides(&tournament, queue);
-            let larger = self.tree.share(mine).compare(&self.tree.share(theirs)) == Ordering::Less;
+            let (own_side, other_side) = self.sides(&tournament, queue);
+            let larger = self.tree.share(own_side).compare(&self.tree.share(other_side)) == Ordering::Less;
             let chosen = tournament.pop(queue).filter(|_| larger);
             tournament.drop_queue(queue);
-            let Some(RankedCandidate { workload: holder, .. }) = chosen else { continue };
-            self.simulate_eviction(preemptor, &holder);
-            targets.push(Target { workload: holder, reason: PreemptionReason::InCohortFairSharing });
+            let Some(RankedCandidate { workload, .. }) = chosen else { continue };
+            self.simulate_eviction(preemptor, &workload);
+            targets.push(Target { workload, reason: PreemptionReason::InCohortFairSharing });
             if self.fits_with_own_usage_removed(preemptor) {
                 return true;
             }
@@ -209,34 +215,34 @@ impl SchedulingContext<'_> {
         false
     }
 
-    /// The nodes right below the lowest cohort above both queues: the preemptor's side and the other.
+    /// Children of the lowest common cohort: the preemptor's side and the other side.
     fn sides(&self, tournament: &TargetTournament, queue: NodeId) -> (NodeId, NodeId) {
-        let mut theirs = queue;
-        let mut top = self.tree.parent(theirs);
+        let mut other_side = queue;
+        let mut top = self.tree.parent(other_side);
         while let Some(cohort) = top.filter(|cohort| !tournament.preemptor_ancestors.contains(cohort)) {
-            theirs = cohort;
+            other_side = cohort;
             top = self.tree.parent(cohort);
         }
-        let mut mine = tournament.preemptor_queue;
-        while let Some(above) = self.tree.parent(mine).filter(|above| Some(*above) != top) {
-            mine = above;
+        let mut own_side = tournament.preemptor_queue;
+        while let Some(above) = self.tree.parent(own_side).filter(|above| Some(*above) != top) {
+            own_side = above;
         }
-        (mine, theirs)
+        (own_side, other_side)
     }
 }
 
 impl TargetTournament {
-    fn new(field: &SchedulingContext, own: NodeId, all: Vec<RankedCandidate>) -> Self {
-        let path = std::iter::successors(Some(own), |node| field.tree.parent(*node)).collect();
+    fn new(context: &SchedulingContext, own: NodeId, ranked: Vec<RankedCandidate>) -> Self {
+        let ancestors = std::iter::successors(Some(own), |node| context.tree.parent(*node)).collect();
         let mut candidates: BTreeMap<NodeId, VecDeque<RankedCandidate>> = BTreeMap::new();
-        for placed in all {
-            candidates.entry(placed.workload.node).or_default().push_back(placed);
+        for candidate in ranked {
+            candidates.entry(candidate.workload.node).or_default().push_back(candidate);
         }
-        let root = field.tree.root(own);
+        let root = context.tree.root(own);
         Self {
             preemptor_queue: own,
             root,
-            preemptor_ancestors: path,
+            preemptor_ancestors: ancestors,
             candidates,
             subtrees: BTreeMap::new(),
             stale_queues: Vec::new(),
@@ -244,7 +250,7 @@ impl TargetTournament {
         }
     }
 
-    /// Takes the first candidate of a queue. Whether it goes or stays, the queue is looked at anew.
+    /// Removes and returns the first candidate of a ClusterQueue; its cached shares are recomputed.
     fn pop(&mut self, queue: NodeId) -> Option<RankedCandidate> {
         self.stale_queues.push(queue);
         self.candidates.get_mut(&queue)?.pop_front()
@@ -255,96 +261,99 @@ impl TargetTournament {
         self.candidates.remove(&queue);
     }
 
-    /// The queue to take from next, from the root down along the largest shares.
-    fn next(&mut self, field: &SchedulingContext) -> Option<NodeId> {
+    /// Returns the ClusterQueue to evict from next: follows the largest shares from the root down.
+    fn next(&mut self, context: &SchedulingContext) -> Option<NodeId> {
         if self.root == self.preemptor_queue {
-            let left =
+            let has_candidates =
                 self.candidates.get(&self.preemptor_queue).is_some_and(|candidates| !candidates.is_empty());
-            return left.then_some(self.preemptor_queue);
+            return has_candidates.then_some(self.preemptor_queue);
         }
-        self.invalidate_shares(field);
-        let mut at = self.root;
+        self.invalidate_shares(context);
+        let mut current = self.root;
         while !self.is_over {
-            match self.largest_shares(field, at) {
+            match self.largest_shares(context, current) {
                 (None, None) => {
-                    self.prune(field, at);
-                    at = self.root;
+                    self.prune(context, current);
+                    current = self.root;
                 }
                 (Some((queue, share)), Some((cohort, larger))) => {
                     if larger.compare(&share) == Ordering::Less {
                         return Some(queue);
                     }
-                    at = cohort;
+                    current = cohort;
                 }
                 (Some((queue, _)), None) => return Some(queue),
-                (None, Some((cohort, _))) => at = cohort,
+                (None, Some((cohort, _))) => current = cohort,
             }
         }
         None
     }
 
-    /// Forgets what is not true any more: losses of a queue are felt up to the root.
-    fn invalidate_shares(&mut self, field: &SchedulingContext) {
+    /// Clears the cached shares of all ancestors of ClusterQueues that lost candidates.
+    fn invalidate_shares(&mut self, context: &SchedulingContext) {
         self.stale_queues.dedup();
         for queue in self.stale_queues.drain(..) {
-            let mut at = queue;
-            while let Some(above) = field.tree.parent(at) {
+            let mut current = queue;
+            while let Some(above) = context.tree.parent(current) {
                 let sides = self.subtrees.get_mut(&above);
-                if let Some(side) = sides.and_then(|sides| sides.iter_mut().find(|side| side.node == at)) {
+                if let Some(side) = sides.and_then(|sides| sides.iter_mut().find(|side| side.node == current))
+                {
                     side.cached_share = None;
                 }
-                at = above;
+                current = above;
             }
         }
     }
 
-    /// A cohort with nothing left is not looked at again.
-    fn prune(&mut self, field: &SchedulingContext, cohort: NodeId) {
+    /// Removes a cohort without remaining candidates.
+    fn prune(&mut self, context: &SchedulingContext, cohort: NodeId) {
         self.is_over |= cohort == self.root;
-        if let Some(sides) = field.tree.parent(cohort).and_then(|above| self.subtrees.get_mut(&above)) {
+        if let Some(sides) = context.tree.parent(cohort).and_then(|above| self.subtrees.get_mut(&above)) {
             sides.retain(|side| side.node != cohort);
         }
     }
 
-    /// The queue and the cohort of the largest shares below a cohort. Nodes that do not borrow are not looked at again, but
-    /// for the preemptor's side; nor are queues without candidates.
+    /// Returns the child ClusterQueue and the child cohort with the largest shares. Drops children that do not
+    /// borrow, except those on the preemptor's path, and ClusterQueues without candidates.
     fn largest_shares(
         &mut self,
-        field: &SchedulingContext,
+        context: &SchedulingContext,
         cohort: NodeId,
     ) -> (Option<NodeShare>, Option<NodeShare>) {
-        let side = |node| SubtreeCandidates { node, is_queue: is_queue(field, node), cached_share: None };
+        let child_node =
+            |node| SubtreeCandidates { node, is_queue: is_queue(context, node), cached_share: None };
         let sides = self.subtrees.entry(cohort);
-        let sides = sides.or_insert_with(|| field.tree.children(cohort).map(side).collect());
+        let sides = sides.or_insert_with(|| context.tree.children(cohort).map(child_node).collect());
         let mut queue: Option<(NodeId, DominantResourceShare, usize)> = None;
-        let mut inner: Option<NodeShare> = None;
-        sides.retain_mut(|side| {
-            let node = side.node;
-            let first = || self.candidates.get(&node)?.front().map(|placed| placed.rank);
-            let (share, first) = *side.cached_share.get_or_insert_with(|| (field.tree.share(node), first()));
+        let mut cohort_share: Option<NodeShare> = None;
+        sides.retain_mut(|child_node| {
+            let node = child_node.node;
+            let first = || self.candidates.get(&node)?.front().map(|candidate| candidate.rank);
+            let (share, first) =
+                *child_node.cached_share.get_or_insert_with(|| (context.tree.share(node), first()));
             if !share.borrows && !self.preemptor_ancestors.contains(&node) {
                 return false;
             }
-            if !side.is_queue {
-                // Among equals the last by name, so that the order in which objects appeared does not matter.
-                let later = |other| field.tree.name(node) > field.tree.name(other);
-                if inner.is_none_or(|(other, most)| exceeds(share, most, || later(other))) {
-                    inner = Some((node, share));
+            if !child_node.is_queue {
+                // Ties go to the last name, so that the result does not depend on creation order.
+                let later = |other| context.tree.name(node) > context.tree.name(other);
+                if cohort_share.is_none_or(|(other, largest)| exceeds(share, largest, || later(other))) {
+                    cohort_share = Some((node, share));
                 }
                 return true;
             }
-            let Some(place) = first else { return false };
-            // Among equals the one whose first candidate comes first.
-            if queue.is_none_or(|(_, most, other)| exceeds(share, most, || place < other)) {
-                queue = Some((node, share, place));
+            let Some(rank) = first else { return false };
+            // Ties go to the ClusterQueue whose first candidate ranks first.
+            if queue.is_none_or(|(_, largest, other)| exceeds(share, largest, || rank < other)) {
+                queue = Some((node, share, rank));
             }
             true
         });
-        (queue.map(|(node, share, _)| (node, share)), inner)
+        (queue.map(|(node, share, _)| (node, share)), cohort_share)
     }
 }
 
-/// A node with its share.
+/// A node and its DRS.
 type NodeShare = (NodeId, DominantResourceShare);
 
 /// Whether a share is larger, or equal and preferred.
@@ -360,6 +369,6 @@ fn exceeds(
     }
 }
 
-fn is_queue(field: &SchedulingContext, node: NodeId) -> bool {
-    matches!(field.tree.name(node), Some(NodeRef::ClusterQueue(_)))
+fn is_queue(context: &SchedulingContext, node: NodeId) -> bool {
+    matches!(context.tree.name(node), Some(NodeRef::ClusterQueue(_)))
 }

@@ -1,7 +1,8 @@
-//! Who must go for whom: the choice of victims.
+//! Preemption: selects the targets that a preemptor would have to evict.
 //!
-//! Everything here is tried out in the plan of the quota tree and taken back exactly; nothing is decided. Victims that
-//! must go already are not in the plan and are never chosen twice. Sources: `classic` without, `fair` with fair sharing.
+//! Invariants: evictions are only simulated in projected usage and undone exactly; nothing is decided here. Workloads
+//! that are already terminating are not in projected usage and are never selected again.
+//! Neighbours: `classic` selects without fair sharing, `fair` with it; `candidates` filters and sorts for both.
 
 mod candidates;
 mod classic;
@@ -20,43 +21,44 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What the choice is made from.
+/// State that assignment and target selection read and simulate on.
 pub(super) struct SchedulingContext<'a> {
     pub(super) settings: &'a EngineSettings,
     pub(super) tree: &'a mut QuotaTree,
     pub(super) queues: &'a BTreeMap<Arc<str>, CompiledClusterQueue>,
     pub(super) reserving_workloads: &'a ReservingWorkloads,
-    /// ClusterQueues whose workloads nobody may take.
+    /// Missing or inactive ClusterQueues; their workloads are never candidates.
     pub(super) inactive: &'a BTreeSet<NodeId>,
     pub(super) afs_usage: &'a AfsUsageLedger,
     pub(super) topology: &'a mut TasCache,
-    /// Those who were evicted for the same workload before.
+    /// Workloads that the same preemptor has evicted before (`preemption_history`).
     pub(super) already_preempted: Option<&'a BTreeSet<ObjectKey>>,
-    /// What was found before. The plan is the same at every question, and who asks as well.
+    /// Cache of earlier target searches; valid because preemptor and projected usage do not change within one
+    /// nomination.
     pub(super) target_cache: Vec<CachedTargets>,
 }
 
-/// A choice that was made: for which usage, and who must go. What it is short of follows from the usage.
+/// Result of an earlier target search. The usage alone is the key: it determines `frs_need_preemption`.
 pub(super) struct CachedTargets {
     usage: Usage,
     targets: Vec<Target>,
 }
 
-/// A workload that needs room.
+/// A workload that needs capacity, with its request.
 #[derive(Clone, Copy)]
 pub(super) struct Preemptor<'a> {
     pub(super) queue: &'a CompiledClusterQueue,
     pub(super) priority: i64,
     pub(super) queued_since: Timestamp,
-    /// All that it asks for.
+    /// Everything that it requests.
     pub(super) usage: &'a Usage,
-    /// Where it does not fit.
+    /// Flavor-resources in which it does not fit.
     pub(super) frs_need_preemption: &'a [FlavorResourceId],
-    /// Pods that need a place on nodes.
+    /// Pod sets that need a topology assignment.
     pub(super) pod_set_requests: &'a [TasPodSetRequest],
 }
 
-/// One that could go.
+/// A candidate selected for eviction.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) workload: Arc<ReservingWorkload>,
@@ -70,80 +72,81 @@ impl Target {
 }
 
 impl SchedulingContext<'_> {
-    /// Victims with whom gone the preemptor fits; none if there is no such choice.
+    /// Returns targets whose eviction makes the preemptor fit; empty if there are none.
     pub(super) fn find_targets(&mut self, preemptor: &Preemptor) -> Vec<Target> {
-        let same = |known: &&CachedTargets| known.usage == *preemptor.usage;
-        let plain = preemptor.pod_set_requests.is_empty();
-        if let Some(known) = self.target_cache.iter().find(same).filter(|_| plain) {
-            return known.targets.clone();
+        let same_usage = |cached: &&CachedTargets| cached.usage == *preemptor.usage;
+        let cacheable = preemptor.pod_set_requests.is_empty();
+        if let Some(cached) = self.target_cache.iter().find(same_usage).filter(|_| cacheable) {
+            return cached.targets.clone();
         }
         let fair = self.settings.fair_sharing.is_some();
         let targets =
             if fair { self.fair_sharing_targets(preemptor) } else { self.classical_targets(preemptor) };
-        if plain {
+        if cacheable {
             self.target_cache
                 .push(CachedTargets { usage: preemptor.usage.clone(), targets: targets.clone() });
         }
         targets
     }
 
-    /// Whether a ClusterQueue may evict at all, so that a look for victims is worth while.
+    /// Whether evictions may help a ClusterQueue that borrows, so that a target search is worthwhile.
     pub(super) fn may_preempt_while_borrowing(&self, queue: &CompiledClusterQueue) -> bool {
         let preemption = &queue.config.preemption;
         if self.settings.fair_sharing.is_some() {
-            // As in Kueue, where the field is never absent but in objects that nobody defaulted.
+            // As in Kueue, where API defaulting always sets the field; an absent one counts as permitting.
             preemption.reclaim_within_cohort != Some(ReclaimPolicy::Never)
         } else {
             allows_borrow_within_cohort(queue)
         }
     }
 
-    /// Whether the usage fits the plan of the preemptor's queue, and the pods the nodes.
+    /// Whether the preemptor fits projected usage of its ClusterQueue, and its pods the nodes.
     fn fits(&mut self, preemptor: &Preemptor, borrowing: bool) -> bool {
         let node = preemptor.queue.node;
-        // Where nothing is asked for, it does not matter who is beyond what.
-        let quota = preemptor.usage.iter().filter(|(_, amount)| *amount > 0).all(|(pair, amount)| {
-            let own = borrowing || !self.tree.borrows_with(node, *pair, *amount, UsageLayer::Projected);
-            own && *amount <= self.tree.available(node, *pair, UsageLayer::Projected).max(0)
+        // A flavor-resource with a request of zero fits even if its usage exceeds the quota.
+        let quota = preemptor.usage.iter().filter(|(_, amount)| *amount > 0).all(|(fr, amount)| {
+            let allowed = borrowing || !self.tree.borrows_with(node, *fr, *amount, UsageLayer::Projected);
+            allowed && *amount <= self.tree.available(node, *fr, UsageLayer::Projected).max(0)
         });
-        let rules = self.settings.gates.placement;
+        let gates = self.settings.gates.placement;
         quota
             && (preemptor.pod_set_requests.is_empty()
-                || self.topology.can_place(preemptor.pod_set_requests, CapacityView::Projected, rules))
+                || self.topology.can_place(preemptor.pod_set_requests, CapacityView::Projected, gates))
     }
 
-    pub(super) fn simulate_eviction(&mut self, preemptor: &Preemptor, holder: &ReservingWorkload) {
-        self.shift_usage(preemptor, holder, -1);
+    pub(super) fn simulate_eviction(&mut self, preemptor: &Preemptor, workload: &ReservingWorkload) {
+        self.shift_usage(preemptor, workload, -1);
     }
 
-    pub(super) fn undo_eviction(&mut self, preemptor: &Preemptor, holder: &ReservingWorkload) {
-        self.shift_usage(preemptor, holder, 1);
+    pub(super) fn undo_eviction(&mut self, preemptor: &Preemptor, workload: &ReservingWorkload) {
+        self.shift_usage(preemptor, workload, 1);
     }
 
-    /// Nodes are left alone where no places are asked for: moving them costs far more than moving quota.
-    fn shift_usage(&mut self, preemptor: &Preemptor, holder: &ReservingWorkload, sign: i128) {
-        self.tree.simulate_usage(holder.node, &holder.usage, sign);
+    /// Skips the topology cache if the preemptor needs no nodes: updating it costs far more than updating quota.
+    fn shift_usage(&mut self, preemptor: &Preemptor, workload: &ReservingWorkload, sign: i128) {
+        self.tree.simulate_usage(workload.node, &workload.usage, sign);
         if !preemptor.pod_set_requests.is_empty() {
-            self.topology.shift_usage(&holder.footprint, sign, UsageLayer::Projected);
+            self.topology.shift_usage(&workload.footprint, sign, UsageLayer::Projected);
         }
     }
 
-    /// Lets go of victims that turn out not to be needed, from the last but one to the first, and puts all back.
+    /// Removes targets that prove unnecessary, from the last but one to the first, and undoes all simulated
+    /// evictions.
     fn drop_unneeded_targets(
         &mut self,
         preemptor: &Preemptor,
         mut targets: Vec<Target>,
         fits: impl Fn(&mut Self) -> bool,
     ) -> Vec<Target> {
-        for at in (0..targets.len().saturating_sub(1)).rev() {
-            let Some(holder) = targets.get(at).map(|target| Arc::clone(&target.workload)) else {
+        for index in (0..targets.len().saturating_sub(1)).rev() {
+            let Some(workload) = targets.get(index).map(|target| Arc::clone(&target.workload)) else {
                 continue;
             };
-            self.undo_eviction(preemptor, &holder);
+            self.undo_eviction(preemptor, &workload);
             if fits(self) {
-                targets.swap_remove(at);
+                targets.swap_remove(index);
             } else {
-                self.simulate_eviction(preemptor, &holder);
+                self.simulate_eviction(preemptor, &workload);
             }
         }
         for target in &targets {
@@ -152,13 +155,13 @@ impl SchedulingContext<'_> {
         targets
     }
 
-    /// Whether a node uses no more than it owns of any of these.
-    fn within_nominal(&self, node: NodeId, pairs: &[FlavorResourceId]) -> bool {
-        pairs.iter().all(|pair| self.tree.within_nominal(node, *pair, UsageLayer::Projected))
+    /// Whether the projected usage of a node is within nominal quota for all given flavor-resources.
+    fn within_nominal(&self, node: NodeId, frs: &[FlavorResourceId]) -> bool {
+        frs.iter().all(|fr| self.tree.within_nominal(node, *fr, UsageLayer::Projected))
     }
 }
 
-/// Whether workloads of other queues may be taken while the preemptor's queue borrows.
+/// Whether workloads of other ClusterQueues may be evicted while the preemptor's ClusterQueue borrows.
 fn allows_borrow_within_cohort(queue: &CompiledClusterQueue) -> bool {
     let policy = queue.config.preemption.borrow_within_cohort.as_ref().and_then(|borrow| borrow.policy);
     policy.unwrap_or_default() != BorrowPolicy::Never

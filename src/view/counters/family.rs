@@ -1,4 +1,4 @@
-//! What families of samples are made of: bounds, labels, and the page that they are registered on.
+//! Building blocks of metric families: buckets, labels, and registration.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
@@ -11,18 +11,18 @@ use crate::view::metrics::{MetricFamilies, MetricLabels, Role};
 pub(super) type CounterFamily = Family<MetricLabels, Counter>;
 pub(super) type HistogramFamily = Family<MetricLabels, Histogram, Buckets>;
 
-/// Bounds of a histogram.
+/// Buckets of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Buckets {
-    /// One second, then 2.5 seconds doubling: so many in all.
+    /// This many buckets: one second, then 2.5 seconds, doubling.
     WaitTimes(u16),
-    /// From 10 milliseconds doubling: so many.
+    /// This many buckets: 10 milliseconds, doubling.
     Latencies(u16),
-    /// What client libraries take when nothing is said.
+    /// The default buckets of Prometheus' client libraries.
     Standard,
 }
 
-/// The bounds of Prometheus' client libraries.
+/// The default buckets of Prometheus' client libraries, in seconds.
 const STANDARD: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 impl MetricConstructor<Histogram> for Buckets {
@@ -38,19 +38,19 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// Buckets of waiting times.
+/// Buckets of wait times.
 pub(super) const WAIT_BUCKETS: Buckets = Buckets::WaitTimes(14);
-/// Buckets of times that may be longer.
+/// Buckets of longer times.
 pub(super) const LONG_WAIT_BUCKETS: Buckets = Buckets::WaitTimes(16);
 
-/// A count with a waiting time, by ClusterQueue and by LocalQueue.
+/// A histogram by ClusterQueue and by LocalQueue.
 #[derive(Debug)]
 pub(super) struct HistogramSet {
     pub(super) queue: HistogramFamily,
     pub(super) local_queue: HistogramFamily,
 }
 
-/// A count by ClusterQueue and by LocalQueue.
+/// A counter by ClusterQueue and by LocalQueue.
 #[derive(Debug, Default)]
 pub(super) struct CounterSet {
     pub(super) queue: CounterFamily,
@@ -103,7 +103,7 @@ impl FamilyRegistry<'_> {
         self.histogram_set_of(name, help, (WAIT_BUCKETS, WAIT_BUCKETS))
     }
 
-    /// With buckets for ClusterQueues and for LocalQueues.
+    /// Registers a histogram set with different buckets for ClusterQueues and LocalQueues.
     pub(super) fn histogram_set_of(
         &mut self,
         name: &str,

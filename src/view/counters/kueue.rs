@@ -1,4 +1,4 @@
-//! Counters and histograms of what Kueue counts as well, under its names and with its labels, bounds and meaning.
+//! Kueue's counters and histograms, with the same names, labels, buckets and meaning.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::family::{
 use crate::state::{self, Observation};
 use crate::view::metrics::{MetricFamilies, MetricLabels, Role};
 
-/// Families under Kueue's prefix.
+/// Families with the prefix `kueue`.
 #[derive(Debug)]
 pub(super) struct KueueCounters {
     families: MetricFamilies,
@@ -130,7 +130,7 @@ impl KueueCounters {
         }
     }
 
-    /// Adds what the core observed.
+    /// Counts an observation of the core.
     pub(super) fn observe(&self, observation: &Observation, role: Role) {
         match observation {
             Observation::QuotaReserved(labels, wait) => {
@@ -201,7 +201,7 @@ impl KueueCounters {
         }
     }
 
-    /// Adds how long a scheduling cycle took.
+    /// Records the duration of a scheduling cycle.
     pub(super) fn observe_attempt_duration(&self, admitted: bool, time: Duration, role: Role) {
         self.attempt_times.get_or_create(&attempt_labels(admitted, role)).observe(time.as_secs_f64());
     }
@@ -236,7 +236,7 @@ impl KueueCounters {
     }
 }
 
-/// Observes a time in a histogram of other labels than queue and priority class.
+/// Records a duration in a histogram without the labels for queue and priority class.
 fn observe_histogram(
     family: &HistogramFamily,
     first: (&'static str, &str),

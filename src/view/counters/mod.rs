@@ -1,10 +1,10 @@
-//! Counters and histograms: what was observed, added up since the process began.
+//! Counters and histograms of observations since the start of the process.
 //!
-//! One file for each group of families, which registers, keeps and counts its own: `kueue` for what Kueue counts as well, `own`
-//! for what this project alone counts, `reviews` for admission.
+//! One file for each group of families: `kueue` for Kueue's metrics, `own` for metrics that only this project has,
+//! `reviews` for admission reviews.
 //!
-//! The page is Prometheus' text format, where a counter's family bears its samples' name: Kueue has a counter
-//! `finished_workloads_total` beside a gauge `finished_workloads`, which OpenMetrics could not tell apart.
+//! The output is Prometheus' text format, in which a counter family has the name of its samples: Kueue has a counter
+//! `finished_workloads_total` and a gauge `finished_workloads`, which would have the same family name in OpenMetrics.
 
 mod family;
 mod kueue;
@@ -33,7 +33,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All at zero, for a build for this platform. Families that are not shown are not counted.
+    /// Creates all counters at zero; `platform` is a label of the build info. Disabled families are not counted.
     pub fn new(platform: &str, families: MetricFamilies) -> Self {
         let mut registry = Registry::default();
         let kueue = KueueCounters::new(registry.sub_registry_with_prefix("kueue"), platform, families);
@@ -42,17 +42,17 @@ impl Counters {
         Self { registry, kueue, sluice: own, reviews }
     }
 
-    /// Counts what becomes of reviews.
+    /// Returns the metrics of admission reviews.
     pub fn reviews(&self) -> ReviewMetrics {
         self.reviews.clone()
     }
 
-    /// Adds what the core observed.
+    /// Counts an observation of the core.
     pub fn observe(&self, observation: &Observation, role: Role) {
         self.kueue.observe(observation, role);
     }
 
-    /// Adds how long a scheduling cycle took.
+    /// Records the duration of a scheduling cycle.
     pub fn observe_attempt_duration(&self, admitted: bool, time: Duration, role: Role) {
         self.kueue.observe_attempt_duration(admitted, time, role);
     }
@@ -67,20 +67,20 @@ impl Counters {
         self.sluice.count_dropped_events(number);
     }
 
-    /// As Prometheus' text.
+    /// Renders the metrics in Prometheus' text format.
     pub fn render(&self) -> Result<String, fmt::Error> {
         text(&self.registry)
     }
 }
 
-/// A registry as Prometheus' text.
+/// Renders a registry in Prometheus' text format.
 pub fn text(registry: &Registry) -> Result<String, fmt::Error> {
     let mut text = String::new();
     encode_registry(&mut text, registry)?;
     Ok(with_total_suffix(&text))
 }
 
-/// The encoder names the family of a counter without its samples' `_total`; this text format does not.
+/// Appends `_total` to the names of counter families, which the encoder omits and this text format requires.
 fn with_total_suffix(text: &str) -> String {
     let mut page = String::with_capacity(text.len());
     let mut help: Option<&str> = None;
@@ -91,9 +91,9 @@ fn with_total_suffix(text: &str) -> String {
         }
         let counter = line.strip_prefix("# TYPE ").and_then(|rest| rest.strip_suffix(" counter\n"));
         if let Some(name) = counter {
-            let told = help.take().and_then(|line| line.strip_prefix("# HELP ")?.strip_prefix(name));
-            let told = told.unwrap_or("\n");
-            page.extend(["# HELP ", name, "_total", told, "# TYPE ", name, "_total counter\n"]);
+            let description = help.take().and_then(|line| line.strip_prefix("# HELP ")?.strip_prefix(name));
+            let description = description.unwrap_or("\n");
+            page.extend(["# HELP ", name, "_total", description, "# TYPE ", name, "_total counter\n"]);
             continue;
         }
         page.push_str(help.take().unwrap_or_default());
@@ -168,6 +168,6 @@ mod tests {
         for family in ["kueue_local_queue_", "kueue_cohort_", "kueue_workload_creation_latency"] {
             assert!(!text.contains(family), "{family} is in\n{text}");
         }
-        assert!(!page(ALL, false).contains(r#"name="lq""#), "not selected");
+        assert!(!page(ALL, false).contains(r#"name="lq""#), "the LocalQueue is not selected");
     }
 }

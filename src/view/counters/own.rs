@@ -1,11 +1,11 @@
-//! Counters of what this project alone counts, under a prefix of its own: nothing of it can be taken for Kueue's.
+//! Counters that only this project has, under its own prefix, so that they cannot be confused with Kueue's.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
 use super::family::CounterFamily;
 
-/// Families under the prefix `sluice`.
+/// Families with the prefix `sluice`.
 #[derive(Debug)]
 pub(super) struct SluiceCounters {
     writes: CounterFamily,

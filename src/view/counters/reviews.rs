@@ -1,6 +1,6 @@
-//! Reviews in numbers: how long they take, how many are under way, and why which were refused.
+//! Metrics of admission reviews: duration, number in flight, and refusals by reason.
 //!
-//! Invariant: labels are words of this program, so that no client can make families grow.
+//! Invariant: label values are constants of this program, so that no client can increase the number of series.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use prometheus_client::registry::Registry;
 use super::super::metrics::MetricLabels;
 use crate::admission::PATHS;
 
-/// From a millisecond doubling to four seconds: the API server waits for three.
+/// Buckets in seconds: one millisecond, doubling, to four seconds. The API server waits for three.
 const BOUNDS: [f64; 13] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096];
 
-/// Counters of reviews; clones count together.
+/// Metrics of reviews; clones share the counters.
 #[derive(Clone, Debug)]
 pub struct ReviewMetrics {
     times: Family<MetricLabels, Histogram, fn() -> Histogram>,
@@ -26,7 +26,7 @@ pub struct ReviewMetrics {
 }
 
 impl Default for ReviewMetrics {
-    /// On no page.
+    /// Creates metrics that are not exported.
     fn default() -> Self {
         Self::new(&mut Registry::default())
     }
@@ -36,19 +36,19 @@ impl ReviewMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let times: Family<MetricLabels, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(BOUNDS));
-        let (under_way, refused) = (Gauge::default(), Family::<MetricLabels, Counter>::default());
+        let (in_flight, refused) = (Gauge::default(), Family::<MetricLabels, Counter>::default());
         registry.register(
             "review_duration_seconds",
             "Time from the head of a review to its answer",
             times.clone(),
         );
-        registry.register("reviews_in_flight", "Reviews that are not answered yet", under_way.clone());
+        registry.register("reviews_in_flight", "Reviews that are not answered yet", in_flight.clone());
         registry.register("reviews_refused", "Reviews that were not judged, by reason", refused.clone());
-        Self { times, in_flight: under_way, refused }
+        Self { times, in_flight, refused }
     }
 }
 
-/// A review that is under way until this is dropped.
+/// A review that is in flight until this guard is dropped.
 #[derive(Debug)]
 pub struct InFlightGuard(Gauge);
 
@@ -59,19 +59,19 @@ impl Drop for InFlightGuard {
 }
 
 impl ReviewMetrics {
-    /// Counts a review as under way.
+    /// Counts a review as in flight until the guard is dropped.
     pub fn begin(&self) -> InFlightGuard {
         self.in_flight.inc();
         InFlightGuard(self.in_flight.clone())
     }
 
-    /// Counts an answer on this path.
+    /// Records the duration of a review on this path.
     pub fn observe_duration(&self, path: &str, time: Duration) {
         let path = PATHS.iter().find(|known| **known == path).map_or("other", |known| *known);
         self.times.get_or_create(&vec![("path", path.to_owned())]).observe(time.as_secs_f64());
     }
 
-    /// Counts a review that was not judged.
+    /// Counts a review that was refused without evaluation.
     pub fn count_refused(&self, reason: &'static str) {
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }

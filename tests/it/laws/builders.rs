@@ -20,19 +20,19 @@ pub(super) const RESOURCES: [&str; 2] = ["cpu", "gpu"];
 pub(super) const QUEUES: [&str; 4] = ["q0", "q1", "q2", "q3"];
 pub(super) const COHORTS: [&str; 7] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6"];
 
-/// The seed that random tests begin with, and how many times as long they run.
-#[expect(clippy::disallowed_methods, reason = "says how long to try, and which case again")]
+/// Returns the seed of random tests and the factor by which their number of cases is multiplied.
+#[expect(clippy::disallowed_methods, reason = "they set the number of cases and the seed to replay")]
 pub(super) fn seed_and_multiplier(salt: impl std::hash::Hash) -> (u64, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let times = number("SLUICE_SOAK").unwrap_or(1);
-    // The same tree gets the same answer; only long runs look elsewhere each time.
+    // The seed is fixed, so results repeat; only runs with `SLUICE_SOAK` explore new cases.
     let random = || if number("SLUICE_SOAK").is_some() { RandomState::new().hash_one(salt) } else { 1 };
     let seed = number("PROPTEST_RNG_SEED").unwrap_or_else(random);
     println!("replay with PROPTEST_RNG_SEED={seed} and SLUICE_SOAK={times}");
     (seed, times)
 }
 
-/// So many cases, times `SLUICE_SOAK`. The seed is printed when a law fails; `PROPTEST_RNG_SEED` replays it.
+/// `cases` times `SLUICE_SOAK` cases. The seed is printed when a test fails; `PROPTEST_RNG_SEED` replays it.
 pub(super) fn config(cases: u32) -> Config {
     let (seed, times) = seed_and_multiplier(cases);
     Config {
@@ -67,7 +67,7 @@ pub(super) fn flavor_group(flavors: &[&str], resource: &str, quotas: &[QuotaLimi
     vec![ResourceGroup::from_flavors(flavors.iter().zip(quotas).map(flavor).collect())]
 }
 
-/// One group of cpu and gpu: of each flavor its name with both nominal quotas.
+/// One group of cpu and gpu; each flavor is given as name, nominal cpu and nominal gpu.
 pub(super) fn cpu_gpu_group(flavors: &[(&str, i64, i64)]) -> Vec<ResourceGroup> {
     let flavor = |(name, cpu, gpu): &(&str, i64, i64)| {
         let quota = RESOURCES.iter().zip([*cpu, *gpu]);
@@ -91,7 +91,7 @@ pub(super) fn engine() -> Engine {
     engine_with(EngineSettings::default())
 }
 
-/// The same with settings.
+/// [`engine`] with settings.
 pub(super) fn engine_with(settings: EngineSettings) -> Engine {
     let mut engine = Engine::new(settings);
     for flavor in FLAVORS {
@@ -101,7 +101,7 @@ pub(super) fn engine_with(settings: EngineSettings) -> Engine {
     engine
 }
 
-/// LocalQueues count by what they used: half of it after so long, with a sample taken so often.
+/// Admission fair sharing with this half-life and sampling interval.
 pub(super) fn admission_fair_sharing_settings(
     half_life: SignedDuration,
     sampling: SignedDuration,
@@ -161,7 +161,7 @@ pub(super) fn charge(queue: &str, usage: &[(&str, &str, i64)]) -> Charge {
     }
 }
 
-/// Cycles until nothing is left to judge; the number of rounds is bounded.
+/// Runs cycles until no work is left, at most 1000.
 pub(super) fn run_until_idle(engine: &mut Engine) -> Vec<Decision> {
     let mut decisions = Vec::new();
     for _ in 0..1000 {
@@ -170,16 +170,16 @@ pub(super) fn run_until_idle(engine: &mut Engine) -> Vec<Decision> {
         }
         decisions.extend(engine.run_cycle(Timestamp::UNIX_EPOCH));
     }
-    panic!("cycles go on without end: {decisions:?}");
+    panic!("no end after 1000 cycles: {decisions:?}");
 }
 
 /// Names of the workloads admitted, in order.
 pub(super) fn admitted_names(decisions: &[Decision]) -> Vec<String> {
-    let taken = |decision: &&Decision| matches!(decision.outcome, Outcome::Admitted(_));
-    decisions.iter().filter(taken).map(|decision| decision.key.name.to_string()).collect()
+    let admitted = |decision: &&Decision| matches!(decision.outcome, Outcome::Admitted(_));
+    decisions.iter().filter(admitted).map(|decision| decision.key.name.to_string()).collect()
 }
 
-/// A step of configuration: a node by name with its parent and quotas, or its deletion.
+/// One step: sets a node with its parent and quotas, or deletes it; sets or releases a charge. Numbers are indexes.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Cohort(usize, Option<(Option<usize>, Vec<ResourceGroup>)>),
@@ -189,26 +189,26 @@ pub(super) enum Step {
 }
 
 pub(super) fn apply_step(engine: &mut Engine, step: &Step) {
-    let parent = |at: &Option<usize>| at.map(|at| COHORTS[at]);
+    let parent = |index: &Option<usize>| index.map(|index| COHORTS[index]);
     match step {
-        Step::Cohort(at, None) => engine.set_cohort(COHORTS[*at], None),
-        Step::Cohort(at, Some((up, groups))) => {
-            engine.set_cohort(COHORTS[*at], Some(cohort(parent(up), groups.clone())));
+        Step::Cohort(index, None) => engine.set_cohort(COHORTS[*index], None),
+        Step::Cohort(index, Some((up, groups))) => {
+            engine.set_cohort(COHORTS[*index], Some(cohort(parent(up), groups.clone())));
         }
-        Step::Queue(at, None) => engine.set_cluster_queue(QUEUES[*at], None),
-        Step::Queue(at, Some((up, groups))) => {
-            engine.set_cluster_queue(QUEUES[*at], Some(queue(parent(up), groups.clone())));
+        Step::Queue(index, None) => engine.set_cluster_queue(QUEUES[*index], None),
+        Step::Queue(index, Some((up, groups))) => {
+            engine.set_cluster_queue(QUEUES[*index], Some(queue(parent(up), groups.clone())));
         }
-        Step::Charge(who, at, usage) => {
+        Step::Charge(number, index, usage) => {
             let usage: Vec<_> =
                 usage.iter().map(|(f, r, units)| (FLAVORS[*f], RESOURCES[*r], *units)).collect();
-            engine.charge(&key(&format!("h{who}")), charge(QUEUES[*at], &usage));
+            engine.charge(&key(&format!("h{number}")), charge(QUEUES[*index], &usage));
         }
-        Step::Release(who) => engine.release(&key(&format!("h{who}"))),
+        Step::Release(number) => engine.release(&key(&format!("h{number}"))),
     }
 }
 
-/// Amounts of a kind of world.
+/// Scale of the amounts of a random world.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AmountRange {
     Small,
@@ -248,7 +248,7 @@ pub(super) fn groups(scale: AmountRange) -> impl Strategy<Value = Vec<ResourceGr
     })
 }
 
-/// Any step. Parents are drawn freely, so that cycles, missing parents and deep chains all happen.
+/// Any step. Parents are drawn freely, so cycles, missing parents and deep chains all occur.
 pub(super) fn step(scale: AmountRange) -> impl Strategy<Value = Step> {
     let node = move || {
         let parent = proptest::option::weighted(0.8, 0..COHORTS.len());
@@ -256,26 +256,29 @@ pub(super) fn step(scale: AmountRange) -> impl Strategy<Value = Step> {
     };
     let usage = proptest::collection::vec((0..2_usize, 0..2_usize, units(scale)), 1..3);
     prop_oneof![
-        3 => (0..COHORTS.len(), node()).prop_map(|(at, node)| Step::Cohort(at, node)),
-        2 => (0..QUEUES.len(), node()).prop_map(|(at, node)| Step::Queue(at, node)),
-        4 => (0..6_usize, 0..QUEUES.len(), usage).prop_map(|(who, at, usage)| Step::Charge(who, at, usage)),
+        3 => (0..COHORTS.len(), node()).prop_map(|(index, node)| Step::Cohort(index, node)),
+        2 => (0..QUEUES.len(), node()).prop_map(|(index, node)| Step::Queue(index, node)),
+        4 => (0..6_usize, 0..QUEUES.len(), usage).prop_map(|(number, index, usage)| Step::Charge(number, index, usage)),
         2 => (0..6_usize).prop_map(Step::Release),
     ]
 }
 
-/// A tree to depth 6 without cycles: each cohort's parent has a smaller number.
+/// A tree of depth up to 6 without cycles: each cohort's parent has a smaller number.
 pub(super) fn tree(scale: AmountRange) -> impl Strategy<Value = Vec<Step>> {
     let cohorts: Vec<_> = (0..COHORTS.len())
-        .map(|at| {
-            let parent =
-                if at == 0 { Just(None).boxed() } else { (at.saturating_sub(2)..at).prop_map(Some).boxed() };
-            (parent, groups(scale)).prop_map(move |node| Step::Cohort(at, Some(node)))
+        .map(|index| {
+            let parent = if index == 0 {
+                Just(None).boxed()
+            } else {
+                (index.saturating_sub(2)..index).prop_map(Some).boxed()
+            };
+            (parent, groups(scale)).prop_map(move |node| Step::Cohort(index, Some(node)))
         })
         .collect();
     let queues: Vec<_> = (0..QUEUES.len())
-        .map(|at| {
+        .map(|index| {
             let parent = proptest::option::weighted(0.9, 0..COHORTS.len());
-            (parent, groups(scale)).prop_map(move |node| Step::Queue(at, Some(node)))
+            (parent, groups(scale)).prop_map(move |node| Step::Queue(index, Some(node)))
         })
         .collect();
     (cohorts, queues).prop_map(|(cohorts, queues)| cohorts.into_iter().chain(queues).collect())

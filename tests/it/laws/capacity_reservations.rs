@@ -1,4 +1,4 @@
-//! Room that is kept for one who waits for its victims: told one by one.
+//! Capacity reservations of preemptors that wait for their victims: fixed scenarios.
 
 use super::builders::{
     admitted_names, charge, cpu_workload, engine, flavor_group, key, limits, queue, run_until_idle,
@@ -10,7 +10,7 @@ use sluice::api::reason::PendingReason;
 use sluice::api::v1beta2::{ClusterQueuePreemption, WithinClusterQueuePolicy};
 use sluice::scheduler::{Charge, ClusterQueue, Decision, Engine, Outcome, Workload};
 
-/// The less important of the own queue may be evicted.
+/// Workloads of lower priority in the same queue may be preempted.
 fn preempt_lower_priority() -> ClusterQueuePreemption {
     let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
     ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() }
@@ -19,12 +19,15 @@ fn preempt_lower_priority() -> ClusterQueuePreemption {
 #[test]
 fn reserved_workload_is_not_nominated_until_victims_terminate() {
     let mut engine = engine();
-    let made = queue(None, single_flavor_group("red", "cpu", limits(2, None, None)));
-    engine.set_cluster_queue("q", Some(ClusterQueue { preemption: preempt_lower_priority(), ..made }));
+    let base = queue(None, single_flavor_group("red", "cpu", limits(2, None, None)));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption: preempt_lower_priority(), ..base }));
     engine.charge(&key("held"), charge("q", &[("red", "cpu", 2)]));
     engine.enqueue(Workload { priority: 1, ..cpu_workload("w", "q", 0, 2) });
     assert_eq!(count_victims(&mut engine), 1);
-    assert!(!engine.has_work(), "there is nothing to be found out meanwhile");
+    assert!(
+        !engine.has_work(),
+        "a workload with a reservation is not nominated before its victims terminate"
+    );
     engine.release(&key("held"));
     assert_eq!(admitted_names(&run_until_idle(&mut engine)), ["w"]);
 }
@@ -33,8 +36,8 @@ fn reserved_workload_is_not_nominated_until_victims_terminate() {
 fn reservation_moves_to_free_flavor_before_victims_terminate() {
     let mut engine = engine();
     let quota = limits(2, None, None);
-    let made = queue(None, flavor_group(&["red", "blue"], "cpu", &[quota, quota]));
-    engine.set_cluster_queue("q", Some(ClusterQueue { preemption: preempt_lower_priority(), ..made }));
+    let base = queue(None, flavor_group(&["red", "blue"], "cpu", &[quota, quota]));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption: preempt_lower_priority(), ..base }));
     engine.charge(&key("important"), Charge { priority: 2, ..charge("q", &[("red", "cpu", 2)]) });
     engine.charge(&key("held"), charge("q", &[("blue", "cpu", 2)]));
     engine.enqueue(Workload { priority: 1, ..cpu_workload("w", "q", 0, 2) });
@@ -42,15 +45,15 @@ fn reservation_moves_to_free_flavor_before_victims_terminate() {
     assert!(engine.preemption_of(&key("held")).is_some());
     engine.release(&key("important"));
     assert_eq!(admitted_names(&run_until_idle(&mut engine)), ["w"]);
-    assert!(engine.preemption_of(&key("held")).is_none(), "nobody has to go for it any more");
+    assert!(engine.preemption_of(&key("held")).is_none(), "the admitted preemptor needs no victim");
 }
 
 #[test]
 fn dropped_reservation_spares_same_cycle_targets() {
     let mut engine = engine();
     let configure = |engine: &mut Engine, nominal| {
-        let made = queue(Some("all"), single_flavor_group("red", "cpu", limits(nominal, None, None)));
-        engine.set_cluster_queue("a", Some(ClusterQueue { preemption: preempt_lower_priority(), ..made }));
+        let base = queue(Some("all"), single_flavor_group("red", "cpu", limits(nominal, None, None)));
+        engine.set_cluster_queue("a", Some(ClusterQueue { preemption: preempt_lower_priority(), ..base }));
     };
     configure(&mut engine, 4);
     let own = [limits(2, None, None), limits(2, None, None)];
@@ -63,16 +66,16 @@ fn dropped_reservation_spares_same_cycle_targets() {
     engine.enqueue(Workload { priority: 2, ..cpu_workload("mover", "b", 0, 1) });
     assert!(
         admitted_names(&run_until_idle(&mut engine)).is_empty(),
-        "there is room on red once the victim is gone"
+        "red has capacity once the victim terminates"
     );
     configure(&mut engine, 3);
     let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
     assert_eq!(admitted_names(&decisions), ["mover"], "on blue");
     let preempts = |decision: &Decision| matches!(decision.outcome, Outcome::Preempting(..));
-    assert!(!decisions.iter().any(preempts), "what was kept on red is enough: {decisions:?}");
+    assert!(!decisions.iter().any(preempts), "the capacity released on red is enough: {decisions:?}");
 }
 
-/// A queue that holds more than its limit has nothing to claim, and gives nobody room by claiming less than that.
+/// The head claim of a queue above its limit is 0: a negative claim would give other workloads capacity.
 #[test]
 fn overdrawn_queue_head_claim_is_never_negative() {
     let mut engine = engine();
@@ -89,15 +92,15 @@ fn overdrawn_queue_head_claim_is_never_negative() {
     engine.enqueue(cpu_workload("w", "borrower", 0, 4));
     assert_eq!(admitted_names(&run_until_idle(&mut engine)), ["first"]);
     let reason = engine.verdict(&key("w")).map(|verdict| verdict.reason);
-    assert_eq!(reason, Some(PendingReason::WaitingForQuota), "nobody goes for it");
+    assert_eq!(reason, Some(PendingReason::WaitingForQuota), "no workload is evicted for it");
 }
 
-/// What a deactivated workload holds is free in the plan, and is given when it is free in fact.
+/// The usage of a deactivated workload leaves projected usage at once, but its quota is granted only after its release.
 #[test]
 fn deactivated_workload_leaves_projected_usage_before_current() {
     let mut engine = engine();
-    let made = queue(None, single_flavor_group("red", "cpu", limits(2, None, None)));
-    engine.set_cluster_queue("q", Some(ClusterQueue { preemption: preempt_lower_priority(), ..made }));
+    let base = queue(None, single_flavor_group("red", "cpu", limits(2, None, None)));
+    engine.set_cluster_queue("q", Some(ClusterQueue { preemption: preempt_lower_priority(), ..base }));
     let held = || charge("q", &[("red", "cpu", 1)]);
     for name in ["goes", "stays"] {
         engine.charge(&key(name), held());
@@ -107,13 +110,13 @@ fn deactivated_workload_leaves_projected_usage_before_current() {
     assert!(admitted_names(&run_until_idle(&mut engine)).is_empty());
     assert_eq!(reason(&engine, "w"), Some(PendingReason::WaitingForQuota));
     engine.charge(&key("goes"), Charge { deactivated: true, ..held() });
-    assert!(admitted_names(&run_until_idle(&mut engine)).is_empty(), "its pods may run on");
+    assert!(admitted_names(&run_until_idle(&mut engine)).is_empty(), "its pods may still run");
     assert_eq!(reason(&engine, "w"), Some(PendingReason::WaitingForPreemptedWorkloads));
-    // Nothing is left for a second one, however important: but not the workload that leaves goes for it.
+    // The released capacity covers only the first workload: the second, more important, evicts the active one.
     engine.enqueue(Workload { priority: 1, ..cpu_workload("important", "q", 1, 1) });
     assert_eq!(count_victims(&mut engine), 1);
     assert!(engine.preemption_of(&key("stays")).is_some() && engine.preemption_of(&key("goes")).is_none());
-    // A victim that is deactivated as well is taken out of the plan once.
+    // A victim that is also deactivated is subtracted from projected usage only once.
     engine.charge(&key("stays"), Charge { deactivated: true, ..held() });
     engine.remove_pending(&key("important"));
     engine.enqueue(cpu_workload("late", "q", 2, 1));

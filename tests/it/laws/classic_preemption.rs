@@ -1,7 +1,7 @@
-//! The choice of victims without fair sharing, by brute force over all sets of them: I18.
+//! I18: the choice of victims without fair sharing, by brute force over all sets of candidates.
 //!
-//! The rules are written down a second time here, in the plainest form: all sums are made anew after every step. Beside that,
-//! every smaller set than the chosen one is tried, and where nobody is chosen, every set that the rules would let go.
+//! The rules are restated here in the plainest form: all sums are recomputed after every step. In addition, every smaller set
+//! than the chosen one is tried and, where no victims are chosen, every set that the rules permit.
 
 use super::builders::{
     COHORTS, QUEUES, charge, cohort, config, key, limits, pod_set, queue, single_flavor_group, workload,
@@ -22,19 +22,18 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A workload that holds quota.
 #[derive(Clone, Debug)]
 pub(super) struct ReservingWorkload {
     pub(super) queue: usize,
     pub(super) amount: i64,
     priority: i64,
     since: i64,
-    /// Not known of one whose reservation is not confirmed.
+    /// Absent while the reservation is not confirmed.
     reserved: Option<i64>,
     evicted: bool,
 }
 
-/// The workload that asks, and the rules of its queue.
+/// The preemptor, and the policies of its queue.
 #[derive(Clone, Debug)]
 pub(super) struct PreemptorSpec {
     pub(super) queue: usize,
@@ -43,7 +42,7 @@ pub(super) struct PreemptorSpec {
     pub(super) since: i64,
     pub(super) within_cluster_queue: WithinClusterQueuePolicy,
     reclaim_within_cohort: ReclaimPolicy,
-    /// Highest priority that it may take while it borrows; the largest number stands for no threshold.
+    /// Highest priority that it may preempt while borrowing; `i32::MAX` means no threshold.
     pub(super) borrow_threshold: Option<i32>,
 }
 
@@ -67,17 +66,17 @@ struct Candidate {
     at: usize,
     order: CandidateOrder,
     reason: PreemptionReason,
-    /// Lowest node above both.
+    /// Lowest node above both queues.
     common_node: usize,
     only_without_borrowing: bool,
 }
 
-/// What becomes of the one that asks.
+/// Decision on the preemptor.
 #[derive(Clone, Debug, PartialEq)]
 enum ExpectedOutcome {
     Admitted,
     Pending,
-    /// Victims with reasons, and whether its queue may borrow.
+    /// Victims with reasons, and whether the preemptor's queue may borrow.
     Preempts(Vec<(usize, PreemptionReason)>, bool),
 }
 
@@ -89,81 +88,82 @@ fn cpu_amounts(amount: i64) -> Amounts {
 
 impl World {
     fn model(&self) -> FastModel {
-        let mut plain = FastModel::new();
-        for (at, node) in plain.nodes.iter_mut().enumerate() {
-            node.parent = self.parents[at];
-            node.quotas[0] = self.quotas[at];
+        let mut model = FastModel::new();
+        for (index, node) in model.nodes.iter_mut().enumerate() {
+            node.parent = self.parents[index];
+            node.quotas[0] = self.quotas[index];
         }
-        plain
+        model
     }
 
-    fn sums(&self, plain: &FastModel, gone: &[usize]) -> NodeSums {
-        let stays = self.reserving.iter().enumerate().filter(|(at, _)| !gone.contains(at));
-        let held: Vec<(usize, Amounts)> =
-            stays.map(|(_, holder)| (holder.queue, cpu_amounts(holder.amount))).collect();
-        plain.sums(held.iter().map(|(queue, amounts)| (*queue, amounts)))
+    fn sums(&self, model: &FastModel, removed: &[usize]) -> NodeSums {
+        let stays = self.reserving.iter().enumerate().filter(|(index, _)| !removed.contains(index));
+        let charged: Vec<(usize, Amounts)> =
+            stays.map(|(_, workload)| (workload.queue, cpu_amounts(workload.amount))).collect();
+        model.sums(charged.iter().map(|(queue, amounts)| (*queue, amounts)))
     }
 
-    fn fits(&self, plain: &FastModel, gone: &[usize], borrowing: bool) -> bool {
-        let (sums, wanted) = (self.sums(plain, gone), cpu_amounts(self.preemptor.amount));
+    fn fits(&self, model: &FastModel, removed: &[usize], borrowing: bool) -> bool {
+        let (sums, requested) = (self.sums(model, removed), cpu_amounts(self.preemptor.amount));
         let fits = if borrowing { FastModel::fits } else { FastModel::fits_without_borrowing };
-        fits(plain, &sums, self.preemptor.queue, &wanted)
+        fits(model, &sums, self.preemptor.queue, &requested)
     }
 
     fn own_candidates(&self) -> Vec<Candidate> {
-        let asker = &self.preemptor;
-        let allowed = |holder: &ReservingWorkload| match asker.within_cluster_queue {
+        let preemptor = &self.preemptor;
+        let allowed = |workload: &ReservingWorkload| match preemptor.within_cluster_queue {
             WithinClusterQueuePolicy::Never => false,
-            WithinClusterQueuePolicy::LowerPriority => holder.priority < asker.priority,
+            WithinClusterQueuePolicy::LowerPriority => workload.priority < preemptor.priority,
             WithinClusterQueuePolicy::LowerOrNewerEqualPriority => {
-                holder.priority < asker.priority
-                    || (holder.priority == asker.priority && asker.since < holder.since)
+                workload.priority < preemptor.priority
+                    || (workload.priority == preemptor.priority && preemptor.since < workload.since)
             }
         };
-        let mine = self.reserving.iter().enumerate().filter(|(_, h)| h.queue == asker.queue && h.amount > 0);
-        mine.filter(|(_, holder)| allowed(holder))
+        let mine =
+            self.reserving.iter().enumerate().filter(|(_, h)| h.queue == preemptor.queue && h.amount > 0);
+        mine.filter(|(_, workload)| allowed(workload))
             .map(|(at, _)| Candidate {
                 at,
                 order: CandidateOrder::Own,
                 reason: PreemptionReason::InClusterQueue,
-                common_node: node_index(asker.queue),
+                common_node: node_index(preemptor.queue),
                 only_without_borrowing: false,
             })
             .collect()
     }
 
-    /// Whether every node from a queue up to, but without, a node above it uses more than it owns.
-    fn is_above_quota_below(plain: &FastModel, sums: &NodeSums, queue: usize, top: usize) -> bool {
-        let below = plain.path_to_root(queue).into_iter().take_while(|node| *node != top);
+    /// Whether every node from the queue up to, but not including, `top` uses more than its quota.
+    fn is_above_quota_below(model: &FastModel, sums: &NodeSums, queue: usize, top: usize) -> bool {
+        let below = model.path_to_root(queue).into_iter().take_while(|node| *node != top);
         below.into_iter().all(|node| sums.usage[node][0] > sums.subtree_quota[node][0])
     }
 
-    fn cohort_candidates(&self, plain: &FastModel) -> Vec<Candidate> {
-        let (asker, sums) = (&self.preemptor, self.sums(plain, &[]));
-        let mut found = Vec::new();
-        if asker.reclaim_within_cohort == ReclaimPolicy::Never {
-            return found;
+    fn cohort_candidates(&self, model: &FastModel) -> Vec<Candidate> {
+        let (preemptor, sums) = (&self.preemptor, self.sums(model, &[]));
+        let mut candidates = Vec::new();
+        if preemptor.reclaim_within_cohort == ReclaimPolicy::Never {
+            return candidates;
         }
-        let path = plain.path_to_root(asker.queue);
-        let mut rest = i128::from(asker.amount);
+        let path = model.path_to_root(preemptor.queue);
+        let mut rest = i128::from(preemptor.amount);
         let mut advantage = false;
         for (below, top) in path.iter().zip(&path[1..]) {
             advantage |= sums.usage[*below][0] + rest <= sums.subtree_quota[*below][0];
             rest = (rest - (sums.local_quota[*below][0] - sums.usage[*below][0]).max(0)).max(0);
-            for (at, holder) in self.reserving.iter().enumerate() {
-                let way = plain.path_to_root(holder.queue);
-                let meets = way.contains(top) && !way.contains(below);
-                let lower = holder.priority < asker.priority;
-                let allowed = asker.reclaim_within_cohort == ReclaimPolicy::Any || lower;
+            for (at, workload) in self.reserving.iter().enumerate() {
+                let ancestors = model.path_to_root(workload.queue);
+                let meets = ancestors.contains(top) && !ancestors.contains(below);
+                let lower = workload.priority < preemptor.priority;
+                let allowed = preemptor.reclaim_within_cohort == ReclaimPolicy::Any || lower;
                 if meets
                     && allowed
-                    && holder.amount > 0
-                    && Self::is_above_quota_below(plain, &sums, holder.queue, *top)
+                    && workload.amount > 0
+                    && Self::is_above_quota_below(model, &sums, workload.queue, *top)
                 {
-                    let threshold = asker.borrow_threshold.map(i64::from);
-                    let borrows = lower && threshold.is_some_and(|most| holder.priority <= most);
+                    let threshold = preemptor.borrow_threshold.map(i64::from);
+                    let borrows = lower && threshold.is_some_and(|most| workload.priority <= most);
                     let while_borrowing = !advantage && borrows;
-                    found.push(Candidate {
+                    candidates.push(Candidate {
                         at,
                         order: if advantage {
                             CandidateOrder::Hierarchical
@@ -181,25 +181,25 @@ impl World {
                 }
             }
         }
-        found
+        candidates
     }
 
-    /// Whether a look for victims is worth while at all.
-    fn may_preempt(&self, plain: &FastModel) -> bool {
-        let (asker, sums, amount) =
-            (&self.preemptor, self.sums(plain, &[]), i128::from(self.preemptor.amount));
-        let own = node_index(asker.queue);
-        amount <= plain.potential_available(&sums, own, 0)
+    /// Whether a search for victims can help at all.
+    fn may_preempt(&self, model: &FastModel) -> bool {
+        let (preemptor, sums, amount) =
+            (&self.preemptor, self.sums(model, &[]), i128::from(self.preemptor.amount));
+        let own = node_index(preemptor.queue);
+        amount <= model.potential_available(&sums, own, 0)
             && (amount <= sums.subtree_quota[own][0]
-                || plain.may_reclaim(&sums, asker.queue, 0, amount)
-                || asker.borrow_threshold.is_some())
+                || model.may_reclaim(&sums, preemptor.queue, 0, amount)
+                || preemptor.borrow_threshold.is_some())
     }
 
-    /// Whether the queue may borrow, at each try.
-    fn borrowing_attempts(&self, plain: &FastModel, others: &[Candidate]) -> &'static [bool] {
+    /// For each attempt, whether the queue may borrow.
+    fn borrowing_attempts(&self, model: &FastModel, others: &[Candidate]) -> &'static [bool] {
         let hierarchical = others.iter().any(|candidate| candidate.order == CandidateOrder::Hierarchical);
         let own = node_index(self.preemptor.queue);
-        let sums = self.sums(plain, &[]);
+        let sums = self.sums(model, &[]);
         let below = sums.usage[own][0] < sums.subtree_quota[own][0];
         match (others.is_empty(), self.preemptor.borrow_threshold.is_some()) {
             (true, _) => &[true],
@@ -209,23 +209,23 @@ impl World {
         }
     }
 
-    fn expected_outcome(&self, plain: &FastModel) -> ExpectedOutcome {
-        if self.fits(plain, &[], true) {
+    fn expected_outcome(&self, model: &FastModel) -> ExpectedOutcome {
+        if self.fits(model, &[], true) {
             return ExpectedOutcome::Admitted;
         }
-        if !self.may_preempt(plain) {
+        if !self.may_preempt(model) {
             return ExpectedOutcome::Pending;
         }
-        let others = self.cohort_candidates(plain);
-        let attempts = self.borrowing_attempts(plain, &others);
+        let others = self.cohort_candidates(model);
+        let attempts = self.borrowing_attempts(model, &others);
         let mut all: Vec<Candidate> = others.into_iter().chain(self.own_candidates()).collect();
         all.sort_by_key(|candidate| {
-            let holder = &self.reserving[candidate.at];
-            let newest = holder.reserved.map_or((0, Reverse(0)), |at| (1, Reverse(at)));
-            (!holder.evicted, candidate.order, holder.priority, newest, candidate.at)
+            let workload = &self.reserving[candidate.at];
+            let newest = workload.reserved.map_or((0, Reverse(0)), |at| (1, Reverse(at)));
+            (!workload.evicted, candidate.order, workload.priority, newest, candidate.at)
         });
         for borrowing in attempts {
-            if let Some(victims) = self.try_preempt(plain, &all, *borrowing) {
+            if let Some(victims) = self.try_preempt(model, &all, *borrowing) {
                 return ExpectedOutcome::Preempts(victims, *borrowing);
             }
         }
@@ -234,104 +234,105 @@ impl World {
 
     fn try_preempt(
         &self,
-        plain: &FastModel,
+        model: &FastModel,
         all: &[Candidate],
         borrowing: bool,
     ) -> Option<Vec<(usize, PreemptionReason)>> {
-        let mut gone: Vec<(usize, PreemptionReason)> = Vec::new();
-        let names =
-            |gone: &[(usize, PreemptionReason)]| -> Vec<usize> { gone.iter().map(|(at, _)| *at).collect() };
+        let mut victims: Vec<(usize, PreemptionReason)> = Vec::new();
+        let names = |victims: &[(usize, PreemptionReason)]| -> Vec<usize> {
+            victims.iter().map(|(index, _)| *index).collect()
+        };
         for candidate in all {
-            let sums = self.sums(plain, &names(&gone));
-            let other = candidate.order != CandidateOrder::Own;
+            let sums = self.sums(model, &names(&victims));
+            let from_cohort = candidate.order != CandidateOrder::Own;
             let queue = self.reserving[candidate.at].queue;
-            if (other && borrowing && candidate.only_without_borrowing)
-                || (other && !Self::is_above_quota_below(plain, &sums, queue, candidate.common_node))
+            if (from_cohort && borrowing && candidate.only_without_borrowing)
+                || (from_cohort && !Self::is_above_quota_below(model, &sums, queue, candidate.common_node))
             {
                 continue;
             }
-            gone.push((candidate.at, candidate.reason));
-            if self.fits(plain, &names(&gone), borrowing) {
-                for at in (0..gone.len() - 1).rev() {
-                    let mut fewer = gone.clone();
-                    fewer.swap_remove(at);
-                    if self.fits(plain, &names(&fewer), borrowing) {
-                        gone = fewer;
+            victims.push((candidate.at, candidate.reason));
+            if self.fits(model, &names(&victims), borrowing) {
+                for index in (0..victims.len() - 1).rev() {
+                    let mut fewer = victims.clone();
+                    fewer.swap_remove(index);
+                    if self.fits(model, &names(&fewer), borrowing) {
+                        victims = fewer;
                     }
                 }
-                return Some(gone);
+                return Some(victims);
             }
         }
         None
     }
 
-    /// Whether no candidate of another queue depends on whether another one goes first.
+    /// Whether every candidate of another queue stays eligible whichever other candidates are evicted.
     fn has_independent_queues(&self, others: &[Candidate]) -> bool {
         let queues: Vec<usize> = others.iter().map(|candidate| self.reserving[candidate.at].queue).collect();
         let root = self.parents[node_index(self.preemptor.queue)];
         let below_root = |queue: &usize| self.parents[node_index(*queue)] == root;
         queues.iter().all(below_root)
             && root.is_none_or(|root| self.parents[root].is_none())
-            && (1..queues.len()).all(|at| !queues[..at].contains(&queues[at]))
+            && (1..queues.len()).all(|index| !queues[..index].contains(&queues[index]))
     }
 
-    /// An engine that knows the queues and what they hold, but not the workload that asks.
+    /// Returns an engine with the queues and their charges, but without the preemptor.
     pub(super) fn engine(&self, settings: EngineSettings) -> Engine {
         let mut engine = Engine::new(settings);
         engine.set_flavor("red", Some(Flavor::default()));
         engine.set_namespace("ns", Some(BTreeMap::new()));
         let small = |amount: i128| i64::try_from(amount).unwrap();
-        let groups = |at: usize| {
-            let Quota { nominal, borrowing, lending } = self.quotas[at];
+        let groups = |index: usize| {
+            let Quota { nominal, borrowing, lending } = self.quotas[index];
             single_flavor_group(
                 "red",
                 "cpu",
                 limits(small(nominal), borrowing.map(small), lending.map(small)),
             )
         };
-        let parent = |at: usize| self.parents[at].map(|up| COHORTS[up]);
-        for (at, name) in COHORTS.iter().enumerate() {
-            engine.set_cohort(name, Some(Cohort { ..cohort(parent(at), groups(at)) }));
+        let parent = |index: usize| self.parents[index].map(|up| COHORTS[up]);
+        for (index, name) in COHORTS.iter().enumerate() {
+            engine.set_cohort(name, Some(Cohort { ..cohort(parent(index), groups(index)) }));
         }
-        let asker = &self.preemptor;
+        let preemptor = &self.preemptor;
         let preemption = ClusterQueuePreemption {
-            within_cluster_queue: Some(asker.within_cluster_queue),
-            reclaim_within_cohort: Some(asker.reclaim_within_cohort),
-            borrow_within_cohort: asker.borrow_threshold.map(|most| BorrowWithinCohort {
+            within_cluster_queue: Some(preemptor.within_cluster_queue),
+            reclaim_within_cohort: Some(preemptor.reclaim_within_cohort),
+            borrow_within_cohort: preemptor.borrow_threshold.map(|most| BorrowWithinCohort {
                 policy: Some(BorrowPolicy::LowerPriority),
                 max_priority_threshold: Some(most).filter(|most| *most < i32::MAX),
             }),
         };
-        for (at, name) in QUEUES.iter().enumerate() {
-            let plain = queue(parent(node_index(at)), groups(node_index(at)));
-            let preemption = if at == asker.queue { preemption.clone() } else { <_>::default() };
-            engine.set_cluster_queue(name, Some(ClusterQueue { preemption, ..plain }));
+        for (index, name) in QUEUES.iter().enumerate() {
+            let base = queue(parent(node_index(index)), groups(node_index(index)));
+            let preemption = if index == preemptor.queue { preemption.clone() } else { <_>::default() };
+            engine.set_cluster_queue(name, Some(ClusterQueue { preemption, ..base }));
         }
-        for at in 0..self.reserving.len() {
-            engine.charge(&key(&format!("h{at:02}")), self.charge_of(at));
+        for index in 0..self.reserving.len() {
+            engine.charge(&key(&format!("h{index:02}")), self.charge_of(index));
         }
         engine
     }
 
-    /// What one of the holders holds.
-    pub(super) fn charge_of(&self, at: usize) -> Charge {
-        let holder = &self.reserving[at];
+    /// Returns the charge of a reserving workload.
+    pub(super) fn charge_of(&self, index: usize) -> Charge {
+        let workload = &self.reserving[index];
         let time = |second: i64| Timestamp::from_second(second).unwrap();
         Charge {
-            uid: Arc::from(format!("{at:02}")),
-            priority: holder.priority,
-            queued_since: time(holder.since),
-            reserved_at: holder.reserved.map(time),
-            evicted: holder.evicted,
-            ..charge(QUEUES[holder.queue], &[("red", "cpu", holder.amount)])
+            uid: Arc::from(format!("{index:02}")),
+            priority: workload.priority,
+            queued_since: time(workload.since),
+            reserved_at: workload.reserved.map(time),
+            evicted: workload.evicted,
+            ..charge(QUEUES[workload.queue], &[("red", "cpu", workload.amount)])
         }
     }
 
-    /// What the engine makes of it.
+    /// Returns the engine's decision.
     fn engine_outcome(&self) -> ExpectedOutcome {
-        let (mut engine, asker) = (self.engine(settings(None)), &self.preemptor);
-        let sets = vec![pod_set("main", 1, &[("cpu", asker.amount)])];
-        engine.enqueue(workload("asks", QUEUES[asker.queue], asker.priority, asker.since, sets));
+        let (mut engine, preemptor) = (self.engine(settings(None)), &self.preemptor);
+        let sets = vec![pod_set("main", 1, &[("cpu", preemptor.amount)])];
+        engine.enqueue(workload("asks", QUEUES[preemptor.queue], preemptor.priority, preemptor.since, sets));
         let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
         match decisions.into_iter().next().map(|decision| decision.outcome) {
             Some(Outcome::Admitted(_)) => ExpectedOutcome::Admitted,
@@ -345,40 +346,41 @@ impl World {
     }
 }
 
-/// All sets of these.
+/// Returns all subsets.
 pub(super) fn subsets(all: &[usize]) -> impl Iterator<Item = Vec<usize>> {
     (0..1_usize << all.len()).map(|bits| {
-        all.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1).map(|(_, one)| *one).collect()
+        all.iter().enumerate().filter(|(index, _)| bits >> index & 1 == 1).map(|(_, item)| *item).collect()
     })
 }
 
-/// I18 over all sets of victims.
+/// Checks I18 over all sets of victims.
 fn check_world(world: &World) -> TestCaseResult {
-    let plain = world.model();
-    let (wanted, found) = (world.expected_outcome(&plain), world.engine_outcome());
-    if let (ExpectedOutcome::Preempts(wanted, borrowing), ExpectedOutcome::Preempts(found, _)) =
-        (&wanted, &found)
+    let model = world.model();
+    let (expected, actual) = (world.expected_outcome(&model), world.engine_outcome());
+    if let (ExpectedOutcome::Preempts(expected, borrowing), ExpectedOutcome::Preempts(actual, _)) =
+        (&expected, &actual)
     {
-        prop_assert_eq!(wanted, found, "I18: who goes, in which order, and why");
-        let all: Vec<usize> = found.iter().map(|(at, _)| *at).collect();
+        prop_assert_eq!(expected, actual, "I18: victims, their order and reasons");
+        let all: Vec<usize> = actual.iter().map(|(index, _)| *index).collect();
         for fewer in subsets(&all).filter(|fewer| fewer.len() < all.len()) {
-            let enough = world.fits(&plain, &fewer, *borrowing);
-            prop_assert!(!enough, "I18: {:?} would have been enough of {:?}", fewer, all);
+            let enough = world.fits(&model, &fewer, *borrowing);
+            prop_assert!(!enough, "I18: {:?} would have been enough, of {:?}", fewer, all);
         }
     } else {
-        prop_assert_eq!(&wanted, &found);
+        prop_assert_eq!(&expected, &actual);
     }
-    if found == ExpectedOutcome::Pending && world.may_preempt(&plain) {
-        let others = world.cohort_candidates(&plain);
+    if actual == ExpectedOutcome::Pending && world.may_preempt(&model) {
+        let others = world.cohort_candidates(&model);
         let flat = world.has_independent_queues(&others);
         let own: Vec<usize> = world.own_candidates().iter().map(|candidate| candidate.at).collect();
-        for borrowing in world.borrowing_attempts(&plain, &others).iter().copied() {
-            let free = others.iter().filter(|other| !borrowing || !other.only_without_borrowing);
-            let mut all: Vec<usize> = if flat { free.map(|other| other.at).collect() } else { Vec::new() };
+        for borrowing in world.borrowing_attempts(&model, &others).iter().copied() {
+            let eligible = others.iter().filter(|candidate| !borrowing || !candidate.only_without_borrowing);
+            let mut all: Vec<usize> =
+                if flat { eligible.map(|candidate| candidate.at).collect() } else { Vec::new() };
             all.extend(&own);
-            for gone in subsets(&all) {
-                let fits = world.fits(&plain, &gone, borrowing);
-                prop_assert!(!fits, "I18: with {:?} gone there would be room", gone);
+            for removed in subsets(&all) {
+                let fits = world.fits(&model, &removed, borrowing);
+                prop_assert!(!fits, "I18: the preemptor fits without {:?}", removed);
             }
         }
     }
@@ -423,21 +425,22 @@ fn preemptor_spec() -> impl Strategy<Value = PreemptorSpec> {
     )
 }
 
-/// A world in which each cohort hangs below one of the two before it, or all queues below one cohort.
+/// A world in which the parent of each cohort precedes it, and queues hang anywhere or all below one cohort.
 pub(super) fn world() -> impl Strategy<Value = World> {
-    let parents = |at: usize| if at == 0 { Just(None).boxed() } else { (0..at).prop_map(Some).boxed() };
+    let parents =
+        |index: usize| if index == 0 { Just(None).boxed() } else { (0..index).prop_map(Some).boxed() };
     let cohorts: Vec<_> = (0..COHORTS.len()).map(parents).collect();
     let deep = prop::collection::vec(proptest::option::weighted(0.9, 0..COHORTS.len()), QUEUES.len());
     let queues = prop_oneof![2 => deep, 1 => Just(vec![Some(0); QUEUES.len()])];
     let quotas =
         (prop::collection::vec(quota(4), COHORTS.len()), prop::collection::vec(quota(10), QUEUES.len()));
-    let holders = prop::collection::vec(reserving_workload(), 3..9);
-    (cohorts, queues, quotas, holders, preemptor_spec()).prop_map(
-        |(cohorts, queues, quotas, holders, asker)| World {
+    let reserving = prop::collection::vec(reserving_workload(), 3..9);
+    (cohorts, queues, quotas, reserving, preemptor_spec()).prop_map(
+        |(cohorts, queues, quotas, reserving, preemptor)| World {
             parents: cohorts.into_iter().chain(queues).collect(),
             quotas: quotas.0.into_iter().chain(quotas.1).collect(),
-            reserving: holders,
-            preemptor: asker,
+            reserving,
+            preemptor,
         },
     )
 }
@@ -451,7 +454,7 @@ proptest! {
     }
 }
 
-/// What the random worlds are made of must be worth the law: victims of every kind are found, and more than one at a time.
+/// Random worlds must cover all three preemption reasons, and several victims at a time.
 #[test]
 fn generator_covers_all_preemption_reasons() {
     use proptest::strategy::ValueTree;

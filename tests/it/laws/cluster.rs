@@ -1,5 +1,5 @@
-//! A cluster played to the engine: configuration, jobs that come, change, end and fail, a clock, and victims that take
-//! their time. It keeps books of its own, from what was done and what was decided.
+//! A simulated cluster around the engine: configuration, workloads that arrive, change, finish and fail, a clock, and victims
+//! that terminate late. It keeps its own record of usage, from the events and decisions alone.
 
 use super::builders::{COHORTS, FLAVORS, QUEUES, RESOURCES, cohort, key, limits, pod_set, queue, workload};
 use super::fast_model::{Amounts, FLAVOR_RESOURCES, FastModel, Node, Quota};
@@ -18,21 +18,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Names that workloads may have.
+/// Number of different workload names.
 pub(super) const WORKLOAD_NAMES: usize = 14;
 
-/// Who may evict whom, and in which order flavors are tried.
+/// Queueing strategy, preemption policies and flavor order of a queue.
 #[derive(Clone, Debug)]
 pub(super) struct QueuePolicies {
     pub(super) strict: bool,
     pub(super) within_cluster_queue: WithinClusterQueuePolicy,
     pub(super) reclaim_within_cohort: ReclaimPolicy,
-    /// Highest priority that it may evict while it borrows, if any; the largest number stands for no threshold.
+    /// Highest priority that may be preempted while borrowing, if any; `i32::MAX` means no threshold.
     pub(super) borrow_threshold: Option<i32>,
     pub(super) fungibility: FlavorFungibility,
 }
 
-/// What is configured of a node; quotas by flavor and resource.
+/// Configuration of a node; quotas by flavor and resource.
 #[derive(Clone)]
 pub(super) struct TreeNodeSpec {
     pub(super) parent: Option<usize>,
@@ -41,7 +41,6 @@ pub(super) struct TreeNodeSpec {
     pub(super) rules: QueuePolicies,
 }
 
-/// What a workload asks for.
 #[derive(Clone)]
 pub(super) struct WorkloadSpec {
     pub(super) index: usize,
@@ -53,21 +52,21 @@ pub(super) struct WorkloadSpec {
     pub(super) allows_partial: bool,
 }
 
-/// What happens.
+/// One step of a history.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Cohort(usize, Option<TreeNodeSpec>),
     Queue(usize, Option<TreeNodeSpec>),
-    /// A workload comes, or one that waits changes.
+    /// A workload arrives, or a pending one changes.
     Create(WorkloadSpec),
     Delete(usize),
-    /// The n-th of those that hold quota, counted around, has finished.
+    /// The n-th reserving workload finishes; n is taken modulo their number.
     Finish(usize),
-    /// It gives half of its quota back.
+    /// It releases half of its quota.
     ReclaimHalf(usize),
-    /// Its admission could not be written: it waits again.
+    /// The write of its admission fails: it is pending again.
     FailWrite(usize),
-    /// The n-th victim has ended and waits again.
+    /// The n-th victim terminates and is pending again.
     ReleaseVictim(usize),
     Tick(i64),
     Cycle,
@@ -78,7 +77,7 @@ pub(super) struct Cluster {
     pub(super) model: FastModel,
     pub(super) queues: BTreeMap<usize, TreeNodeSpec>,
     cohorts: BTreeMap<usize, TreeNodeSpec>,
-    /// All that ask, waiting or not.
+    /// All workloads, pending or reserving.
     pub(super) workloads: BTreeMap<String, Workload>,
     pub(super) reserved: BTreeMap<String, (usize, Amounts)>,
     pub(super) now: Timestamp,
@@ -91,16 +90,17 @@ pub(super) fn queue_index(name: &str) -> usize {
     QUEUES.iter().position(|queue| *queue == name).expect("a queue of this world")
 }
 
-pub(super) fn flavor_resource(at: usize) -> FlavorResource {
-    FlavorResource::new(FLAVORS[at / 2], RESOURCES[at % 2])
+pub(super) fn flavor_resource(index: usize) -> FlavorResource {
+    FlavorResource::new(FLAVORS[index / 2], RESOURCES[index % 2])
 }
 
 pub(super) fn sum_amounts<'a>(usage: impl Iterator<Item = (&'a FlavorResource, i128)>) -> Amounts {
     let mut sums = [0; FLAVOR_RESOURCES];
-    for (named, amount) in usage {
-        let at =
-            (0..FLAVOR_RESOURCES).find(|at| flavor_resource(*at) == *named).expect("a pair of this world");
-        sums[at] += amount;
+    for (fr, amount) in usage {
+        let index = (0..FLAVOR_RESOURCES)
+            .find(|index| flavor_resource(*index) == *fr)
+            .expect("a flavor-resource of this world");
+        sums[index] += amount;
     }
     sums
 }
@@ -130,11 +130,11 @@ impl fmt::Debug for TreeNodeSpec {
 
 impl fmt::Debug for WorkloadSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { index: at, queue, priority, second, count, requests: [cpu, gpu], allows_partial: partial } =
+        let Self { index, queue, priority, second, count, requests: [cpu, gpu], allows_partial: partial } =
             self;
         write!(
             f,
-            "w{at} q{queue} priority {priority} at {second}: {count} x {cpu} cpu {gpu} gpu partial {partial}"
+            "w{index} q{queue} priority {priority} at {second}: {count} x {cpu} cpu {gpu} gpu partial {partial}"
         )
     }
 }
@@ -193,7 +193,7 @@ impl TreeNodeSpec {
     }
 }
 
-/// Settings with fair sharing, or without.
+/// Engine settings with or without fair sharing.
 pub(super) fn settings(fair: Option<Vec<FairStrategy>>) -> EngineSettings {
     EngineSettings { fair_sharing: fair, ..EngineSettings::default() }
 }
@@ -218,15 +218,15 @@ impl Cluster {
         }
     }
 
-    /// A cluster that has seen nothing but the present state, with nobody waiting.
+    /// Returns a cluster built from the present state alone, without pending workloads.
     pub(super) fn rebuilt(&self) -> Self {
         let mut fresh = Self::new(self.settings.clone());
         fresh.now = self.now;
-        for (at, spec) in &self.cohorts {
-            fresh.apply(&Event::Cohort(*at, Some(spec.clone())));
+        for (index, spec) in &self.cohorts {
+            fresh.apply(&Event::Cohort(*index, Some(spec.clone())));
         }
-        for (at, spec) in &self.queues {
-            fresh.apply(&Event::Queue(*at, Some(spec.clone())));
+        for (index, spec) in &self.queues {
+            fresh.apply(&Event::Queue(*index, Some(spec.clone())));
         }
         for (key, charge) in self.engine.charges() {
             fresh.engine.charge(key, charge.clone());
@@ -235,50 +235,50 @@ impl Cluster {
         fresh
     }
 
-    /// Everything but cycles.
+    /// Applies any event except a cycle.
     pub(super) fn apply(&mut self, event: &Event) {
         match event {
-            Event::Cohort(at, spec) => {
-                self.model.nodes[*at] = spec.as_ref().map(TreeNodeSpec::node).unwrap_or_default();
-                self.engine.set_cohort(COHORTS[*at], spec.as_ref().map(TreeNodeSpec::cohort));
-                set_or_remove(&mut self.cohorts, *at, spec.clone());
+            Event::Cohort(index, spec) => {
+                self.model.nodes[*index] = spec.as_ref().map(TreeNodeSpec::node).unwrap_or_default();
+                self.engine.set_cohort(COHORTS[*index], spec.as_ref().map(TreeNodeSpec::cohort));
+                set_or_remove(&mut self.cohorts, *index, spec.clone());
             }
-            Event::Queue(at, spec) => {
-                self.model.nodes[COHORTS.len() + at] =
+            Event::Queue(index, spec) => {
+                self.model.nodes[COHORTS.len() + index] =
                     spec.as_ref().map(TreeNodeSpec::node).unwrap_or_default();
-                self.engine.set_cluster_queue(QUEUES[*at], spec.as_ref().map(TreeNodeSpec::queue));
-                set_or_remove(&mut self.queues, *at, spec.clone());
+                self.engine.set_cluster_queue(QUEUES[*index], spec.as_ref().map(TreeNodeSpec::queue));
+                set_or_remove(&mut self.queues, *index, spec.clone());
             }
-            Event::Create(wanted) => {
-                let made = wanted.workload();
-                if !self.reserved.contains_key(&*made.key.name) {
-                    self.engine.enqueue(made.clone());
-                    self.workloads.insert(made.key.name.to_string(), made);
+            Event::Create(spec) => {
+                let created = spec.workload();
+                if !self.reserved.contains_key(&*created.key.name) {
+                    self.engine.enqueue(created.clone());
+                    self.workloads.insert(created.key.name.to_string(), created);
                 }
             }
-            Event::Delete(at) => {
-                let name = format!("w{at}");
+            Event::Delete(index) => {
+                let name = format!("w{index}");
                 self.engine.remove_pending(&key(&name));
                 self.engine.release(&key(&name));
                 self.workloads.remove(&name);
                 self.reserved.remove(&name);
             }
-            Event::Finish(at) => {
-                if let Some(name) = nth_name(self.reserved.keys(), *at) {
+            Event::Finish(index) => {
+                if let Some(name) = nth_name(self.reserved.keys(), *index) {
                     self.engine.release(&key(&name));
                     self.reserved.remove(&name);
                     self.workloads.remove(&name);
                 }
             }
-            Event::ReclaimHalf(at) => self.halve_usage(*at),
-            Event::FailWrite(at) => {
-                if let Some(name) = nth_name(self.reserved.keys(), *at) {
+            Event::ReclaimHalf(index) => self.halve_usage(*index),
+            Event::FailWrite(index) => {
+                if let Some(name) = nth_name(self.reserved.keys(), *index) {
                     self.requeue(&name);
                 }
             }
-            Event::ReleaseVictim(at) => {
-                let going: Vec<String> = self.evicted_names().collect();
-                if let Some(name) = nth_name(going.iter(), *at) {
+            Event::ReleaseVictim(index) => {
+                let evicted: Vec<String> = self.evicted_names().collect();
+                if let Some(name) = nth_name(evicted.iter(), *index) {
                     self.requeue(&name);
                 }
             }
@@ -293,75 +293,74 @@ impl Cluster {
         self.engine.enqueue(self.workloads[name].clone());
     }
 
-    fn halve_usage(&mut self, at: usize) {
-        let Some(name) = nth_name(self.reserved.keys(), at) else { return };
+    fn halve_usage(&mut self, index: usize) {
+        let Some(name) = nth_name(self.reserved.keys(), index) else { return };
         let (queue, all) = self.reserved[&name];
         let half = all.map(|amount| amount / 2);
         let usage = (0..FLAVOR_RESOURCES)
-            .filter(|at| half[*at] > 0)
-            .map(|at| (flavor_resource(at), Amount::saturating_from_i128(half[at])));
-        let old = self.engine.charge_of(&key(&name)).expect("it holds quota").clone();
+            .filter(|index| half[*index] > 0)
+            .map(|index| (flavor_resource(index), Amount::saturating_from_i128(half[index])));
+        let old = self.engine.charge_of(&key(&name)).expect("it has a charge").clone();
         let charge = Charge { usage: usage.collect(), reserved_at: Some(self.now), ..old };
         self.engine.charge(&key(&name), charge);
         self.reserved.insert(name, (queue, half));
     }
 
-    /// Those whose eviction has begun.
+    /// Names of the workloads whose eviction has begun.
     pub(super) fn evicted_names(&self) -> impl Iterator<Item = String> {
         self.engine.charges().filter(|(_, charge)| charge.evicted).map(|(key, _)| key.name.to_string())
     }
 
-    /// The eviction of one that holds quota has begun; nothing takes that back.
+    /// Marks the eviction of a reserving workload as begun; this is never undone.
     pub(super) fn mark_evicted(&mut self, name: &str) {
         if let Some(charge) = self.engine.charge_of(&key(name)).cloned() {
             self.engine.charge(&key(name), Charge { evicted: true, ..charge });
         }
     }
 
-    /// Those who must go, and for whom.
+    /// Names of victims and of their preemptors.
     pub(super) fn victims(&self) -> BTreeMap<String, String> {
-        let goes = |name: &String| {
+        let entry = |name: &String| {
             Some((name.clone(), self.engine.preemption_of(&key(name))?.preemptor.name.to_string()))
         };
-        self.reserved.keys().filter_map(goes).collect()
+        self.reserved.keys().filter_map(entry).collect()
     }
 
-    /// Room that is kept, by the workload that it is kept for.
+    /// Capacity reservations by the name of their workload.
     pub(super) fn reservations(&self) -> BTreeMap<String, (usize, Amounts)> {
-        let of = |(key, queue, usage): (&ObjectKey, Arc<str>, BTreeMap<FlavorResource, Amount>)| {
-            let usage = sum_amounts(usage.iter().map(|(pair, amount)| (pair, amount.to_i128())));
+        let entry = |(key, queue, usage): (&ObjectKey, Arc<str>, BTreeMap<FlavorResource, Amount>)| {
+            let usage = sum_amounts(usage.iter().map(|(fr, amount)| (fr, amount.to_i128())));
             (key.name.to_string(), (queue_index(&queue), usage))
         };
-        self.engine.reservations().map(of).collect()
+        self.engine.reservations().map(entry).collect()
     }
 
     pub(super) fn is_classical(&self) -> bool {
         self.settings.fair_sharing.is_none()
     }
 
-    /// Whether somebody before it blocks its StrictFIFO queue.
+    /// Whether the workload is pending behind the head of a StrictFIFO queue.
     pub(super) fn is_behind_strict_head(&self, name: &str) -> bool {
         let queue = &self.workloads[name].cluster_queue;
         let strict = self.queues.get(&queue_index(queue)).is_some_and(|spec| spec.rules.strict);
         strict && self.engine.ahead_of(&key(name)) != Some(0)
     }
 
-    /// Names of those that wait.
     pub(super) fn pending_names(&self) -> Vec<String> {
         self.workloads.keys().filter(|name| !self.reserved.contains_key(*name)).cloned().collect()
     }
 }
 
-fn set_or_remove<T>(map: &mut BTreeMap<usize, T>, at: usize, value: Option<T>) {
+fn set_or_remove<T>(map: &mut BTreeMap<usize, T>, index: usize, value: Option<T>) {
     match value {
-        Some(value) => drop(map.insert(at, value)),
-        None => drop(map.remove(&at)),
+        Some(value) => drop(map.insert(index, value)),
+        None => drop(map.remove(&index)),
     }
 }
 
-fn nth_name<'a>(mut names: impl ExactSizeIterator<Item = &'a String>, at: usize) -> Option<String> {
+fn nth_name<'a>(mut names: impl ExactSizeIterator<Item = &'a String>, index: usize) -> Option<String> {
     let number = names.len();
-    names.nth(at % number.max(1)).cloned()
+    names.nth(index % number.max(1)).cloned()
 }
 
 impl WorkloadSpec {

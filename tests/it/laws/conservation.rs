@@ -24,21 +24,21 @@ fn nodes() -> impl Iterator<Item = NodeRef> {
     (0..QUEUES.len()).map(queue_ref).chain((0..COHORTS.len()).map(cohort_ref))
 }
 
-/// Every node's figures are those of the model.
+/// Compares usage, subtree quota and availability of every node with the model.
 pub(super) fn assert_matches_model(engine: &Engine, model: &Model) -> TestCaseResult {
     for node in nodes() {
-        let figures = engine.usage(&node);
-        for pair in flavor_resources().iter().filter(|_| !model.is_cyclic(&node)) {
-            let found = figures.get(pair).copied().unwrap_or_default();
+        let usage = engine.usage(&node);
+        for fr in flavor_resources().iter().filter(|_| !model.is_cyclic(&node)) {
+            let actual = usage.get(fr).copied().unwrap_or_default();
             prop_assert_eq!(
-                found.usage,
-                Amount::saturating_from_i128(model.usage(&node, pair)),
+                actual.usage,
+                Amount::saturating_from_i128(model.usage(&node, fr)),
                 "usage of {}",
                 node
             );
             prop_assert_eq!(
-                found.subtree_quota,
-                Amount::saturating_from_i128(model.subtree_quota(&node, pair)),
+                actual.subtree_quota,
+                Amount::saturating_from_i128(model.subtree_quota(&node, fr)),
                 "subtree of {}",
                 node
             );
@@ -50,32 +50,32 @@ pub(super) fn assert_matches_model(engine: &Engine, model: &Model) -> TestCaseRe
                 "{} active",
                 node
             );
-            for pair in flavor_resources()
+            for fr in flavor_resources()
                 .iter()
                 .filter(|_| model.nodes.contains_key(&node) && !model.is_cyclic(&node))
             {
-                let expected = Amount::saturating_from_i128(model.available(&node, pair).max(0));
-                prop_assert_eq!(engine.available(name, pair), expected, "available to {}", node);
+                let expected = Amount::saturating_from_i128(model.available(&node, fr).max(0));
+                prop_assert_eq!(engine.available(name, fr), expected, "available to {}", node);
             }
         }
     }
     Ok(())
 }
 
-/// The configuration that a list of steps ends in, as steps of a fresh start in order of names.
+/// Returns the final configuration and charges as steps of a fresh start, in order of names.
 fn final_steps(model: &Model, steps: &[Step]) -> Vec<Step> {
     let mut config: BTreeMap<NodeRef, Step> = BTreeMap::new();
     let mut charges: BTreeMap<usize, Step> = BTreeMap::new();
     for step in steps {
         match step {
-            Step::Cohort(at, _) => drop(config.insert(cohort_ref(*at), step.clone())),
-            Step::Queue(at, _) => drop(config.insert(queue_ref(*at), step.clone())),
-            Step::Charge(who, ..) => drop(charges.insert(*who, step.clone())),
+            Step::Cohort(index, _) => drop(config.insert(cohort_ref(*index), step.clone())),
+            Step::Queue(index, _) => drop(config.insert(queue_ref(*index), step.clone())),
+            Step::Charge(number, ..) => drop(charges.insert(*number, step.clone())),
             Step::Release(_) => {}
         }
     }
     config.retain(|name, _| model.nodes.contains_key(name));
-    charges.retain(|who, _| model.charges.contains_key(who));
+    charges.retain(|number, _| model.charges.contains_key(number));
     config.into_values().chain(charges.into_values()).collect()
 }
 
@@ -94,16 +94,16 @@ proptest! {
 
     #[test]
     fn i03_release_undoes_charge_on_whole_path(
-        steps in prop::collection::vec(step(AmountRange::Small), 1..30), at in 0..QUEUES.len(), units in 0..30_i64,
+        steps in prop::collection::vec(step(AmountRange::Small), 1..30), queue in 0..QUEUES.len(), units in 0..30_i64,
     ) {
         let (mut engine, _) = run_steps(&steps);
         let before = usage_by_node(&engine);
-        let charge = super::builders::charge(QUEUES[at], &[("red", "cpu", units), ("blue", "gpu", units)]);
+        let charge = super::builders::charge(QUEUES[queue], &[("red", "cpu", units), ("blue", "gpu", units)]);
         let extra = key("extra");
         engine.charge(&extra, charge.clone());
         let charged = usage_by_node(&engine);
         engine.charge(&extra, charge);
-        prop_assert_eq!(&charged, &usage_by_node(&engine), "a charge twice is a charge once");
+        prop_assert_eq!(&charged, &usage_by_node(&engine), "charging twice equals charging once");
         engine.release(&extra);
         prop_assert_eq!(before, usage_by_node(&engine));
     }
@@ -122,9 +122,9 @@ proptest! {
         let (mut fresh, _) = run_steps(&final_steps(&model, &steps));
         prop_assert_eq!(usage_by_node(&old), usage_by_node(&fresh));
         for engine in [&mut old, &mut fresh] {
-            for (at, queue) in QUEUES.iter().enumerate() {
-                let priority = i64::try_from(at).unwrap();
-                engine.enqueue(workload(&format!("w{at}"), queue, priority, 0, vec![pod_set("main", 2, &[("cpu", 3)])]));
+            for (index, queue) in QUEUES.iter().enumerate() {
+                let priority = i64::try_from(index).unwrap();
+                engine.enqueue(workload(&format!("w{index}"), queue, priority, 0, vec![pod_set("main", 2, &[("cpu", 3)])]));
             }
         }
         prop_assert_eq!(run_until_idle(&mut old), run_until_idle(&mut fresh));
@@ -133,29 +133,29 @@ proptest! {
     #[test]
     fn i02_admissions_respect_limits_of_all_ancestors(
         steps in tree(AmountRange::Small),
-        wanted in prop::collection::vec((0..QUEUES.len(), 0..3_i64, 1..3_i32, 0..9_i64, 0..9_i64), 1..25),
+        requests in prop::collection::vec((0..QUEUES.len(), 0..3_i64, 1..3_i32, 0..9_i64, 0..9_i64), 1..25),
     ) {
         let (mut engine, mut model) = run_steps(&steps);
-        for (n, (at, priority, count, cpu, gpu)) in wanted.iter().enumerate() {
+        for (n, (queue, priority, count, cpu, gpu)) in requests.iter().enumerate() {
             let second = i64::try_from(n).unwrap();
             let pod_sets = vec![pod_set("main", *count, &[("cpu", *cpu), ("gpu", *gpu)])];
-            engine.enqueue(workload(&format!("w{n}"), QUEUES[*at], *priority, second, pod_sets));
+            engine.enqueue(workload(&format!("w{n}"), QUEUES[*queue], *priority, second, pod_sets));
         }
         for (n, decision) in run_until_idle(&mut engine).into_iter().enumerate() {
-            let Outcome::Admitted(given) = decision.outcome else { continue };
-            let at = QUEUES.iter().position(|q| **q == *given.cluster_queue).unwrap();
+            let Outcome::Admitted(admission) = decision.outcome else { continue };
+            let queue = QUEUES.iter().position(|q| **q == *admission.cluster_queue).unwrap();
             let mut usage: BTreeMap<FlavorResource, i128> = BTreeMap::new();
-            for set in &given.pod_sets {
+            for set in &admission.pod_sets {
                 for (resource, flavor) in &set.flavors {
                     *usage.entry(FlavorResource::new(flavor, resource)).or_default() += set.usage[resource].to_i128();
                 }
             }
-            for (pair, amount) in &usage {
-                prop_assert!(*amount <= model.available(&queue_ref(at), pair).max(0), "{:?} of {}", pair, decision.key);
+            for (fr, amount) in &usage {
+                prop_assert!(*amount <= model.available(&queue_ref(queue), fr).max(0), "{:?} of {}", fr, decision.key);
             }
-            model.charges.insert(100 + n, (at, usage.clone()));
-            for pair in usage.iter().filter(|(_, amount)| **amount > 0).map(|(pair, _)| pair) {
-                prop_assert_eq!(model.node_over_limit(&queue_ref(at), pair), None, "{:?} of {}", pair, decision.key);
+            model.charges.insert(100 + n, (queue, usage.clone()));
+            for fr in usage.iter().filter(|(_, amount)| **amount > 0).map(|(fr, _)| fr) {
+                prop_assert_eq!(model.node_over_limit(&queue_ref(queue), fr), None, "{:?} of {}", fr, decision.key);
             }
         }
         assert_matches_model(&engine, &model)?;

@@ -1,6 +1,5 @@
-//! Queues of one cohort that take from each other without pause, as the load of `make bench-cluster` has it: victims end
-//! one after the other, come back, and are in the way of others again, for quota or for places on nodes as well. Cycles always
-//! come to an end.
+//! Queues of one cohort that preempt each other without pause, as in the load of `make bench-cluster`: victims terminate one
+//! after the other, return, and preempt again, for quota or for capacity of nodes. Cycles must always terminate.
 
 use super::builders::{charge, engine, key, limits, pod_set, queue, single_flavor_group, workload};
 use jiff::{SignedDuration, Timestamp};
@@ -17,36 +16,36 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const QUEUES: usize = 6;
-/// Priority, CPU, steps that it runs, steps between arrivals, and how many there are in each queue.
+/// Priority, CPU, steps of run time, steps between arrivals, and number per queue.
 const CLASSES: [(i64, i64, u32, u32, usize); 3] =
     [(50, 4, 2, 1, 35), (100, 20, 5, 5, 10), (200, 80, 10, 12, 5)];
 
-/// More cycles than any change can ask for.
+/// More cycles than any change can cause.
 const MAX_CYCLES: usize = 2000;
 
-/// A workload on its way.
+/// A workload that has arrived and not finished.
 struct Item {
     class: usize,
     queue: usize,
     since: i64,
-    /// The step at which it ends, or is gone as a victim.
+    /// Step at which it finishes or, as a victim, terminates.
     ends: Option<u32>,
     is_victim: bool,
 }
 
 struct World {
     engine: Engine,
-    /// Whether pods are placed.
+    /// Whether pod sets need topology assignments.
     has_topology: bool,
     items: BTreeMap<String, Item>,
     random: u64,
     step: u32,
-    /// Who was admitted, and who had to go for whom.
+    /// Admissions, and preemptors with their victims.
     log: Vec<String>,
 }
 
 impl World {
-    /// With so many hosts in each of some racks, or without nodes.
+    /// With this many hosts in each of three racks, or without nodes.
     fn new(seed: u64, hosts: Option<usize>) -> Self {
         let mut engine = hosts.map_or_else(engine, racks);
         for number in 0..QUEUES {
@@ -55,8 +54,8 @@ impl World {
                 within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
                 ..ClusterQueuePreemption::default()
             };
-            let plain = queue(Some("c"), single_flavor_group("red", "cpu", limits(80, Some(400), None)));
-            engine.set_cluster_queue(&format!("q{number}"), Some(ClusterQueue { preemption, ..plain }));
+            let base = queue(Some("c"), single_flavor_group("red", "cpu", limits(80, Some(400), None)));
+            engine.set_cluster_queue(&format!("q{number}"), Some(ClusterQueue { preemption, ..base }));
         }
         Self {
             engine,
@@ -97,11 +96,11 @@ impl World {
         }
     }
 
-    /// Those whose time has come give their quota back; victims queue again.
+    /// Releases workloads that are due; victims are enqueued again.
     fn finish_due(&mut self) {
-        let over = |item: &Item| item.ends.is_some_and(|ends| ends <= self.step);
+        let due = |item: &Item| item.ends.is_some_and(|ends| ends <= self.step);
         let names: Vec<String> =
-            self.items.iter().filter(|(_, item)| over(item)).map(|(name, _)| name.clone()).collect();
+            self.items.iter().filter(|(_, item)| due(item)).map(|(name, _)| name.clone()).collect();
         for name in names {
             self.engine.release(&key(&name));
             let victim = std::mem::take(&mut self.items.get_mut(&name).unwrap().is_victim);
@@ -124,7 +123,7 @@ impl World {
             let decisions = self.engine.run_cycle(now);
             rounds.push(decisions.iter().map(describe).collect::<Vec<String>>());
             let last = rounds.get(rounds.len().saturating_sub(8)..);
-            assert!(rounds.len() < MAX_CYCLES, "cycles go on without end at step {}: {last:#?}", self.step);
+            assert!(rounds.len() < MAX_CYCLES, "cycles do not terminate at step {}: {last:#?}", self.step);
             if decisions.is_empty() {
                 break;
             }
@@ -133,15 +132,16 @@ impl World {
                     self.log.push(format!("step {}: {}", self.step, describe(&decision)));
                 }
                 match decision.outcome {
-                    Outcome::Admitted(given) => {
+                    Outcome::Admitted(assignment) => {
                         let item = self.items.get_mut(&*decision.key.name).unwrap();
                         item.ends = Some(self.step + CLASSES[item.class].2);
-                        // The reservation's write has landed.
+                        // The write of the reservation succeeded.
                         let (priority, cpu, ..) = CLASSES[item.class];
-                        let held = charge(&format!("q{}", item.queue), &[("red", "cpu", cpu)]);
-                        let topology = given.pod_sets.iter().filter_map(|set| occupancy(set, cpu)).collect();
+                        let base = charge(&format!("q{}", item.queue), &[("red", "cpu", cpu)]);
+                        let topology =
+                            assignment.pod_sets.iter().filter_map(|set| occupancy(set, cpu)).collect();
                         let uid = decision.uid;
-                        self.engine.charge(&decision.key, Charge { uid, priority, topology, ..held });
+                        self.engine.charge(&decision.key, Charge { uid, priority, topology, ..base });
                     }
                     Outcome::Preempting(_, victims) => {
                         for victim in victims {
@@ -149,7 +149,7 @@ impl World {
                             let ends = self.step + takes;
                             let item = self.items.get_mut(&*victim.key.name).unwrap();
                             (item.ends, item.is_victim) = (Some(ends), true);
-                            // Its eviction is known by its object.
+                            // The object would show the eviction; this test goes straight to the release.
                         }
                     }
                     _ => {}
@@ -182,7 +182,7 @@ fn racks(hosts: usize) -> Engine {
     engine
 }
 
-/// Four pods that must be on one rack, would like to be, or are spread over hosts in slices.
+/// Four pods that require one rack, prefer one, or prefer one in slices of two per host.
 fn topology_pod_set(item: &Item, cpu: i64) -> PodSet {
     let text = |text: &str| Some(text.to_owned());
     let base = PodSetTopologyRequest::default();
@@ -208,7 +208,7 @@ fn topology_pod_set(item: &Item, cpu: i64) -> PodSet {
     }
 }
 
-/// What one of four pods takes.
+/// Requests of one of the four pods.
 fn requests_per_pod(cpu: i64) -> Requests {
     Requests::from([(Arc::from("cpu"), Amount::new(cpu / 4))])
 }
@@ -226,7 +226,9 @@ fn describe(decision: &Decision) -> String {
     let name = &decision.key.name;
     match &decision.outcome {
         Outcome::Admitted(_) => format!("{name} is admitted"),
-        Outcome::Pending(verdict) | Outcome::PreemptionGated(verdict) => format!("{name} waits: {verdict}"),
+        Outcome::Pending(verdict) | Outcome::PreemptionGated(verdict) => {
+            format!("{name} is pending: {verdict}")
+        }
         Outcome::Skipped(verdict) => format!("{name} is skipped: {verdict}"),
         Outcome::Preempting(verdict, victims) => {
             let names: Vec<&str> = victims.iter().map(|victim| &*victim.key.name).collect();
@@ -244,24 +246,33 @@ fn run_history(seed: u64, hosts: Option<usize>) -> Vec<String> {
         world.finish_due();
         world.run_cycles();
         world.step += 1;
-        assert!(world.step < 5000, "seed {seed}: {} never end", world.items.len());
+        assert!(world.step < 5000, "seed {seed}: {} workloads never finish", world.items.len());
     }
     world.log
 }
 
-/// Nodes that have more than all quota decide hardly anything: one more chance here and there, because places came free.
+/// With more node capacity than quota, topology hardly changes decisions: released nodes cause a few more nominations.
 #[test]
 fn cycles_terminate_under_mutual_preemption() {
     for seed in 0..3 {
-        let (plain, placed) = (run_history(seed, None), run_history(seed, Some(8)));
-        let apart = plain.len().abs_diff(placed.len());
-        assert!(apart * 20 <= plain.len(), "seed {seed}: {} and {} decisions", plain.len(), placed.len());
-        let alike = plain.iter().zip(&placed).take_while(|(a, b)| a == b).count();
-        assert!(alike * 2 > plain.len(), "seed {seed}: {:?}", plain.iter().zip(&placed).nth(alike));
+        let (without, with_topology) = (run_history(seed, None), run_history(seed, Some(8)));
+        let difference = without.len().abs_diff(with_topology.len());
+        assert!(
+            difference * 20 <= without.len(),
+            "seed {seed}: {} and {} decisions",
+            without.len(),
+            with_topology.len()
+        );
+        let common = without.iter().zip(&with_topology).take_while(|(a, b)| a == b).count();
+        assert!(
+            common * 2 > without.len(),
+            "seed {seed}: {:?}",
+            without.iter().zip(&with_topology).nth(common)
+        );
     }
 }
 
-/// Nodes have about as much as all quota, or less.
+/// Nodes have about as much capacity as all quota, or less.
 #[test]
 fn cycles_terminate_under_mutual_preemption_with_topology() {
     for hosts in [2, 1] {

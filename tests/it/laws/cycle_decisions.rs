@@ -1,4 +1,4 @@
-//! Every decision of a cycle, checked against books that the engine does not keep: I2, I3, I18, I19.
+//! Checks every decision of a cycle against usage that the test records itself: I2, I3, I18, I19.
 
 use super::builders::key;
 use super::cluster::{Cluster, queue_index, sum_amounts};
@@ -9,25 +9,25 @@ use sluice::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
 use sluice::scheduler::{Assignment, Decision, Outcome, PreemptionReason, Victim, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who is there while a cycle is looked at turn by turn.
+/// Expected state during a cycle, updated decision by decision.
 struct CycleAudit {
     reserved: BTreeMap<String, (usize, Amounts)>,
-    /// In the plan these are gone.
+    /// Victims with their preemptors; subtracted from projected usage.
     victims: BTreeMap<String, String>,
-    /// In the plan these are in.
+    /// Capacity reservations; added to projected usage.
     reservations: BTreeMap<String, (usize, Amounts)>,
-    /// Somebody of this cycle has to go already. Victims are chosen before that, as the rules have it, and may turn out
-    /// needless by it.
+    /// A decision of this cycle already evicts. Targets of later decisions were computed before it and may be unnecessary.
     capacity_freed: bool,
 }
 
 impl CycleAudit {
-    /// Sums of what is planned, without what is kept for one workload.
-    fn projected_sums(&self, cluster: &Cluster, but: &str) -> NodeSums {
+    /// Returns sums of projected usage, without the capacity reservation of workload `except`.
+    fn projected_sums(&self, cluster: &Cluster, except: &str) -> NodeSums {
         let stays =
             self.reserved.iter().filter(|(name, _)| !self.victims.contains_key(*name)).map(|(_, held)| held);
-        let kept = self.reservations.iter().filter(|(name, _)| *name != but).map(|(_, kept)| kept);
-        cluster.model.sums(stays.chain(kept).map(|(queue, usage)| (*queue, usage)))
+        let reservations =
+            self.reservations.iter().filter(|(name, _)| *name != except).map(|(_, reservation)| reservation);
+        cluster.model.sums(stays.chain(reservations).map(|(queue, usage)| (*queue, usage)))
     }
 
     fn current_sums(&self, cluster: &Cluster) -> NodeSums {
@@ -39,17 +39,17 @@ fn granted(assignment: &Assignment) -> (usize, Amounts) {
     let mut sum = [0; FLAVOR_RESOURCES];
     for set in &assignment.pod_sets {
         for (resource, flavor) in &set.flavors {
-            let named = sluice::scheduler::FlavorResource::new(flavor, resource);
-            let part = sum_amounts([(&named, set.usage[resource].to_i128())].into_iter());
+            let fr = sluice::scheduler::FlavorResource::new(flavor, resource);
+            let part = sum_amounts([(&fr, set.usage[resource].to_i128())].into_iter());
             sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }
     }
     (queue_index(&assignment.cluster_queue), sum)
 }
 
-/// One cycle with all its decisions looked at; answers with who must go for whom since.
+/// Runs one cycle and checks all its decisions. Returns the new pairs of preemptor and victim.
 pub(super) fn checked_cycle(cluster: &mut Cluster) -> Result<Vec<(String, String)>, TestCaseError> {
-    let mut books = CycleAudit {
+    let mut audit = CycleAudit {
         reserved: cluster.reserved.clone(),
         victims: cluster.victims(),
         reservations: cluster.reservations(),
@@ -58,42 +58,42 @@ pub(super) fn checked_cycle(cluster: &mut Cluster) -> Result<Vec<(String, String
     let expires = cluster.engine.next_reservation_expiry().is_some_and(|at| at <= cluster.now);
     let heads = cluster.next_cycle_limit();
     let decisions = cluster.engine.run_cycle_limited(heads, cluster.now);
-    let after = cluster.reservations();
+    let reservations = cluster.reservations();
     if std::env::var_os("SLUICE_TRACE").is_some() {
         println!(
-            "{decisions:#?}\nkept {after:?} leaving {:?} held before {:?}",
+            "{decisions:#?}\nreservations {reservations:?} victims {:?} reserved before {:?}",
             cluster.victims(),
             cluster.reserved
         );
     }
-    let start = books.projected_sums(cluster, "");
+    let start = audit.projected_sums(cluster, "");
     let mut pairs = Vec::new();
     for Decision { key, outcome, .. } in &decisions {
         let name = key.name.to_string();
         match outcome {
             Outcome::Admitted(assignment) => {
                 let (queue, usage) = granted(assignment);
-                check_admission(cluster, &mut books, &name, (queue, usage), expires)?;
+                check_admission(cluster, &mut audit, &name, (queue, usage), expires)?;
                 cluster.reserved.insert(name, (queue, usage));
             }
             Outcome::Preempting(_, victims) => {
                 pairs.extend(victims.iter().map(|victim| (name.clone(), victim.key.name.to_string())));
-                let Some((queue, usage)) = after.get(&name) else {
-                    return Err(TestCaseError::fail(format!("nothing is kept for {name}")));
+                let Some((queue, usage)) = reservations.get(&name) else {
+                    return Err(TestCaseError::fail(format!("{name} has no capacity reservation")));
                 };
                 prop_assert_eq!(queue_index(&cluster.workloads[&name].cluster_queue), *queue);
-                check_preemption(cluster, &mut books, &name, usage, victims, &start, expires)?;
+                check_preemption(cluster, &mut audit, &name, usage, victims, &start, expires)?;
             }
             Outcome::Pending(_) | Outcome::Skipped(_) | Outcome::PreemptionGated(_) => {
-                if let Some(kept) = after.get(&name) {
-                    books.reservations.insert(name.clone(), *kept);
+                if let Some(reservation) = reservations.get(&name) {
+                    audit.reservations.insert(name.clone(), *reservation);
                 } else {
-                    books.reservations.remove(&name);
-                    books.victims.retain(|_, preemptor| *preemptor != name);
+                    audit.reservations.remove(&name);
+                    audit.victims.retain(|_, preemptor| *preemptor != name);
                 }
             }
             Outcome::TopologyAssigned(_) | Outcome::TopologyPending(_) | Outcome::ReplacementFailed(_) => {
-                return Err(TestCaseError::fail(format!("nobody asked for a second pass of {name}")));
+                return Err(TestCaseError::fail(format!("no second pass of {name} was requested")));
             }
         }
     }
@@ -101,39 +101,45 @@ pub(super) fn checked_cycle(cluster: &mut Cluster) -> Result<Vec<(String, String
         cluster.mark_evicted(victim);
     }
     if !expires {
-        prop_assert_eq!(&books.reservations, &after, "room is kept as decided");
-        prop_assert_eq!(&books.victims, &cluster.victims(), "victims are those of the decisions");
+        prop_assert_eq!(&audit.reservations, &reservations, "reservations match the decisions");
+        prop_assert_eq!(&audit.victims, &cluster.victims(), "victims match the decisions");
     }
     Ok(pairs)
 }
 
 fn check_admission(
     cluster: &Cluster,
-    books: &mut CycleAudit,
+    audit: &mut CycleAudit,
     name: &str,
     (queue, usage): (usize, Amounts),
     expires: bool,
 ) -> TestCaseResult {
-    prop_assert!(!books.reserved.contains_key(name), "{} is admitted twice", name);
-    let real = books.current_sums(cluster);
-    prop_assert!(cluster.model.fits(&real, queue, &usage), "I2: {} takes what is not free", name);
+    prop_assert!(!audit.reserved.contains_key(name), "{} is admitted twice", name);
+    let current = audit.current_sums(cluster);
+    prop_assert!(cluster.model.fits(&current, queue, &usage), "I2: {} exceeds current availability", name);
     if !expires {
-        let plan = books.projected_sums(cluster, name);
-        prop_assert!(cluster.model.fits(&plan, queue, &usage), "I19: {} takes what is kept for others", name);
+        let projected = audit.projected_sums(cluster, name);
+        prop_assert!(
+            cluster.model.fits(&projected, queue, &usage),
+            "I19: {} uses capacity reserved for others",
+            name
+        );
     }
-    // Room came from elsewhere: those who have not gone yet may stay.
-    books.victims.retain(|_, preemptor| preemptor != name);
-    books.reservations.remove(name);
-    books.reserved.insert(name.to_owned(), (queue, usage));
-    let real = books.current_sums(cluster);
+    // The workload fits without its remaining victims: they are not evicted.
+    audit.victims.retain(|_, preemptor| preemptor != name);
+    audit.reservations.remove(name);
+    audit.reserved.insert(name.to_owned(), (queue, usage));
+    let current = audit.current_sums(cluster);
     let path = cluster.model.path_to_root(queue);
-    for pair in (0..FLAVOR_RESOURCES).filter(|pair| usage[*pair] > 0) {
-        for at in &path {
-            let node = &cluster.model.nodes[*at];
-            let most = if node.parent.is_none() { Some(0) } else { node.quotas[pair].borrowing };
-            let over = most.is_some_and(|most| real.usage[*at][pair] > real.subtree_quota[*at][pair] + most);
-            prop_assert!(!over, "I2: node {} is above its limit of {}", at, pair);
-            if real.usage[*at][pair] <= real.local_quota[*at][pair] {
+    for fr in (0..FLAVOR_RESOURCES).filter(|fr| usage[*fr] > 0) {
+        for node_index in &path {
+            let node = &cluster.model.nodes[*node_index];
+            let limit = if node.parent.is_none() { Some(0) } else { node.quotas[fr].borrowing };
+            let over = limit.is_some_and(|limit| {
+                current.usage[*node_index][fr] > current.subtree_quota[*node_index][fr] + limit
+            });
+            prop_assert!(!over, "I2: node {} is above its limit of {}", node_index, fr);
+            if current.usage[*node_index][fr] <= current.local_quota[*node_index][fr] {
                 break;
             }
         }
@@ -143,7 +149,7 @@ fn check_admission(
 
 fn check_preemption(
     cluster: &Cluster,
-    books: &mut CycleAudit,
+    audit: &mut CycleAudit,
     name: &str,
     usage: &Amounts,
     victims: &[Victim],
@@ -152,77 +158,82 @@ fn check_preemption(
 ) -> TestCaseResult {
     let preemptor = &cluster.workloads[name];
     let queue = queue_index(&preemptor.cluster_queue);
-    let now = books.projected_sums(cluster, name);
-    let gone: BTreeSet<&str> = victims.iter().map(|victim| &*victim.key.name).collect();
-    prop_assert!(!gone.is_empty() && gone.len() == victims.len());
+    let now = audit.projected_sums(cluster, name);
+    let evicted: BTreeSet<&str> = victims.iter().map(|victim| &*victim.key.name).collect();
+    prop_assert!(!evicted.is_empty() && evicted.len() == victims.len());
     for victim in victims {
-        let other = &*victim.key.name;
-        prop_assert!(books.reserved.contains_key(other), "I18: {} holds nothing", other);
-        prop_assert!(expires || !books.victims.contains_key(other), "I18: {} must go already", other);
+        let victim_name = &*victim.key.name;
+        prop_assert!(audit.reserved.contains_key(victim_name), "I18: {} has no quota", victim_name);
+        prop_assert!(
+            expires || !audit.victims.contains_key(victim_name),
+            "I18: {} is already a victim",
+            victim_name
+        );
         if !expires {
-            check_victim_allowed(cluster, preemptor, victim, &[start, &now], usage, books)?;
+            check_victim_allowed(cluster, preemptor, victim, &[start, &now], usage, audit)?;
         }
     }
-    for victim in &gone {
-        books.victims.insert((*victim).to_owned(), name.to_owned());
+    for victim in &evicted {
+        audit.victims.insert((*victim).to_owned(), name.to_owned());
     }
     if !expires {
-        let plan = books.projected_sums(cluster, name);
+        let projected = audit.projected_sums(cluster, name);
         prop_assert!(
-            cluster.model.fits(&plan, queue, usage),
+            cluster.model.fits(&projected, queue, usage),
             "I18: {} does not fit without its victims",
             name
         );
-        for victim in &gone {
-            let preemptor = books.victims.remove(*victim).unwrap();
-            let plan = books.projected_sums(cluster, name);
-            // What may only be taken by one that does not borrow is judged so.
-            let strictly =
+        for victim in &evicted {
+            let preemptor = audit.victims.remove(*victim).unwrap();
+            let projected = audit.projected_sums(cluster, name);
+            // Targets that are allowed only without borrowing are checked that way.
+            let without_borrowing =
                 victims.iter().any(|victim| victim.reason == PreemptionReason::InCohortReclamation)
                     && cluster.is_classical();
-            let fits = if strictly {
-                cluster.model.fits_without_borrowing(&plan, queue, usage)
+            let fits = if without_borrowing {
+                cluster.model.fits_without_borrowing(&projected, queue, usage)
             } else {
-                cluster.model.fits(&plan, queue, usage)
+                cluster.model.fits(&projected, queue, usage)
             };
             let own_only = cluster.queues[&queue].rules.reclaim_within_cohort == ReclaimPolicy::Never;
             prop_assert!(
-                books.capacity_freed || !fits || !(strictly || own_only || !cluster.is_classical()),
-                "I18: {} need not go for {}",
+                audit.capacity_freed || !fits || !(without_borrowing || own_only || !cluster.is_classical()),
+                "I18: {} is evicted for {} without need",
                 victim,
                 name
             );
-            books.victims.insert((*victim).to_owned(), preemptor);
+            audit.victims.insert((*victim).to_owned(), preemptor);
         }
     }
-    books.capacity_freed = true;
-    books.reservations.insert(name.to_owned(), (queue, *usage));
+    audit.capacity_freed = true;
+    audit.reservations.insert(name.to_owned(), (queue, *usage));
     Ok(())
 }
 
-/// Whether the rules let the preemptor take this victim for this reason.
+/// Checks that the policies allow the preemptor to evict this victim for this reason.
 fn check_victim_allowed(
     cluster: &Cluster,
     preemptor: &Workload,
     victim: &Victim,
-    plans: &[&NodeSums],
+    projected: &[&NodeSums],
     usage: &Amounts,
-    books: &CycleAudit,
+    audit: &CycleAudit,
 ) -> TestCaseResult {
     let (queue, name) = (queue_index(&preemptor.cluster_queue), &*victim.key.name);
-    let (theirs, holds) = books.reserved[name];
+    let (victim_queue, victim_usage) = audit.reserved[name];
     let rules = &cluster.queues[&queue].rules;
-    let other = &cluster.workloads[name];
-    let charge = cluster.engine.charge_of(&key(name)).expect("it holds quota");
-    prop_assert_eq!(charge.priority, other.priority);
+    let victim_workload = &cluster.workloads[name];
+    let charge = cluster.engine.charge_of(&key(name)).expect("a victim has a charge");
+    prop_assert_eq!(charge.priority, victim_workload.priority);
     prop_assert!(
-        (0..FLAVOR_RESOURCES).any(|pair| usage[pair] > 0 && holds[pair] > 0),
-        "I18: {} has nothing of use",
+        (0..FLAVOR_RESOURCES).any(|fr| usage[fr] > 0 && victim_usage[fr] > 0),
+        "I18: {} has no quota of a requested flavor-resource",
         name
     );
-    let lower = other.priority < preemptor.priority;
-    if theirs == queue {
-        let newer = other.priority == preemptor.priority && preemptor.queued_since < other.queued_since;
+    let lower = victim_workload.priority < preemptor.priority;
+    if victim_queue == queue {
+        let newer = victim_workload.priority == preemptor.priority
+            && preemptor.queued_since < victim_workload.queued_since;
         let allowed = match rules.within_cluster_queue {
             WithinClusterQueuePolicy::Never => false,
             WithinClusterQueuePolicy::LowerPriority => lower,
@@ -232,11 +243,11 @@ fn check_victim_allowed(
         prop_assert_eq!(victim.reason, PreemptionReason::InClusterQueue);
         return Ok(());
     }
-    prop_assert!(cluster.queues.contains_key(&theirs), "I18: nobody takes from a queue that is closed");
+    prop_assert!(cluster.queues.contains_key(&victim_queue), "I18: the victim's queue is deleted");
     prop_assert_eq!(
         cluster.model.path_to_root(queue).last().copied(),
-        cluster.model.path_to_root(theirs).last().copied(),
-        "I18: of another tree"
+        cluster.model.path_to_root(victim_queue).last().copied(),
+        "I18: the victim is in another tree"
     );
     let allowed = match rules.reclaim_within_cohort {
         ReclaimPolicy::Never => false,
@@ -244,31 +255,31 @@ fn check_victim_allowed(
         ReclaimPolicy::Any => true,
     };
     prop_assert!(allowed, "I18: {} is protected in the cohort", name);
-    let at = node_index(theirs);
+    let node = node_index(victim_queue);
     let over = |sums: &&NodeSums| {
-        (0..FLAVOR_RESOURCES).any(|pair| sums.usage[at][pair] > sums.subtree_quota[at][pair])
+        (0..FLAVOR_RESOURCES).any(|fr| sums.usage[node][fr] > sums.subtree_quota[node][fr])
     };
-    prop_assert!(plans.iter().any(over), "I18: {} is within what its queue owns", name);
+    prop_assert!(projected.iter().any(over), "I18: the queue of {} is within its quota", name);
     match victim.reason {
         PreemptionReason::InCohortReclaimWhileBorrowing => {
             let most = rules.borrow_threshold.map(i64::from);
-            prop_assert!(lower && most.is_some_and(|most| other.priority <= most));
+            prop_assert!(lower && most.is_some_and(|most| victim_workload.priority <= most));
         }
         PreemptionReason::InCohortReclamation => {}
         PreemptionReason::InCohortFairSharing => prop_assert!(!cluster.is_classical()),
-        other => return Err(TestCaseError::fail(format!("reason {other:?} across queues"))),
+        reason => return Err(TestCaseError::fail(format!("reason {reason:?} across queues"))),
     }
     Ok(())
 }
 
 impl Cluster {
-    /// How many heads the next cycle is for, all of them every other time.
+    /// Returns the number of heads of the next cycle, unlimited every other time.
     fn next_cycle_limit(&mut self) -> usize {
         self.cycles += 1;
         [usize::MAX, 1, usize::MAX, 2][self.cycles % 4]
     }
 
-    /// One cycle that nobody looks at; its decisions.
+    /// Runs one cycle without checks. Returns its decisions.
     pub(super) fn unchecked_cycle(&mut self) -> Vec<Decision> {
         let heads = self.next_cycle_limit();
         let decisions = self.engine.run_cycle_limited(heads, self.now);

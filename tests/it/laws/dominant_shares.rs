@@ -1,4 +1,4 @@
-//! Dominant shares in exact fractions, and the tournament held over them by comparing everybody: I1, I9, I18.
+//! Dominant resource shares in exact fractions, and the tournament over them by pairwise comparison: I1, I9, I18.
 //!
 //! Weights are powers of two here, so that the engine's floating-point shares are equal where the fractions are.
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Weights, and twice the weight as a whole number.
 pub(super) const WEIGHTS: [(f64, i128); 5] = [(0.0, 0), (0.5, 1), (1.0, 2), (2.0, 4), (4.0, 8)];
 
-/// One that waits: amounts of each resource, none where it does not ask.
+/// A pending workload; a resource that it does not request is `None`.
 #[derive(Clone, Debug)]
 struct PendingRequest {
     requests: [Option<i64>; 2],
@@ -41,12 +41,12 @@ struct World {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ExactShare {
     Ratio(i128, i128),
-    /// Of a node without weight, by what it would be with one.
+    /// Of a node without weight: its share before weighting.
     Unlimited(i128, i128),
 }
 
 impl ExactShare {
-    /// The largest of what is borrowed by what could be lent, and then by weight.
+    /// The largest ratio of borrowed to lendable amounts, divided by the weight.
     pub(super) fn from_parts(parts: impl Iterator<Item = (i128, i128)>, twice_weight: i128) -> Self {
         let mut most = (0, 1);
         for (borrowed, lendable) in parts {
@@ -71,7 +71,6 @@ impl ExactShare {
         }
     }
 
-    /// Whether there is no limit to it.
     pub(super) const fn is_unlimited(self) -> bool {
         matches!(self, Self::Unlimited(..))
     }
@@ -99,21 +98,21 @@ impl PendingRequest {
 
 impl World {
     fn model(&self) -> FastModel {
-        let mut plain = FastModel::new();
-        for (at, node) in plain.nodes.iter_mut().enumerate() {
-            node.parent = self.parents[at];
-            node.quotas[..2].copy_from_slice(&self.quotas[at]);
+        let mut model = FastModel::new();
+        for (index, node) in model.nodes.iter_mut().enumerate() {
+            node.parent = self.parents[index];
+            node.quotas[..2].copy_from_slice(&self.quotas[index]);
         }
-        plain
+        model
     }
 
-    fn share(&self, plain: &FastModel, sums: &NodeSums, node: usize) -> ExactShare {
-        let Some(up) = self.parents[node] else {
+    fn share(&self, model: &FastModel, sums: &NodeSums, node: usize) -> ExactShare {
+        let Some(parent) = self.parents[node] else {
             return ExactShare::Ratio(0, 1);
         };
-        let part = |pair: usize| {
-            let borrowed = (sums.usage[node][pair] - sums.subtree_quota[node][pair]).max(0);
-            (borrowed, plain.potential_available(sums, up, pair))
+        let part = |fr: usize| {
+            let borrowed = (sums.usage[node][fr] - sums.subtree_quota[node][fr]).max(0);
+            (borrowed, model.potential_available(sums, parent, fr))
         };
         ExactShare::from_parts((0..RESOURCES.len()).map(part), WEIGHTS[self.weights[node]].1)
     }
@@ -123,90 +122,93 @@ impl World {
         engine.set_flavor("red", Some(Flavor::default()));
         engine.set_namespace("ns", Some(BTreeMap::new()));
         let small = |amount: i128| i64::try_from(amount).unwrap();
-        let groups = |at: usize| {
+        let groups = |index: usize| {
             let quota = |(name, quota): (&&str, &Quota)| {
                 let Quota { nominal, borrowing, lending } = *quota;
                 let limits = limits(small(nominal), borrowing.map(small), lending.map(small));
                 (Arc::from(*name), limits)
             };
-            let limits = RESOURCES.iter().zip(&self.quotas[at]).map(quota).collect();
+            let limits = RESOURCES.iter().zip(&self.quotas[index]).map(quota).collect();
             vec![ResourceGroup::from_flavors(vec![FlavorQuotas { name: Arc::from("red"), limits }])]
         };
-        let parent = |at: usize| self.parents[at].map(|up| COHORTS[up]);
-        let weight = |at: usize| Some(WEIGHTS[self.weights[at]].0);
-        for (at, name) in COHORTS.iter().enumerate() {
-            engine.set_cohort(name, Some(Cohort { weight: weight(at), ..cohort(parent(at), groups(at)) }));
+        let parent = |index: usize| self.parents[index].map(|parent| COHORTS[parent]);
+        let weight = |index: usize| Some(WEIGHTS[self.weights[index]].0);
+        for (index, name) in COHORTS.iter().enumerate() {
+            engine.set_cohort(
+                name,
+                Some(Cohort { weight: weight(index), ..cohort(parent(index), groups(index)) }),
+            );
         }
         let preemption = ClusterQueuePreemption {
             within_cluster_queue: Some(WithinClusterQueuePolicy::Never),
             reclaim_within_cohort: Some(ReclaimPolicy::Never),
             ..ClusterQueuePreemption::default()
         };
-        for (at, name) in QUEUES.iter().enumerate() {
-            let (weight, preemption) = (weight(node_index(at)), preemption.clone());
-            let plain = queue(parent(node_index(at)), groups(node_index(at)));
-            engine.set_cluster_queue(name, Some(ClusterQueue { weight, preemption, ..plain }));
+        for (index, name) in QUEUES.iter().enumerate() {
+            let (weight, preemption) = (weight(node_index(index)), preemption.clone());
+            let base = queue(parent(node_index(index)), groups(node_index(index)));
+            engine.set_cluster_queue(name, Some(ClusterQueue { weight, preemption, ..base }));
         }
-        for (at, (queue, [cpu, gpu])) in self.reserved.iter().enumerate() {
+        for (index, (queue, [cpu, gpu])) in self.reserved.iter().enumerate() {
             let usage = [("red", "cpu", *cpu), ("red", "gpu", *gpu)];
-            engine.charge(&key(&format!("h{at}")), charge(QUEUES[*queue], &usage));
+            engine.charge(&key(&format!("h{index}")), charge(QUEUES[*queue], &usage));
         }
         engine
     }
 
-    fn sums(&self, plain: &FastModel, more: &[(usize, Amounts)]) -> NodeSums {
-        let held: Vec<(usize, Amounts)> =
-            self.reserved.iter().map(|(queue, held)| (*queue, to_amounts(*held))).collect();
-        plain.sums(held.iter().chain(more).map(|(queue, amounts)| (*queue, amounts)))
+    fn sums(&self, model: &FastModel, extra: &[(usize, Amounts)]) -> NodeSums {
+        let charged: Vec<(usize, Amounts)> =
+            self.reserved.iter().map(|(queue, charged)| (*queue, to_amounts(*charged))).collect();
+        model.sums(charged.iter().chain(extra).map(|(queue, amounts)| (*queue, amounts)))
     }
 
-    /// The queue below a node whose head goes first, everybody compared with everybody.
+    /// Returns the queue below a node whose head is next, by comparing all heads pairwise.
     fn tournament_winner(
         &self,
-        plain: &FastModel,
-        given: &[(usize, Amounts)],
-        left: &[usize],
+        model: &FastModel,
+        admitted: &[(usize, Amounts)],
+        heads: &[usize],
         node: usize,
     ) -> Option<usize> {
         if node >= COHORTS.len() {
-            return left.iter().copied().find(|queue| node_index(*queue) == node);
+            return heads.iter().copied().find(|queue| node_index(*queue) == node);
         }
         let children = (0..self.parents.len()).filter(|child| self.parents[*child] == Some(node));
-        let winners =
-            children.filter_map(|child| Some((child, self.tournament_winner(plain, given, left, child)?)));
+        let winners = children
+            .filter_map(|child| Some((child, self.tournament_winner(model, admitted, heads, child)?)));
         let compare = |a: &(usize, usize), b: &(usize, usize)| {
-            let standing = |(child, queue): &(usize, usize)| {
-                let asker = self.pending[*queue].as_ref().unwrap();
-                let mut with = given.to_vec();
-                with.push((*queue, asker.amounts()));
-                let sums = self.sums(plain, &with);
-                let over = |pair: usize| sums.usage[*child][pair] > sums.subtree_quota[*child][pair];
-                let borrows = (0..RESOURCES.len()).any(|pair| asker.requests[pair].is_some() && over(pair));
+            let tournament_key = |(child, queue): &(usize, usize)| {
+                let request = self.pending[*queue].as_ref().unwrap();
+                let mut admitted_next = admitted.to_vec();
+                admitted_next.push((*queue, request.amounts()));
+                let sums = self.sums(model, &admitted_next);
+                let over = |fr: usize| sums.usage[*child][fr] > sums.subtree_quota[*child][fr];
+                let borrows = (0..RESOURCES.len()).any(|fr| request.requests[fr].is_some() && over(fr));
                 let is_queue = *child >= COHORTS.len();
-                let last = (Reverse(asker.priority), asker.since, is_queue, *queue);
-                (borrows, self.share(plain, &sums, *child), last)
+                let tie_break = (Reverse(request.priority), request.since, is_queue, *queue);
+                (borrows, self.share(model, &sums, *child), tie_break)
             };
-            let (a, b) = (standing(a), standing(b));
+            let (a, b) = (tournament_key(a), tournament_key(b));
             a.0.cmp(&b.0).then_with(|| a.1.compare(b.1)).then_with(|| a.2.cmp(&b.2))
         };
         winners.min_by(compare).map(|(_, queue)| queue)
     }
 
-    /// Heads in the order of their turns, and whether each is admitted.
-    fn expected_order(&self, plain: &FastModel, mut left: Vec<usize>) -> Vec<(usize, bool)> {
-        let (mut given, mut turns) = (Vec::new(), Vec::new());
-        while let Some(first) = left.first() {
-            let root = *plain.path_to_root(*first).last().unwrap();
-            let queue = self.tournament_winner(plain, &given, &left, root).unwrap();
-            let wanted = self.pending[queue].as_ref().unwrap().amounts();
-            let fits = plain.fits(&self.sums(plain, &given), queue, &wanted);
+    /// Returns heads in the order in which they are processed, and whether each is admitted.
+    fn expected_order(&self, model: &FastModel, mut heads: Vec<usize>) -> Vec<(usize, bool)> {
+        let (mut admitted, mut order) = (Vec::new(), Vec::new());
+        while let Some(first) = heads.first() {
+            let root = *model.path_to_root(*first).last().unwrap();
+            let queue = self.tournament_winner(model, &admitted, &heads, root).unwrap();
+            let requested = self.pending[queue].as_ref().unwrap().amounts();
+            let fits = model.fits(&self.sums(model, &admitted), queue, &requested);
             if fits {
-                given.push((queue, wanted));
+                admitted.push((queue, requested));
             }
-            left.retain(|other| *other != queue);
-            turns.push((queue, fits));
+            heads.retain(|other| *other != queue);
+            order.push((queue, fits));
         }
-        turns
+        order
     }
 }
 
@@ -220,24 +222,25 @@ fn quota(most: i128) -> impl Strategy<Value = Quota> {
 }
 
 fn world() -> impl Strategy<Value = World> {
-    let parent = |at: usize| if at == 0 { Just(None).boxed() } else { (0..at).prop_map(Some).boxed() };
+    let parent =
+        |index: usize| if index == 0 { Just(None).boxed() } else { (0..index).prop_map(Some).boxed() };
     let cohorts: Vec<_> = (0..COHORTS.len()).map(parent).collect();
     let queues = prop::collection::vec(proptest::option::weighted(0.9, 0..COHORTS.len()), QUEUES.len());
-    let of = |most, number| prop::collection::vec([quota(most), quota(most)], number);
-    let quotas = (of(6, COHORTS.len()), of(10, QUEUES.len()));
+    let node_quotas = |most, number| prop::collection::vec([quota(most), quota(most)], number);
+    let quotas = (node_quotas(6, COHORTS.len()), node_quotas(10, QUEUES.len()));
     let weights = prop::collection::vec(0..WEIGHTS.len(), COHORTS.len() + QUEUES.len());
-    let held = prop::collection::vec((0..QUEUES.len(), [0..9_i64, 0..9_i64]), 0..5);
+    let reserved = prop::collection::vec((0..QUEUES.len(), [0..9_i64, 0..9_i64]), 0..5);
     let request = || proptest::option::weighted(0.8, 1..6_i64);
-    let asker = ([request(), request()], 0..3_i64, 0..3_i64)
+    let request_spec = ([request(), request()], 0..3_i64, 0..3_i64)
         .prop_map(|(requests, priority, since)| PendingRequest { requests, priority, since });
-    let askers = prop::collection::vec(proptest::option::weighted(0.9, asker), QUEUES.len());
-    (cohorts, queues, quotas, weights, held, askers).prop_map(
-        |(cohorts, queues, quotas, weights, held, askers)| World {
+    let pending = prop::collection::vec(proptest::option::weighted(0.9, request_spec), QUEUES.len());
+    (cohorts, queues, quotas, weights, reserved, pending).prop_map(
+        |(cohorts, queues, quotas, weights, reserved, pending)| World {
             parents: cohorts.into_iter().chain(queues).collect(),
             quotas: quotas.0.into_iter().chain(quotas.1).collect(),
             weights,
-            reserved: held,
-            pending: askers,
+            reserved,
+            pending,
         },
     )
 }
@@ -247,34 +250,34 @@ proptest! {
 
     #[test]
     fn i01_weighted_shares_equal_exact_fractions(world in world()) {
-        let (plain, engine) = (world.model(), world.engine());
-        let sums = world.sums(&plain, &[]);
+        let (model, engine) = (world.model(), world.engine());
+        let sums = world.sums(&model, &[]);
         for node in 0..world.parents.len() {
             let name = match COHORTS.get(node) {
                 Some(name) => NodeRef::Cohort(Arc::from(*name)),
                 None => NodeRef::ClusterQueue(Arc::from(QUEUES[node - COHORTS.len()])),
             };
-            let share = world.share(&plain, &sums, node);
+            let share = world.share(&model, &sums, node);
             prop_assert_eq!(engine.weighted_share(&name), share.weighted_share(), "share of {}: {:?}", name, share);
         }
     }
 
     #[test]
     fn i09_tournament_order_equals_pairwise_comparison(world in world()) {
-        let (plain, mut engine) = (world.model(), world.engine());
-        let sums = world.sums(&plain, &[]);
+        let (model, mut engine) = (world.model(), world.engine());
+        let sums = world.sums(&model, &[]);
         let fits = |queue: &usize| {
-            world.pending[*queue].as_ref().is_some_and(|asker| plain.fits(&sums, *queue, &asker.amounts()))
+            world.pending[*queue].as_ref().is_some_and(|request| model.fits(&sums, *queue, &request.amounts()))
         };
         let heads: Vec<usize> = (0..QUEUES.len()).filter(fits).collect();
         for queue in &heads {
-            let asker = world.pending[*queue].as_ref().unwrap();
+            let request = world.pending[*queue].as_ref().unwrap();
             let requests: Vec<(&str, i64)> =
-                RESOURCES.iter().zip(asker.requests).filter_map(|(name, amount)| Some((*name, amount?))).collect();
+                RESOURCES.iter().zip(request.requests).filter_map(|(name, amount)| Some((*name, amount?))).collect();
             let sets = vec![pod_set("main", 1, &requests)];
-            engine.enqueue(workload(&format!("w{queue}"), QUEUES[*queue], asker.priority, asker.since, sets));
+            engine.enqueue(workload(&format!("w{queue}"), QUEUES[*queue], request.priority, request.since, sets));
         }
-        let found: Vec<(usize, bool)> = engine
+        let decided: Vec<(usize, bool)> = engine
             .run_cycle(Timestamp::UNIX_EPOCH)
             .iter()
             .map(|decision| {
@@ -282,6 +285,6 @@ proptest! {
                 (queue, matches!(decision.outcome, Outcome::Admitted(_)))
             })
             .collect();
-        prop_assert_eq!(found, world.expected_order(&plain, heads));
+        prop_assert_eq!(decided, world.expected_order(&model, heads));
     }
 }

@@ -1,4 +1,4 @@
-//! Who comes first, and why somebody goes, in the places that random worlds rarely come by: one story each.
+//! Order of admission and choice of victims in cases that random worlds rarely reach: one fixed scenario each.
 
 use super::builders::{
     admission_fair_sharing_settings, admitted_names, charge, cohort, cpu_gpu_group, cpu_workload, engine,
@@ -22,8 +22,7 @@ fn admitted_in_first_cycle(engine: &mut Engine) -> Vec<String> {
     admitted_names(&engine.run_cycle(Timestamp::UNIX_EPOCH))
 }
 
-/// A queue that has more than its share does not come first because somebody of it must go: it has that share until they
-/// are gone.
+/// A queue above its share does not come first because it has a victim: the victim counts toward its share until released.
 #[test]
 fn new_victim_still_counts_toward_drs() {
     let mut engine = fair_sharing_engine();
@@ -36,18 +35,20 @@ fn new_victim_still_counts_toward_drs() {
             reclaim_within_cohort: Some(reclaim),
             ..ClusterQueuePreemption::default()
         };
-        let made = queue(Some("all"), single_flavor_group("red", "cpu", limits(nominal, None, None)));
-        engine.set_cluster_queue(name, Some(ClusterQueue { preemption, ..made }));
+        let base = queue(Some("all"), single_flavor_group("red", "cpu", limits(nominal, None, None)));
+        engine.set_cluster_queue(name, Some(ClusterQueue { preemption, ..base }));
     }
-    for (name, at, held) in [("a", "taker", 1), ("b", "big", 9), ("c", "other", 4)] {
-        engine.charge(&key(name), charge(at, &[("red", "cpu", held)]));
+    for (name, cluster_queue, amount) in [("a", "taker", 1), ("b", "big", 9), ("c", "other", 4)] {
+        engine.charge(&key(name), charge(cluster_queue, &[("red", "cpu", amount)]));
     }
-    for (second, (name, at, asks)) in (0..).zip([("x", "taker", 8), ("y", "big", 6), ("z", "other", 6)]) {
-        engine.enqueue(cpu_workload(name, at, second, asks));
+    for (second, (name, cluster_queue, amount)) in
+        (0..).zip([("x", "taker", 8), ("y", "big", 6), ("z", "other", 6)])
+    {
+        engine.enqueue(cpu_workload(name, cluster_queue, second, amount));
     }
     assert_eq!(admitted_in_first_cycle(&mut engine), ["z"]);
-    let gone = engine.preemption_of(&key("b")).expect("b goes for x");
-    assert_eq!(gone.preemptor, key("x"));
+    let preemption = engine.preemption_of(&key("b")).expect("b is evicted for x");
+    assert_eq!(preemption.preemptor, key("x"));
 }
 
 #[test]
@@ -55,10 +56,10 @@ fn cohort_subtree_precedes_queue_on_tie() {
     let mut engine = fair_sharing_engine();
     engine.set_cohort("root", Some(cohort(None, single_flavor_group("red", "cpu", limits(1, None, None)))));
     engine.set_cohort("side", Some(cohort(Some("root"), Vec::new())));
-    for (name, up) in [("inner", "side"), ("outer", "root")] {
+    for (name, parent) in [("inner", "side"), ("outer", "root")] {
         engine.set_cluster_queue(
             name,
-            Some(queue(Some(up), single_flavor_group("red", "cpu", limits(0, None, None)))),
+            Some(queue(Some(parent), single_flavor_group("red", "cpu", limits(0, None, None)))),
         );
     }
     engine.enqueue(cpu_workload("a", "outer", 0, 1));
@@ -66,7 +67,7 @@ fn cohort_subtree_precedes_queue_on_tie() {
     assert_eq!(admitted_in_first_cycle(&mut engine), ["b"]);
 }
 
-/// A queue takes back what it owns though it is in debt for something that the workload asks none of.
+/// Debt in a resource that the workload does not request never keeps its queue from reclaiming its own quota.
 #[test]
 fn zero_request_is_within_nominal_despite_debt() {
     for (gpu, reason) in
@@ -86,16 +87,16 @@ fn zero_request_is_within_nominal_despite_debt() {
         engine.set_cluster_queue("guest", Some(guest));
         engine.charge(&key("debt"), charge("owner", &[("red", "gpu", 2)]));
         engine.charge(&key("victim"), charge("guest", &[("red", "cpu", 4)]));
-        let asks = vec![pod_set("main", 1, &[("cpu", 1), ("gpu", gpu)])];
-        engine.enqueue(workload("w", "owner", 1, 0, asks));
+        let pod_sets = vec![pod_set("main", 1, &[("cpu", 1), ("gpu", gpu)])];
+        engine.enqueue(workload("w", "owner", 1, 0, pod_sets));
         assert!(admitted_in_first_cycle(&mut engine).is_empty());
-        let gone = engine.preemption_of(&key("victim")).expect("it goes");
-        assert_eq!(gone.victim.reason, reason, "{gpu} asked");
+        let preemption = engine.preemption_of(&key("victim")).expect("the guest is evicted");
+        assert_eq!(preemption.victim.reason, reason, "{gpu} gpu requested");
     }
 }
 
-/// Of a resource that is named and not asked for, a queue may use more than it owns, and still counts as one that does not
-/// borrow: those who may only go for such a one go.
+/// A queue that uses more than its quota of a resource, of which the workload requests 0, still counts as not borrowing:
+/// targets that are allowed only without borrowing are evicted.
 #[test]
 fn unrequested_borrowing_does_not_protect_targets() {
     let mut engine = engine();
@@ -115,8 +116,8 @@ fn unrequested_borrowing_does_not_protect_targets() {
     assert_eq!(count_victims(&mut engine), 2);
 }
 
-/// What fits by borrowing is worse than what takes victims and does not borrow, where the queue says so; but a flavor that has
-/// both is not one that fits.
+/// With this preference, preemption without borrowing ranks above borrowing without preemption; but a flavor that needs both
+/// does not fit.
 #[test]
 fn flavor_preempts_for_one_resource_while_borrowing_another() {
     let mut engine = engine();
@@ -126,15 +127,15 @@ fn flavor_preempts_for_one_resource_while_borrowing_another() {
     };
     let preference = Some(FungibilityPreference::PreemptionOverBorrowing);
     let fungibility = FlavorFungibility { preference, ..FlavorFungibility::default() };
-    let asks = queue(Some("all"), cpu_gpu_group(&[("red", 2, 0)]));
-    engine.set_cluster_queue("asks", Some(ClusterQueue { preemption, fungibility, ..asks }));
+    let base = queue(Some("all"), cpu_gpu_group(&[("red", 2, 0)]));
+    engine.set_cluster_queue("asks", Some(ClusterQueue { preemption, fungibility, ..base }));
     engine.set_cluster_queue("lends", Some(queue(Some("all"), cpu_gpu_group(&[("red", 0, 1)]))));
     engine.charge(&key("low"), charge("asks", &[("red", "cpu", 2)]));
     engine.enqueue(workload("w", "asks", 1, 0, vec![pod_set("main", 1, &[("cpu", 1), ("gpu", 1)])]));
     assert_eq!(count_victims(&mut engine), 1);
 }
 
-/// A flavor that is too small for ever is no reason for waiting when another one of its group was taken.
+/// A flavor that can never fit is no pending reason when another flavor of its group was assigned.
 #[test]
 fn pending_reason_ignores_rejected_flavors_of_satisfied_group() {
     let mut engine = engine();
@@ -147,27 +148,27 @@ fn pending_reason_ignores_rejected_flavors_of_satisfied_group() {
     assert_eq!(engine.verdict(&key("w")).map(|verdict| verdict.reason), Some(PendingReason::WaitingForQuota));
 }
 
-/// What is admitted counts for its LocalQueue in whole billionths, rounded down one by one: of two LocalQueues that used as
-/// much by weight, the one that did so in smaller pieces comes first.
+/// Entry penalties are counted in whole billionths, rounded down individually: of two LocalQueues with equal weighted usage,
+/// the one with smaller pieces comes first.
 #[test]
 fn entry_penalties_are_rounded_down_individually() {
     let mut engine = engine_with(admission_fair_sharing_settings(
         SignedDuration::from_mins(1),
         SignedDuration::from_secs(1),
     ));
-    let made = queue(None, single_flavor_group("red", "cpu", limits(11_000, None, None)));
-    engine.set_cluster_queue("q", Some(ClusterQueue { orders_by_past_usage: true, ..made }));
+    let spec = queue(None, single_flavor_group("red", "cpu", limits(11_000, None, None)));
+    engine.set_cluster_queue("q", Some(ClusterQueue { orders_by_past_usage: true, ..spec }));
     for (local, weight) in [("pieces", 0.5), ("whole", 1.0)] {
         let cluster_queue = Arc::from("q");
-        let made = LocalQueue { cluster_queue, weight: Some(weight), ..LocalQueue::default() };
-        engine.set_local_queue(&key(local), Some(made));
+        let spec = LocalQueue { cluster_queue, weight: Some(weight), ..LocalQueue::default() };
+        engine.set_local_queue(&key(local), Some(spec));
     }
-    let of = |local: &str, asks: Workload| Workload { local_queue: Arc::from(local), ..asks };
+    let with_local_queue = |local: &str, base: Workload| Workload { local_queue: Arc::from(local), ..base };
     for (name, local, milli) in [("a", "pieces", 1000), ("b", "pieces", 2000), ("c", "whole", 6000)] {
-        engine.enqueue(of(local, cpu_workload(name, "q", 0, milli)));
+        engine.enqueue(with_local_queue(local, cpu_workload(name, "q", 0, milli)));
     }
     assert_eq!(run_until_idle(&mut engine).len(), 3);
-    engine.enqueue(of("whole", cpu_workload("early", "q", 1, 2000)));
-    engine.enqueue(of("pieces", cpu_workload("late", "q", 2, 2000)));
+    engine.enqueue(with_local_queue("whole", cpu_workload("early", "q", 1, 2000)));
+    engine.enqueue(with_local_queue("pieces", cpu_workload("late", "q", 2, 2000)));
     assert_eq!(admitted_in_first_cycle(&mut engine), ["late"]);
 }

@@ -1,4 +1,4 @@
-//! Workloads that are judged alike: who is, who is not, and what is found for the first of them.
+//! Equivalence classes: which workloads share one, and what is decided for its head.
 
 use super::builders::{
     admitted_names, cohort, cpu_workload, engine, flavor_group, key, limits, pod_set, queue, run_until_idle,
@@ -60,20 +60,20 @@ fn unchanged_workload_stays_parked_when_enqueued_again() {
     run_until_idle(&mut engine);
     engine.enqueue(cpu_workload("w", "q", 0, 2));
     assert!(engine.is_parked(&key("w")) && !engine.has_work());
-    engine.enqueue(Workload { uid: Arc::from("made anew"), ..cpu_workload("w", "q", 0, 2) });
-    assert_eq!(run_until_idle(&mut engine).first().map(|decision| &*decision.uid), Some("made anew"));
+    engine.enqueue(Workload { uid: Arc::from("recreated"), ..cpu_workload("w", "q", 0, 2) });
+    assert_eq!(run_until_idle(&mut engine).first().map(|decision| &*decision.uid), Some("recreated"));
 }
 
 #[test]
 fn take_message_updates_respects_limit() {
     let mut engine = engine();
-    for at in ["q", "r"] {
+    for name in ["q", "r"] {
         engine.set_cluster_queue(
-            at,
+            name,
             Some(queue(None, single_flavor_group("red", "cpu", limits(1, None, None)))),
         );
         for n in 0..3 {
-            engine.enqueue(cpu_workload(&format!("{at}{n}"), at, n, 2));
+            engine.enqueue(cpu_workload(&format!("{name}{n}"), name, n, 2));
         }
     }
     run_until_idle(&mut engine);
@@ -81,28 +81,28 @@ fn take_message_updates_respects_limit() {
     assert_eq!(engine.take_message_updates(3).len(), 1);
 }
 
-/// Who joins those that wait is told what they were told, unless it has gone elsewhere meanwhile: in the new place nothing was
-/// found out yet. Classes are numbered in each queue, so that the first of one has the number of the first of another.
+/// A workload that joins a parked class gets its message, unless it moves to another class first: there, nothing was evaluated
+/// yet. Class numbers are per queue, so the first class of one queue has the number of the first class of another.
 #[test]
 fn moved_workload_skips_stale_message_update() {
     for (queue_after, amount_after) in [("r", 2), ("q", 1)] {
         let mut engine = engine();
-        for at in ["q", "r"] {
+        for name in ["q", "r"] {
             engine.set_cluster_queue(
-                at,
+                name,
                 Some(queue(None, single_flavor_group("red", "cpu", limits(1, None, None)))),
             );
         }
         engine.enqueue(cpu_workload("first", "q", 0, 2));
         run_until_idle(&mut engine);
         engine.enqueue(cpu_workload("w", "q", 1, 2));
-        assert!(engine.has_message_updates(), "it waits with the first");
+        assert!(engine.has_message_updates(), "it is parked with the first");
         engine.enqueue(cpu_workload("w", queue_after, 1, amount_after));
         assert_eq!(engine.take_message_updates(9), []);
     }
 }
 
-/// Of two like workloads of a queue the first found red, lost it to another queue, and is to go on with blue.
+/// Of two equivalent workloads of a queue, the first was nominated with red, lost it to another queue and continues with blue.
 fn engine_after_lost_flavor_race() -> Engine {
     let mut engine = engine();
     engine.set_cohort("all", Some(cohort(None, single_flavor_group("red", "cpu", limits(2, None, None)))));
@@ -112,15 +112,15 @@ fn engine_after_lost_flavor_race() -> Engine {
     );
     let quotas = [limits(0, None, None), limits(2, None, None)];
     engine.set_cluster_queue("q", Some(queue(Some("all"), flavor_group(&["red", "blue"], "cpu", &quotas))));
-    for (second, (name, at)) in (0..).zip([("fast", "other"), ("slow", "q"), ("next", "q")]) {
-        engine.enqueue(cpu_workload(name, at, second, 2));
+    for (second, (name, cluster_queue)) in (0..).zip([("fast", "other"), ("slow", "q"), ("next", "q")]) {
+        engine.enqueue(cpu_workload(name, cluster_queue, second, 2));
     }
     assert_eq!(admitted_names(&engine.run_cycle(Timestamp::UNIX_EPOCH)), ["fast"]);
     engine
 }
 
 fn charged_flavor(engine: &Engine, name: &str) -> Option<String> {
-    engine.charge_of(&key(name))?.usage.keys().next().map(|pair| pair.flavor.to_string())
+    engine.charge_of(&key(name))?.usage.keys().next().map(|fr| fr.flavor.to_string())
 }
 
 #[test]
@@ -142,11 +142,11 @@ fn next_class_member_restarts_flavor_scan() {
 
 #[test]
 fn flavor_scan_restarts_when_quota_changes() {
-    for (more, expected) in [(2, "blue"), (4, "red")] {
+    for (nominal, expected) in [(2, "blue"), (4, "red")] {
         let mut engine = engine_after_lost_flavor_race();
         engine.set_cohort(
             "all",
-            Some(cohort(None, single_flavor_group("red", "cpu", limits(more, None, None)))),
+            Some(cohort(None, single_flavor_group("red", "cpu", limits(nominal, None, None)))),
         );
         engine.run_cycle_limited(0, Timestamp::UNIX_EPOCH);
         engine.run_cycle(Timestamp::UNIX_EPOCH);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluice::scheduler::{EngineSettings, FairStrategy};
 
-/// Nothing panics, nothing wraps, nobody is given what is not there, and what is decided comes to an end.
+/// Checks that nothing panics or wraps, no admission exceeds capacity, and cycles and evictions terminate.
 fn check_history(
     settings: EngineSettings,
     start: &[Event],
@@ -23,18 +23,18 @@ fn check_history(
         }
     }
     for round in 0..400 {
-        let mut turns = 0;
+        let mut cycles = 0;
         while cluster.engine.has_work() {
             checked_cycle(&mut cluster)?;
-            turns += 1;
-            prop_assert!(turns < 300, "I11: cycles without end");
+            cycles += 1;
+            prop_assert!(cycles < 300, "I11: cycles do not terminate");
         }
         if cluster.evicted_names().next().is_none() {
             return Ok(());
         }
         cluster.apply(&Event::ReleaseVictim(ends[round % ends.len()]));
     }
-    Err(TestCaseError::fail("I20: evictions without end"))
+    Err(TestCaseError::fail("I20: evictions do not terminate"))
 }
 
 fn fair() -> impl Strategy<Value = Option<Vec<FairStrategy>>> {

@@ -1,4 +1,4 @@
-//! The choice of victims with fair sharing, against the rules written down a second time and against all smaller sets: I18.
+//! I18: the choice of victims with fair sharing, against the restated rules and against all smaller sets.
 
 use super::builders::{
     COHORTS, FLAVORS, QUEUES, RESOURCES, charge, cohort, config, key, limits, pod_set, queue, workload,
@@ -75,30 +75,30 @@ impl World {
             engine.set_flavor(name, Some(Flavor { node_labels: labels(name), ..Flavor::default() }));
         }
         engine.set_namespace("ns", Some(BTreeMap::new()));
-        let parent = |at: usize| self.parents[at].map(|up| COHORTS[up]);
-        let weight = |at: usize| Some(WEIGHTS[self.weights[at]].0);
-        for (at, name) in COHORTS.iter().enumerate() {
-            let weight = weight(at);
-            engine.set_cohort(name, Some(Cohort { weight, ..cohort(parent(at), self.groups(at)) }));
+        let parent = |index: usize| self.parents[index].map(|parent| COHORTS[parent]);
+        let weight = |index: usize| Some(WEIGHTS[self.weights[index]].0);
+        for (index, name) in COHORTS.iter().enumerate() {
+            let weight = weight(index);
+            engine.set_cohort(name, Some(Cohort { weight, ..cohort(parent(index), self.groups(index)) }));
         }
-        for (at, name) in QUEUES.iter().enumerate() {
+        for (index, name) in QUEUES.iter().enumerate() {
             let preemption = ClusterQueuePreemption {
                 within_cluster_queue: Some(self.preemptor.within),
                 reclaim_within_cohort: Some(self.preemptor.reclaim),
                 ..ClusterQueuePreemption::default()
             };
-            let plain = queue(parent(node_index(at)), self.groups(node_index(at)));
-            let usage_based = self.past.as_ref().is_some_and(|past| past[at].is_usage_based);
-            let preemption = if at == self.preemptor.queue { preemption } else { <_>::default() };
-            let weight = weight(node_index(at));
+            let base = queue(parent(node_index(index)), self.groups(node_index(index)));
+            let usage_based = self.past.as_ref().is_some_and(|past| past[index].is_usage_based);
+            let preemption = if index == self.preemptor.queue { preemption } else { <_>::default() };
+            let weight = weight(node_index(index));
             engine.set_cluster_queue(
                 name,
-                Some(ClusterQueue { weight, preemption, orders_by_past_usage: usage_based, ..plain }),
+                Some(ClusterQueue { weight, preemption, orders_by_past_usage: usage_based, ..base }),
             );
         }
         self.set_past(&mut engine);
-        for (at, holder) in self.reserving.iter().enumerate() {
-            engine.charge(&key(&format!("h{at:02}")), holder.charge(at));
+        for (index, reserving) in self.reserving.iter().enumerate() {
+            engine.charge(&key(&format!("h{index:02}")), reserving.charge(index));
         }
         engine.enqueue(workload(
             "asks",
@@ -111,19 +111,19 @@ impl World {
     }
 
     fn set_past(&self, engine: &mut Engine) {
-        for (at, past) in self.past.iter().flatten().enumerate() {
+        for (index, past) in self.past.iter().flatten().enumerate() {
             for (local, used) in past.used.iter().enumerate() {
-                let made = LocalQueue {
-                    cluster_queue: Arc::from(QUEUES[at]),
+                let spec = LocalQueue {
+                    cluster_queue: Arc::from(QUEUES[index]),
                     consumed: BTreeMap::from([(Arc::from("cpu"), f64::from(*used))]),
                     ..LocalQueue::default()
                 };
-                engine.set_local_queue(&key(&local_queue(at, local)), Some(made));
+                engine.set_local_queue(&key(&local_queue(index, local)), Some(spec));
             }
         }
     }
 
-    /// What the engine makes of it.
+    /// Returns the engine's decision.
     fn engine_outcome(&self) -> ExpectedOutcome {
         let decisions = self.engine().run_cycle(Timestamp::UNIX_EPOCH);
         let number = |name: &str| name.trim_start_matches('h').parse().unwrap();
@@ -140,12 +140,12 @@ impl World {
 }
 
 impl ReservingWorkload {
-    fn charge(&self, at: usize) -> Charge {
+    fn charge(&self, index: usize) -> Charge {
         let time = |second: i64| Timestamp::from_second(second).unwrap();
-        let pair = |pair: usize| (FLAVORS[pair / 2], RESOURCES[pair % 2], to_i64(self.amounts[pair]));
-        let usage: Vec<_> = (0..FLAVOR_RESOURCES).filter(|pair| self.amounts[*pair] > 0).map(pair).collect();
+        let entry = |fr: usize| (FLAVORS[fr / 2], RESOURCES[fr % 2], to_i64(self.amounts[fr]));
+        let usage: Vec<_> = (0..FLAVOR_RESOURCES).filter(|fr| self.amounts[*fr] > 0).map(entry).collect();
         Charge {
-            uid: Arc::from(format!("{at:02}")),
+            uid: Arc::from(format!("{index:02}")),
             local_queue: Arc::from(local_queue(self.queue, self.local_queue)),
             priority: self.priority,
             queued_since: time(self.since),
@@ -157,11 +157,12 @@ impl ReservingWorkload {
 }
 
 impl PreemptorSpec {
-    /// One for each flavor, which goes nowhere else.
+    /// One pod set per flavor; its node selector excludes the other flavor.
     fn pod_sets(&self) -> Vec<PodSet> {
         let set = |(flavor, requests): (&&str, &[Option<i64>; 2])| {
-            let asked = RESOURCES.iter().zip(requests).filter_map(|(name, amount)| Some((*name, (*amount)?)));
-            let set = pod_set(flavor, 1, &asked.collect::<Vec<_>>());
+            let requested =
+                RESOURCES.iter().zip(requests).filter_map(|(name, amount)| Some((*name, (*amount)?)));
+            let set = pod_set(flavor, 1, &requested.collect::<Vec<_>>());
             PodSet {
                 pod_requirements: Arc::new(PodRequirements {
                     node_selector: labels(flavor),
@@ -174,32 +175,38 @@ impl PreemptorSpec {
     }
 }
 
-/// I18 over all sets of victims: none smaller than the chosen one would do, and where nobody is chosen, none of those who
-/// may go whatever the shares are.
+/// Checks I18 over all sets of victims: no smaller set than the chosen one is enough and, where none is chosen, no set of
+/// candidates that may be evicted whatever the shares are.
 fn check_world(world: &World) -> TestCaseResult {
     let rules = FairSharingModel::new(world);
-    let (wanted, found) = (rules.expected_outcome(), world.engine_outcome());
-    prop_assert_eq!(&wanted, &found, "I18: who goes, in which order, and why");
-    let Ok((usage, short)) = rules.request_and_shortfall() else {
+    let (expected, actual) = (rules.expected_outcome(), world.engine_outcome());
+    prop_assert_eq!(&expected, &actual, "I18: victims, their order and reasons");
+    let Ok((usage, shortfall)) = rules.request_and_shortfall() else {
         return Ok(());
     };
-    let named = |gone: &[usize]| -> Vec<Victim> {
-        gone.iter().map(|at| (*at, PreemptionReason::InCohortReclamation)).collect()
+    let victims_of = |removed: &[usize]| -> Vec<Victim> {
+        removed.iter().map(|index| (*index, PreemptionReason::InCohortReclamation)).collect()
     };
-    match found {
+    match actual {
         ExpectedOutcome::Preempts(victims) => {
-            let all: Vec<usize> = victims.iter().map(|(at, _)| *at).collect();
-            prop_assert!(rules.fits(&named(&all), &usage), "I18: {:?} are not enough", all);
+            let all: Vec<usize> = victims.iter().map(|(index, _)| *index).collect();
+            prop_assert!(rules.fits(&victims_of(&all), &usage), "I18: {:?} are not enough", all);
             for fewer in subsets(&all).filter(|fewer| fewer.len() < all.len()) {
-                let enough = rules.fits(&named(&fewer), &usage);
-                prop_assert!(!enough, "I18: {:?} would have been enough of {:?}", fewer, all);
+                let enough = rules.fits(&victims_of(&fewer), &usage);
+                prop_assert!(!enough, "I18: {:?} would have been enough, of {:?}", fewer, all);
             }
         }
         ExpectedOutcome::Pending(_) => {
-            for gone in
-                subsets(&world.certainly_preemptible(&rules, &short, rules.is_within_nominal(&usage, &short)))
-            {
-                prop_assert!(!rules.fits(&named(&gone), &usage), "I18: with {:?} gone there is room", gone);
+            for removed in subsets(&world.certainly_preemptible(
+                &rules,
+                &shortfall,
+                rules.is_within_nominal(&usage, &shortfall),
+            )) {
+                prop_assert!(
+                    !rules.fits(&victims_of(&removed), &usage),
+                    "I18: the preemptor fits without {:?}",
+                    removed
+                );
             }
         }
         ExpectedOutcome::Admitted => {}
@@ -208,26 +215,37 @@ fn check_world(world: &World) -> TestCaseResult {
 }
 
 impl World {
-    /// Those who may go whatever the shares are and whoever goes first: of the own queue, and, if the queue takes back what it
-    /// owns, of queues beside it that lend nothing to each other's cohorts.
-    fn certainly_preemptible(&self, rules: &FairSharingModel, short: &[usize], within: bool) -> Vec<usize> {
+    /// Candidates that may be evicted whatever the shares and the order: workloads of the preemptor's queue and, if it reclaims
+    /// its own quota, of sibling queues that lend nothing to each other's cohorts.
+    fn certainly_preemptible(
+        &self,
+        rules: &FairSharingModel,
+        shortfall: &[usize],
+        within: bool,
+    ) -> Vec<usize> {
         let own = node_index(self.preemptor.queue);
         let sums = rules.sums(&[], None);
-        let root = self.parents[own].filter(|up| self.parents[*up].is_none());
-        let alone = |at: usize| {
+        let root = self.parents[own].filter(|parent| self.parents[*parent].is_none());
+        let is_only_candidate = |index: usize| {
             let candidates =
-                (0..self.reserving.len()).filter(|other| rules.may_be_preempted(&sums, short, *other));
-            candidates.filter(|other| self.reserving[*other].queue == self.reserving[at].queue).count() == 1
+                (0..self.reserving.len()).filter(|other| rules.may_be_preempted(&sums, shortfall, *other));
+            candidates.filter(|other| self.reserving[*other].queue == self.reserving[index].queue).count()
+                == 1
         };
-        let of_others = |at: usize| {
-            let node = node_index(self.reserving[at].queue);
+        let in_sibling_queue = |index: usize| {
+            let node = node_index(self.reserving[index].queue);
             let beside = root.is_some() && self.parents[node] == root;
-            self.preempts_within_nominal && within && beside && rules.borrows(&sums, node) && alone(at)
+            self.preempts_within_nominal
+                && within
+                && beside
+                && rules.borrows(&sums, node)
+                && is_only_candidate(index)
         };
-        let sure = |at: &usize| self.reserving[*at].queue == self.preemptor.queue || of_others(*at);
+        let certain =
+            |index: &usize| self.reserving[*index].queue == self.preemptor.queue || in_sibling_queue(*index);
         (0..self.reserving.len())
-            .filter(|at| rules.may_be_preempted(&sums, short, *at))
-            .filter(sure)
+            .filter(|index| rules.may_be_preempted(&sums, shortfall, *index))
+            .filter(certain)
             .collect()
     }
 }
@@ -290,18 +308,19 @@ fn past_usage() -> impl Strategy<Value = Option<Vec<PastUsage>>> {
     proptest::option::weighted(0.4, prop::collection::vec(past, QUEUES.len()))
 }
 
-/// A world in which each cohort hangs below one of those before it, or all queues below one cohort. The queue of the one
-/// that asks has quotas for both flavors.
+/// A world in which the parent of each cohort precedes it, and queues hang anywhere or all below one cohort. The preemptor's
+/// queue has quotas for both flavors.
 fn world() -> impl Strategy<Value = World> {
     use FairStrategy::{LessThanInitialShare, LessThanOrEqualToFinalShare};
-    let parents = |at: usize| if at == 0 { Just(None).boxed() } else { (0..at).prop_map(Some).boxed() };
+    let parents =
+        |index: usize| if index == 0 { Just(None).boxed() } else { (0..index).prop_map(Some).boxed() };
     let cohorts: Vec<_> = (0..COHORTS.len()).map(parents).collect();
     let deep = prop::collection::vec(proptest::option::weighted(0.95, 0..COHORTS.len()), QUEUES.len());
     let queues = prop_oneof![3 => deep, 1 => Just(vec![Some(0); QUEUES.len()])];
     let quotas =
         (prop::collection::vec(node(4), COHORTS.len()), prop::collection::vec(node(9), QUEUES.len()));
     let weights = prop::collection::vec(0..WEIGHTS.len(), COHORTS.len() + QUEUES.len());
-    let holders = prop::collection::vec(reserving_workload(), 4..12);
+    let reserving = prop::collection::vec(reserving_workload(), 4..12);
     let strategies = prop::sample::select(vec![
         vec![],
         vec![LessThanOrEqualToFinalShare],
@@ -309,10 +328,18 @@ fn world() -> impl Strategy<Value = World> {
         vec![LessThanOrEqualToFinalShare, LessThanInitialShare],
     ]);
     let settings = (strategies, prop::bool::weighted(0.6), past_usage());
-    (cohorts, queues, quotas, weights, holders, preemptor_spec(), settings).prop_map(
-        |(cohorts, queues, quotas, weights, holders, asker, (strategies, takes_back, past))| {
+    (cohorts, queues, quotas, weights, reserving, preemptor_spec(), settings).prop_map(
+        |(
+            cohorts,
+            queues,
+            quotas,
+            weights,
+            reserving,
+            preemptor,
+            (strategies, preempts_within_nominal, past),
+        )| {
             let mut quotas: Vec<_> = quotas.0.into_iter().chain(quotas.1).collect();
-            for flavor in &mut quotas[node_index(asker.queue)] {
+            for flavor in &mut quotas[node_index(preemptor.queue)] {
                 flavor.get_or_insert_with(Default::default);
             }
             let parents = cohorts.into_iter().chain(queues).collect();
@@ -320,10 +347,10 @@ fn world() -> impl Strategy<Value = World> {
                 parents,
                 quotas,
                 weights,
-                reserving: holders,
-                preemptor: asker,
+                reserving,
+                preemptor,
                 strategies,
-                preempts_within_nominal: takes_back,
+                preempts_within_nominal,
                 past,
             }
         },
@@ -339,8 +366,8 @@ proptest! {
     }
 }
 
-/// What the random worlds are made of must be worth the law: victims of every kind, several at a time, such as only the
-/// second strategy takes, for one whose share is without limit, and with an order that only past usage gives.
+/// Random worlds must cover all preemption reasons, several victims at a time, victims of the second strategy alone, queues
+/// with an unlimited share, and orders that depend on past usage alone.
 #[test]
 fn generator_covers_fair_preemption_scenarios() {
     let mut runner = TestRunner::new(config(1));
@@ -351,7 +378,7 @@ fn generator_covers_fair_preemption_scenarios() {
         let fate = FairSharingModel::new(&world).expected_outcome();
         let ExpectedOutcome::Preempts(victims) = &fate else {
             let never = fate == ExpectedOutcome::Pending(PendingReason::ExceedsMaxQuota);
-            *seen.entry(if never { "never" } else { "waits or admitted" }).or_default() += 1;
+            *seen.entry(if never { "never" } else { "pending or admitted" }).or_default() += 1;
             continue;
         };
         let otherwise = |world: World| FairSharingModel::new(&world).expected_outcome() != fate;
@@ -363,7 +390,7 @@ fn generator_covers_fair_preemption_scenarios() {
                 "of several queues",
                 victims
                     .iter()
-                    .any(|(at, _)| world.reserving[*at].queue != world.reserving[victims[0].0].queue),
+                    .any(|(index, _)| world.reserving[*index].queue != world.reserving[victims[0].0].queue),
             ),
             ("second strategy", otherwise(World { strategies: one_strategy, ..world.clone() })),
             ("past usage", otherwise(World { past: None, ..world.clone() })),

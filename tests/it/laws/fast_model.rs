@@ -1,13 +1,13 @@
-//! The quota rules a third time, over plain arrays: fast enough to be asked after every step of a long history.
+//! The quota rules a third time, over plain arrays: fast enough to check after every step of a long history.
 //!
-//! Nodes are numbered, cohorts first; every parent has a smaller number, so that one walk backwards sums a tree up.
+//! Nodes are numbered, cohorts first; every parent has a smaller number, so one backward pass sums the tree.
 
 use super::builders::{COHORTS, QUEUES};
 
-/// Flavor times two plus resource.
+/// Number of flavor-resources; the index is flavor times two plus resource.
 pub(super) const FLAVOR_RESOURCES: usize = 4;
 
-/// An amount of each flavor and resource.
+/// One amount per flavor-resource.
 pub(super) type Amounts = [i128; FLAVOR_RESOURCES];
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,20 +23,19 @@ pub(super) struct Node {
     pub(super) quotas: [Quota; FLAVOR_RESOURCES],
 }
 
-/// The configuration of the tree.
 #[derive(Clone, Debug)]
 pub(super) struct FastModel {
     pub(super) nodes: Vec<Node>,
 }
 
-/// Sums of all nodes.
+/// Quota and usage of all nodes.
 pub(super) struct NodeSums {
     pub(super) subtree_quota: Vec<Amounts>,
     pub(super) local_quota: Vec<Amounts>,
     pub(super) usage: Vec<Amounts>,
 }
 
-/// Number of a queue among the nodes.
+/// Index of a queue among the nodes.
 pub(super) const fn node_index(queue: usize) -> usize {
     COHORTS.len() + queue
 }
@@ -46,81 +45,81 @@ impl FastModel {
         Self { nodes: vec![Node::default(); COHORTS.len() + QUEUES.len()] }
     }
 
-    /// Everything that follows from what queues hold.
-    pub(super) fn sums<'a>(&self, held: impl Iterator<Item = (usize, &'a Amounts)>) -> NodeSums {
+    /// Sums quota and usage over the tree from the amounts charged to queues.
+    pub(super) fn sums<'a>(&self, charged: impl Iterator<Item = (usize, &'a Amounts)>) -> NodeSums {
         let zero = vec![[0; FLAVOR_RESOURCES]; self.nodes.len()];
         let mut sums = NodeSums { subtree_quota: zero.clone(), local_quota: zero.clone(), usage: zero };
-        for (queue, amounts) in held {
+        for (queue, amounts) in charged {
             for (sum, amount) in sums.usage[node_index(queue)].iter_mut().zip(amounts) {
                 *sum += amount;
             }
         }
-        for (at, node) in self.nodes.iter().enumerate().rev() {
-            for (pair, quota) in node.quotas.iter().enumerate() {
-                sums.subtree_quota[at][pair] += quota.nominal;
-                let subtree = sums.subtree_quota[at][pair];
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            for (fr, quota) in node.quotas.iter().enumerate() {
+                sums.subtree_quota[index][fr] += quota.nominal;
+                let subtree = sums.subtree_quota[index][fr];
                 let local = quota.lending.map_or(0, |lending| (subtree - lending).max(0));
-                sums.local_quota[at][pair] = local;
-                if let Some(up) = node.parent {
-                    sums.subtree_quota[up][pair] += subtree - local;
-                    sums.usage[up][pair] += (sums.usage[at][pair] - local).max(0);
+                sums.local_quota[index][fr] = local;
+                if let Some(parent) = node.parent {
+                    sums.subtree_quota[parent][fr] += subtree - local;
+                    sums.usage[parent][fr] += (sums.usage[index][fr] - local).max(0);
                 }
             }
         }
         sums
     }
 
-    pub(super) fn available(&self, sums: &NodeSums, at: usize, pair: usize) -> i128 {
+    pub(super) fn available(&self, sums: &NodeSums, index: usize, fr: usize) -> i128 {
         let (subtree, local, usage) =
-            (sums.subtree_quota[at][pair], sums.local_quota[at][pair], sums.usage[at][pair]);
-        let Some(up) = self.nodes[at].parent else {
+            (sums.subtree_quota[index][fr], sums.local_quota[index][fr], sums.usage[index][fr]);
+        let Some(parent) = self.nodes[index].parent else {
             return subtree - usage;
         };
-        let above = self.available(sums, up, pair);
-        let limit = self.nodes[at].quotas[pair].borrowing;
+        let above = self.available(sums, parent, fr);
+        let limit = self.nodes[index].quotas[fr].borrowing;
         let own = limit.map(|limit| subtree - local - (usage - local).max(0) + limit);
         (local - usage).max(0) + own.map_or(above, |own| own.min(above))
     }
 
-    /// What a node could have at most if nothing were in use.
-    pub(super) fn potential_available(&self, sums: &NodeSums, at: usize, pair: usize) -> i128 {
-        let Some(up) = self.nodes[at].parent else {
-            return sums.subtree_quota[at][pair];
+    /// Returns what a node could have if nothing were in use.
+    pub(super) fn potential_available(&self, sums: &NodeSums, index: usize, fr: usize) -> i128 {
+        let Some(parent) = self.nodes[index].parent else {
+            return sums.subtree_quota[index][fr];
         };
-        let most = sums.local_quota[at][pair] + self.potential_available(sums, up, pair);
-        let limit = self.nodes[at].quotas[pair].borrowing;
-        limit.map_or(most, |limit| most.min(sums.subtree_quota[at][pair] + limit))
+        let most = sums.local_quota[index][fr] + self.potential_available(sums, parent, fr);
+        let limit = self.nodes[index].quotas[fr].borrowing;
+        limit.map_or(most, |limit| most.min(sums.subtree_quota[index][fr] + limit))
     }
 
-    /// Whether an amount is within what a queue or a cohort above it owns that has a cohort above itself.
-    pub(super) fn may_reclaim(&self, sums: &NodeSums, queue: usize, pair: usize, amount: i128) -> bool {
+    /// Whether the queue, or a cohort above it, covers the amount with its own quota and has a parent.
+    pub(super) fn may_reclaim(&self, sums: &NodeSums, queue: usize, fr: usize, amount: i128) -> bool {
         let mut rest = amount;
         let owner = self.path_to_root(queue).into_iter().find(|node| {
-            let owns = sums.usage[*node][pair] + rest <= sums.subtree_quota[*node][pair];
-            rest -= (sums.local_quota[*node][pair] - sums.usage[*node][pair]).max(0);
+            let owns = sums.usage[*node][fr] + rest <= sums.subtree_quota[*node][fr];
+            rest -= (sums.local_quota[*node][fr] - sums.usage[*node][fr]).max(0);
             owns
         });
         owner.is_some_and(|node| self.nodes[node].parent.is_some())
     }
 
-    /// Whether a queue can take so much more.
-    pub(super) fn fits(&self, sums: &NodeSums, queue: usize, wanted: &Amounts) -> bool {
-        let at = node_index(queue);
+    /// Whether the queue can take `requested` in addition.
+    pub(super) fn fits(&self, sums: &NodeSums, queue: usize, requested: &Amounts) -> bool {
+        let index = node_index(queue);
         (0..FLAVOR_RESOURCES)
-            .all(|pair| wanted[pair] == 0 || wanted[pair] <= self.available(sums, at, pair).max(0))
+            .all(|fr| requested[fr] == 0 || requested[fr] <= self.available(sums, index, fr).max(0))
     }
 
-    /// The same without going beyond what the queue owns.
-    pub(super) fn fits_without_borrowing(&self, sums: &NodeSums, queue: usize, wanted: &Amounts) -> bool {
-        let at = node_index(queue);
-        let own = |pair: usize| {
-            wanted[pair] == 0 || sums.usage[at][pair] + wanted[pair] <= sums.subtree_quota[at][pair]
+    /// [`Self::fits`] without borrowing.
+    pub(super) fn fits_without_borrowing(&self, sums: &NodeSums, queue: usize, requested: &Amounts) -> bool {
+        let index = node_index(queue);
+        let own = |fr: usize| {
+            requested[fr] == 0 || sums.usage[index][fr] + requested[fr] <= sums.subtree_quota[index][fr]
         };
-        self.fits(sums, queue, wanted) && (0..FLAVOR_RESOURCES).all(own)
+        self.fits(sums, queue, requested) && (0..FLAVOR_RESOURCES).all(own)
     }
 
-    /// The way from a queue to its root.
+    /// Returns the nodes from a queue to its root.
     pub(super) fn path_to_root(&self, queue: usize) -> Vec<usize> {
-        std::iter::successors(Some(node_index(queue)), |at| self.nodes[*at].parent).collect()
+        std::iter::successors(Some(node_index(queue)), |node| self.nodes[*node].parent).collect()
     }
 }

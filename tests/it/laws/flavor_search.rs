@@ -1,12 +1,11 @@
-//! A search over flavors that had found something which somebody else took: it is not over before all flavors were looked at as
-//! they are then (I8).
+//! I8: a flavor search whose result was taken by another workload is not over until all flavors were evaluated again.
 
 use super::builders::{
     admitted_names, charge, cohort, cpu_gpu_group, engine, key, pod_set, queue, run_until_idle, workload,
 };
 use sluice::scheduler::{Engine, Workload};
 
-/// A workload of two pod sets, the second of which fits on red alone, and there beside the first only if nobody takes any.
+/// A workload of two pod sets: the second fits on red alone, next to the first only if that uses little red.
 fn two_pod_sets(name: &str, cpu: i64, gpu: [i64; 2]) -> Workload {
     let sets = vec![
         pod_set("a", 1, &[("cpu", 0), ("gpu", gpu[0])]),
@@ -15,7 +14,7 @@ fn two_pod_sets(name: &str, cpu: i64, gpu: [i64; 2]) -> Workload {
     workload(name, "asks", 0, 0, sets)
 }
 
-/// One pod that asks for gpus.
+/// A workload of one pod that requests gpus.
 fn gpu_pod(name: &str, queue: &str, priority: i64, gpu: i64) -> Workload {
     workload(name, queue, priority, 0, vec![pod_set("main", 1, &[("cpu", 0), ("gpu", gpu)])])
 }

@@ -1,4 +1,4 @@
-//! Long histories of everything that happens to a cluster: I1, I2, I3, I5, I7, I8, I10, I11, I18, I19, I20, I25.
+//! Random histories of a whole cluster, checked after every step: I1, I2, I3, I5, I7, I8, I10, I11, I18, I19, I20, I25.
 
 use super::builders::{COHORTS, QUEUES, config, key};
 use super::cluster::{Cluster, Event, flavor_resource, settings};
@@ -19,23 +19,23 @@ fn node_ref(node: usize) -> NodeRef {
     }
 }
 
-/// I1 at every node; after a cycle also I5: what was weighed and searched, and not decided, has left nothing behind.
+/// I1 at every node; after a cycle also I5: evaluations and searches that were not decided leave no usage behind.
 pub(super) fn check_usage(cluster: &Cluster) -> TestCaseResult {
     let sums = cluster.model.sums(cluster.reserved.values().map(|(queue, usage)| (*queue, usage)));
     for node in 0..COHORTS.len() + QUEUES.len() {
-        let found = cluster.engine.usage(&node_ref(node));
-        for at in 0..FLAVOR_RESOURCES {
-            let found = found.get(&flavor_resource(at)).map_or(0, |figures| figures.usage.to_i128());
-            prop_assert_eq!(found, sums.usage[node][at], "I1: usage of node {}", node);
+        let actual = cluster.engine.usage(&node_ref(node));
+        for fr in 0..FLAVOR_RESOURCES {
+            let actual = actual.get(&flavor_resource(fr)).map_or(0, |usage| usage.usage.to_i128());
+            prop_assert_eq!(actual, sums.usage[node][fr], "I1: usage of node {}", node);
         }
     }
     for queue in (0..QUEUES.len()).filter(|queue| cluster.queues.contains_key(queue)) {
-        for at in 0..FLAVOR_RESOURCES {
-            let free = cluster.model.available(&sums, node_index(queue), at).max(0);
+        for fr in 0..FLAVOR_RESOURCES {
+            let free = cluster.model.available(&sums, node_index(queue), fr).max(0);
             prop_assert_eq!(
-                cluster.engine.available(QUEUES[queue], &flavor_resource(at)),
+                cluster.engine.available(QUEUES[queue], &flavor_resource(fr)),
                 Amount::saturating_from_i128(free),
-                "I1: free to {}",
+                "I1: available to {}",
                 queue
             );
         }
@@ -43,19 +43,19 @@ pub(super) fn check_usage(cluster: &Cluster) -> TestCaseResult {
     Ok(())
 }
 
-/// I7: everyone waits or holds quota, in one place.
+/// I7: every workload is pending or reserving, in exactly one place.
 pub(super) fn check_partition(cluster: &Cluster) -> TestCaseResult {
-    let waiting = cluster.pending_names();
-    for name in &waiting {
+    let pending = cluster.pending_names();
+    for name in &pending {
         prop_assert!(cluster.engine.workload(&key(name)).is_some(), "I7: {} is lost", name);
-        prop_assert!(cluster.engine.charge_of(&key(name)).is_none(), "I7: {} holds quota", name);
+        prop_assert!(cluster.engine.charge_of(&key(name)).is_none(), "I7: {} is pending and reserving", name);
     }
     for name in cluster.reserved.keys() {
-        prop_assert!(cluster.engine.workload(&key(name)).is_none(), "I7: {} waits", name);
-        prop_assert!(cluster.engine.charge_of(&key(name)).is_some(), "I7: {} holds nothing", name);
+        prop_assert!(cluster.engine.workload(&key(name)).is_none(), "I7: {} is reserving and pending", name);
+        prop_assert!(cluster.engine.charge_of(&key(name)).is_some(), "I7: {} has no charge", name);
     }
     let counted: usize = QUEUES.iter().map(|queue| cluster.engine.pending(queue).total()).sum();
-    prop_assert_eq!(counted, waiting.len());
+    prop_assert_eq!(counted, pending.len());
     Ok(())
 }
 
@@ -71,109 +71,112 @@ fn apply_and_check(cluster: &mut Cluster, events: &[Event]) -> TestCaseResult {
     Ok(())
 }
 
-/// Nothing happens any more but cycles, and victims that end one after the other: each pair is evicted at most once (I20),
-/// and it comes to rest.
+/// Runs only cycles and terminations of victims: each pair of preemptor and victim occurs at most once (I20), and the cluster
+/// settles.
 fn run_until_settled(cluster: &mut Cluster, ends: &[usize]) -> TestCaseResult {
     let mut pairs: BTreeSet<(String, String)> = BTreeSet::new();
     for round in 0..400 {
-        let mut turns = 0;
+        let mut cycles = 0;
         while cluster.engine.has_work() {
-            let going: BTreeSet<String> = cluster.evicted_names().collect();
+            let evicted: BTreeSet<String> = cluster.evicted_names().collect();
             for pair in checked_cycle(cluster)? {
-                if going.contains(&pair.1) {
+                if evicted.contains(&pair.1) {
                     continue;
                 }
-                prop_assert!(!pairs.contains(&pair), "I20: {:?} for the second time", pair);
+                prop_assert!(!pairs.contains(&pair), "I20: {:?} preempts twice", pair);
                 pairs.insert(pair);
             }
-            turns += 1;
-            prop_assert!(turns < 300, "I11: cycles without end");
+            cycles += 1;
+            prop_assert!(cycles < 300, "I11: cycles do not terminate");
         }
         if cluster.evicted_names().next().is_none() {
             return check_settled(cluster);
         }
         cluster.apply(&Event::ReleaseVictim(ends[round % ends.len()]));
     }
-    Err(TestCaseError::fail("I20: evictions without end"))
+    Err(TestCaseError::fail("I20: evictions do not terminate"))
 }
 
 fn check_settled(cluster: &mut Cluster) -> TestCaseResult {
-    prop_assert_eq!(cluster.engine.run_cycle(cluster.now), Vec::new(), "I11: at rest nothing is decided");
+    prop_assert_eq!(
+        cluster.engine.run_cycle(cluster.now),
+        Vec::new(),
+        "I11: a settled engine decides nothing"
+    );
     prop_assert_eq!(
         cluster.reservations(),
         std::collections::BTreeMap::new(),
-        "I19: kept though everyone has gone"
+        "I19: capacity is reserved although no victim is left"
     );
     for name in cluster.pending_names() {
         let open = cluster
             .queues
             .contains_key(&super::cluster::queue_index(&cluster.workloads[&name].cluster_queue));
-        let judged = cluster.engine.verdict(&key(&name)).is_some();
+        let has_verdict = cluster.engine.verdict(&key(&name)).is_some();
         let strict = cluster.is_behind_strict_head(&name);
-        prop_assert!(judged || !open || strict, "I25: {} waits without a word", name);
+        prop_assert!(has_verdict || !open || strict, "I25: {} has no pending reason", name);
     }
     check_usage(cluster)?;
     check_pending_reasons(cluster)?;
     check_no_lost_wakeup(cluster)
 }
 
-/// I25: what everybody is told on reading, figures included, is what an engine would say that has seen nothing but the present
-/// state.
+/// I25: the pending reason that a reader gets, numbers included, equals that of a fresh engine built from the present state.
 fn check_pending_reasons(cluster: &mut Cluster) -> TestCaseResult {
     let mut fresh = cluster.rebuilt();
-    let waiting = cluster.pending_names();
-    for name in &waiting {
+    let pending = cluster.pending_names();
+    for name in &pending {
         fresh.engine.enqueue(cluster.workloads[name].clone());
     }
     for _ in 0..60 {
         if !fresh.engine.has_work() {
             break;
         }
-        let moves = |outcome: &Outcome| matches!(outcome, Outcome::Admitted(_) | Outcome::Preempting(..));
-        if fresh.engine.run_cycle(fresh.now).iter().any(|decision| moves(&decision.outcome)) {
-            // It knows nothing of who was evicted for whom, and may try that again.
+        let changes_usage =
+            |outcome: &Outcome| matches!(outcome, Outcome::Admitted(_) | Outcome::Preempting(..));
+        if fresh.engine.run_cycle(fresh.now).iter().any(|decision| changes_usage(&decision.outcome)) {
+            // It does not know the preemption history, and may preempt the same victims again.
             return Ok(());
         }
     }
-    for name in waiting {
-        let told = cluster.engine.fresh_verdict(&key(&name));
-        if let Some(wanted) = fresh.engine.verdict(&key(&name)) {
-            prop_assert_eq!(told.as_ref(), Some(wanted), "I25: what {} is told", name);
+    for name in pending {
+        let actual = cluster.engine.fresh_verdict(&key(&name));
+        if let Some(expected) = fresh.engine.verdict(&key(&name)) {
+            prop_assert_eq!(actual.as_ref(), Some(expected), "I25: pending reason of {}", name);
         }
     }
     Ok(())
 }
 
-/// I8: each of those that wait is put into an engine that has seen nothing but the present state, beside the first of every
-/// StrictFIFO queue: nobody is admitted.
+/// I8: a fresh engine built from the present state admits no pending workload, alone beside the heads of the StrictFIFO queues.
 fn check_no_lost_wakeup(cluster: &Cluster) -> TestCaseResult {
     let strict = |queue: &usize| cluster.queues.get(queue).is_some_and(|spec| spec.rules.strict);
-    let firsts: Vec<_> = (0..QUEUES.len())
+    let strict_heads: Vec<_> = (0..QUEUES.len())
         .filter(strict)
         .filter_map(|queue| {
-            cluster.engine.pending_in_order(QUEUES[queue]).first().map(|first| (*first).clone())
+            cluster.engine.pending_in_order(QUEUES[queue]).first().map(|head| (*head).clone())
         })
         .collect();
     for name in cluster.pending_names() {
-        let waiting = &cluster.workloads[&name];
-        let queue = super::cluster::queue_index(&waiting.cluster_queue);
-        if !cluster.queues.contains_key(&queue) || (strict(&queue) && !firsts.contains(waiting)) {
+        let pending = &cluster.workloads[&name];
+        let queue = super::cluster::queue_index(&pending.cluster_queue);
+        if !cluster.queues.contains_key(&queue) || (strict(&queue) && !strict_heads.contains(pending)) {
             continue;
         }
         let mut fresh = cluster.rebuilt();
-        for one in firsts.iter().chain([waiting]) {
-            fresh.engine.enqueue(one.clone());
+        for workload in strict_heads.iter().chain([pending]) {
+            fresh.engine.enqueue(workload.clone());
         }
         for _ in 0..30 {
             if !fresh.engine.has_work() {
                 break;
             }
             for decision in fresh.engine.run_cycle(fresh.now) {
-                let taken = matches!(decision.outcome, Outcome::Admitted(_));
-                let told = cluster.engine.verdict(&key(&name)).map(ToString::to_string);
+                let admitted = matches!(decision.outcome, Outcome::Admitted(_));
+                let verdict = cluster.engine.verdict(&key(&name)).map(ToString::to_string);
                 prop_assert!(
-                    !taken,
-                    "I8: {name} waits ({told:?}, parked {}), but {} is admitted at once beside {:?}",
+                    !admitted,
+                    "I8: {name} is pending ({verdict:?}, parked {}), but {} is admitted by a fresh engine beside {:?}",
                     cluster.engine.is_parked(&key(&name)),
                     decision.key,
                     cluster.reserved
@@ -228,11 +231,11 @@ proptest! {
         let settings = if classic { super::cluster::settings(None) } else { settings };
         let mut twins = [Cluster::new(settings.clone()), Cluster::new(settings)];
         for event in start.iter().chain(&events) {
-            let [one, other] = twins.each_mut().map(|cluster| {
+            let [first, second] = twins.each_mut().map(|cluster| {
                 cluster.apply(event);
                 if matches!(event, Event::Cycle) { cluster.unchecked_cycle() } else { Vec::new() }
             });
-            prop_assert_eq!(one, other);
+            prop_assert_eq!(first, second);
         }
     }
 }

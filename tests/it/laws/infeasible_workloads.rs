@@ -1,4 +1,4 @@
-//! What cannot be admitted never stands in the way of what can (a `break` where a `continue` belonged, elsewhere).
+//! B2: infeasible workloads never block feasible ones (the bug is a `break` where a `continue` belongs).
 
 use super::builders::{
     admitted_names, config, engine, key, limits, pod_set, queue, run_until_idle, single_flavor_group,
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const QUEUES: [&str; 3] = ["x", "y", "z"];
 
-/// Ways of never being admitted.
+/// Reasons why a workload can never be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Infeasibility {
     NoFlavor,
@@ -33,7 +33,7 @@ const INFEASIBILITIES: [Infeasibility; 6] = [
     Infeasibility::MissingQueue,
 ];
 
-/// Three queues of one cohort, each with so many cpus.
+/// Three queues of one cohort with `nominal` cpus each.
 fn world(nominal: i64) -> Engine {
     let mut engine = engine();
     let labels = BTreeMap::from([("kind".to_owned(), "red".to_owned())]);
@@ -59,7 +59,7 @@ fn feasible_workload(name: &str, queue: &str, second: i64) -> Workload {
 }
 
 fn infeasible_workload(kind: Infeasibility, name: &str, queue: &str, second: i64) -> Workload {
-    let mut made = feasible_workload(name, queue, second);
+    let mut workload = feasible_workload(name, queue, second);
     let mut set = pod_set("main", 1, &[("cpu", 1)]);
     match kind {
         Infeasibility::NoFlavor => {
@@ -68,29 +68,29 @@ fn infeasible_workload(kind: Infeasibility, name: &str, queue: &str, second: i64
         }
         Infeasibility::UnknownResource => set = pod_set("main", 1, &[("cpu", 1), ("unobtainium", 1)]),
         Infeasibility::TooBig => set = pod_set("main", 1000, &[("cpu", 1)]),
-        Infeasibility::NamespaceNotSelected => made.key = ObjectKey::new("elsewhere", name),
-        Infeasibility::StoppedQueue => made.cluster_queue = Arc::from("stopped"),
-        Infeasibility::MissingQueue => made.cluster_queue = Arc::from("missing"),
+        Infeasibility::NamespaceNotSelected => workload.key = ObjectKey::new("elsewhere", name),
+        Infeasibility::StoppedQueue => workload.cluster_queue = Arc::from("stopped"),
+        Infeasibility::MissingQueue => workload.cluster_queue = Arc::from("missing"),
     }
-    made.pod_sets = vec![set].into();
-    made
+    workload.pod_sets = vec![set].into();
+    workload
 }
 
 fn permutations(n: usize) -> Vec<Vec<usize>> {
     if n == 0 {
         return vec![Vec::new()];
     }
-    let longer = |short: Vec<usize>| {
-        (0..n).map(move |at| {
-            let mut order = short.clone();
-            order.insert(at, n - 1);
+    let longer = |shorter: Vec<usize>| {
+        (0..n).map(move |index| {
+            let mut order = shorter.clone();
+            order.insert(index, n - 1);
             order
         })
     };
     permutations(n - 1).into_iter().flat_map(longer).collect()
 }
 
-/// Six items, of which the last two are good, in one order.
+/// One of six workloads of a queue, of which the last two are feasible.
 fn mixed_workload(index: usize, slot: usize, queue: usize, order: usize) -> Workload {
     let second = i64::try_from(slot).unwrap();
     let name = format!("{}-{index}", QUEUES[queue]);
@@ -102,34 +102,34 @@ fn mixed_workload(index: usize, slot: usize, queue: usize, order: usize) -> Work
 
 #[test]
 fn b2_infeasible_heads_never_block_feasible_workloads() {
-    for (order, places) in permutations(6).iter().enumerate() {
+    for (order, indexes) in permutations(6).iter().enumerate() {
         let mut engine = world(4);
-        let mut everyone = Vec::new();
+        let mut keys = Vec::new();
         for queue in 0..QUEUES.len() {
-            for (slot, index) in places.iter().enumerate() {
-                let made = mixed_workload(*index, slot, queue, order + queue);
-                everyone.push(made.key.clone());
-                engine.enqueue(made);
+            for (slot, index) in indexes.iter().enumerate() {
+                let workload = mixed_workload(*index, slot, queue, order + queue);
+                keys.push(workload.key.clone());
+                engine.enqueue(workload);
             }
         }
-        let given: BTreeSet<String> = admitted_names(&run_until_idle(&mut engine)).into_iter().collect();
-        let all: BTreeSet<String> =
+        let admitted: BTreeSet<String> = admitted_names(&run_until_idle(&mut engine)).into_iter().collect();
+        let feasible: BTreeSet<String> =
             QUEUES.iter().flat_map(|q| [format!("{q}-4"), format!("{q}-5")]).collect();
-        assert_eq!(given, all, "order {places:?}");
-        for key in everyone.iter().filter(|key| !all.contains(&*key.name)) {
-            assert!(engine.verdict(key).is_some(), "{key} waits without a word");
+        assert_eq!(admitted, feasible, "order {indexes:?}");
+        for key in keys.iter().filter(|key| !feasible.contains(&*key.name)) {
+            assert!(engine.verdict(key).is_some(), "{key} has no pending reason");
         }
     }
 }
 
-/// A feasible item: queue, priority, second, cpus.
+/// A feasible workload: queue, priority, second, cpus.
 type FeasibleSpec = (usize, i64, i64, i64);
 
 fn goods(queues: usize) -> impl Strategy<Value = Vec<FeasibleSpec>> {
     prop::collection::vec((0..queues, 0..3_i64, 0..9_i64, 1..4_i64), 0..20)
 }
 
-/// Infeasible items: queue, priority, second, kind.
+/// Infeasible workloads: queue, priority, second, kind.
 fn bads(
     queues: usize,
     priorities: Range<i64>,
@@ -149,12 +149,12 @@ fn enqueue_goods(engine: &mut Engine, goods: &[FeasibleSpec]) {
 
 fn enqueue_bads(engine: &mut Engine, bads: &[(usize, i64, i64, Infeasibility)]) {
     for (n, (queue, priority, second, kind)) in bads.iter().enumerate() {
-        let made = infeasible_workload(*kind, &format!("bad{n}"), QUEUES[*queue], *second);
-        engine.enqueue(Workload { priority: *priority, ..made });
+        let workload = infeasible_workload(*kind, &format!("bad{n}"), QUEUES[*queue], *second);
+        engine.enqueue(Workload { priority: *priority, ..workload });
     }
 }
 
-/// Who is admitted, in order, without and with the infeasible items.
+/// Returns the admitted workloads in order, without and with the infeasible ones.
 fn admitted_without_and_with(
     goods: &[FeasibleSpec],
     bads: &[(usize, i64, i64, Infeasibility)],
@@ -166,8 +166,8 @@ fn admitted_without_and_with(
     (admitted_names(&run_until_idle(&mut alone)), admitted_names(&run_until_idle(&mut together)))
 }
 
-// Queues that contend take turns, one head each, so an infeasible head costs its queue a turn: whose feasible items get
-// the last of a shared quota may change, which is why the laws below say what holds in which case.
+// Contending queues alternate, one head each, so an infeasible head costs its queue one opportunity: which feasible workloads
+// get the last of a shared quota may change. Therefore each test below states its conditions.
 proptest! {
     #![proptest_config(config(300))]
 
@@ -176,8 +176,8 @@ proptest! {
         let mut engine = world(20);
         enqueue_goods(&mut engine, &goods);
         enqueue_bads(&mut engine, &bads);
-        let given: BTreeSet<String> = admitted_names(&run_until_idle(&mut engine)).into_iter().collect();
-        prop_assert_eq!(given, (0..goods.len()).map(|n| format!("good{n}")).collect::<BTreeSet<_>>());
+        let admitted: BTreeSet<String> = admitted_names(&run_until_idle(&mut engine)).into_iter().collect();
+        prop_assert_eq!(admitted, (0..goods.len()).map(|n| format!("good{n}")).collect::<BTreeSet<_>>());
     }
 
     #[test]
@@ -197,12 +197,12 @@ proptest! {
         let mut engine = world(4);
         enqueue_goods(&mut engine, &goods);
         enqueue_bads(&mut engine, &bads);
-        let given = admitted_names(&run_until_idle(&mut engine));
+        let admitted = admitted_names(&run_until_idle(&mut engine));
         for (n, (queue, _, _, cpu)) in goods.iter().enumerate() {
-            let waits = engine.workload(&key(&format!("good{n}"))).is_some();
-            prop_assert_eq!(waits, !given.contains(&format!("good{n}")));
-            let free = engine.available(QUEUES[*queue], &FlavorResource::new("red", "cpu"));
-            prop_assert!(!waits || *cpu > free.get(), "good{n} waits for {cpu} of {free}");
+            let is_pending = engine.workload(&key(&format!("good{n}"))).is_some();
+            prop_assert_eq!(is_pending, !admitted.contains(&format!("good{n}")));
+            let available = engine.available(QUEUES[*queue], &FlavorResource::new("red", "cpu"));
+            prop_assert!(!is_pending || *cpu > available.get(), "good{n} is pending: requests {cpu}, available {available}");
         }
     }
 }

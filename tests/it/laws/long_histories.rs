@@ -1,8 +1,8 @@
-//! A million steps of everything that happens to a cluster, in histories of a thousand each: I1, I7 and I11.
+//! A million random steps of a whole cluster, in histories of a thousand each: I1, I7 and I11.
 //!
-//! Drawing costs little here, and more steps are of the ledger than of the queue, which cost more in an unoptimised build. The
-//! books are compared now and then and not after each step, so that many steps fit into a short time; `histories` looks at
-//! every step of shorter ones, and at every decision.
+//! Drawing is cheap here, and more steps concern the ledger than the queue, which is slower in an unoptimised build. Invariants
+//! are checked at intervals, so that many steps fit into a short time; `histories` checks every step and every decision of
+//! shorter histories.
 
 use super::builders::{COHORTS, QUEUES, seed_and_multiplier};
 use super::cluster::{Cluster, Event, QueuePolicies, TreeNodeSpec, WORKLOAD_NAMES, WorkloadSpec, settings};
@@ -15,10 +15,10 @@ use sluice::scheduler::{FairStrategy, Outcome};
 
 const HISTORIES: u64 = 1000;
 const STEPS: u64 = 1000;
-/// Steps between two looks at the books.
+/// Steps between two checks of the invariants.
 const STEPS_BETWEEN_CHECKS: u64 = 100;
 
-/// Numbers that follow from a seed (splitmix64).
+/// Random numbers determined by a seed (splitmix64).
 pub(super) struct SeededRandom(pub(super) u64);
 
 impl SeededRandom {
@@ -69,7 +69,7 @@ impl SeededRandom {
         }
     }
 
-    /// What is configured of a node whose parent is one of these cohorts, or none.
+    /// Configuration of a node whose parent is one of `parents`, or none.
     fn spec(&mut self, parents: std::ops::Range<usize>) -> TreeNodeSpec {
         let parent = (!parents.is_empty() && self.below(10) > 0)
             .then(|| parents.start + self.index_below(parents.len()));
@@ -78,12 +78,12 @@ impl SeededRandom {
         TreeNodeSpec { parent, flavors, weight, rules: self.rules() }
     }
 
-    fn cohort(&mut self, at: usize) -> Event {
-        Event::Cohort(at, (self.below(8) > 0).then(|| self.spec(at.saturating_sub(2)..at)))
+    fn cohort(&mut self, index: usize) -> Event {
+        Event::Cohort(index, (self.below(8) > 0).then(|| self.spec(index.saturating_sub(2)..index)))
     }
 
-    fn queue(&mut self, at: usize) -> Event {
-        Event::Queue(at, (self.below(8) > 0).then(|| self.spec(0..COHORTS.len())))
+    fn queue(&mut self, index: usize) -> Event {
+        Event::Queue(index, (self.below(8) > 0).then(|| self.spec(0..COHORTS.len())))
     }
 
     fn wanted(&mut self) -> WorkloadSpec {
@@ -101,12 +101,12 @@ impl SeededRandom {
     fn event(&mut self) -> Event {
         match self.below(100) {
             0 => {
-                let at = self.index_below(COHORTS.len());
-                self.cohort(at)
+                let index = self.index_below(COHORTS.len());
+                self.cohort(index)
             }
             1 => {
-                let at = self.index_below(QUEUES.len());
-                self.queue(at)
+                let index = self.index_below(QUEUES.len());
+                self.queue(index)
             }
             2..=25 => Event::Create(self.wanted()),
             26..=30 => Event::Delete(self.index_below(WORKLOAD_NAMES)),
@@ -120,7 +120,7 @@ impl SeededRandom {
     }
 }
 
-/// One cycle, and the evictions that it decided on begin.
+/// Runs one cycle and marks its victims as evicted.
 fn run_cycle(cluster: &mut Cluster) {
     for decision in cluster.unchecked_cycle() {
         if let Outcome::Preempting(_, victims) = decision.outcome {
@@ -136,20 +136,20 @@ fn check_invariants(cluster: &Cluster) -> TestCaseResult {
     check_usage(cluster)
 }
 
-/// Plays one history; answers with the number of its steps.
+/// Runs one history. Returns the number of its steps.
 fn run_history(seed: u64) -> Result<u64, String> {
-    let mut dice = SeededRandom(seed);
+    let mut random = SeededRandom(seed);
     let strategies = [FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
-    let fair = (dice.below(2) == 0).then(|| strategies.to_vec());
+    let fair = (random.below(2) == 0).then(|| strategies.to_vec());
     let mut cluster = Cluster::new(settings(fair));
-    for at in 0..COHORTS.len() {
-        cluster.apply(&dice.cohort(at));
+    for index in 0..COHORTS.len() {
+        cluster.apply(&random.cohort(index));
     }
-    for at in 0..QUEUES.len() {
-        cluster.apply(&dice.queue(at));
+    for index in 0..QUEUES.len() {
+        cluster.apply(&random.queue(index));
     }
     for step in 1..=STEPS {
-        let event = dice.event();
+        let event = random.event();
         cluster.apply(&event);
         if matches!(event, Event::Cycle) {
             run_cycle(&mut cluster);
@@ -163,21 +163,21 @@ fn run_history(seed: u64) -> Result<u64, String> {
         if !cluster.engine.has_work() {
             return check_invariants(&cluster)
                 .map(|()| STEPS)
-                .map_err(|error| format!("at rest, seed {seed}: {error}"));
+                .map_err(|error| format!("settled, seed {seed}: {error}"));
         }
         run_cycle(&mut cluster);
     }
-    Err(format!("I11: cycles without end, seed {seed}"))
+    Err(format!("I11: cycles do not terminate, seed {seed}"))
 }
 
-/// The seed of a history that fails is part of the message: with it as `PROPTEST_RNG_SEED` it is the first to be played.
+/// A failure names the seed of its history: as `PROPTEST_RNG_SEED` it makes that history the first of the run.
 #[test]
 fn million_step_histories_keep_usage_consistent() {
     let (seed, times) = seed_and_multiplier(STEPS);
     let mut steps = 0;
-    for at in 0..HISTORIES * times {
-        match run_history(seed.wrapping_add(at)) {
-            Ok(played) => steps += played,
+    for index in 0..HISTORIES * times {
+        match run_history(seed.wrapping_add(index)) {
+            Ok(completed) => steps += completed,
             Err(problem) => panic!("{problem}"),
         }
     }

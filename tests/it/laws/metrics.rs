@@ -1,4 +1,4 @@
-//! What metrics tell of the scheduler: choices of preemption targets that overlap, and scheduling hashes.
+//! Scheduler metrics: overlapping preemption targets and equivalence hashes.
 
 use super::builders::{
     charge, config, cpu_workload, engine_with, key, limits, pod_set, queue, single_flavor_group, workload,
@@ -12,15 +12,15 @@ use sluice::scheduler::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Queues `a` and `b` of one CPU each, which `c` has borrowed for these workloads and must give back.
+/// Queues `a` and `b` own one CPU each, which workloads of `c` borrow and `a` and `b` may reclaim.
 fn borrowed_quota_engine(recompute_on_overlap: bool, borrowed: &[(&str, i64)]) -> Engine {
     let gates = EngineGates { recompute_on_overlap, ..EngineGates::default() };
     let mut engine = engine_with(EngineSettings { gates, ..EngineSettings::default() });
     let reclaim_within_cohort = Some(ReclaimPolicy::Any);
     let preemption = ClusterQueuePreemption { reclaim_within_cohort, ..ClusterQueuePreemption::default() };
-    for (name, own) in [("a", 1), ("b", 1), ("c", 0)] {
-        let made = queue(Some("all"), single_flavor_group("red", "cpu", limits(own, None, None)));
-        engine.set_cluster_queue(name, Some(ClusterQueue { preemption: preemption.clone(), ..made }));
+    for (name, nominal) in [("a", 1), ("b", 1), ("c", 0)] {
+        let base = queue(Some("all"), single_flavor_group("red", "cpu", limits(nominal, None, None)));
+        engine.set_cluster_queue(name, Some(ClusterQueue { preemption: preemption.clone(), ..base }));
     }
     for (name, amount) in borrowed {
         engine.charge(&key(name), charge("c", &[("red", "cpu", *amount)]));
@@ -44,7 +44,7 @@ fn overlapping_targets_are_recomputed_and_counted() {
         let mut engine = borrowed_quota_engine(true, borrowed);
         engine.run_cycle(Timestamp::UNIX_EPOCH);
         assert_eq!(engine.take_recomputations(), [(Arc::from("b"), result)]);
-        assert_eq!(engine.take_recomputations(), [], "it is told once");
+        assert_eq!(engine.take_recomputations(), [], "it is reported once");
         assert_eq!(preemption_skips(&engine), [None; 3]);
     }
 }
@@ -57,7 +57,7 @@ fn preemptor_is_skipped_when_recomputation_is_disabled() {
     assert_eq!(preemption_skips(&engine), [None, Some(1), None]);
     engine.release(&key("x"));
     engine.run_cycle(Timestamp::UNIX_EPOCH);
-    assert_eq!(preemption_skips(&engine), [None, Some(1), None], "it stands until another cycle skips one");
+    assert_eq!(preemption_skips(&engine), [None, Some(1), None], "the count stays until the next skip");
     engine.set_cluster_queue("b", None);
     assert_eq!(preemption_skips(&engine), [None; 3]);
 }
@@ -115,11 +115,11 @@ proptest! {
             apply_event(&mut engine, event);
             let all = engine.pending_in_order("q");
             let hashes = |parked: bool| {
-                let of = all.iter().filter(|workload| engine.is_parked(&workload.key) == parked);
-                of.map(|workload| (workload.priority, workload.pod_sets[0].requests.clone())).collect::<BTreeSet<_>>()
+                let selected = all.iter().filter(|workload| engine.is_parked(&workload.key) == parked);
+                selected.map(|workload| (workload.priority, workload.pod_sets[0].requests.clone())).collect::<BTreeSet<_>>()
             };
-            let want = PendingCounts { active: hashes(false).len(), inadmissible: hashes(true).len() };
-            prop_assert_eq!(engine.pending_hashes("q"), want, "after {:?}", event);
+            let expected = PendingCounts { active: hashes(false).len(), inadmissible: hashes(true).len() };
+            prop_assert_eq!(engine.pending_hashes("q"), expected, "after {:?}", event);
         }
         engine.set_cluster_queue("q", None);
         let all: BTreeSet<_> = engine.pending_in_order("q").iter()

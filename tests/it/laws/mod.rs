@@ -1,11 +1,11 @@
-//! Laws of the engine, by the numbers of the invariants that they check, over random worlds.
+//! Property tests of the engine over random worlds, named by the invariants that they check.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that finds something amiss fails"
+    reason = "a test fails on the first violation"
 )]
 
 mod builders;

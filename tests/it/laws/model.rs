@@ -1,4 +1,4 @@
-//! The quota rules written down a second time: plain recursion over names, everything recomputed on every question.
+//! The quota rules restated as plain recursion over names; every query recomputes everything.
 
 use super::builders::{COHORTS, FLAVORS, QUEUES, RESOURCES, Step};
 use sluice::quota::{QuotaLimits, ResourceGroup};
@@ -16,12 +16,12 @@ pub(super) struct Model {
     pub(super) charges: BTreeMap<usize, (usize, BTreeMap<FlavorResource, i128>)>,
 }
 
-pub(super) fn cohort_ref(at: usize) -> NodeRef {
-    NodeRef::Cohort(Arc::from(COHORTS[at]))
+pub(super) fn cohort_ref(index: usize) -> NodeRef {
+    NodeRef::Cohort(Arc::from(COHORTS[index]))
 }
 
-pub(super) fn queue_ref(at: usize) -> NodeRef {
-    NodeRef::ClusterQueue(Arc::from(QUEUES[at]))
+pub(super) fn queue_ref(index: usize) -> NodeRef {
+    NodeRef::ClusterQueue(Arc::from(QUEUES[index]))
 }
 
 pub(super) fn flavor_resources() -> Vec<FlavorResource> {
@@ -35,15 +35,15 @@ impl Model {
             None => drop(self.nodes.remove(&name)),
         };
         match step {
-            Step::Cohort(at, node) => set(cohort_ref(*at), node),
-            Step::Queue(at, node) => set(queue_ref(*at), node),
-            Step::Charge(who, at, usage) => {
-                let pair = |(f, r, units): &(usize, usize, i64)| {
+            Step::Cohort(index, node) => set(cohort_ref(*index), node),
+            Step::Queue(index, node) => set(queue_ref(*index), node),
+            Step::Charge(number, index, usage) => {
+                let entry = |(f, r, units): &(usize, usize, i64)| {
                     (FlavorResource::new(FLAVORS[*f], RESOURCES[*r]), i128::from(*units))
                 };
-                self.charges.insert(*who, (*at, usage.iter().map(pair).collect()));
+                self.charges.insert(*number, (*index, usage.iter().map(entry).collect()));
             }
-            Step::Release(who) => drop(self.charges.remove(who)),
+            Step::Release(number) => drop(self.charges.remove(number)),
         }
     }
 
@@ -52,20 +52,20 @@ impl Model {
     }
 
     pub(super) fn is_cyclic(&self, node: &NodeRef) -> bool {
-        let (mut at, mut seen) = (node.clone(), BTreeSet::new());
-        while seen.insert(at.clone()) {
-            match self.parent(&at) {
-                Some(parent) => at = parent,
+        let (mut current, mut seen) = (node.clone(), BTreeSet::new());
+        while seen.insert(current.clone()) {
+            match self.parent(&current) {
+                Some(parent) => current = parent,
                 None => return false,
             }
         }
         true
     }
 
-    pub(super) fn limits(&self, node: &NodeRef, pair: &FlavorResource) -> QuotaLimits {
+    pub(super) fn limits(&self, node: &NodeRef, fr: &FlavorResource) -> QuotaLimits {
         let groups = self.nodes.get(node).map(|(_, groups)| groups.as_slice()).unwrap_or_default();
-        let flavor = groups.iter().flat_map(|g| &g.flavors).find(|f| f.name == pair.flavor);
-        flavor.and_then(|f| f.limits.get(&pair.resource)).copied().unwrap_or_default()
+        let flavor = groups.iter().flat_map(|g| &g.flavors).find(|f| f.name == fr.flavor);
+        flavor.and_then(|f| f.limits.get(&fr.resource)).copied().unwrap_or_default()
     }
 
     pub(super) fn children(&self, node: &NodeRef) -> Vec<NodeRef> {
@@ -76,57 +76,58 @@ impl Model {
             .collect()
     }
 
-    pub(super) fn subtree_quota(&self, node: &NodeRef, pair: &FlavorResource) -> i128 {
-        let own = self.limits(node, pair).nominal.to_i128();
+    pub(super) fn subtree_quota(&self, node: &NodeRef, fr: &FlavorResource) -> i128 {
+        let own = self.limits(node, fr).nominal.to_i128();
         own + self
             .children(node)
             .iter()
-            .map(|c| self.subtree_quota(c, pair) - self.local_quota(c, pair))
+            .map(|c| self.subtree_quota(c, fr) - self.local_quota(c, fr))
             .sum::<i128>()
     }
 
-    pub(super) fn local_quota(&self, node: &NodeRef, pair: &FlavorResource) -> i128 {
-        match self.limits(node, pair).lending_limit {
-            Some(lending) => (self.subtree_quota(node, pair) - lending.to_i128()).max(0),
+    pub(super) fn local_quota(&self, node: &NodeRef, fr: &FlavorResource) -> i128 {
+        match self.limits(node, fr).lending_limit {
+            Some(lending) => (self.subtree_quota(node, fr) - lending.to_i128()).max(0),
             None => 0,
         }
     }
 
-    pub(super) fn usage(&self, node: &NodeRef, pair: &FlavorResource) -> i128 {
-        let below = self.children(node);
-        let up = below.iter().map(|c| (self.usage(c, pair) - self.local_quota(c, pair)).max(0)).sum::<i128>();
-        let held = self.charges.values().filter(|(at, _)| queue_ref(*at) == *node);
-        up + held.filter_map(|(_, usage)| usage.get(pair)).sum::<i128>()
+    pub(super) fn usage(&self, node: &NodeRef, fr: &FlavorResource) -> i128 {
+        let children = self.children(node);
+        let up = children.iter().map(|c| (self.usage(c, fr) - self.local_quota(c, fr)).max(0)).sum::<i128>();
+        let charges = self.charges.values().filter(|(queue, _)| queue_ref(*queue) == *node);
+        up + charges.filter_map(|(_, usage)| usage.get(fr)).sum::<i128>()
     }
 
-    pub(super) fn available(&self, node: &NodeRef, pair: &FlavorResource) -> i128 {
+    pub(super) fn available(&self, node: &NodeRef, fr: &FlavorResource) -> i128 {
         let (subtree, local, usage) =
-            (self.subtree_quota(node, pair), self.local_quota(node, pair), self.usage(node, pair));
+            (self.subtree_quota(node, fr), self.local_quota(node, fr), self.usage(node, fr));
         let Some(parent) = self.parent(node) else {
             return subtree - usage;
         };
-        let mut above = self.available(&parent, pair);
-        if let Some(limit) = self.limits(node, pair).borrowing_limit {
+        let mut above = self.available(&parent, fr);
+        if let Some(limit) = self.limits(node, fr).borrowing_limit {
             above = above.min(subtree - local - (usage - local).max(0) + limit.to_i128());
         }
         (local - usage).max(0) + above
     }
 
-    /// Nodes from a queue up, as far as what it holds beyond its local quota is seen.
-    pub(super) fn node_over_limit(&self, from: &NodeRef, pair: &FlavorResource) -> Option<NodeRef> {
-        let mut at = Some(from.clone());
-        while let Some(node) = at {
-            let (subtree, usage) = (self.subtree_quota(&node, pair), self.usage(&node, pair));
-            at = self.parent(&node);
-            let limit = if at.is_none() {
+    /// Returns the first node from `from` upwards that exceeds its limit. Stops where usage is within the local quota, because
+    /// it is not visible further up.
+    pub(super) fn node_over_limit(&self, from: &NodeRef, fr: &FlavorResource) -> Option<NodeRef> {
+        let mut next = Some(from.clone());
+        while let Some(node) = next {
+            let (subtree, usage) = (self.subtree_quota(&node, fr), self.usage(&node, fr));
+            next = self.parent(&node);
+            let limit = if next.is_none() {
                 Some(0)
             } else {
-                self.limits(&node, pair).borrowing_limit.map(Amount::to_i128)
+                self.limits(&node, fr).borrowing_limit.map(Amount::to_i128)
             };
             if limit.is_some_and(|limit| usage > subtree + limit) {
                 return Some(node);
             }
-            if usage <= self.local_quota(&node, pair) {
+            if usage <= self.local_quota(&node, fr) {
                 return None;
             }
         }

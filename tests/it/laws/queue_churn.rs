@@ -1,5 +1,5 @@
-//! Queues deleted and made again, moved between cohorts, cohorts deleted, all with quota held and workloads waiting: the
-//! figures stay those of the model (I1), nobody misses the change that lets it in (I8), and nobody is lost.
+//! Queues deleted, recreated and moved between cohorts, and cohorts deleted, with reserving and pending workloads: usage
+//! matches the model (I1), no workload misses the change that admits it (I8), and none is lost.
 
 use super::builders::{
     AmountRange, COHORTS, FLAVORS, QUEUES, RESOURCES, Step, admitted_names, apply_step, config, engine,
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 const WORKLOADS: usize = 12;
 
-/// What happens to a world; the last two queues are StrictFIFO whenever they exist.
+/// One step of a history; the last two queues are StrictFIFO whenever they exist.
 #[derive(Clone, Debug)]
 enum Event {
     Config(Step),
@@ -25,23 +25,23 @@ enum Event {
     Cycle,
 }
 
-/// Deletion, creation and moves of queues and cohorts; parents are drawn freely, cycles among them.
+/// Deletion, creation and moves of queues and cohorts; parents are drawn freely, cycles included.
 fn config_step() -> impl Strategy<Value = Step> {
     let node = || {
         let parent = proptest::option::weighted(0.8, 0..4_usize);
         proptest::option::weighted(0.7, (parent, groups(AmountRange::Small)))
     };
     prop_oneof![
-        (0..4_usize, node()).prop_map(|(at, node)| Step::Cohort(at, node)),
-        (0..QUEUES.len(), node()).prop_map(|(at, node)| Step::Queue(at, node)),
+        (0..4_usize, node()).prop_map(|(index, node)| Step::Cohort(index, node)),
+        (0..QUEUES.len(), node()).prop_map(|(index, node)| Step::Queue(index, node)),
     ]
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let wanted = (0..WORKLOADS, 0..QUEUES.len(), 0..3_i64, 0..6_i64, 0..8_i64, 0..8_i64);
-    let enqueue = wanted.prop_map(|(at, queue, priority, second, cpu, gpu)| {
+    let spec = (0..WORKLOADS, 0..QUEUES.len(), 0..3_i64, 0..6_i64, 0..8_i64, 0..8_i64);
+    let enqueue = spec.prop_map(|(index, queue, priority, second, cpu, gpu)| {
         let sets = vec![pod_set("main", 1, &[("cpu", cpu), ("gpu", gpu)])];
-        Event::Enqueue(workload(&format!("w{at}"), QUEUES[queue], priority, second, sets))
+        Event::Enqueue(workload(&format!("w{index}"), QUEUES[queue], priority, second, sets))
     });
     prop_oneof![
         4 => config_step().prop_map(Event::Config),
@@ -53,10 +53,11 @@ fn event() -> impl Strategy<Value = Event> {
 
 fn configure(engine: &mut Engine, step: &Step) {
     match step {
-        Step::Queue(at, Some((up, groups))) if is_strict(*at) => {
+        Step::Queue(index, Some((parent, groups))) if is_strict(*index) => {
             let strategy = QueueingStrategy::StrictFIFO;
-            let made = ClusterQueue { strategy, ..queue(up.map(|up| COHORTS[up]), groups.clone()) };
-            engine.set_cluster_queue(QUEUES[*at], Some(made));
+            let spec =
+                ClusterQueue { strategy, ..queue(parent.map(|parent| COHORTS[parent]), groups.clone()) };
+            engine.set_cluster_queue(QUEUES[*index], Some(spec));
         }
         _ => apply_step(engine, step),
     }
@@ -73,7 +74,7 @@ fn apply_event(engine: &mut Engine, event: &Event, steps: &mut Vec<Step>) {
             steps.push(step.clone());
         }
         Event::Enqueue(workload) => engine.enqueue(workload.clone()),
-        Event::Finish(at) => engine.release(&key(&format!("w{at}"))),
+        Event::Finish(index) => engine.release(&key(&format!("w{index}"))),
         Event::Cycle => drop(engine.run_cycle(jiff::Timestamp::UNIX_EPOCH)),
     }
 }
@@ -84,15 +85,15 @@ fn model_of(engine: &Engine, steps: &[Step]) -> Model {
         model.apply(step);
     }
     for (n, (_, charge)) in engine.charges().enumerate() {
-        let at = QUEUES.iter().position(|queue| *queue == &*charge.cluster_queue).unwrap();
-        let usage = charge.usage.iter().map(|(pair, amount)| (pair.clone(), amount.to_i128())).collect();
-        model.charges.insert(n, (at, usage));
+        let queue_index = QUEUES.iter().position(|queue| *queue == &*charge.cluster_queue).unwrap();
+        let usage = charge.usage.iter().map(|(fr, amount)| (fr.clone(), amount.to_i128())).collect();
+        model.charges.insert(n, (queue_index, usage));
     }
     model
 }
 
-/// A queue without a cohort and with more than all could ask for.
-fn ample_quota(at: usize) -> Step {
+/// A queue without a cohort, with more quota than all workloads request.
+fn ample_quota(index: usize) -> Step {
     let quotas = |flavor: &&str| FlavorQuotas {
         name: Arc::from(*flavor),
         limits: RESOURCES
@@ -100,7 +101,7 @@ fn ample_quota(at: usize) -> Step {
             .map(|r| (Arc::from(*r), limits(1000, None, None)))
             .collect::<BTreeMap<_, _>>(),
     };
-    Step::Queue(at, Some((None, vec![ResourceGroup::from_flavors(FLAVORS.iter().map(quotas).collect())])))
+    Step::Queue(index, Some((None, vec![ResourceGroup::from_flavors(FLAVORS.iter().map(quotas).collect())])))
 }
 
 proptest! {
@@ -115,8 +116,8 @@ proptest! {
         }
     }
 
-    /// Each of those that wait (of a StrictFIFO queue the first) is put into an engine that has seen nothing but the final
-    /// state, beside the first of every StrictFIFO queue: nobody is admitted there either.
+    /// A fresh engine built from the final state admits no pending workload (of a StrictFIFO queue: no head), alone beside the
+    /// heads of the StrictFIFO queues.
     #[test]
     fn i08_queue_churn_wakes_admissible_workloads(events in prop::collection::vec(event(), 1..50)) {
         let (mut old, mut steps) = (engine(), Vec::new());
@@ -124,12 +125,12 @@ proptest! {
             apply_event(&mut old, event, &mut steps);
         }
         run_until_idle(&mut old);
-        let firsts: Vec<&Workload> = (0..QUEUES.len())
-            .filter(|at| is_strict(*at))
-            .filter_map(|at| old.pending_in_order(QUEUES[at]).first().copied())
+        let strict_heads: Vec<&Workload> = (0..QUEUES.len())
+            .filter(|index| is_strict(*index))
+            .filter_map(|index| old.pending_in_order(QUEUES[index]).first().copied())
             .collect();
-        let others = (0..QUEUES.len()).filter(|at| !is_strict(*at)).flat_map(|at| old.pending_in_order(QUEUES[at]));
-        for waiting in others.map(Some).chain([None]) {
+        let others = (0..QUEUES.len()).filter(|index| !is_strict(*index)).flat_map(|index| old.pending_in_order(QUEUES[index]));
+        for pending in others.map(Some).chain([None]) {
             let mut fresh = engine();
             for step in &steps {
                 configure(&mut fresh, step);
@@ -137,10 +138,11 @@ proptest! {
             for (key, charge) in old.charges() {
                 fresh.charge(key, charge.clone());
             }
-            for one in firsts.iter().copied().chain(waiting) {
-                fresh.enqueue(one.clone());
+            for workload in strict_heads.iter().copied().chain(pending) {
+                fresh.enqueue(workload.clone());
             }
-            prop_assert_eq!(admitted_names(&run_until_idle(&mut fresh)), Vec::<String>::new(), "beside {:?}", waiting.map(|w| &w.key));
+            let admitted = admitted_names(&run_until_idle(&mut fresh));
+            prop_assert_eq!(admitted, Vec::<String>::new(), "beside {:?}", pending.map(|w| &w.key));
         }
     }
 
@@ -150,13 +152,13 @@ proptest! {
         for event in &events {
             apply_event(&mut engine, event, &mut steps);
         }
-        let waiting: Vec<Workload> = QUEUES.iter().flat_map(|q| engine.pending_in_order(q)).cloned().collect();
-        for at in 0..QUEUES.len() {
-            configure(&mut engine, &ample_quota(at));
+        let pending: Vec<Workload> = QUEUES.iter().flat_map(|q| engine.pending_in_order(q)).cloned().collect();
+        for index in 0..QUEUES.len() {
+            configure(&mut engine, &ample_quota(index));
         }
         run_until_idle(&mut engine);
-        for workload in waiting {
-            prop_assert!(engine.charge_of(&workload.key).is_some(), "{} still waits", workload.key);
+        for workload in pending {
+            prop_assert!(engine.charge_of(&workload.key).is_some(), "{} is still pending", workload.key);
         }
     }
 }

@@ -10,19 +10,19 @@ use sluice::api::v1beta2::{
 };
 use sluice::scheduler::{ClusterQueue, Engine, PodSet, Workload};
 
-/// What happens between cycles.
+/// One step of a history between cycles.
 #[derive(Clone, Debug)]
 enum Event {
     Config(Step),
     Enqueue(Workload),
     Forget(usize),
-    /// The n-th workload that holds quota, counted around, lets go.
+    /// The n-th reserving workload finishes; n is taken modulo their number.
     Finish(usize),
     Cycle,
 }
 
-fn workload_name(at: usize) -> String {
-    format!("w{at}")
+fn workload_name(index: usize) -> String {
+    format!("w{index}")
 }
 
 fn pod_sets() -> impl Strategy<Value = Vec<PodSet>> {
@@ -39,8 +39,8 @@ fn pod_sets() -> impl Strategy<Value = Vec<PodSet>> {
 
 fn any_workload() -> impl Strategy<Value = Workload> {
     (0..12_usize, 0..QUEUES.len(), 0..3_i64, 0..6_i64, pod_sets()).prop_map(
-        |(at, queue, priority, second, sets)| {
-            workload(&workload_name(at), QUEUES[queue], priority, second, sets)
+        |(index, queue, priority, second, sets)| {
+            workload(&workload_name(index), QUEUES[queue], priority, second, sets)
         },
     )
 }
@@ -59,10 +59,10 @@ fn apply_event(engine: &mut Engine, event: &Event) {
     match event {
         Event::Config(step) => apply_step(engine, step),
         Event::Enqueue(workload) => engine.enqueue(workload.clone()),
-        Event::Forget(at) => engine.remove_pending(&key(&workload_name(*at))),
-        Event::Finish(at) => {
-            let holders: Vec<_> = engine.charges().map(|(key, _)| key.clone()).collect();
-            if let Some(key) = holders.get(at % holders.len().max(1)) {
+        Event::Forget(index) => engine.remove_pending(&key(&workload_name(*index))),
+        Event::Finish(index) => {
+            let reserving: Vec<_> = engine.charges().map(|(key, _)| key.clone()).collect();
+            if let Some(key) = reserving.get(index % reserving.len().max(1)) {
                 engine.release(key);
             }
         }
@@ -70,11 +70,11 @@ fn apply_event(engine: &mut Engine, event: &Event) {
     }
 }
 
-/// Steps of a tree with some queues StrictFIFO and some that could preempt.
+/// Configures some queues of a tree as StrictFIFO and some with preemption.
 fn configure_queues(engine: &mut Engine, steps: &[Step], rules: &[(bool, bool)]) {
-    for (at, (strict, any)) in rules.iter().enumerate() {
+    for (index, (strict, any)) in rules.iter().enumerate() {
         let Some(Step::Queue(_, Some((parent, groups)))) =
-            steps.iter().find(|s| matches!(s, Step::Queue(q, _) if *q == at))
+            steps.iter().find(|s| matches!(s, Step::Queue(q, _) if *q == index))
         else {
             continue;
         };
@@ -82,9 +82,9 @@ fn configure_queues(engine: &mut Engine, steps: &[Step], rules: &[(bool, bool)])
         let queue = ClusterQueue {
             strategy: if *strict { QueueingStrategy::StrictFIFO } else { QueueingStrategy::BestEffortFIFO },
             preemption: ClusterQueuePreemption { reclaim_within_cohort, ..ClusterQueuePreemption::default() },
-            ..super::builders::queue(parent.map(|at| super::builders::COHORTS[at]), groups.clone())
+            ..super::builders::queue(parent.map(|index| super::builders::COHORTS[index]), groups.clone())
         };
-        engine.set_cluster_queue(QUEUES[at], Some(queue));
+        engine.set_cluster_queue(QUEUES[index], Some(queue));
     }
 }
 
@@ -114,11 +114,11 @@ proptest! {
         let mut engine = start(&world.0, &world.1);
         for event in &events {
             apply_event(&mut engine, event);
-            for at in 0..12 {
-                let key = key(&workload_name(at));
+            for index in 0..12 {
+                let key = key(&workload_name(index));
                 prop_assert!(engine.workload(&key).is_none() || engine.charge_of(&key).is_none());
             }
-            let pending = (0..12).filter(|at| engine.workload(&key(&workload_name(*at))).is_some()).count();
+            let pending = (0..12).filter(|index| engine.workload(&key(&workload_name(*index))).is_some()).count();
             let counted: usize = QUEUES.iter().map(|q| engine.pending(q).total()).sum();
             let listed: usize = QUEUES.iter().map(|q| engine.pending_in_order(q).len()).sum();
             prop_assert_eq!((pending, pending), (counted, listed));
@@ -127,7 +127,7 @@ proptest! {
         }
     }
 
-    /// In queues of BestEffortFIFO, where a parked workload blocks nobody.
+    /// In BestEffortFIFO queues, where a parked workload blocks no other.
     #[test]
     fn i07_parked_workloads_count_as_inadmissible(
         steps in tree(AmountRange::Small), events in prop::collection::vec(event(), 1..60),
@@ -136,17 +136,16 @@ proptest! {
         for event in &events {
             apply_event(&mut engine, event);
             for queue in QUEUES {
-                let waiting = engine.pending_in_order(queue);
-                let parked = waiting.iter().filter(|workload| engine.is_parked(&workload.key)).count();
+                let pending = engine.pending_in_order(queue);
+                let parked = pending.iter().filter(|workload| engine.is_parked(&workload.key)).count();
                 let counts = engine.pending(queue);
-                prop_assert_eq!((counts.active, counts.inadmissible), (waiting.len() - parked, parked));
+                prop_assert_eq!((counts.active, counts.inadmissible), (pending.len() - parked, parked));
                 prop_assert_eq!(engine.local_pending(queue, &key("lq")), counts);
             }
         }
     }
 
-    /// Each parked workload is put alone (beside the first of every StrictFIFO queue) into an engine that has seen nothing
-    /// but the final state: nobody is admitted there either.
+    /// A fresh engine built from the final state admits no parked workload, alone beside the heads of the StrictFIFO queues.
     #[test]
     fn i08_fresh_engine_admits_no_parked_workload(world in worlds(), events in prop::collection::vec(event(), 1..50)) {
         let events: Vec<Event> = events.into_iter().filter(|e| !matches!(e, Event::Config(_))).collect();
@@ -155,23 +154,24 @@ proptest! {
             apply_event(&mut engine, event);
         }
         run_until_idle(&mut engine);
-        let firsts = || QUEUES.iter().zip(&world.1).filter(|(_, rule)| rule.0);
-        let firsts: Vec<&Workload> = firsts().filter_map(|(q, _)| engine.pending_in_order(q).first().copied()).collect();
-        for (at, queue) in QUEUES.iter().enumerate() {
-            for waiting in engine.pending_in_order(queue) {
-                if world.1[at].0 && !firsts.contains(&waiting) {
+        let strict_heads = || QUEUES.iter().zip(&world.1).filter(|(_, rule)| rule.0);
+        let strict_heads: Vec<&Workload> =
+            strict_heads().filter_map(|(q, _)| engine.pending_in_order(q).first().copied()).collect();
+        for (index, queue) in QUEUES.iter().enumerate() {
+            for pending in engine.pending_in_order(queue) {
+                if world.1[index].0 && !strict_heads.contains(&pending) {
                     continue;
                 }
                 let mut fresh = start(&world.0, &world.1);
                 for (key, charge) in engine.charges() {
                     fresh.charge(key, charge.clone());
                 }
-                for first in &firsts {
-                    fresh.enqueue((*first).clone());
+                for head in &strict_heads {
+                    fresh.enqueue((*head).clone());
                 }
-                fresh.enqueue(waiting.clone());
+                fresh.enqueue(pending.clone());
                 let decisions = run_until_idle(&mut fresh);
-                prop_assert_eq!(super::builders::admitted_names(&decisions), Vec::<String>::new(), "{} waits", waiting.key);
+                prop_assert_eq!(super::builders::admitted_names(&decisions), Vec::<String>::new(), "{} is pending", pending.key);
             }
         }
     }
@@ -187,14 +187,14 @@ proptest! {
             }
         }
         run_until_idle(&mut engine);
-        for waiting in QUEUES.iter().flat_map(|queue| engine.pending_in_order(queue)) {
+        for pending in QUEUES.iter().flat_map(|queue| engine.pending_in_order(queue)) {
             let mut fresh = start(&config, &[]);
             for (key, charge) in engine.charges() {
                 fresh.charge(key, charge.clone());
             }
-            fresh.enqueue(waiting.clone());
+            fresh.enqueue(pending.clone());
             let decisions = run_until_idle(&mut fresh);
-            prop_assert_eq!(super::builders::admitted_names(&decisions), Vec::<String>::new(), "{} waits", waiting.key);
+            prop_assert_eq!(super::builders::admitted_names(&decisions), Vec::<String>::new(), "{} is pending", pending.key);
         }
     }
 
@@ -202,18 +202,18 @@ proptest! {
     fn i09_order_is_independent_of_arrival(
         world in worlds(), arrivals in prop::collection::vec(any_workload(), 1..20).prop_shuffle(),
     ) {
-        let mut last: std::collections::BTreeMap<_, _> = arrivals.iter().map(|w| (w.key.clone(), w.clone())).collect();
-        let (mut one, mut other) = (start(&world.0, &world.1), start(&world.0, &world.1));
+        let mut workloads: std::collections::BTreeMap<_, _> = arrivals.iter().map(|w| (w.key.clone(), w.clone())).collect();
+        let (mut in_order, mut by_key) = (start(&world.0, &world.1), start(&world.0, &world.1));
         for workload in &arrivals {
-            one.enqueue(workload.clone());
+            in_order.enqueue(workload.clone());
         }
-        while let Some((_, workload)) = last.pop_last() {
-            other.enqueue(workload);
+        while let Some((_, workload)) = workloads.pop_last() {
+            by_key.enqueue(workload);
         }
         for queue in QUEUES {
-            prop_assert_eq!(one.pending_in_order(queue), other.pending_in_order(queue));
+            prop_assert_eq!(in_order.pending_in_order(queue), by_key.pending_in_order(queue));
         }
-        prop_assert_eq!(run_until_idle(&mut one), run_until_idle(&mut other));
+        prop_assert_eq!(run_until_idle(&mut in_order), run_until_idle(&mut by_key));
     }
 
     #[test]
@@ -240,40 +240,40 @@ proptest! {
         run_until_idle(&mut engine);
         prop_assert!(!engine.has_work());
         prop_assert_eq!(engine.run_cycle(jiff::Timestamp::UNIX_EPOCH).len(), 0);
-        for (at, queue) in QUEUES.iter().enumerate() {
-            let waiting = engine.pending_in_order(queue);
-            let judged = if world.1[at].0 { 1 } else { waiting.len() };
-            for workload in waiting.into_iter().take(judged) {
-                prop_assert!(engine.verdict(&workload.key).is_some(), "{} waits without a word", workload.key);
+        for (index, queue) in QUEUES.iter().enumerate() {
+            let pending = engine.pending_in_order(queue);
+            let expected = if world.1[index].0 { 1 } else { pending.len() };
+            for workload in pending.into_iter().take(expected) {
+                prop_assert!(engine.verdict(&workload.key).is_some(), "{} has no pending reason", workload.key);
             }
         }
     }
 }
 
-/// I11: what was waited for before counts no more. One that may evict looks again at whatever is given back, and not any more
-/// when its queue forbids that: then only enough room is worth a look.
+/// I11: wake conditions that no longer apply do not wake. A workload that may preempt is retried at every release; once its
+/// queue forbids preemption, only when enough capacity is available.
 #[test]
 fn removed_wake_condition_does_not_wake() {
     let mut engine = engine();
-    let may_evict = |engine: &mut Engine, policy| {
+    let set_policy = |engine: &mut Engine, policy| {
         let within_cluster_queue = Some(policy);
         let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
-        let made = queue(None, single_flavor_group("red", "cpu", limits(4, None, None)));
-        engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..made }));
+        let base = queue(None, single_flavor_group("red", "cpu", limits(4, None, None)));
+        engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..base }));
     };
-    may_evict(&mut engine, WithinClusterQueuePolicy::LowerPriority);
+    set_policy(&mut engine, WithinClusterQueuePolicy::LowerPriority);
     for (name, amount) in [("a", 1), ("b", 1), ("c", 2)] {
         engine.charge(&key(name), charge("q", &[("red", "cpu", amount)]));
     }
     engine.enqueue(cpu_workload("w", "q", 0, 4));
     run_until_idle(&mut engine);
     engine.release(&key("a"));
-    assert!(engine.has_work(), "somebody may be found now who can go");
+    assert!(engine.has_work(), "the release may make preemption possible");
     run_until_idle(&mut engine);
-    may_evict(&mut engine, WithinClusterQueuePolicy::Never);
+    set_policy(&mut engine, WithinClusterQueuePolicy::Never);
     run_until_idle(&mut engine);
     engine.release(&key("b"));
-    assert!(!engine.has_work(), "there is not enough room yet");
+    assert!(!engine.has_work(), "capacity is still insufficient");
     engine.release(&key("c"));
     assert!(engine.has_work());
 }

@@ -1,5 +1,5 @@
-//! Reviews with their bytes and their structure changed at random: each is judged or refused, and none brings the process
-//! down or makes it write without end.
+//! AdmissionReviews with randomly changed bytes and structure: each is answered or refused, and none causes a panic or an
+//! oversized answer.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -19,7 +19,7 @@ use super::long_histories::SeededRandom;
 const MUTANTS: u64 = 100_000;
 /// Recorded objects of each suite that are mutated.
 const RECORDED_PER_SUITE: usize = 40;
-/// Longest answer that is sent.
+/// Longest answer sent.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 const GATES: [&str; 6] = [
     "AdmissionGatedBy",
@@ -29,7 +29,7 @@ const GATES: [&str; 6] = [
     "TASMultiLayerTopology",
     "MultiKueue",
 ];
-/// Pieces of JSON that readers stumble over.
+/// Fragments of JSON that challenge parsers.
 const JSON_FRAGMENTS: [&str; 20] = [
     "{",
     "}",
@@ -73,7 +73,7 @@ impl ObjectLookup for FixedLookup {
     }
 }
 
-/// Path and kind of an object that is reviewed there.
+/// Path of a webhook, and an object for it.
 type ReviewSample = (&'static str, Value);
 
 fn own_samples() -> Vec<ReviewSample> {
@@ -123,10 +123,10 @@ fn own_samples() -> Vec<ReviewSample> {
     .concat()
 }
 
-/// Objects of recorded requests, where the recording is.
+/// Objects of recorded requests, or none without the recording.
 fn recorded_samples() -> Vec<ReviewSample> {
     let Some(folder) = crate::reference_data::path("conformance/api") else { return Vec::new() };
-    let mut found = Vec::new();
+    let mut samples = Vec::new();
     for path in PATHS.iter().filter(|path| path.starts_with("/validate-")) {
         let suite = path.rsplit('-').next().unwrap();
         let mut text = String::new();
@@ -135,15 +135,15 @@ fn recorded_samples() -> Vec<ReviewSample> {
         let cases = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let bodies =
             cases.map(|mut case| case["request"]["body"].take()).filter(|body| body["spec"].is_object());
-        found.extend(bodies.take(RECORDED_PER_SUITE).map(|body| (*path, body)));
+        samples.extend(bodies.take(RECORDED_PER_SUITE).map(|body| (*path, body)));
     }
-    found
+    samples
 }
 
-fn as_review((path, object): &ReviewSample, dice: &mut SeededRandom) -> (&'static str, Value) {
+fn as_review((path, object): &ReviewSample, random: &mut SeededRandom) -> (&'static str, Value) {
     let (group, version) =
         object["apiVersion"].as_str().unwrap_or("v1").split_once('/').unwrap_or(("", "v1"));
-    let update = dice.below(2) == 0;
+    let update = random.below(2) == 0;
     let request = json!({
         "uid": "705ab4f5", "kind": {"group": group, "version": version, "kind": object["kind"]}, "namespace": "ns",
         "operation": if update { "UPDATE" } else { "CREATE" }, "object": object,
@@ -152,26 +152,26 @@ fn as_review((path, object): &ReviewSample, dice: &mut SeededRandom) -> (&'stati
     (path, json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}))
 }
 
-/// A value somewhere below.
-fn random_node<'a>(value: &'a mut Value, dice: &mut SeededRandom) -> &'a mut Value {
+/// Returns a random value of the tree.
+fn random_node<'a>(value: &'a mut Value, random: &mut SeededRandom) -> &'a mut Value {
     let count = match value {
         Value::Object(map) => map.len(),
         Value::Array(items) => items.len(),
         _ => 0,
     };
-    if count == 0 || dice.below(8) == 0 {
+    if count == 0 || random.below(8) == 0 {
         return value;
     }
-    let place = dice.index_below(count);
+    let index = random.index_below(count);
     match value {
-        Value::Object(map) => random_node(map.values_mut().nth(place).unwrap(), dice),
-        Value::Array(items) => random_node(&mut items[place], dice),
-        _ => unreachable!("it has parts"),
+        Value::Object(map) => random_node(map.values_mut().nth(index).unwrap(), random),
+        Value::Array(items) => random_node(&mut items[index], random),
+        _ => unreachable!("values without children were returned above"),
     }
 }
 
-fn odd_value(dice: &mut SeededRandom) -> Value {
-    match dice.below(20) {
+fn odd_value(random: &mut SeededRandom) -> Value {
+    match random.below(20) {
         0 => json!([]),
         1 => json!({}),
         2 => json!(""),
@@ -188,29 +188,29 @@ fn odd_value(dice: &mut SeededRandom) -> Value {
         13 => json!([[[{}]]]),
         14 => json!("True"),
         15 => json!("2026-01-01T00:00:00Z"),
-        16 => json!("x".repeat(dice.index_below(3_000))),
-        17 => json!(",".repeat(dice.index_below(3_000))),
+        16 => json!("x".repeat(random.index_below(3_000))),
+        17 => json!(",".repeat(random.index_below(3_000))),
         18 => json!({"name": "main", "count": -1}),
         _ => Value::Null,
     }
 }
 
-fn mutate_structure(review: &mut Value, dice: &mut SeededRandom) {
-    for _ in 0..=dice.below(4) {
-        let other = random_node(&mut review.clone(), dice).take();
-        let odd = odd_value(dice);
-        let target = random_node(review, dice);
-        match (dice.below(6), target) {
+fn mutate_structure(review: &mut Value, random: &mut SeededRandom) {
+    for _ in 0..=random.below(4) {
+        let other = random_node(&mut review.clone(), random).take();
+        let odd = odd_value(random);
+        let target = random_node(review, random);
+        match (random.below(6), target) {
             (0, Value::Object(map)) if !map.is_empty() => {
-                let name = map.keys().nth(dice.index_below(map.len())).unwrap().clone();
+                let name = map.keys().nth(random.index_below(map.len())).unwrap().clone();
                 map.shift_remove(&name);
             }
             (1, Value::Object(map)) => {
-                drop(map.insert(JSON_FRAGMENTS[dice.index_below(JSON_FRAGMENTS.len())].to_owned(), other));
+                drop(map.insert(JSON_FRAGMENTS[random.index_below(JSON_FRAGMENTS.len())].to_owned(), other));
             }
             (2, Value::Array(items)) if !items.is_empty() => {
-                let item = items[dice.index_below(items.len())].clone();
-                items.extend(std::iter::repeat_n(item, dice.index_below(300)));
+                let item = items[random.index_below(items.len())].clone();
+                items.extend(std::iter::repeat_n(item, random.index_below(300)));
             }
             (3, target) => *target = json!([target.take()]),
             (4, target) => *target = other,
@@ -219,32 +219,34 @@ fn mutate_structure(review: &mut Value, dice: &mut SeededRandom) {
     }
 }
 
-fn mutate_bytes(bytes: &mut Vec<u8>, dice: &mut SeededRandom) {
-    for _ in 0..=dice.below(3) {
-        let at = dice.index_below(bytes.len() + 1);
-        let until = (at + dice.index_below(40)).min(bytes.len());
-        match dice.below(5) {
-            0 => drop(bytes.drain(at..until)),
-            1 => bytes.truncate(at),
+fn mutate_bytes(bytes: &mut Vec<u8>, random: &mut SeededRandom) {
+    for _ in 0..=random.below(3) {
+        let start = random.index_below(bytes.len() + 1);
+        let end = (start + random.index_below(40)).min(bytes.len());
+        match random.below(5) {
+            0 => drop(bytes.drain(start..end)),
+            1 => bytes.truncate(start),
             2 => {
-                let piece = JSON_FRAGMENTS[dice.index_below(JSON_FRAGMENTS.len())];
-                bytes.splice(at..at, piece.bytes().cycle().take(dice.index_below(200))).for_each(drop);
+                let piece = JSON_FRAGMENTS[random.index_below(JSON_FRAGMENTS.len())];
+                bytes
+                    .splice(start..start, piece.bytes().cycle().take(random.index_below(200)))
+                    .for_each(drop);
             }
             3 => {
-                let copied = bytes[at..until].to_vec();
-                let to = dice.index_below(bytes.len() + 1);
+                let copied = bytes[start..end].to_vec();
+                let to = random.index_below(bytes.len() + 1);
                 bytes.splice(to..to, copied).for_each(drop);
             }
             _ => {
-                if let Some(byte) = bytes.get_mut(at) {
-                    *byte ^= 1 << dice.below(8);
+                if let Some(byte) = bytes.get_mut(start) {
+                    *byte ^= 1 << random.below(8);
                 }
             }
         }
     }
 }
 
-/// Whether it was judged.
+/// Whether the review was answered rather than refused.
 fn is_answered(path: &str, body: &[u8], ctx: &ReviewContext<'_>) -> bool {
     let read = match read_light(path, body) {
         Err(ReadError::TooManyValues(_)) => read_heavy(path, body),
@@ -265,35 +267,31 @@ fn mutated_reviews_are_answered_or_refused() {
     let (seed, times) = seed_and_multiplier("mutations");
     let subjects = [own_samples(), recorded_samples()].concat();
     let cluster = FixedLookup(BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), "ns".to_owned())]));
-    let open = Gates::new(GATES.iter().map(|gate| ((*gate).to_owned(), true)).collect());
+    let gates = Gates::new(GATES.iter().map(|gate| ((*gate).to_owned(), true)).collect());
     let settings = [
         AdmissionSettings::default(),
-        AdmissionSettings {
-            manage_jobs_without_queue_name: true,
-            gates: open,
-            ..AdmissionSettings::default()
-        },
+        AdmissionSettings { manage_jobs_without_queue_name: true, gates, ..AdmissionSettings::default() },
     ];
-    let mut judged = 0_u64;
+    let mut answered_count = 0_u64;
     for number in 0..MUTANTS * times {
-        // Each follows from its own seed, which the message names.
+        // Each mutant follows from its own seed, which a failure names.
         let own_seed = seed.wrapping_add(number);
-        let mut dice = SeededRandom(own_seed);
-        let (path, mut mutant) = as_review(&subjects[dice.index_below(subjects.len())], &mut dice);
-        let ctx = ReviewContext { objects: &cluster, settings: &settings[dice.index_below(2)] };
-        if dice.below(3) > 0 {
-            mutate_structure(&mut mutant, &mut dice);
+        let mut random = SeededRandom(own_seed);
+        let (path, mut mutant) = as_review(&subjects[random.index_below(subjects.len())], &mut random);
+        let ctx = ReviewContext { objects: &cluster, settings: &settings[random.index_below(2)] };
+        if random.below(3) > 0 {
+            mutate_structure(&mut mutant, &mut random);
         }
         let mut body = mutant.to_string().into_bytes();
-        if dice.below(3) == 0 {
-            mutate_bytes(&mut body, &mut dice);
+        if random.below(3) == 0 {
+            mutate_bytes(&mut body, &mut random);
         }
         let Ok(answered) = catch_unwind(AssertUnwindSafe(|| is_answered(path, &body, &ctx))) else {
             panic!("PROPTEST_RNG_SEED={own_seed}: {path}: {}", String::from_utf8_lossy(&body));
         };
-        judged += u64::from(answered);
+        answered_count += u64::from(answered);
     }
-    let share = judged * 100 / (MUTANTS * times);
-    println!("{share} in 100 mutants were judged, the others refused");
-    assert!((30..100).contains(&share), "{share} in 100: the mutants are too tame or too wild");
+    let percent = answered_count * 100 / (MUTANTS * times);
+    println!("{percent} in 100 mutants were answered, the others refused");
+    assert!((30..100).contains(&percent), "{percent} in 100: the mutants are too tame or too wild");
 }

@@ -1,4 +1,4 @@
-//! Single stories with their messages.
+//! Fixed scenarios, with their messages.
 
 use super::builders::{
     admission_fair_sharing_settings, admitted_names, charge, cohort, cpu_gpu_group, cpu_workload, engine,
@@ -22,7 +22,7 @@ use std::sync::Arc;
 fn admitted_flavor(engine: &mut Engine, pod_set: PodSet) -> Option<String> {
     engine.enqueue(workload("w", "q", 0, 0, vec![pod_set]));
     run_until_idle(engine).into_iter().find_map(|decision| match decision.outcome {
-        Outcome::Admitted(given) => given.pod_sets[0].flavors.get("cpu").map(ToString::to_string),
+        Outcome::Admitted(assignment) => assignment.pod_sets[0].flavors.get("cpu").map(ToString::to_string),
         _ => None,
     })
 }
@@ -41,7 +41,7 @@ fn second_sibling_waits_when_cohort_is_full() {
     engine.enqueue(cpu_workload("job-1", "sub-0", 0, 2000));
     engine.enqueue(cpu_workload("job-2", "sub-1", 1, 2000));
     assert_eq!(admitted_names(&run_until_idle(&mut engine)), ["job-1"]);
-    let verdict = engine.verdict(&key("job-2")).expect("it waits");
+    let verdict = engine.verdict(&key("job-2")).expect("it is pending");
     assert_eq!(verdict.reason, PendingReason::WaitingForQuota);
     assert_eq!(
         verdict.to_string(),
@@ -61,31 +61,31 @@ fn limited_cycle_takes_whole_trees_by_priority() {
             Some(queue(cohort, single_flavor_group("red", "cpu", limits(9, None, None)))),
         );
     }
-    for (second, (at, priority)) in (0..).zip([("a", 0), ("b", 0), ("c", 5), ("d", 0)]) {
+    for (second, (cluster_queue, priority)) in (0..).zip([("a", 0), ("b", 0), ("c", 5), ("d", 0)]) {
         let pods = vec![pod_set("main", 1, &[("cpu", 1)])];
-        engine.enqueue(workload(&format!("in-{at}"), at, priority, second, pods));
+        engine.enqueue(workload(&format!("in-{cluster_queue}"), cluster_queue, priority, second, pods));
     }
     let mut next = |heads| admitted_names(&engine.run_cycle_limited(heads, Timestamp::UNIX_EPOCH));
     assert_eq!(next(0), [""; 0]);
-    assert_eq!(next(1), ["in-c", "in-b"], "the more important brings its tree with it");
-    assert_eq!(next(1), ["in-a"], "then the older");
+    assert_eq!(next(1), ["in-c", "in-b"], "the head of highest priority brings its whole tree");
+    assert_eq!(next(1), ["in-a"], "then the older head");
     assert_eq!(next(usize::MAX), ["in-d"]);
 }
 
 #[test]
 fn exceeds_max_quota_verdict_names_lowest_node() {
-    // Of equal limits the lowest is named.
+    // Of equal limits, the lowest node is named.
     for above in [9000, 500] {
         let mut engine = engine();
-        let own = single_flavor_group("red", "cpu", limits(1000, Some(500), None));
-        engine.set_cluster_queue("q", Some(queue(Some("root"), own)));
+        let groups = single_flavor_group("red", "cpu", limits(1000, Some(500), None));
+        engine.set_cluster_queue("q", Some(queue(Some("root"), groups)));
         engine.set_cohort(
             "root",
             Some(cohort(None, single_flavor_group("red", "cpu", limits(above, None, None)))),
         );
         engine.enqueue(cpu_workload("w", "q", 0, 2000));
         run_until_idle(&mut engine);
-        let verdict = engine.verdict(&key("w")).expect("it waits");
+        let verdict = engine.verdict(&key("w")).expect("it is pending");
         assert_eq!(verdict.reason, PendingReason::ExceedsMaxQuota);
         assert_eq!(
             verdict.to_string(),
@@ -104,7 +104,7 @@ fn verdict_lists_all_flavors_in_one_message() {
     engine.enqueue(workload("w", "q", 0, 0, sets.to_vec()));
     run_until_idle(&mut engine);
     assert_eq!(
-        engine.verdict(&key("w")).expect("it waits").to_string(),
+        engine.verdict(&key("w")).expect("it is pending").to_string(),
         "couldn't assign flavors to pod set one: insufficient quota for cpu in flavor blue, request (2) > \
          maximum capacity (500m) at ClusterQueue q, insufficient quota for cpu in flavor red, request (2) > maximum \
          capacity (1) at ClusterQueue q"
@@ -119,11 +119,11 @@ fn verdict_is_stable_when_usage_changes() {
     engine.charge(&key("a"), charge("q", &[("red", "cpu", 5)]));
     engine.enqueue(cpu_workload("w", "q", 0, 9));
     run_until_idle(&mut engine);
-    let before = engine.verdict(&key("w")).expect("it waits").to_string();
+    let before = engine.verdict(&key("w")).expect("it is pending").to_string();
     engine.charge(&key("b"), charge("q", &[("red", "cpu", 3)]));
     engine.release(&key("a"));
     run_until_idle(&mut engine);
-    assert_eq!(engine.verdict(&key("w")).expect("it waits").to_string(), before);
+    assert_eq!(engine.verdict(&key("w")).expect("it is pending").to_string(), before);
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn only_strict_fifo_head_blocks_queue() {
         [(QueueingStrategy::StrictFIFO, vec![]), (QueueingStrategy::BestEffortFIFO, vec!["small"])]
     {
         let mut engine = engine();
-        let rules = queue(None, single_flavor_group("red", "cpu", limits(3, None, None)));
-        engine.set_cluster_queue("q", Some(ClusterQueue { strategy, ..rules }));
+        let base = queue(None, single_flavor_group("red", "cpu", limits(3, None, None)));
+        engine.set_cluster_queue("q", Some(ClusterQueue { strategy, ..base }));
         engine.charge(&key("a"), charge("q", &[("red", "cpu", 1)]));
         engine.enqueue(cpu_workload("big", "q", 0, 3));
         engine.enqueue(cpu_workload("small", "q", 1, 1));
@@ -144,11 +144,11 @@ fn only_strict_fifo_head_blocks_queue() {
 #[test]
 fn unselected_namespace_does_not_block_strict_queue() {
     let mut engine = engine();
-    let rules = queue(None, single_flavor_group("red", "cpu", limits(3, None, None)));
-    engine.set_cluster_queue("q", Some(ClusterQueue { strategy: QueueingStrategy::StrictFIFO, ..rules }));
-    let mut stranger = cpu_workload("stranger", "q", 0, 1);
-    stranger.key.namespace = Arc::from("elsewhere");
-    engine.enqueue(stranger);
+    let base = queue(None, single_flavor_group("red", "cpu", limits(3, None, None)));
+    engine.set_cluster_queue("q", Some(ClusterQueue { strategy: QueueingStrategy::StrictFIFO, ..base }));
+    let mut unselected = cpu_workload("stranger", "q", 0, 1);
+    unselected.key.namespace = Arc::from("elsewhere");
+    engine.enqueue(unselected);
     engine.enqueue(cpu_workload("w", "q", 1, 1));
     assert_eq!(admitted_names(&run_until_idle(&mut engine)), ["w"]);
     engine.set_namespace("elsewhere", Some(BTreeMap::new()));
@@ -186,14 +186,14 @@ fn parked_class_members_get_message_update_once() {
     for n in 0..5 {
         engine.enqueue(cpu_workload(&format!("w{n}"), "q", n, 2));
     }
-    assert_eq!(run_until_idle(&mut engine).len(), 1, "only the first is judged");
+    assert_eq!(run_until_idle(&mut engine).len(), 1, "only the head is nominated");
     assert!(engine.has_message_updates());
-    let told: Vec<String> = engine.take_message_updates(3).iter().map(|key| key.name.to_string()).collect();
-    assert_eq!(told, ["w1", "w2", "w3"]);
+    let names: Vec<String> = engine.take_message_updates(3).iter().map(|key| key.name.to_string()).collect();
+    assert_eq!(names, ["w1", "w2", "w3"]);
     assert_eq!(engine.take_message_updates(9), [key("w4")]);
     assert!(!engine.has_message_updates());
     engine.enqueue(cpu_workload("w9", "q", 9, 2));
-    assert!(!engine.has_work(), "it waits with those like it");
+    assert!(!engine.has_work(), "it joins its parked class");
     assert_eq!(engine.take_message_updates(9), [key("w9")]);
     assert_eq!(engine.ahead_of(&key("w9")), Some(5));
 }
@@ -201,20 +201,20 @@ fn parked_class_members_get_message_update_once() {
 #[test]
 fn message_update_repeats_only_when_text_changes() {
     let mut engine = engine();
-    let rules = |nominal, weight| ClusterQueue {
+    let spec = |nominal, weight| ClusterQueue {
         weight: Some(weight),
         ..queue(None, single_flavor_group("red", "cpu", limits(nominal, None, None)))
     };
-    engine.set_cluster_queue("q", Some(rules(1, 1.0)));
+    engine.set_cluster_queue("q", Some(spec(1, 1.0)));
     for n in 0..3 {
         engine.enqueue(cpu_workload(&format!("w{n}"), "q", n, 5));
     }
     run_until_idle(&mut engine);
     assert_eq!(engine.take_message_updates(9).len(), 2);
-    engine.set_cluster_queue("q", Some(rules(1, 2.0)));
-    assert!(!run_until_idle(&mut engine).is_empty(), "they are judged anew");
-    assert_eq!(engine.take_message_updates(9), [], "and nothing else is said of them");
-    engine.set_cluster_queue("q", Some(rules(2, 2.0)));
+    engine.set_cluster_queue("q", Some(spec(1, 2.0)));
+    assert!(!run_until_idle(&mut engine).is_empty(), "the head is nominated again");
+    assert_eq!(engine.take_message_updates(9), [], "its message is unchanged");
+    engine.set_cluster_queue("q", Some(spec(2, 2.0)));
     run_until_idle(&mut engine);
     assert_eq!(engine.take_message_updates(9), [key("w1"), key("w2")]);
 }
@@ -239,7 +239,7 @@ fn deleted_empty_queue_is_forgotten() {
     assert!(!format!("{engine:?}").contains("gone"));
 }
 
-/// A queue that may evict the less important, with LocalQueues of which one used more than the other.
+/// A queue that may preempt lower priority, with two LocalQueues of different past usage.
 fn engine_with_past_usage(usage_based: bool) -> Engine {
     let mut engine = engine_with(admission_fair_sharing_settings(
         SignedDuration::from_hours(1),
@@ -247,9 +247,9 @@ fn engine_with_past_usage(usage_based: bool) -> Engine {
     ));
     let within_cluster_queue = Some(WithinClusterQueuePolicy::LowerPriority);
     let preemption = ClusterQueuePreemption { within_cluster_queue, ..ClusterQueuePreemption::default() };
-    let made = queue(None, single_flavor_group("red", "cpu", limits(2, None, None)));
+    let base = queue(None, single_flavor_group("red", "cpu", limits(2, None, None)));
     engine
-        .set_cluster_queue("q", Some(ClusterQueue { preemption, orders_by_past_usage: usage_based, ..made }));
+        .set_cluster_queue("q", Some(ClusterQueue { preemption, orders_by_past_usage: usage_based, ..base }));
     for (local, used) in [("much", 5.0), ("little", 1.0)] {
         let consumed = BTreeMap::from([(Arc::from("cpu"), used)]);
         let local_queue = LocalQueue { cluster_queue: Arc::from("q"), consumed, ..LocalQueue::default() };
@@ -264,8 +264,8 @@ fn afs_usage_orders_victims_only_when_enabled() {
         let mut engine = engine_with_past_usage(usage_based);
         for (second, (name, local)) in (0..).zip([("old", "much"), ("new", "little")]) {
             let reserved_at = Timestamp::from_second(second).ok();
-            let held = charge("q", &[("red", "cpu", 1)]);
-            engine.charge(&key(name), Charge { local_queue: Arc::from(local), reserved_at, ..held });
+            let base = charge("q", &[("red", "cpu", 1)]);
+            engine.charge(&key(name), Charge { local_queue: Arc::from(local), reserved_at, ..base });
         }
         engine.enqueue(Workload { priority: 1, ..cpu_workload("w", "q", 0, 1) });
         assert_eq!(count_victims(&mut engine), 1);
@@ -281,7 +281,7 @@ fn afs_usage_orders_heads_only_when_enabled() {
         for (second, (name, local)) in (0..).zip([("early", "much"), ("late", "little")]) {
             engine.enqueue(Workload { local_queue: Arc::from(local), ..cpu_workload(name, "q", second, 2) });
         }
-        // By weight it used less than the other.
+        // With the larger weight, its weighted usage is below that of the other.
         let cluster_queue = Arc::from("q");
         let heavy = LocalQueue { cluster_queue, weight: Some(weight), ..LocalQueue::default() };
         engine.set_local_queue(&key("much"), Some(heavy));
@@ -299,22 +299,22 @@ fn namespace_change_wakes_only_same_namespace() {
     engine.set_namespace("other", Some(BTreeMap::new()));
     engine
         .set_cluster_queue("q", Some(queue(None, single_flavor_group("red", "cpu", limits(1, None, None)))));
-    let mut stranger = cpu_workload("stranger", "q", 1, 2);
-    stranger.key.namespace = Arc::from("other");
+    let mut other = cpu_workload("stranger", "q", 1, 2);
+    other.key.namespace = Arc::from("other");
     engine.enqueue(cpu_workload("w", "q", 0, 2));
-    engine.enqueue(stranger);
+    engine.enqueue(other);
     assert_eq!(run_until_idle(&mut engine).len(), 2, "neither fits");
     engine.set_namespace("other", None);
-    let judged: Vec<String> =
+    let nominated: Vec<String> =
         run_until_idle(&mut engine).into_iter().map(|decision| decision.key.name.to_string()).collect();
-    assert_eq!(judged, ["stranger"]);
+    assert_eq!(nominated, ["stranger"]);
 }
 
 #[test]
 fn different_node_requests_split_equivalence_class() {
     let mut engine = engine();
-    let of_nodes = Flavor { topology_name: Some(Arc::from("hosts")), ..Flavor::default() };
-    engine.set_flavor("red", Some(of_nodes));
+    let with_topology = Flavor { topology_name: Some(Arc::from("hosts")), ..Flavor::default() };
+    engine.set_flavor("red", Some(with_topology));
     engine.set_topology("hosts", Some(Arc::from([Arc::from(HOSTNAME_LABEL)])));
     let node = NodeSpec {
         labels: BTreeMap::from([(HOSTNAME_LABEL.to_owned(), "n".to_owned())]),
@@ -325,34 +325,34 @@ fn different_node_requests_split_equivalence_class() {
     engine.set_node("n", Some(node));
     engine
         .set_cluster_queue("q", Some(queue(None, single_flavor_group("red", "cpu", limits(9, None, None)))));
-    for (second, (name, of_node)) in (0..).zip([("wide", 5), ("narrow", 3)]) {
-        let mut made = cpu_workload(name, "q", second, 1);
-        let requests = BTreeMap::from([(Arc::from("cpu"), Amount::new(of_node))]);
+    for (second, (name, per_pod)) in (0..).zip([("wide", 5), ("narrow", 3)]) {
+        let mut created = cpu_workload(name, "q", second, 1);
+        let requests = BTreeMap::from([(Arc::from("cpu"), Amount::new(per_pod))]);
         let pods = Arc::new(PodRequirements { requests, ..PodRequirements::default() });
-        made.pod_sets = made
+        created.pod_sets = created
             .pod_sets
             .iter()
             .map(|set| PodSet { pod_requirements: Arc::clone(&pods), ..set.clone() })
             .collect();
-        engine.enqueue(made);
+        engine.enqueue(created);
     }
     assert_eq!(admitted_names(&run_until_idle(&mut engine)), ["narrow"]);
 }
 
-/// Fair sharing between two queues of a cohort with quotas of their own, which may reclaim.
-fn fair_sharing_engine(own: i64, reclaim: ReclaimPolicy) -> Engine {
+/// Fair sharing between two queues of a cohort with this nominal quota and reclaim policy.
+fn fair_sharing_engine(nominal: i64, reclaim: ReclaimPolicy) -> Engine {
     let settings = EngineSettings { fair_sharing: Some(Vec::new()), ..EngineSettings::default() };
     let mut engine = engine_with(settings);
     let preemption =
         ClusterQueuePreemption { reclaim_within_cohort: Some(reclaim), ..ClusterQueuePreemption::default() };
     for name in ["owner", "guest"] {
-        let made = queue(Some("all"), single_flavor_group("red", "cpu", limits(own, None, None)));
-        engine.set_cluster_queue(name, Some(ClusterQueue { preemption: preemption.clone(), ..made }));
+        let base = queue(Some("all"), single_flavor_group("red", "cpu", limits(nominal, None, None)));
+        engine.set_cluster_queue(name, Some(ClusterQueue { preemption: preemption.clone(), ..base }));
     }
     engine
 }
 
-/// How many must go in one cycle.
+/// Runs one cycle. Returns the number of victims.
 pub(super) fn count_victims(engine: &mut Engine) -> usize {
     let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
     let number = |outcome: &Outcome| match outcome {
@@ -378,8 +378,8 @@ fn fair_sharing_reclaims_lent_quota_when_policy_allows() {
 fn fair_sharing_spares_queues_with_smaller_share() {
     let mut engine = fair_sharing_engine(0, ReclaimPolicy::Any);
     engine.set_cohort("all", Some(cohort(None, single_flavor_group("red", "cpu", limits(4, None, None)))));
-    for (n, holder) in ["owner", "owner", "guest", "guest"].into_iter().enumerate() {
-        engine.charge(&key(&format!("h{n}")), charge(holder, &[("red", "cpu", 1)]));
+    for (n, cluster_queue) in ["owner", "owner", "guest", "guest"].into_iter().enumerate() {
+        engine.charge(&key(&format!("h{n}")), charge(cluster_queue, &[("red", "cpu", 1)]));
     }
     engine.enqueue(cpu_workload("w", "owner", 0, 2));
     assert_eq!(count_victims(&mut engine), 0);
@@ -394,10 +394,10 @@ fn fair_sharing_spares_queues_with_smaller_share() {
 fn borrowing_tries_next_flavor_when_policy_requires() {
     for (policy, expected) in [(None, "red"), (Some(FungibilityPolicy::TryNextFlavor), "blue")] {
         let mut engine = engine();
-        let own = [limits(0, None, None), limits(5, None, None)];
-        let rules = queue(Some("all"), flavor_group(&["red", "blue"], "cpu", &own));
+        let quotas = [limits(0, None, None), limits(5, None, None)];
+        let base = queue(Some("all"), flavor_group(&["red", "blue"], "cpu", &quotas));
         let fungibility = FlavorFungibility { when_can_borrow: policy, ..FlavorFungibility::default() };
-        engine.set_cluster_queue("q", Some(ClusterQueue { fungibility, ..rules }));
+        engine.set_cluster_queue("q", Some(ClusterQueue { fungibility, ..base }));
         engine
             .set_cohort("all", Some(cohort(None, single_flavor_group("red", "cpu", limits(5, None, None)))));
         assert_eq!(
@@ -417,17 +417,17 @@ fn taints_and_affinity_choose_flavor() {
     engine.set_flavor("blue", Some(Flavor { node_labels: labels("b"), ..Flavor::default() }));
     let quotas = [limits(5, None, None), limits(5, None, None)];
     engine.set_cluster_queue("q", Some(queue(None, flavor_group(&["red", "blue"], "cpu", &quotas))));
-    let plain = pod_set("main", 1, &[("cpu", 1)]);
-    assert_eq!(admitted_flavor(&mut engine, plain.clone()).as_deref(), Some("blue"));
+    let base = pod_set("main", 1, &[("cpu", 1)]);
+    assert_eq!(admitted_flavor(&mut engine, base.clone()).as_deref(), Some("blue"));
     engine.release(&key("w"));
     let toleration =
         Toleration { key: Some("gpu".into()), operator: Some("Exists".into()), ..Toleration::default() };
-    let with = |change: &dyn Fn(&mut PodRequirements), set: &PodSet| {
+    let modified = |change: &dyn Fn(&mut PodRequirements), set: &PodSet| {
         let mut pods = PodRequirements::clone(&set.pod_requirements);
         change(&mut pods);
         PodSet { pod_requirements: Arc::new(pods), ..set.clone() }
     };
-    let tolerant = with(&|pods| pods.tolerations = vec![toleration.clone()], &plain);
+    let tolerant = modified(&|pods| pods.tolerations = vec![toleration.clone()], &base);
     assert_eq!(admitted_flavor(&mut engine, tolerant.clone()).as_deref(), Some("red"));
     engine.release(&key("w"));
     let requirement = |key: &str, operator: &str| NodeSelectorRequirement {
@@ -438,12 +438,12 @@ fn taints_and_affinity_choose_flavor() {
     let term =
         |r: Vec<NodeSelectorRequirement>| NodeSelectorTerm { match_expressions: Some(r), match_fields: None };
     let not_a = vec![requirement("zone", "NotIn"), requirement("elsewhere", "In")];
-    let picky = with(&|pods| pods.required_affinity = vec![term(not_a.clone())], &tolerant);
+    let picky = modified(&|pods| pods.required_affinity = vec![term(not_a.clone())], &tolerant);
     assert_eq!(admitted_flavor(&mut engine, picky).as_deref(), Some("blue"));
     engine.release(&key("w"));
-    let selective = with(&|pods| pods.node_selector = labels("c"), &tolerant);
+    let selective = modified(&|pods| pods.node_selector = labels("c"), &tolerant);
     assert_eq!(admitted_flavor(&mut engine, selective), None);
-    let verdict = engine.verdict(&key("w")).expect("it waits");
+    let verdict = engine.verdict(&key("w")).expect("it is pending");
     assert_eq!(verdict.reason, PendingReason::NoMatchingFlavor);
 }
 
@@ -460,12 +460,12 @@ fn pods_resource_is_charged_when_covered() {
 #[test]
 fn cohort_cycle_deactivates_only_affected_subtree() {
     let mut engine = engine();
-    for (name, up) in [("a", "b"), ("c", "d")] {
+    for (name, parent) in [("a", "b"), ("c", "d")] {
         engine.set_cluster_queue(
             name,
             Some(queue(Some(name), single_flavor_group("red", "cpu", limits(1, None, None)))),
         );
-        engine.set_cohort(name, Some(cohort(Some(up), Vec::new())));
+        engine.set_cohort(name, Some(cohort(Some(parent), Vec::new())));
     }
     engine.set_cohort("b", Some(cohort(Some("a"), Vec::new())));
     engine.enqueue(cpu_workload("stuck", "a", 0, 1));
@@ -477,7 +477,7 @@ fn cohort_cycle_deactivates_only_affected_subtree() {
     assert_eq!(admitted_names(&run_until_idle(&mut engine)), ["stuck"]);
 }
 
-/// What the whole asks for can lack something else than what its fewest pods ask for.
+/// The full pod count may lack another resource than the minimum pod count.
 #[test]
 fn partial_admission_retries_when_lacking_resource_is_released() {
     let mut engine = engine();

@@ -1,5 +1,5 @@
-//! Second passes of the scheduler: a workload that holds its quota and waits for places on nodes may evict what it could
-//! evict if it came now, and nothing else.
+//! Second passes of the scheduler: a reserving workload that waits for a topology assignment may preempt what it could preempt
+//! in a first pass, and nothing else.
 
 use super::builders::{
     COHORTS, QUEUES, charge, config, key, limits, pod_set, queue, single_flavor_group, workload,
@@ -19,20 +19,20 @@ use sluice::topology::{HOSTNAME_LABEL, NodeSpec, Occupancy, Placement, PodRequir
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Hosts of the random clusters.
+/// Number of hosts of the random clusters.
 const HOSTS: usize = 3;
 
-/// A random cluster whose pods are placed on hosts.
+/// A random cluster whose workloads have topology assignments.
 #[derive(Clone, Debug)]
 struct PlacedCluster {
     world: World,
     /// CPUs of each host.
     sizes: Vec<i64>,
-    /// Host of each holder, counted around.
+    /// Host of each reserving workload; indexes are taken modulo the length.
     hosts: Vec<usize>,
-    /// Whether shares decide on victims, and by which strategies.
+    /// Strategies of fair sharing, if enabled.
     fair: Option<Vec<FairStrategy>>,
-    /// Whether the priority of the asking workload was raised after it had reserved its quota.
+    /// Whether the preemptor's priority was raised after it had reserved its quota.
     priority_raised: bool,
 }
 
@@ -46,41 +46,41 @@ fn on_host(host: usize, cpu: i64) -> Occupancy {
     Occupancy { flavor: Arc::from("red"), placement, requests_per_pod: requests_per_pod(cpu) }
 }
 
-/// Gives the flavor `red` hosts of these sizes.
+/// Gives the flavor `red` one host of each size.
 fn add_hosts(engine: &mut Engine, sizes: &[i64]) {
     engine.set_flavor("red", Some(Flavor { topology_name: Some(Arc::from("hosts")), ..Flavor::default() }));
     engine.set_topology("hosts", Some([Arc::from(HOSTNAME_LABEL)].into()));
-    for (at, cpu) in sizes.iter().enumerate() {
+    for (index, cpu) in sizes.iter().enumerate() {
         let node = NodeSpec {
-            labels: BTreeMap::from([(HOSTNAME_LABEL.to_owned(), format!("n{at}"))]),
+            labels: BTreeMap::from([(HOSTNAME_LABEL.to_owned(), format!("n{index}"))]),
             usable: true,
             allocatable: [("cpu", *cpu), ("pods", 99)]
                 .map(|(name, n)| (Arc::from(name), Amount::new(n)))
                 .into(),
             ..NodeSpec::default()
         };
-        engine.set_node(&format!("n{at}"), Some(node));
+        engine.set_node(&format!("n{index}"), Some(node));
     }
 }
 
-/// A workload of one pod that needs so much of one host.
+/// A workload of one pod that needs `cpu` on one host.
 fn one_host_workload(name: &str, queue: &str, priority: i64, since: i64, cpu: i64) -> Workload {
-    let placed = PodRequirements { requests: requests_per_pod(cpu), ..PodRequirements::default() };
-    let set = PodSet { pod_requirements: Arc::new(placed), ..pod_set("main", 1, &[("cpu", cpu)]) };
+    let requirements = PodRequirements { requests: requests_per_pod(cpu), ..PodRequirements::default() };
+    let set = PodSet { pod_requirements: Arc::new(requirements), ..pod_set("main", 1, &[("cpu", cpu)]) };
     workload(name, queue, priority, since, vec![set])
 }
 
-/// Charges the workload without places, as after an admission that delays them, and makes it due for a second pass.
+/// Charges the workload without a topology assignment, as after an admission that delays it, and requests its second pass.
 fn request_second_pass(engine: &mut Engine, workload: Workload, priority: i64, unhealthy: Option<&str>) {
     let (queue, cpu) = (Arc::clone(&workload.cluster_queue), workload.pod_sets[0].requests["cpu"].get());
-    let held = Charge {
+    let charged = Charge {
         uid: Arc::clone(&workload.uid),
         priority,
         queued_since: workload.queued_since,
         reserved_at: Some(workload.queued_since),
         ..charge(&queue, &[("red", "cpu", cpu)])
     };
-    engine.charge(&workload.key, held);
+    engine.charge(&workload.key, charged);
     let set = PodSetAssignment {
         name: Arc::from("main"),
         count: 1,
@@ -98,7 +98,7 @@ fn request_second_pass(engine: &mut Engine, workload: Workload, priority: i64, u
     });
 }
 
-/// Victims of the first decision on a workload, with the reasons.
+/// Runs one cycle. Returns the victims of the workload `name`, with reasons.
 fn victims_of(engine: &mut Engine, name: &str) -> Vec<(String, PreemptionReason)> {
     let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
     let own = decisions.into_iter().find(|decision| *decision.key.name == *name);
@@ -114,19 +114,25 @@ impl PlacedCluster {
     fn engine(&self) -> Engine {
         let mut engine = self.world.engine(settings(self.fair.clone()));
         add_hosts(&mut engine, &self.sizes);
-        for (at, holder) in self.world.reserving.iter().enumerate() {
-            let topology = vec![on_host(self.hosts[at % self.hosts.len()], holder.amount)];
-            engine.charge(&key(&format!("h{at:02}")), Charge { topology, ..self.world.charge_of(at) });
+        for (index, workload) in self.world.reserving.iter().enumerate() {
+            let topology = vec![on_host(self.hosts[index % self.hosts.len()], workload.amount)];
+            engine.charge(&key(&format!("h{index:02}")), Charge { topology, ..self.world.charge_of(index) });
         }
         engine
     }
 
     fn preemptor_workload(&self) -> Workload {
-        let asker = &self.world.preemptor;
-        one_host_workload("asks", QUEUES[asker.queue], asker.priority, asker.since, asker.amount)
+        let preemptor = &self.world.preemptor;
+        one_host_workload(
+            "asks",
+            QUEUES[preemptor.queue],
+            preemptor.priority,
+            preemptor.since,
+            preemptor.amount,
+        )
     }
 
-    /// Victims of a second pass, where the workload holds its quota already.
+    /// Victims of a second pass: the workload has reserved its quota.
     fn second_pass_victims(&self) -> Vec<(String, PreemptionReason)> {
         let mut engine = self.engine();
         let priority = self.world.preemptor.priority - i64::from(self.priority_raised);
@@ -134,19 +140,19 @@ impl PlacedCluster {
         victims_of(&mut engine, "asks")
     }
 
-    /// Victims of a first pass, where it comes now.
+    /// Victims of a first pass: the workload is pending.
     fn first_pass_victims(&self) -> Vec<(String, PreemptionReason)> {
         let mut engine = self.engine();
         engine.enqueue(self.preemptor_workload());
         victims_of(&mut engine, "asks")
     }
 
-    /// Whether the queue of the asking workload uses more than it owns.
+    /// Whether the preemptor's queue uses more than its quota.
     fn is_borrowing(&self) -> bool {
-        let asker = &self.world.preemptor;
-        let held = self.world.reserving.iter().filter(|holder| holder.queue == asker.queue);
-        let used = asker.amount + held.map(|holder| holder.amount).sum::<i64>();
-        i128::from(used) > self.world.quotas[COHORTS.len() + asker.queue].nominal
+        let preemptor = &self.world.preemptor;
+        let reserving = self.world.reserving.iter().filter(|workload| workload.queue == preemptor.queue);
+        let used = preemptor.amount + reserving.map(|workload| workload.amount).sum::<i64>();
+        i128::from(used) > self.world.quotas[COHORTS.len() + preemptor.queue].nominal
     }
 }
 
@@ -167,8 +173,8 @@ fn placed() -> impl Strategy<Value = PlacedCluster> {
     )
 }
 
-/// The same with all queues below one cohort that owns nothing, and a queue that must neither evict its own workloads nor
-/// others while it borrows.
+/// [`placed`] with all queues below one cohort without quota; the preemptor's queue may preempt neither its own workloads nor,
+/// while it borrows, others.
 fn forbidden() -> impl Strategy<Value = PlacedCluster> {
     placed().prop_map(|mut placed| {
         let world = &mut placed.world;
@@ -186,9 +192,9 @@ proptest! {
 
     #[test]
     fn second_pass_victims_equal_first_pass_victims(placed in placed()) {
-        let found = placed.second_pass_victims();
-        if !found.is_empty() {
-            prop_assert_eq!(found, placed.first_pass_victims());
+        let victims = placed.second_pass_victims();
+        if !victims.is_empty() {
+            prop_assert_eq!(victims, placed.first_pass_victims());
         }
     }
 
@@ -200,7 +206,7 @@ proptest! {
     }
 }
 
-/// The random clusters must be worth the laws: passes with victims of every kind, and forbidden ones that find no place.
+/// Random clusters must cover all preemption reasons, and forbidden second passes that find no placement.
 #[test]
 fn generator_covers_second_pass_preemption_reasons() {
     use proptest::strategy::ValueTree;
@@ -224,7 +230,7 @@ fn generator_covers_second_pass_preemption_reasons() {
     assert!(refused > 50, "{refused}");
 }
 
-/// Whether a second pass finds no place.
+/// Runs a second pass. Returns whether it found no placement.
 fn finds_no_placement(placed: &PlacedCluster) -> bool {
     let mut engine = placed.engine();
     request_second_pass(&mut engine, placed.preemptor_workload(), placed.world.preemptor.priority, None);
@@ -232,7 +238,7 @@ fn finds_no_placement(placed: &PlacedCluster) -> bool {
     decisions.iter().any(|decision| matches!(decision.outcome, Outcome::TopologyPending(_)))
 }
 
-/// One host of 4 CPUs, half of which is in use by a workload that must not be evicted.
+/// One host of 4 CPUs, half of it used by a workload that must not be evicted.
 fn half_used_host(reclaim: ReclaimPolicy) -> Engine {
     let settings = EngineSettings {
         gates: sluice::scheduler::EngineGates { fail_fast: false, ..EngineSettings::default().gates },
@@ -243,19 +249,19 @@ fn half_used_host(reclaim: ReclaimPolicy) -> Engine {
     let preemption =
         ClusterQueuePreemption { reclaim_within_cohort: Some(reclaim), ..ClusterQueuePreemption::default() };
     for (name, cohort) in [("waits", "all"), ("near", "all"), ("far", "other")] {
-        let made = queue(Some(cohort), single_flavor_group("red", "cpu", limits(4, None, None)));
-        engine.set_cluster_queue(name, Some(ClusterQueue { preemption: preemption.clone(), ..made }));
+        let base = queue(Some(cohort), single_flavor_group("red", "cpu", limits(4, None, None)));
+        engine.set_cluster_queue(name, Some(ClusterQueue { preemption: preemption.clone(), ..base }));
     }
     let topology = vec![on_host(0, 2)];
     engine.charge(&key("stays"), Charge { topology, ..charge("near", &[("red", "cpu", 2)]) });
     engine
 }
 
-/// A workload that waits for its places keeps others from what it would need for the rest of the cycle, unless its queue may
-/// take everything back, or it only lost a node.
+/// A second pass without a placement withholds the capacity that it would need from others for the rest of the cycle, unless
+/// its queue may reclaim from any workload, or it only lost a node.
 #[test]
 fn unplaced_second_pass_withholds_footprint_for_cycle() {
-    for (reclaim, unhealthy, kept) in [
+    for (reclaim, unhealthy, withheld) in [
         (ReclaimPolicy::Never, None, true),
         (ReclaimPolicy::LowerPriority, None, true),
         (ReclaimPolicy::Any, None, false),
@@ -267,11 +273,11 @@ fn unplaced_second_pass_withholds_footprint_for_cycle() {
             engine.enqueue(one_host_workload("second", queue, 0, 1, 2));
             let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
             assert!(is_unplaced(&decisions), "{decisions:?}");
-            let came = super::builders::admitted_names(&decisions) == ["second"];
-            assert_eq!(came, !kept, "{reclaim:?} {unhealthy:?} {queue}: {decisions:?}");
-            // The pass is not due in the next cycle: nothing is kept any longer, and no wake-up was lost.
+            let admitted = super::builders::admitted_names(&decisions) == ["second"];
+            assert_eq!(admitted, !withheld, "{reclaim:?} {unhealthy:?} {queue}: {decisions:?}");
+            // The second pass is not due in the next cycle: nothing is withheld, and no wake-up was lost.
             let later = super::builders::admitted_names(&super::builders::run_until_idle(&mut engine));
-            assert_eq!(later.is_empty(), came, "{reclaim:?} {unhealthy:?} {queue}");
+            assert_eq!(later.is_empty(), admitted, "{reclaim:?} {unhealthy:?} {queue}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What random clusters and histories are drawn from.
+//! Strategies for random clusters and histories.
 
 use super::builders::{COHORTS, QUEUES};
 use super::cluster::{Event, QueuePolicies, TreeNodeSpec, WORKLOAD_NAMES, WorkloadSpec};
@@ -8,18 +8,15 @@ use sluice::api::v1beta2::{
     FlavorFungibility, FungibilityPolicy, FungibilityPreference, ReclaimPolicy, WithinClusterQueuePolicy,
 };
 
-/// Whom of its own queue a workload may evict.
 pub(super) const WITHIN_CLUSTER_QUEUE_POLICIES: [WithinClusterQueuePolicy; 3] = [
     WithinClusterQueuePolicy::Never,
     WithinClusterQueuePolicy::LowerPriority,
     WithinClusterQueuePolicy::LowerOrNewerEqualPriority,
 ];
-/// Whom of other queues.
 pub(super) const RECLAIM_POLICIES: [ReclaimPolicy; 3] =
     [ReclaimPolicy::Never, ReclaimPolicy::LowerPriority, ReclaimPolicy::Any];
 
-/// Policies towards others, and the highest priority that may be evicted while borrowing; the largest number stands for no
-/// threshold.
+/// Preemption policies, and the highest priority that may be preempted while borrowing; `i32::MAX` means no threshold.
 pub(super) fn preemption_policies()
 -> impl Strategy<Value = (WithinClusterQueuePolicy, ReclaimPolicy, Option<i32>)> {
     let borrow = proptest::option::weighted(0.4, prop_oneof![Just(i32::MAX), 0..4_i32]);
@@ -33,10 +30,10 @@ pub(super) fn preemption_policies()
         })
 }
 
-/// What numbers are drawn from.
+/// Strategies for the numbers of a world.
 #[derive(Clone, Debug)]
 pub(super) struct NumberStrategies {
-    /// Quotas of cohorts, which own little so that queues lend and borrow, and of queues.
+    /// Quotas of cohorts, which are small so that queues lend and borrow, and of queues.
     quotas: [BoxedStrategy<i128>; 2],
     requests: [BoxedStrategy<i64>; 2],
     counts: BoxedStrategy<i32>,
@@ -120,8 +117,8 @@ fn tree_node_spec(
     })
 }
 
-fn cohort_spec(at: usize, scale: &NumberStrategies) -> impl Strategy<Value = TreeNodeSpec> + use<> {
-    tree_node_spec(at.saturating_sub(2)..at, 0, scale)
+fn cohort_spec(index: usize, scale: &NumberStrategies) -> impl Strategy<Value = TreeNodeSpec> + use<> {
+    tree_node_spec(index.saturating_sub(2)..index, 0, scale)
 }
 
 fn queue_spec(scale: &NumberStrategies) -> impl Strategy<Value = TreeNodeSpec> + use<> {
@@ -132,8 +129,8 @@ fn workload_spec(scale: &NumberStrategies) -> impl Strategy<Value = WorkloadSpec
     let each = scale.requests.clone();
     let (priority, count) = (scale.priorities.clone(), scale.counts.clone());
     (0..WORKLOAD_NAMES, 0..QUEUES.len(), priority, 0..6_i64, count, each, prop::bool::weighted(0.2)).prop_map(
-        |(at, queue, priority, second, count, each, partial)| WorkloadSpec {
-            index: at,
+        |(index, queue, priority, second, count, each, partial)| WorkloadSpec {
+            index,
             queue,
             priority,
             second,
@@ -144,41 +141,42 @@ fn workload_spec(scale: &NumberStrategies) -> impl Strategy<Value = WorkloadSpec
     )
 }
 
-/// Configuration of a whole tree to depth 6, as the first events of a history.
+/// Configuration of a whole tree of depth up to 6, as the first events of a history.
 pub(super) fn start() -> impl Strategy<Value = Vec<Event>> {
     start_of(&small_numbers())
 }
 
-/// The same with other numbers.
+/// [`start`] with other numbers.
 pub(super) fn start_of(scale: &NumberStrategies) -> impl Strategy<Value = Vec<Event>> + use<> {
     let cohorts: Vec<_> = (0..COHORTS.len())
-        .map(|at| cohort_spec(at, scale).prop_map(move |spec| Event::Cohort(at, Some(spec))))
+        .map(|index| cohort_spec(index, scale).prop_map(move |spec| Event::Cohort(index, Some(spec))))
         .collect();
     let queues: Vec<_> = (0..QUEUES.len())
-        .map(|at| queue_spec(scale).prop_map(move |spec| Event::Queue(at, Some(spec))))
+        .map(|index| queue_spec(scale).prop_map(move |spec| Event::Queue(index, Some(spec))))
         .collect();
     (cohorts, queues).prop_map(|(cohorts, queues)| cohorts.into_iter().chain(queues).collect())
 }
 
 fn config_event(scale: NumberStrategies) -> impl Strategy<Value = Event> {
     let queue = (0..QUEUES.len(), proptest::option::weighted(0.8, queue_spec(&scale)));
-    let cohort = (0..COHORTS.len()).prop_flat_map(move |at| {
-        proptest::option::weighted(0.8, cohort_spec(at, &scale)).prop_map(move |spec| Event::Cohort(at, spec))
+    let cohort = (0..COHORTS.len()).prop_flat_map(move |index| {
+        proptest::option::weighted(0.8, cohort_spec(index, &scale))
+            .prop_map(move |spec| Event::Cohort(index, spec))
     });
-    prop_oneof![cohort, queue.prop_map(|(at, spec)| Event::Queue(at, spec))]
+    prop_oneof![cohort, queue.prop_map(|(index, spec)| Event::Queue(index, spec))]
 }
 
-/// Any event; configuration changes as often as said.
+/// Any event; `config` is the weight of configuration changes.
 pub(super) fn event(config: u32) -> impl Strategy<Value = Event> {
     event_of(config, small_numbers())
 }
 
-/// The same with other numbers.
+/// [`event`] with other numbers.
 pub(super) fn event_of(config: u32, scale: NumberStrategies) -> impl Strategy<Value = Event> {
-    let wanted = workload_spec(&scale);
+    let spec = workload_spec(&scale);
     prop_oneof![
         config => config_event(scale),
-        12 => wanted.prop_map(Event::Create),
+        12 => spec.prop_map(Event::Create),
         1 => (0..WORKLOAD_NAMES).prop_map(Event::Delete),
         3 => (0..WORKLOAD_NAMES).prop_map(Event::Finish),
         1 => (0..WORKLOAD_NAMES).prop_map(Event::ReclaimHalf),

@@ -1,5 +1,5 @@
-//! What is read off the tree to choose a flavor and to keep a claim (I3): the smallest subtree that could give an amount
-//! without borrowing, parents, borrowing limits, and the generation that says that something became free.
+//! I3: queries of the quota tree that choose flavors and limit head claims: the smallest subtree that can provide an amount
+//! without borrowing, parents, borrowing limits, and the generation, which only a release raises.
 
 use super::builders::{AmountRange, QUEUES, Step, config, step, tree};
 use super::model::{Model, flavor_resources, queue_ref};
@@ -9,7 +9,7 @@ use sluice::scheduler::{FlavorResource, NodeRef};
 
 const LAYERS: [UsageLayer; 2] = [UsageLayer::Current, UsageLayer::Projected];
 
-/// The model after the steps, and the tree that is configured and charged as the model says.
+/// Returns the model after the steps, and a tree with the same configuration and charges.
 fn build_tree(steps: &[Step]) -> (QuotaTree, Model) {
     let (mut tree, mut model) = (QuotaTree::default(), Model::default());
     for step in steps {
@@ -19,11 +19,11 @@ fn build_tree(steps: &[Step]) -> (QuotaTree, Model) {
         let parent = parent.as_ref().map(NodeRef::as_str);
         tree.configure(name, Some(NodeConfig { parent, groups, weight: 1.0 }));
     }
-    for (at, usage) in model.charges.values() {
-        let leaf = tree.ensure_leaf(QUEUES[*at]);
-        for (pair, amount) in usage {
-            let pair = tree.ensure_fr(pair);
-            tree.add_usage(leaf, &vec![(pair, *amount)], &LAYERS);
+    for (queue, usage) in model.charges.values() {
+        let leaf = tree.ensure_leaf(QUEUES[*queue]);
+        for (fr, amount) in usage {
+            let fr = tree.ensure_fr(fr);
+            tree.add_usage(leaf, &vec![(fr, *amount)], &LAYERS);
         }
     }
     (tree, model)
@@ -33,19 +33,20 @@ fn height(model: &Model, node: &NodeRef) -> u32 {
     model.children(node).iter().map(|child| height(model, child) + 1).max().unwrap_or(0)
 }
 
-/// The first node on the way up that would use no more than its subtree owns, had the queue so much more; else the root.
-fn lowest_subtree(model: &Model, queue: usize, pair: &FlavorResource, more: i128) -> (u32, bool) {
-    let mut asked = model.clone();
-    asked.charges.insert(usize::MAX, (queue, [(pair.clone(), more)].into()));
-    let mut at = queue_ref(queue);
+/// Returns the height of the first node upwards whose subtree quota covers its usage plus `more`, else of the root; and whether
+/// such a node exists below the root.
+fn lowest_subtree(model: &Model, queue: usize, fr: &FlavorResource, more: i128) -> (u32, bool) {
+    let mut charged = model.clone();
+    charged.charges.insert(usize::MAX, (queue, [(fr.clone(), more)].into()));
+    let mut node = queue_ref(queue);
     loop {
-        let up = model.parent(&at);
-        if asked.usage(&at, pair) <= asked.subtree_quota(&at, pair) {
-            return (height(model, &at), up.is_some());
+        let parent = model.parent(&node);
+        if charged.usage(&node, fr) <= charged.subtree_quota(&node, fr) {
+            return (height(model, &node), parent.is_some());
         }
-        match up {
-            Some(up) => at = up,
-            None => return (height(model, &at), false),
+        match parent {
+            Some(parent) => node = parent,
+            None => return (height(model, &node), false),
         }
     }
 }
@@ -65,13 +66,13 @@ proptest! {
     #[test]
     fn i03_lowest_subtree_matches_model(steps in charged(), more in 1..40_i128) {
         let (mut tree, model) = build_tree(&steps);
-        for (at, queue) in QUEUES.iter().enumerate() {
+        for (index, queue) in QUEUES.iter().enumerate() {
             let leaf = tree.leaf(queue).unwrap();
-            for pair in flavor_resources() {
-                let expected = lowest_subtree(&model, at, &pair, more);
-                let id = tree.ensure_fr(&pair);
+            for fr in flavor_resources() {
+                let expected = lowest_subtree(&model, index, &fr, more);
+                let id = tree.ensure_fr(&fr);
                 for layer in LAYERS {
-                    prop_assert_eq!(tree.lowest_subtree_for(leaf, id, more, layer), expected, "{:?} of {}", pair, queue);
+                    prop_assert_eq!(tree.lowest_subtree_for(leaf, id, more, layer), expected, "{:?} of {}", fr, queue);
                 }
             }
         }
@@ -80,27 +81,27 @@ proptest! {
     #[test]
     fn i03_parents_and_borrowing_limits_match_configuration(steps in tree(AmountRange::Small)) {
         let (mut tree, model) = build_tree(&steps);
-        let found: Vec<_> = tree.nodes().map(|(name, parent)| (name.clone(), parent.cloned())).collect();
+        let actual: Vec<_> = tree.nodes().map(|(name, parent)| (name.clone(), parent.cloned())).collect();
         let expected: Vec<_> = model.nodes.keys().map(|name| (name.clone(), model.parent(name))).collect();
-        prop_assert_eq!(found, expected);
+        prop_assert_eq!(actual, expected);
         for name in model.nodes.keys() {
             let node = tree.find(name).unwrap();
-            for pair in flavor_resources() {
-                let expected = model.limits(name, &pair).borrowing_limit.map(sluice::resources::Amount::to_i128);
-                let id = tree.ensure_fr(&pair);
-                prop_assert_eq!(tree.borrowing_limit(node, id), expected, "{:?} of {}", pair, name);
+            for fr in flavor_resources() {
+                let expected = model.limits(name, &fr).borrowing_limit.map(sluice::resources::Amount::to_i128);
+                let id = tree.ensure_fr(&fr);
+                prop_assert_eq!(tree.borrowing_limit(node, id), expected, "{:?} of {}", fr, name);
             }
         }
     }
 
     #[test]
-    fn i08_only_release_raises_generation(steps in charged(), at in 0..QUEUES.len(), units in 1..9_i128) {
+    fn i08_only_release_raises_generation(steps in charged(), queue in 0..QUEUES.len(), units in 1..9_i128) {
         let (mut tree, _) = build_tree(&steps);
-        let (leaf, pair) = (tree.leaf(QUEUES[at]).unwrap(), tree.ensure_fr(&flavor_resources()[0]));
+        let (leaf, fr) = (tree.leaf(QUEUES[queue]).unwrap(), tree.ensure_fr(&flavor_resources()[0]));
         let before = tree.generation(leaf);
-        tree.add_usage(leaf, &vec![(pair, units)], &LAYERS);
+        tree.add_usage(leaf, &vec![(fr, units)], &LAYERS);
         prop_assert_eq!(tree.generation(leaf), before);
-        tree.add_usage(leaf, &vec![(pair, -units)], &LAYERS);
+        tree.add_usage(leaf, &vec![(fr, -units)], &LAYERS);
         prop_assert!(tree.generation(leaf) > before);
     }
 }

@@ -1,4 +1,4 @@
-//! Clocks that are set by an hour, forth and back, while waits are on: nobody waits an hour for it, and nobody's time is up.
+//! Clocks that step by an hour, forward and back, during waits: no wait becomes an hour longer, and no timeout fires early.
 
 use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu, seeds};
 use super::world::{Faults, World, condition};
@@ -28,25 +28,25 @@ fn clock_steps_do_not_stall_waits() {
                 check_capacity(&world, seed);
             }
             if world.random_below(3) == 0 {
-                let by = if world.random_below(2) == 0 { hours(1) } else { hours(-1) };
-                world.set_clocks(by);
+                let step = if world.random_below(2) == 0 { hours(1) } else { hours(-1) };
+                world.set_clocks(step);
             }
         }
-        // Some 15 minutes, far less than any step.
-        assert!(world.run_until_finished(45_000), "seed {seed}: did not come to rest");
-        assert_eq!(reserved_cpu(&world), 0, "seed {seed}: quota left behind (I1)");
+        // About 15 minutes, far less than any step of a clock.
+        assert!(world.run_until_finished(45_000), "seed {seed}: did not finish");
+        assert_eq!(reserved_cpu(&world), 0, "seed {seed}: quota not released (I1)");
         world.record_undelivered_versions();
         check_transitions(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }
 
-/// Those who were ever told that their pods were late.
+/// Number of workloads that ever had a PodsReadyTimeout.
 fn workloads_with_late_pods(world: &World) -> usize {
-    let told = world.history.iter().filter(|w| w["status"].to_string().contains("PodsReadyTimeout"));
-    told.map(key_of).collect::<BTreeSet<_>>().len()
+    let timed_out = world.history.iter().filter(|w| w["status"].to_string().contains("PodsReadyTimeout"));
+    timed_out.map(key_of).collect::<BTreeSet<_>>().len()
 }
 
-/// Lets so many seconds pass.
+/// Advances the simulation by this many seconds.
 fn advance(world: &mut World, seconds: u64) {
     let end = world.elapsed() + Duration::from_secs(seconds);
     while world.elapsed() < end {
@@ -76,8 +76,8 @@ fn clock_step_forward_triggers_no_mass_timeout() {
         assert_eq!(world.server.all(Kind::Workload).filter(admitted).count(), 3, "seed {seed}");
         world.set_clocks(hours(1));
         advance(&mut world, 200);
-        assert_eq!(workloads_with_late_pods(&world), 0, "seed {seed}: time is up after four minutes of ten");
+        assert_eq!(workloads_with_late_pods(&world), 0, "seed {seed}: timeout after four minutes of ten");
         advance(&mut world, 400);
-        assert_eq!(workloads_with_late_pods(&world), 3, "seed {seed}: time is never up");
+        assert_eq!(workloads_with_late_pods(&world), 3, "seed {seed}: no timeout");
     }
 }

@@ -1,4 +1,4 @@
-//! Checks that answer when nobody asks any more: who waits without a reservation is not held up by it for ever.
+//! Check states that arrive late do not block a workload that is pending without a reservation forever.
 
 use super::topology::{cluster_with_racks, job, run_until, workload};
 use super::world::{World, condition};
@@ -30,7 +30,7 @@ fn check_state(workload: &Value) -> &str {
     workload["status"]["admissionChecks"][0]["state"].as_str().unwrap_or_default()
 }
 
-/// One that was sent back by its check, and finds no quota now.
+/// A cluster whose workload was requeued by its check, and now finds no quota.
 fn workload_retried_by_check(seed: u64) -> World {
     let mut world = cluster_with_racks(seed, &[("a1", "a")]);
     let active = json!({"conditions": [{"type": "Active", "status": "True", "reason": "Active", "message": "",
@@ -42,7 +42,7 @@ fn workload_retried_by_check(seed: u64) -> World {
         q["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "gate"}]});
     });
     world.create(Kind::Job(0), job("j", 1, &json!({})));
-    run_until(&mut world, "its check is asked", |world| {
+    run_until(&mut world, "its check is pending", |world| {
         let w = workload(world, "j");
         condition(&w, "QuotaReserved") == Some("True") && check_state(&w) == "Pending"
     });
@@ -66,13 +66,13 @@ fn late_retry_is_reset_and_delays_requeue() {
         set_check_state(&mut world, "Retry", after);
         assert!(world.run_until_idle(20_000));
         assert_eq!(check_state(&workload(&world, "j")), "Pending");
-        let asked = world.now;
+        let quota_raised = world.now;
         set_quota(&mut world, "1");
-        run_until(&mut world, "it is asked again", |world| {
+        run_until(&mut world, "quota is reserved again", |world| {
             condition(&workload(world, "j"), "QuotaReserved") == Some("True")
         });
-        let waited = world.now.duration_since(asked).as_secs();
-        assert!(after.is_none() || waited > 20, "it was queued again after {waited} s");
+        let waited = world.now.duration_since(quota_raised).as_secs();
+        assert!(after.is_none() || waited > 20, "it reserved quota after {waited} s");
     }
 }
 
@@ -83,8 +83,8 @@ fn late_rejection_deactivates_workload() {
     assert!(world.run_until_idle(20_000));
     let w = workload(&world, "j");
     assert_eq!(w["spec"]["active"], json!(false), "{}", w["status"]);
-    let told = w["status"]["conditions"].as_array().unwrap();
-    assert!(told.iter().any(|c| c["reason"] == "DeactivatedDueToAdmissionCheck"), "{told:?}");
+    let conditions = w["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(|c| c["reason"] == "DeactivatedDueToAdmissionCheck"), "{conditions:?}");
     set_quota(&mut world, "1");
     assert!(world.run_until_idle(20_000));
     assert_eq!(condition(&workload(&world, "j"), "QuotaReserved"), Some("False"));

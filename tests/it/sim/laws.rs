@@ -1,4 +1,4 @@
-//! What holds in every history, with and without faults.
+//! Invariants of every history, with and without faults.
 
 use super::world::{Faults, World, condition};
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ pub(super) fn job(name: &str, queue: &str, pods: u32) -> Value {
     })
 }
 
-/// CPU held, from the objects alone.
+/// Reserved CPU, computed from the objects alone.
 pub(super) fn reserved_cpu(world: &World) -> i64 {
     let usage = |w: &Value| {
         let sets = w
@@ -57,7 +57,7 @@ pub(super) fn reserved_cpu(world: &World) -> i64 {
     world.server.all(Kind::Workload).filter(counts).map(usage).sum()
 }
 
-/// Pods that run or are ending.
+/// Pods that run or are terminating.
 fn active_pods(world: &World) -> i64 {
     world
         .server
@@ -66,7 +66,7 @@ fn active_pods(world: &World) -> i64 {
         .sum()
 }
 
-/// I14: each version of a Workload follows legally from the one before.
+/// I14: each version of a Workload is a legal successor of the previous version.
 pub(super) fn check_transitions(history: &[Value]) -> Result<(), String> {
     let mut last: BTreeMap<(String, String), &Value> = BTreeMap::new();
     for object in history {
@@ -82,7 +82,7 @@ pub(super) fn check_transitions(history: &[Value]) -> Result<(), String> {
             if was("Finished")
                 && (!is("Finished") || before["status"]["admission"] != object["status"]["admission"])
             {
-                return Err(format!("changed after the end: {before} -> {object}"));
+                return Err(format!("changed after it finished: {before} -> {object}"));
             }
             if was("Evicted") && !is("Evicted") && (was("QuotaReserved") || !is("QuotaReserved")) {
                 return Err(format!("Evicted cleared without a new reservation: {before} -> {object}"));
@@ -95,7 +95,7 @@ pub(super) fn check_transitions(history: &[Value]) -> Result<(), String> {
 pub(super) fn check_capacity(world: &World, seed: u64) {
     assert!(
         reserved_cpu(world) <= TOTAL_CPU,
-        "seed {seed}: {} CPU held of {TOTAL_CPU} (I2)",
+        "seed {seed}: {} CPU reserved of {TOTAL_CPU} (I2)",
         reserved_cpu(world)
     );
     assert!(
@@ -105,7 +105,7 @@ pub(super) fn check_capacity(world: &World, seed: u64) {
     );
 }
 
-/// The same settings, for every other seed with room for one or two writes at a time.
+/// The same settings, but for every other seed with at most one or two in-flight status writes.
 pub(super) fn with_write_limit(seed: u64, settings: CoreSettings) -> CoreSettings {
     let status_writes_at_once =
         [None, Some(1), None, Some(2)].into_iter().cycle().nth(usize::try_from(seed % 4).unwrap());
@@ -134,22 +134,23 @@ fn run_history(seed: u64, faults: Faults, churn: bool) {
     if churn {
         undo_user_actions(&mut world);
     }
-    let rested = world.run_until_finished(60_000);
-    let mut left: Vec<String> = world
+    let finished = world.run_until_finished(60_000);
+    let mut unfinished: Vec<String> = world
         .server
         .all(Kind::Workload)
         .filter(|w| condition(w, "Finished") != Some("True"))
         .map(|w| format!("{} {}", w["metadata"]["name"], w["status"]))
         .collect();
     let jobs = world.server.all(Kind::Job(0)).filter(|j| condition(j, "Complete") != Some("True"));
-    left.extend(jobs.map(|j| format!("{} suspend {} {}", j["metadata"], j["spec"]["suspend"], j["status"])));
-    assert!(rested, "seed {seed}: did not come to rest: {left:#?}");
-    assert_eq!(reserved_cpu(&world), 0, "seed {seed}: quota left behind (I1)");
+    unfinished
+        .extend(jobs.map(|j| format!("{} suspend {} {}", j["metadata"], j["spec"]["suspend"], j["status"])));
+    assert!(finished, "seed {seed}: did not finish: {unfinished:#?}");
+    assert_eq!(reserved_cpu(&world), 0, "seed {seed}: quota not released (I1)");
     world.record_undelivered_versions();
     check_transitions(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
 }
 
-/// People and other controllers at work.
+/// One action of a user or of another controller.
 fn apply_user_action(world: &mut World, n: u32) {
     let keys: Vec<_> = world.server.all(Kind::Workload).map(key_of).collect();
     let count = u32::try_from(keys.len()).unwrap();
@@ -186,8 +187,8 @@ fn undo_user_actions(world: &mut World) {
     }
 }
 
-/// The seeds to run: those given, or the one that SLUICE_SEED names.
-#[expect(clippy::disallowed_methods, reason = "a person replays a seed")]
+/// The given seeds, or the one that `SLUICE_SEED` names.
+#[expect(clippy::disallowed_methods, reason = "a developer replays a seed")]
 pub(super) fn seeds(all: std::ops::Range<u64>) -> Vec<u64> {
     std::env::var("SLUICE_SEED")
         .ok()
@@ -224,7 +225,7 @@ fn quota_is_conserved_under_faults_and_user_actions() {
     }
 }
 
-/// Writes per Job over its life, with one wait: the Workload and the Job, queue status apart.
+/// Writes to the Workload and the Job over the life of a Job that waits once, queue status aside.
 #[test]
 fn writes_per_job_stay_bounded() {
     let mut world = cluster(7, &CoreSettings::default());
@@ -242,7 +243,7 @@ fn writes_per_job_stay_bounded() {
     assert!(world.events.len() <= 12, "{:#?}", world.events);
 }
 
-/// Why somebody waits is told within the allowance, to everybody in time; a start never waits for it.
+/// Pending reasons are written within the rate limit and for every workload in bounded time; starts never wait for the limit.
 #[test]
 fn pending_status_writes_respect_rate_limit() {
     let settings = CoreSettings { status_writes_per_second: Some(2), ..CoreSettings::default() };
@@ -251,28 +252,32 @@ fn pending_status_writes_respect_rate_limit() {
     for n in 0..40 {
         world.create(Kind::Job(0), job(&format!("j{n}"), "a", 4));
     }
-    let begun = world.now;
-    let told = |world: &World| {
+    let start = world.now;
+    let reported = |world: &World| {
         world.server.all(Kind::Workload).filter(|w| condition(w, "QuotaReserved") == Some("False")).count()
     };
     let runs = |world: &World| active_pods(world) == 4;
     while !runs(&world) {
         world.step();
-        assert!(world.now.duration_since(begun).as_secs() < 30, "the start waits");
+        assert!(world.now.duration_since(start).as_secs() < 30, "the start was delayed");
     }
     for _ in 0..40_000 {
-        let seconds = usize::try_from(world.now.duration_since(begun).as_secs()).unwrap();
-        // A second's worth at once, and one that had its turn already.
-        assert!(told(&world) <= 2 * seconds + 5, "{} were told within {seconds} s", told(&world));
-        if told(&world) == 39 {
+        let seconds = usize::try_from(world.now.duration_since(start).as_secs()).unwrap();
+        // The burst of one second, and one write whose slot was already granted.
+        assert!(
+            reported(&world) <= 2 * seconds + 5,
+            "{} pending reasons within {seconds} s",
+            reported(&world)
+        );
+        if reported(&world) == 39 {
             return;
         }
         world.step();
     }
-    panic!("only {} of 39 were ever told", told(&world));
+    panic!("only {} of 39 pending reasons were written", reported(&world));
 }
 
-/// A Job that should have got the default queue, but was made while no webhook answered, runs on and is told so once.
+/// A Job that should have got the default queue, but was created while the webhook was unavailable, runs on and gets one event.
 #[test]
 fn job_unseen_by_webhook_keeps_running() {
     let mut world = cluster(3, &CoreSettings::default());
@@ -286,7 +291,8 @@ fn job_unseen_by_webhook_keeps_running() {
     passed_by["spec"]["suspend"] = json!(false);
     world.create(Kind::Job(0), passed_by);
     assert!(world.run_until_finished(20_000));
-    let told = world.events.iter().filter(|(key, reason)| &*key.name == "passed-by" && reason == "NotQueued");
-    assert_eq!(told.count(), 1, "{:?}", world.events);
+    let events =
+        world.events.iter().filter(|(key, reason)| &*key.name == "passed-by" && reason == "NotQueued");
+    assert_eq!(events.count(), 1, "{:?}", world.events);
     assert_eq!(world.server.all(Kind::Workload).count(), 0);
 }

@@ -1,11 +1,11 @@
-//! Workloads as the watch reads them: what the core does with them is what it does with the same objects read as a whole.
+//! Partially decoded Workloads: the core treats them like the same objects decoded in full.
 
 use super::stale_reads::{leading_state, time_at, workload};
 use serde_json::{Value, json};
 use sluice::kube::workload::PartialWorkload;
 use sluice::state::{Delta, Effect, Kind, Reconciler, Write, WriteOutcome, WriteResult};
 
-/// A Workload as its watch tells of it: from the text that the server sends.
+/// A Workload as its watch delivers it, decoded from the text that the server sends.
 fn partially_decoded(mut object: Value) -> Delta {
     object["apiVersion"] = json!("kueue.x-k8s.io/v1beta2");
     object["kind"] = json!("Workload");
@@ -13,7 +13,7 @@ fn partially_decoded(mut object: Value) -> Delta {
     serde_json::from_str::<PartialWorkload>(&object.to_string()).unwrap().into()
 }
 
-/// Every second version of a Workload as its watch tells of it; all others as they come.
+/// Decodes every second version of a Workload partially; all other deltas are unchanged.
 pub(super) fn partially_decoded_by_turns(delta: Delta) -> Delta {
     match delta {
         Delta::Applied { kind: Kind::Workload, object } if is_even(&object) => partially_decoded(object),
@@ -26,7 +26,7 @@ fn is_even(object: &Value) -> bool {
     version.ends_with(['0', '2', '4', '6', '8'])
 }
 
-/// A history with a change of each part, and parts that cannot be read.
+/// A history that changes each part, and makes parts undecodable.
 fn versions() -> Vec<Value> {
     let mut versions = Vec::new();
     let mut change = |edit: &dyn Fn(&mut Value)| {
@@ -59,7 +59,7 @@ fn versions() -> Vec<Value> {
     versions
 }
 
-/// Takes a version in. No write lands, so that each version is decided on.
+/// Applies a version. All its writes fail, so that each version is decided on.
 fn apply_with_failing_writes(state: &mut Reconciler, delta: Delta, second: i64) -> String {
     let effects = state.apply(delta, time_at(second));
     for effect in &effects {
@@ -74,27 +74,27 @@ fn apply_with_failing_writes(state: &mut Reconciler, delta: Delta, second: i64) 
 
 #[test]
 fn partially_decoded_workload_behaves_like_full_object() {
-    let (mut whole, mut text) = (leading_state(), leading_state());
-    let mut said = Vec::new();
+    let (mut full, mut partial) = (leading_state(), leading_state());
+    let mut all_effects = Vec::new();
     for (second, object) in (100..).step_by(100).zip(versions()) {
         let delta = Delta::Applied { kind: Kind::Workload, object: object.clone() };
-        let expected = apply_with_failing_writes(&mut whole, delta, second);
+        let expected = apply_with_failing_writes(&mut full, delta, second);
         assert_eq!(
-            apply_with_failing_writes(&mut text, partially_decoded(object), second),
+            apply_with_failing_writes(&mut partial, partially_decoded(object), second),
             expected,
             "version at {second}"
         );
-        said.push(expected);
+        all_effects.push(expected);
     }
-    let says = |word: &str| said.iter().filter(|effects| effects.contains(word)).count();
-    assert_eq!(says("cannot be read"), 4, "{said:#?}");
-    assert_eq!(says("The workload is admitted"), 2, "{said:#?}");
-    assert_eq!(says("Evicted"), 1, "{said:#?}");
+    let count_containing = |word: &str| all_effects.iter().filter(|effects| effects.contains(word)).count();
+    assert_eq!(count_containing("cannot be read"), 4, "{all_effects:#?}");
+    assert_eq!(count_containing("The workload is admitted"), 2, "{all_effects:#?}");
+    assert_eq!(count_containing("Evicted"), 1, "{all_effects:#?}");
     let queues = |state: &Reconciler| format!("{:?}", state.snapshot().queues.cluster_queues);
-    assert_eq!(queues(&whole), queues(&text));
+    assert_eq!(queues(&full), queues(&partial));
 }
 
-/// The spec of a version whose generation is known is not looked at: here it could not be read.
+/// The spec of a known generation is not decoded: here it is invalid.
 #[test]
 fn spec_of_known_generation_is_not_decoded() {
     let mut state = leading_state();

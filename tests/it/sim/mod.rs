@@ -1,4 +1,4 @@
-//! Seeded simulation of the core against a double of the API server. A failing seed is printed and replays.
+//! Seeded simulation of the core against a fake API server. A failing seed is printed and can be replayed.
 
 mod clock_steps;
 mod invalid_topology;

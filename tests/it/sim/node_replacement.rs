@@ -1,5 +1,5 @@
-//! Places instead of those on a node that has failed: which nodes are none, whom the old ones belong to until the new ones
-//! are written, and who is left alone.
+//! Replacement of topology domains on failed nodes: which nodes are excluded, how long the old domains stay charged, and which
+//! workloads stay as they are.
 
 use super::topology::{
     ALL_NODES, HOST, any_version, bind_pods, cluster_with_racks, job, key, run_until, start_job,
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 const TAINT: &str = "e2e.example/shaky";
 
-/// A node that pods may come to, and must leave at once.
+/// Adds a NoExecute taint: pods that tolerate it for a time may be scheduled to the node, but must leave it.
 fn add_no_execute_taint(world: &mut World, host: &str) {
     let taint = json!({"key": TAINT, "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"});
     world.server.edit(Kind::Node, &ObjectKey::cluster(host), |node| node["spec"]["taints"] = json!([taint]));
@@ -39,15 +39,15 @@ fn with_toleration(mut job: Value, seconds: Option<i64>) -> Value {
 }
 
 fn lists_unhealthy_node(host: &str) -> impl Fn(&Value) -> bool {
-    let want = json!([{"name": host}]);
-    move |w: &Value| w["status"]["unhealthyNodes"] == want
+    let expected = json!([{"name": host}]);
+    move |w: &Value| w["status"]["unhealthyNodes"] == expected
 }
 
 fn is_listed_unhealthy(world: &World, job: &str, host: &str) -> bool {
     lists_unhealthy_node(host)(&workload(world, job))
 }
 
-/// Lets so many milliseconds pass.
+/// Advances the simulation by this many milliseconds.
 fn advance_millis(world: &mut World, milliseconds: i64) {
     let end = world.now.checked_add(SignedDuration::from_millis(milliseconds)).unwrap();
     while world.now < end {
@@ -55,7 +55,7 @@ fn advance_millis(world: &mut World, milliseconds: i64) {
     }
 }
 
-/// Pods could go back to the node, whose taint they tolerate for a while: it is none of the places that are looked at.
+/// Pods could return to the failed node, whose taint they tolerate for a time: it is excluded from the search.
 #[test]
 fn failed_node_is_excluded_from_replacement() {
     for seed in 0..4 {
@@ -64,15 +64,21 @@ fn failed_node_is_excluded_from_replacement() {
         run_until(&mut world, "it is admitted", |world| is_admitted(world, "j"));
         let host = topology_assignment(&world, "j").into_keys().next().unwrap();
         add_no_execute_taint(&mut world, &host);
-        assert!(world.run_until_idle(20_000), "seed {seed}: it goes round in circles");
-        assert!(any_version(&mut world, "j", lists_unhealthy_node(&host)), "seed {seed}: nobody was told");
-        let now = topology_assignment(&world, "j");
-        assert!(!now.contains_key(&host) && now.len() == 1, "seed {seed}: {host} -> {now:?}");
+        assert!(world.run_until_idle(20_000), "seed {seed}: it did not settle");
+        assert!(
+            any_version(&mut world, "j", lists_unhealthy_node(&host)),
+            "seed {seed}: the failed node was not reported"
+        );
+        let assignment = topology_assignment(&world, "j");
+        assert!(
+            !assignment.contains_key(&host) && assignment.len() == 1,
+            "seed {seed}: {host} -> {assignment:?}"
+        );
         assert!(is_admitted(&world, "j"));
     }
 }
 
-/// Its node is well again before anything was written: it stays there, although there is no other room.
+/// The node recovers before anything was written: the workload stays there, although no other capacity exists.
 #[test]
 fn workload_stays_when_node_recovers() {
     for seed in 0..8 {
@@ -81,7 +87,7 @@ fn workload_stays_when_node_recovers() {
         wait_until_ungated(&mut world, "j");
         set_node_ready(&mut world, "a1", "False");
         run_until(&mut world, "the node is listed", |world| is_listed_unhealthy(world, "j", "a1"));
-        // No write lands until the pass is due.
+        // All writes fail until the second pass is due.
         world.faults = Faults { dropped_writes: 1000, ..Faults::default() };
         advance_millis(&mut world, 400);
         set_node_ready(&mut world, "a1", "True");
@@ -97,7 +103,7 @@ fn workload_stays_when_node_recovers() {
     }
 }
 
-/// Before it is admitted nothing of it can be on a node: it keeps its place, and is given another when it is admitted.
+/// Without admission there are no pods: a workload keeps its failed domain, and gets another one when it is admitted.
 #[test]
 fn node_replacement_waits_for_admission() {
     for seed in 0..4 {
@@ -117,16 +123,16 @@ fn node_replacement_waits_for_admission() {
         let id = key_of(&workload(&world, "j"));
         set_node_ready(&mut world, &host, "False");
         world.server.edit(Kind::Workload, &id, |w| w["status"]["unhealthyNodes"] = json!([{"name": host}]));
-        assert!(world.run_until_idle(20_000), "seed {seed}: it goes round in circles");
-        let waits = workload(&world, "j");
+        assert!(world.run_until_idle(20_000), "seed {seed}: it did not settle");
+        let object = workload(&world, "j");
         assert!(
-            topology_assignment(&world, "j").contains_key(&host) && lists_unhealthy_node(&host)(&waits),
-            "seed {seed}: {waits}"
+            topology_assignment(&world, "j").contains_key(&host) && lists_unhealthy_node(&host)(&object),
+            "seed {seed}: {object}"
         );
         world
             .server
             .edit(Kind::Workload, &id, |w| w["status"]["admissionChecks"][0]["state"] = json!("Ready"));
-        assert!(world.run_until_idle(20_000), "seed {seed}: it goes round in circles");
+        assert!(world.run_until_idle(20_000), "seed {seed}: it did not settle");
         assert!(
             is_admitted(&world, "j") && !topology_assignment(&world, "j").contains_key(&host),
             "seed {seed}"
@@ -134,22 +140,23 @@ fn node_replacement_waits_for_admission() {
     }
 }
 
-/// Pods by host of all who hold quota, as their objects say.
+/// Pods by host of all reserving workloads, according to their objects.
 fn reserved_pods_by_host(world: &World) -> BTreeMap<String, i32> {
-    let mut taken = BTreeMap::new();
+    let mut reserved = BTreeMap::new();
     for name in ["j", "waits"] {
-        let found = workload(world, name);
-        if condition(&found, "QuotaReserved") == Some("True") && condition(&found, "Finished") != Some("True")
+        let object = workload(world, name);
+        if condition(&object, "QuotaReserved") == Some("True")
+            && condition(&object, "Finished") != Some("True")
         {
             for (host, pods) in topology_assignment(world, name) {
-                *taken.entry(host).or_insert(0) += pods;
+                *reserved.entry(host).or_insert(0) += pods;
             }
         }
     }
-    taken
+    reserved
 }
 
-/// Somebody waits for the very node that another is leaving: it is not given twice, whichever write is lost.
+/// A workload waits for the node that another one leaves: it is never assigned twice, whichever write is lost.
 #[test]
 fn old_domain_stays_charged_until_replacement_is_written() {
     let mut lost = 0;
@@ -158,21 +165,21 @@ fn old_domain_stays_charged_until_replacement_is_written() {
         world.create(Kind::Job(0), with_toleration(job("j", 2, &json!({})), Some(1)));
         run_until(&mut world, "it is admitted", |world| is_admitted(world, "j"));
         let host = topology_assignment(&world, "j").into_keys().next().unwrap();
-        let mut waits = with_toleration(job("waits", 2, &json!({})), None);
-        waits["spec"]["template"]["spec"]["nodeSelector"] = json!({HOST: host});
-        world.create(Kind::Job(0), waits);
+        let mut waiting_job = with_toleration(job("waits", 2, &json!({})), None);
+        waiting_job["spec"]["template"]["spec"]["nodeSelector"] = json!({HOST: host});
+        world.create(Kind::Job(0), waiting_job);
         assert!(world.run_until_idle(20_000) && !is_admitted(&world, "waits"), "seed {seed}");
         add_no_execute_taint(&mut world, &host);
         run_until(&mut world, "the node is listed", |world| is_listed_unhealthy(world, "j", &host));
         world.faults = Faults { dropped_writes: 500, ..Faults::default() };
         for _ in 0..1_000 {
             world.step();
-            let taken = reserved_pods_by_host(&world);
-            assert!(taken.values().all(|pods| *pods <= 2), "seed {seed}: {taken:?}");
+            let reserved = reserved_pods_by_host(&world);
+            assert!(reserved.values().all(|pods| *pods <= 2), "seed {seed}: {reserved:?}");
             lost += u32::from(is_listed_unhealthy(&world, "j", &host));
         }
         world.faults = Faults::default();
-        run_until(&mut world, "it is found when it is left", |world| is_admitted(world, "waits"));
+        run_until(&mut world, "the released node is assigned", |world| is_admitted(world, "waits"));
         assert!(
             is_admitted(&world, "j") && !topology_assignment(&world, "j").contains_key(&host),
             "seed {seed}"
@@ -181,7 +188,7 @@ fn old_domain_stays_charged_until_replacement_is_written() {
     assert!(lost > 0, "no write was ever lost");
 }
 
-/// Places were found and their write was lost; before it is sent again, its queue is drained: it is not sent.
+/// A replacement was found and its write was lost; before the retry, its queue is drained: it is not written.
 #[test]
 fn replacement_is_rechecked_before_write() {
     for seed in 0..8 {
@@ -199,7 +206,7 @@ fn replacement_is_rechecked_before_write() {
         while !world.server.watch_events.is_empty() {
             world.step();
         }
-        // What is on its way does not arrive either.
+        // Writes that are in flight fail too.
         advance_millis(&mut world, 600);
         world.faults = Faults::default();
         assert!(world.run_until_idle(20_000));
@@ -207,12 +214,12 @@ fn replacement_is_rechecked_before_write() {
             let admission = &w["status"]["admission"];
             !admission.is_null() && !admission.to_string().contains(&host)
         });
-        assert!(!moved, "seed {seed}: it was given places while it goes");
+        assert!(!moved, "seed {seed}: a replacement was written during the drain");
         assert!(condition(&workload(&world, "j"), "QuotaReserved") == Some("False"), "seed {seed}");
     }
 }
 
-/// Two lose their nodes at once, and there is one other place: one has it, the other is evicted and told why.
+/// Two workloads lose their nodes at once, and one other domain exists: one gets it, the other is evicted with the reason.
 #[test]
 fn last_domain_is_assigned_to_one_workload() {
     for seed in 0..8 {
@@ -228,19 +235,19 @@ fn last_domain_is_assigned_to_one_workload() {
         for host in ["a1", "a2"] {
             world.server.delete(Kind::Node, &ObjectKey::cluster(host), world.now);
         }
-        let over = |world: &World| {
-            let gone = |name| condition(&workload(world, name), "QuotaReserved") == Some("False");
+        let is_decided = |world: &World| {
+            let released = |name| condition(&workload(world, name), "QuotaReserved") == Some("False");
             let moved = |name| topology_assignment(world, name).contains_key("b1");
-            (gone("j") && moved("k")) || (gone("k") && moved("j"))
+            (released("j") && moved("k")) || (released("k") && moved("j"))
         };
-        run_until(&mut world, "one has the place, and the other none", over);
-        assert!(world.run_until_idle(20_000) && over(&world), "seed {seed}");
+        run_until(&mut world, "one workload has the domain, and the other is evicted", is_decided);
+        assert!(world.run_until_idle(20_000) && is_decided(&world), "seed {seed}");
         world.record_undelivered_versions();
-        let told = |w: &Value| {
+        let evicted_for_node = |w: &Value| {
             let all = w["status"]["conditions"].as_array().cloned().unwrap_or_default();
             all.iter().any(|c| c["type"] == "Evicted" && c["reason"] == "NodeFailures")
         };
-        let evicted: Vec<_> = world.history.iter().filter(|w| told(w)).map(key_of).collect();
+        let evicted: Vec<_> = world.history.iter().filter(|w| evicted_for_node(w)).map(key_of).collect();
         assert!(!evicted.is_empty() && evicted.windows(2).all(|pair| pair[0] == pair[1]), "{evicted:?}");
     }
 }

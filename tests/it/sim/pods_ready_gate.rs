@@ -1,5 +1,5 @@
-//! Admissions one after the other: nobody is admitted while pods of somebody admitted are not ready, and whoever holds
-//! quota already is left alone.
+//! Blocked admission: no workload is admitted while pods of an admitted workload are not ready, and workloads with quota stay
+//! as they are.
 
 use super::laws::{check_transitions, cluster, job, seeds};
 use super::world::{Faults, World, condition};
@@ -23,14 +23,14 @@ fn block_admission_settings() -> CoreSettings {
     settings
 }
 
-/// Those admitted whose pods are not ready.
+/// Number of admitted workloads whose pods are not ready.
 fn admitted_without_ready_pods(world: &World) -> usize {
-    let awaited = |w: &&Value| {
+    let not_ready = |w: &&Value| {
         condition(w, "Admitted") == Some("True")
             && condition(w, "Finished") != Some("True")
             && condition(w, "PodsReady") != Some("True")
     };
-    world.server.all(Kind::Workload).filter(awaited).count()
+    world.server.all(Kind::Workload).filter(not_ready).count()
 }
 
 #[test]
@@ -46,18 +46,18 @@ fn admission_waits_for_ready_pods_of_previous() {
                 world.step();
                 assert!(
                     admitted_without_ready_pods(&world) <= 1,
-                    "seed {seed}: {} at once",
+                    "seed {seed}: {} workloads without ready pods",
                     admitted_without_ready_pods(&world)
                 );
             }
         }
-        assert!(world.run_until_finished(60_000), "seed {seed}: did not come to rest");
+        assert!(world.run_until_finished(60_000), "seed {seed}: did not finish");
         world.record_undelivered_versions();
         check_transitions(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let text = |w: &Value| w["status"]["conditions"].to_string();
-        let told = world.history.iter().any(|w| text(w).contains("WaitingForPodsReady"));
-        assert!(told, "seed {seed}: nobody ever waited");
-        let lost = |w: &Value| text(w).contains("EvictedDue") || condition(w, "Evicted") == Some("True");
-        assert!(!world.history.iter().any(lost), "seed {seed}: somebody lost what he had");
+        let waited = world.history.iter().any(|w| text(w).contains("WaitingForPodsReady"));
+        assert!(waited, "seed {seed}: no workload ever waited");
+        let evicted = |w: &Value| text(w).contains("EvictedDue") || condition(w, "Evicted") == Some("True");
+        assert!(!world.history.iter().any(evicted), "seed {seed}: a workload was evicted");
     }
 }

@@ -1,4 +1,4 @@
-//! Preemption seen from the objects: two steps, once for each pair, and what is freed goes to whom it was freed for.
+//! Preemption as seen in the objects: two steps, once per pair, and the released capacity goes to its preemptor.
 
 use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu, seeds, with_write_limit};
 use super::world::{Faults, World, condition};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const LOW: i32 = -10;
 const HIGH: i32 = 10;
 
-/// The cluster of the other laws; its queues preempt, and take back what they lent.
+/// The cluster of `laws`, with queues that preempt and reclaim.
 fn contended_cluster(seed: u64, settings: &CoreSettings) -> World {
     let mut world = cluster(seed, settings);
     for name in ["a", "b"] {
@@ -36,17 +36,17 @@ fn job_with_priority(name: &str, queue: &str, pods: u32, class: &str) -> Value {
 
 fn condition_reason<'a>(object: &'a Value, kind: &str) -> &'a str {
     let list = object.pointer("/status/conditions").and_then(Value::as_array);
-    let found = list.into_iter().flatten().find(|c| c["type"] == kind);
-    found.and_then(|c| c["reason"].as_str()).unwrap_or_default()
+    let entry = list.into_iter().flatten().find(|c| c["type"] == kind);
+    entry.and_then(|c| c["reason"].as_str()).unwrap_or_default()
 }
 
 fn condition_message<'a>(object: &'a Value, kind: &str) -> &'a str {
     let list = object.pointer("/status/conditions").and_then(Value::as_array);
-    let found = list.into_iter().flatten().find(|c| c["type"] == kind);
-    found.and_then(|c| c["message"].as_str()).unwrap_or_default()
+    let entry = list.into_iter().flatten().find(|c| c["type"] == kind);
+    entry.and_then(|c| c["message"].as_str()).unwrap_or_default()
 }
 
-/// Evictions by preemption in the history: how often for each victim and message, which names the preemptor.
+/// Evictions by preemption in a history: number per victim and message, which names the preemptor.
 fn count_preemptions(history: &[Value]) -> BTreeMap<(String, String), u32> {
     let mut last: BTreeMap<ObjectKey, bool> = BTreeMap::new();
     let mut counts = BTreeMap::new();
@@ -67,7 +67,7 @@ fn count_preemptions(history: &[Value]) -> BTreeMap<(String, String), u32> {
     counts
 }
 
-/// Random jobs of two priorities come; while `endless` holds, none of them ends.
+/// Creates random Jobs of two priorities; while `jobs_never_end` is set, none of them finishes.
 fn submit_random_jobs(world: &mut World, seed: u64, jobs: u32) {
     for n in 0..jobs {
         let queue = if world.random_below(2) == 0 { "a" } else { "b" };
@@ -82,8 +82,8 @@ fn submit_random_jobs(world: &mut World, seed: u64, jobs: u32) {
 }
 
 fn finish_and_check(mut world: World, seed: u64) {
-    assert!(world.run_until_finished(80_000), "seed {seed}: did not come to rest");
-    assert_eq!(reserved_cpu(&world), 0, "seed {seed}: quota left behind (I1)");
+    assert!(world.run_until_finished(80_000), "seed {seed}: did not finish");
+    assert_eq!(reserved_cpu(&world), 0, "seed {seed}: quota not released (I1)");
     world.record_undelivered_versions();
     check_transitions(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
 }
@@ -95,7 +95,7 @@ fn fair_sharing_settings() -> CoreSettings {
     settings
 }
 
-/// I20: when nothing comes from outside any more, preemptions cease, and until then no pair preempts twice.
+/// I20: without external change preemptions cease, and until then no pair preempts twice.
 #[test]
 fn i20_pair_never_preempts_twice() {
     let mut all = 0;
@@ -116,7 +116,7 @@ fn i20_pair_never_preempts_twice() {
             finish_and_check(world, seed);
         }
     }
-    assert!(all > 10 || seeds(0..2).len() == 1, "only {all} preemptions were tried");
+    assert!(all > 10 || seeds(0..2).len() == 1, "only {all} preemptions occurred");
 }
 
 #[test]
@@ -132,7 +132,8 @@ fn preemption_conserves_quota_under_faults() {
     }
 }
 
-/// One victim of four pods goes for one of one; the preemptor starts when the last pod is gone, the victim runs later.
+/// A victim of four pods is evicted for a preemptor of one pod, which starts when the last pod has terminated; the victim runs
+/// later.
 #[test]
 fn victim_is_evicted_in_two_steps_and_requeued() {
     let mut world = contended_cluster(11, &CoreSettings::default());
@@ -149,25 +150,29 @@ fn victim_is_evicted_in_two_steps_and_requeued() {
         }
     }
     world.create(Kind::Job(0), job_with_priority("preemptor", "a", 1, "high"));
-    assert!(world.run_until_finished(40_000), "did not come to rest");
+    assert!(world.run_until_finished(40_000), "did not finish");
     world.record_undelivered_versions();
-    let told = count_preemptions(&world.history);
-    assert_eq!(told.len(), 1, "{told:?}");
-    let ((victim, text), _) = told.first_key_value().unwrap();
+    let preemptions = count_preemptions(&world.history);
+    assert_eq!(preemptions.len(), 1, "{preemptions:?}");
+    let ((victim, text), _) = preemptions.first_key_value().unwrap();
     assert!(victim.contains("victim"), "{victim}");
     assert!(text.contains("due to prioritization in the ClusterQueue"), "{text}");
     let waited = world.history.iter().any(|w| {
         key_of(w).name.contains("preemptor")
             && condition_reason(w, "QuotaReserved") == "WaitingForPreemptedWorkloads"
     });
-    assert!(waited, "the preemptor was never told that it waits for its victim");
-    let again = world.history.iter().any(|w| {
+    assert!(waited, "the preemptor never reported that it waits for its victim");
+    let requeued = world.history.iter().any(|w| {
         key_of(w).name.contains("victim")
             && condition(w, "Requeued") == Some("True")
             && condition_reason(w, "Requeued") == "Preempted"
     });
-    assert!(again, "the victim was not queued again");
+    assert!(requeued, "the victim was not requeued");
     for reason in ["Preempted", "PreemptedWorkload", "EvictedDueToPreempted"] {
-        assert!(world.events.iter().any(|(_, told)| told == reason), "no event {reason}: {:?}", world.events);
+        assert!(
+            world.events.iter().any(|(_, event)| event == reason),
+            "no event {reason}: {:?}",
+            world.events
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Workloads that ask a cluster autoscaler for room, which a double plays as the tests say.
+//! Workloads that request capacity from a cluster autoscaler, whose role the tests play.
 
 use super::laws::{cluster, job};
 use super::world::{World, condition};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::state::{CoreSettings, Kind};
 
-/// The cluster of the laws, with a check on queue `a` that asks for room.
+/// The cluster of `laws`, with a check on queue `a` that requests capacity.
 fn cluster_with_provisioning_check(seed: u64, managed: &[&str]) -> World {
     let mut world = cluster(seed, &CoreSettings::default());
     let spec = json!({
@@ -36,14 +36,14 @@ fn run_until(world: &mut World, until: impl Fn(&World) -> bool) {
         world.step();
     }
     let all: Vec<&Value> = world.server.all(Kind::Workload).map(|w| &w["status"]).collect();
-    panic!("it does not come to it: {all:#?}");
+    panic!("condition not reached: {all:#?}");
 }
 
 fn provisioning_request(world: &World) -> Option<Value> {
     world.server.all(Kind::ProvisioningRequest).next().cloned()
 }
 
-/// The autoscaler answers.
+/// Plays the autoscaler: sets a condition of the request.
 fn set_request_condition(world: &mut World, kind: &str, message: &str) {
     let request = provisioning_request(world).unwrap();
     let key = sluice::simulate::fake_api_server::key_of(&request);
@@ -62,22 +62,22 @@ fn workload(world: &World) -> Value {
 }
 
 fn check_state(world: &World) -> Option<String> {
-    let found = workload(world);
-    found.pointer("/status/admissionChecks/0/state").and_then(Value::as_str).map(str::to_owned)
+    let object = workload(world);
+    object.pointer("/status/admissionChecks/0/state").and_then(Value::as_str).map(str::to_owned)
 }
 
 #[test]
 fn job_starts_on_provisioned_capacity() {
     for seed in 0..5 {
         let mut world = cluster_with_provisioning_check(seed, &[]);
-        let mut asked = job("j", "a", 1);
-        asked["metadata"]["annotations"] = json!({"provreq.kueue.x-k8s.io/b": "2"});
-        world.create(Kind::Job(0), asked);
+        let mut annotated = job("j", "a", 1);
+        annotated["metadata"]["annotations"] = json!({"provreq.kueue.x-k8s.io/b": "2"});
+        world.create(Kind::Job(0), annotated);
         run_until(&mut world, |world| world.server.all(Kind::PodTemplate).count() == 1);
-        let made = provisioning_request(&world).unwrap();
-        assert_eq!(made["spec"]["parameters"], json!({"a": "1", "b": "2"}), "{made}");
+        let request = provisioning_request(&world).unwrap();
+        assert_eq!(request["spec"]["parameters"], json!({"a": "1", "b": "2"}), "{request}");
         let template = world.server.all(Kind::PodTemplate).next().unwrap();
-        assert_eq!(made["spec"]["podSets"][0]["podTemplateRef"]["name"], template["metadata"]["name"]);
+        assert_eq!(request["spec"]["podSets"][0]["podTemplateRef"]["name"], template["metadata"]["name"]);
         assert_eq!(template["template"]["spec"]["nodeSelector"], json!({"pool": "f"}));
         assert_eq!(template["template"]["spec"]["containers"][0]["image"], "x");
         assert_eq!(condition(&workload(&world), "Admitted"), Some("False"));
@@ -89,30 +89,35 @@ fn job_starts_on_provisioned_capacity() {
         let started = world.server.all(Kind::Job(0)).next().unwrap();
         let pods = &started["spec"]["template"];
         assert_eq!(pods["spec"]["nodeSelector"], json!({"pool": "f", "group": "g7"}));
-        let consumes = &pods["metadata"]["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"];
-        assert_eq!(*consumes, made["metadata"]["name"]);
+        let consumed_request =
+            &pods["metadata"]["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"];
+        assert_eq!(*consumed_request, request["metadata"]["name"]);
         assert!(world.run_until_finished(20_000), "seed {seed}");
-        assert_eq!(world.server.all(Kind::ProvisioningRequest).count(), 0, "seed {seed}: a request is left");
+        assert_eq!(
+            world.server.all(Kind::ProvisioningRequest).count(),
+            0,
+            "seed {seed}: a request was not deleted"
+        );
     }
 }
 
-/// The first attempt fails and is repeated after its wait, the second ends the workload for good.
+/// The first attempt fails and is retried after its backoff; the second failure deactivates the workload.
 #[test]
 fn failed_request_is_retried_up_to_limit() {
     let mut world = cluster_with_provisioning_check(3, &[]);
     world.create(Kind::Job(0), job("j", "a", 1));
     run_until(&mut world, |world| provisioning_request(world).is_some());
     let first = provisioning_request(&world).unwrap()["metadata"]["name"].clone();
-    // Two seconds from the answer on, of which the server's whole seconds may take one.
+    // Two seconds from the answer; the server's whole-second timestamps may shorten them by one.
     let failed = world.now;
     set_request_condition(&mut world, "Failed", "no room");
     run_until(&mut world, |world| condition(&workload(world), "Evicted") == Some("True"));
     run_until(&mut world, |world| {
         provisioning_request(world).is_some_and(|request| request["metadata"]["name"] != first)
     });
-    assert!(world.now.duration_since(failed).as_secs() >= 1, "the wait was not kept");
-    let again = workload(&world);
-    assert_eq!(again.pointer("/status/admissionChecks/0/retryCount"), Some(&json!(1)), "{again}");
+    assert!(world.now.duration_since(failed).as_secs() >= 1, "the backoff was not respected");
+    let retried = workload(&world);
+    assert_eq!(retried.pointer("/status/admissionChecks/0/retryCount"), Some(&json!(1)), "{retried}");
     set_request_condition(&mut world, "Failed", "no room again");
     run_until(&mut world, |world| workload(world)["spec"]["active"] == false);
     assert!(world.events.iter().any(|(_, reason)| reason == "AdmissionCheckRejected"), "{:?}", world.events);
@@ -127,7 +132,7 @@ fn unmanaged_resources_need_no_request() {
     assert_eq!(check_state(&world).as_deref(), Some("Ready"));
 }
 
-/// Room that is taken away again stops a Workload that runs.
+/// Revoked capacity stops a running Workload.
 #[test]
 fn revoked_capacity_deactivates_workload() {
     let mut world = cluster_with_provisioning_check(5, &[]);
@@ -141,7 +146,7 @@ fn revoked_capacity_deactivates_workload() {
     run_until(&mut world, |world| condition(&workload(world), "QuotaReserved") == Some("False"));
 }
 
-/// A check without its configuration keeps the queue closed, and opens it when the configuration comes.
+/// A check without its configuration deactivates the queue until the configuration exists.
 #[test]
 fn check_without_configuration_is_inactive() {
     let mut world = cluster_with_provisioning_check(6, &[]);

@@ -1,5 +1,5 @@
-//! Second passes seen from the objects: places are given to those alone who hold their quota and stay, as they are at that
-//! very version; no place is given twice, and nothing else of the status is lost.
+//! Second passes as seen in the objects: a topology assignment is written only to a live reservation, at the version that it was
+//! decided on; no domain is assigned twice, and nothing else of the status is lost.
 
 use super::laws::{check_transitions, job, seeds};
 use super::world::{Faults, World, condition};
@@ -14,7 +14,7 @@ const HOSTS: usize = 4;
 const CPU_OF_HOST: i32 = 3;
 const HOST: &str = "kubernetes.io/hostname";
 
-/// Two racks of two hosts. Queue `a` learns its places when a check of somebody else's is ready, queue `b` at once.
+/// Two racks of two hosts. Queue `a` delays topology until the check of another controller is ready; queue `b` does not.
 fn cluster_with_hosts(seed: u64) -> World {
     let mut world = World::new(seed, &CoreSettings::default());
     let host = |n: usize| {
@@ -36,8 +36,9 @@ fn cluster_with_hosts(seed: u64) -> World {
     world.create(Kind::ProvisioningRequestConfig, json!({"metadata": {"name": "config"}, "spec": spec}));
     let parameters =
         json!({"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "config"});
-    let room = json!({"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters});
-    world.create(Kind::AdmissionCheck, json!({"metadata": {"name": "room"}, "spec": room}));
+    let provisioning =
+        json!({"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters});
+    world.create(Kind::AdmissionCheck, json!({"metadata": {"name": "room"}, "spec": provisioning}));
     let active = json!({"conditions": [{"type": "Active", "status": "True", "reason": "Active", "message": "",
         "lastTransitionTime": world.timestamp_text()}]});
     let gate =
@@ -67,9 +68,9 @@ fn topology_job(world: &mut World, name: &str) -> Value {
     let class = if world.random_below(3) == 0 { "high" } else { "low" };
     let mut job = job(name, queue, 1 + world.random_below(3));
     job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
-    let how = ["required", "preferred"][usize::try_from(world.random_below(2)).unwrap()];
-    let asks = format!("kueue.x-k8s.io/podset-{how}-topology");
-    job["spec"]["template"]["metadata"]["annotations"] = json!({asks: "rack"});
+    let mode = ["required", "preferred"][usize::try_from(world.random_below(2)).unwrap()];
+    let annotation = format!("kueue.x-k8s.io/podset-{mode}-topology");
+    job["spec"]["template"]["metadata"]["annotations"] = json!({annotation: "rack"});
     job
 }
 
@@ -87,22 +88,22 @@ fn pods_by_host(workload: &Value) -> BTreeMap<String, i32> {
     hosts
 }
 
-/// I21: nobody shares a place, as the objects say.
+/// I21: no host is overcommitted, according to the objects.
 fn check_host_capacity(world: &World, seed: u64) {
-    let mut taken: BTreeMap<String, i32> = BTreeMap::new();
+    let mut assigned: BTreeMap<String, i32> = BTreeMap::new();
     let live = |w: &&Value| {
         condition(w, "QuotaReserved") == Some("True") && condition(w, "Finished") != Some("True")
     };
     for (host, pods) in world.server.all(Kind::Workload).filter(live).flat_map(pods_by_host) {
-        *taken.entry(host).or_default() += pods;
+        *assigned.entry(host).or_default() += pods;
     }
-    assert!(taken.values().all(|pods| *pods <= CPU_OF_HOST), "seed {seed}: {taken:?}");
+    assert!(assigned.values().all(|pods| *pods <= CPU_OF_HOST), "seed {seed}: {assigned:?}");
 }
 
-/// What passes have done to the versions of Workloads: how often places were given late, and how often instead of others.
+/// Counts delayed assignments and replacements in the versions of Workloads. Fails on an illegal one.
 fn count_second_passes(history: &[Value]) -> Result<(u32, u32), String> {
     let mut last: BTreeMap<String, &Value> = BTreeMap::new();
-    let (mut late, mut instead) = (0, 0);
+    let (mut delayed, mut replaced) = (0, 0);
     for after in history {
         let Some(before) = last.insert(after["metadata"]["uid"].to_string(), after) else { continue };
         let (old, new) = (&before["status"]["admission"], &after["status"]["admission"]);
@@ -110,21 +111,21 @@ fn count_second_passes(history: &[Value]) -> Result<(u32, u32), String> {
             continue;
         }
         if pods_by_host(before).is_empty() {
-            late += 1;
+            delayed += 1;
         } else {
-            instead += 1;
+            replaced += 1;
         }
         let is = |kind| condition(before, kind) == Some("True");
-        let stays = is("QuotaReserved")
+        let is_live = is("QuotaReserved")
             && !is("Evicted")
             && !is("Finished")
             && !is("DeactivationTarget")
             && before["spec"]["active"] != false
             && before["metadata"]["deletionTimestamp"].is_null();
         let checks = before["status"]["admissionChecks"].as_array().cloned().unwrap_or_default();
-        let willing = checks.iter().all(|check| check["state"] == "Ready");
-        if !stays || (!willing && pods_by_host(before).is_empty()) {
-            return Err(format!("one that goes was given places: {before} -> {after}"));
+        let checks_ready = checks.iter().all(|check| check["state"] == "Ready");
+        if !is_live || (!checks_ready && pods_by_host(before).is_empty()) {
+            return Err(format!("topology was assigned without a live reservation: {before} -> {after}"));
         }
         let failed: BTreeSet<&str> = before["status"]["unhealthyNodes"]
             .as_array()
@@ -134,23 +135,23 @@ fn count_second_passes(history: &[Value]) -> Result<(u32, u32), String> {
             .filter(|name| pods_by_host(before).contains_key(*name))
             .collect();
         if pods_by_host(after).keys().any(|host| failed.contains(host.as_str())) {
-            return Err(format!("it stays on a node that failed: {before} -> {after}"));
+            return Err(format!("a failed node was assigned: {before} -> {after}"));
         }
         for kind in ["QuotaReserved", "Evicted", "Preempted", "Requeued", "PodsReady"] {
             if condition(before, kind) != condition(after, kind) {
-                return Err(format!("a pass changed {kind}: {before} -> {after}"));
+                return Err(format!("a second pass changed {kind}: {before} -> {after}"));
             }
         }
     }
-    Ok((late, instead))
+    Ok((delayed, replaced))
 }
 
-/// The controller of the check answers, and nodes fail.
+/// Plays the controller of the check, fails nodes, and acts as a user.
 fn apply_interference(world: &mut World, kind: u32) {
     recover_unused_nodes(world);
     let runs = |w: &Value| condition(w, "Admitted") == Some("True") && condition(w, "Finished").is_none();
-    let stands = |w: &&Value| kind / 7 != 1 || (runs(w) && !pods_by_host(w).is_empty());
-    let keys: Vec<_> = world.server.all(Kind::Workload).filter(stands).map(key_of).collect();
+    let eligible = |w: &&Value| kind / 7 != 1 || (runs(w) && !pods_by_host(w).is_empty());
+    let keys: Vec<_> = world.server.all(Kind::Workload).filter(eligible).map(key_of).collect();
     let count = u32::try_from(keys.len()).unwrap();
     if count == 0 {
         return;
@@ -161,7 +162,7 @@ fn apply_interference(world: &mut World, kind: u32) {
     match kind {
         0..=5 => set_check_state(world, &key, "Ready"),
         6 => set_check_state(world, &key, "Retry"),
-        // One at a time, so that there is room for those who stood there.
+        // One node at a time, so that there is capacity for its pods.
         7..=13 if world.server.all(Kind::Node).all(|node| condition(node, "Ready") == Some("True")) => {
             if let Some(host) = pods_by_host(&workload).into_keys().next() {
                 set_node_ready(world, &ObjectKey::cluster(&host), "Unknown");
@@ -172,8 +173,8 @@ fn apply_interference(world: &mut World, kind: u32) {
         15 => world.server.delete(Kind::Workload, &key, now),
         16 => {
             let jobs: Vec<_> = world.server.all(Kind::Job(0)).map(key_of).collect();
-            let at = world.random_below(u32::try_from(jobs.len()).unwrap());
-            if let Some(job) = jobs.get(usize::try_from(at).unwrap()) {
+            let index = world.random_below(u32::try_from(jobs.len()).unwrap());
+            if let Some(job) = jobs.get(usize::try_from(index).unwrap()) {
                 world.server.delete(Kind::Job(0), job, now);
             }
         }
@@ -199,7 +200,7 @@ fn set_node_ready(world: &mut World, node: &ObjectKey, status: &str) {
     world.server.edit(Kind::Node, node, |node| node["status"]["conditions"][0]["status"] = json!(status));
 }
 
-/// Nodes on which nobody stands any more come back.
+/// Makes nodes ready again to which no pods are assigned.
 fn recover_unused_nodes(world: &mut World) {
     let live = |w: &&Value| {
         condition(w, "QuotaReserved") == Some("True") && condition(w, "Finished") != Some("True")
@@ -245,7 +246,7 @@ fn run_history(seed: u64, faults: Faults) -> (u32, u32) {
     }
     world.jobs_never_end = false;
     undo_interference(&mut world);
-    let rested = (0..300).any(|_| {
+    let finished = (0..300).any(|_| {
         let keys: Vec<_> = world.server.all(Kind::Workload).map(key_of).collect();
         for key in &keys {
             set_check_state(&mut world, key, "Ready");
@@ -253,9 +254,9 @@ fn run_history(seed: u64, faults: Faults) -> (u32, u32) {
         recover_unused_nodes(&mut world);
         world.run_until_finished(400)
     });
-    let left: Vec<&Value> =
+    let unfinished: Vec<&Value> =
         world.server.all(Kind::Workload).filter(|w| condition(w, "Finished") != Some("True")).collect();
-    assert!(rested, "seed {seed}: did not come to rest: {left:#?}");
+    assert!(finished, "seed {seed}: did not finish: {unfinished:#?}");
     world.record_undelivered_versions();
     check_transitions(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     count_second_passes(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"))
@@ -263,12 +264,15 @@ fn run_history(seed: u64, faults: Faults) -> (u32, u32) {
 
 #[test]
 fn i13_second_pass_writes_only_to_live_reservations() {
-    let (mut late, mut instead) = (0, 0);
+    let (mut delayed, mut replaced) = (0, 0);
     for seed in seeds(400..420) {
         let (l, i) = run_history(seed, Faults::default());
-        (late, instead) = (late + l, instead + i);
+        (delayed, replaced) = (delayed + l, replaced + i);
     }
-    assert!(seeds(0..2).len() == 1 || (late > 20 && instead > 10), "only {late} and {instead} passes");
+    assert!(
+        seeds(0..2).len() == 1 || (delayed > 20 && replaced > 10),
+        "only {delayed} and {replaced} second passes"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What comes late: answers and reads that are older than what is known already.
+//! Responses and reads that arrive late and are older than what is already known.
 
 use super::world::World;
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ pub(super) fn workload(version: &str) -> Value {
     })
 }
 
-/// The same as the Workload of Job `j`.
+/// [`workload`], owned by Job `j`.
 fn workload_of_job(version: &str) -> Value {
     let mut object = workload(version);
     object["metadata"]["ownerReferences"] =
@@ -35,7 +35,7 @@ fn workload_of_job(version: &str) -> Value {
     object
 }
 
-/// A state that leads a cluster with one queue, `a`.
+/// A leading state of a cluster with one queue, `a`.
 pub(super) fn leading_state() -> Reconciler {
     leading_state_with(CoreSettings::default())
 }
@@ -100,8 +100,8 @@ fn unreadable_object_is_ingested_when_fixed() {
     let warns = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::Event(e) if e.warning));
     assert!(warns(&effects), "{effects:?}");
     broken["metadata"]["resourceVersion"] = json!("101");
-    let again = state.apply(Delta::Applied { kind: Kind::Workload, object: broken }, time_at(1));
-    assert!(!warns(&again), "it is said once: {again:?}");
+    let repeated = state.apply(Delta::Applied { kind: Kind::Workload, object: broken }, time_at(1));
+    assert!(!warns(&repeated), "the event is emitted once: {repeated:?}");
     state.apply(workload_applied("102"), time_at(2));
     assert_eq!(reserving_workloads(&mut state, 3), 1);
 }
@@ -136,37 +136,38 @@ fn quota_is_released_when_watch_precedes_stop_response() {
     }));
     let stop = write_of(&state.apply(job("101", false), time_at(1)), Kind::Job(0)).unwrap();
     state.apply(Delta::Applied { kind: Kind::Workload, object: evicted }, time_at(1));
-    // The job has stopped at 103; the answer is of 102, and late.
+    // The job was stopped at version 103; the response of version 102 is late.
     assert!(write_of(&state.apply(job("103", true), time_at(2)), Kind::Workload).is_none());
     let Delta::Applied { object, .. } = job("102", true) else { unreachable!() };
     let Write { id, kind, key, .. } = stop;
-    let answer = WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) };
-    let release = write_of(&state.apply(Delta::Written(answer), time_at(3)), Kind::Workload).unwrap();
+    let response = WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) };
+    let release = write_of(&state.apply(Delta::Written(response), time_at(3)), Kind::Workload).unwrap();
     let mut conditions = release.body["status"]["conditions"].as_array().unwrap().iter();
     assert!(conditions.any(|c| c["type"] == "QuotaReserved" && c["status"] == "False"), "{}", release.body);
 }
 
-/// The watch tells of the end before the manager learns that its own write has landed: it is counted all the same.
+/// The watch delivers the end before the manager learns that its own write succeeded: the finish is counted nevertheless.
 #[test]
 fn finish_is_counted_when_write_response_is_lost() {
     let mut state = leading_state();
     let mut running = workload_of_job("100");
     state.apply(Delta::Applied { kind: Kind::Workload, object: running.clone() }, time_at(1));
-    let Delta::Applied { kind, object: mut over } = job("101", false) else { unreachable!() };
-    over["status"] = json!({"conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
-    let end =
-        write_of(&state.apply(Delta::Applied { kind, object: over }, time_at(2)), Kind::Workload).unwrap();
+    let Delta::Applied { kind, object: mut finished } = job("101", false) else { unreachable!() };
+    finished["status"] = json!({"conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
+    let finish_write =
+        write_of(&state.apply(Delta::Applied { kind, object: finished }, time_at(2)), Kind::Workload)
+            .unwrap();
     running["metadata"]["resourceVersion"] = json!("102");
-    running["status"] = end.body["status"].clone();
+    running["status"] = finish_write.body["status"].clone();
     let counts = |effects: &[Effect]| {
         effects.iter().filter(|e| matches!(e, Effect::Observe(Observation::Finished(..)))).count()
     };
-    let seen = state.apply(Delta::Applied { kind: Kind::Workload, object: running }, time_at(3));
-    assert_eq!(counts(&seen), 0, "nobody knows yet whose write it was");
+    let on_watch = state.apply(Delta::Applied { kind: Kind::Workload, object: running }, time_at(3));
+    assert_eq!(counts(&on_watch), 0, "the author of the write is not known yet");
     let outcome = WriteOutcome::Unavailable { message: "timeout".to_owned() };
-    let Write { id, kind, key, .. } = end;
-    let told = state.apply(Delta::Written(WriteResult { id, kind, key, outcome }), time_at(4));
-    assert_eq!(counts(&told), 1, "{told:?}");
+    let Write { id, kind, key, .. } = finish_write;
+    let on_response = state.apply(Delta::Written(WriteResult { id, kind, key, outcome }), time_at(4));
+    assert_eq!(counts(&on_response), 1, "{on_response:?}");
 }
 
 fn pending_workload(name: &str, version: &str) -> Delta {
@@ -179,12 +180,12 @@ fn pending_workload(name: &str, version: &str) -> Delta {
     Delta::Applied { kind: Kind::Workload, object }
 }
 
-/// Somebody takes the condition away by hand: what was let go of at the end is read again.
+/// A user removes the Finished condition: the data that was dropped at the end is read again.
 #[test]
 fn workload_is_rescheduled_when_finished_condition_is_removed() {
     let mut state = leading_state();
-    let Delta::Applied { kind, object: waiting } = pending_workload("w", "102") else { unreachable!() };
-    let mut finished = waiting.clone();
+    let Delta::Applied { kind, object: pending } = pending_workload("w", "102") else { unreachable!() };
+    let mut finished = pending.clone();
     finished["metadata"]["resourceVersion"] = json!("101");
     finished["metadata"]["finalizers"] = json!([]);
     finished["status"]["conditions"] = json!([{"type": "Finished", "status": "True", "reason": "Succeeded",
@@ -193,13 +194,13 @@ fn workload_is_rescheduled_when_finished_condition_is_removed() {
         write_of(&state.apply(Delta::Applied { kind, object: finished }, time_at(1)), Kind::Workload)
             .is_none()
     );
-    let again = state.apply(Delta::Applied { kind, object: waiting }, time_at(2));
-    let admission = write_of(&again, Kind::Workload).unwrap();
+    let effects = state.apply(Delta::Applied { kind, object: pending }, time_at(2));
+    let admission = write_of(&effects, Kind::Workload).unwrap();
     let granted = &admission.body["status"]["admission"]["podSetAssignments"][0]["resourceUsage"];
     assert_eq!(granted, &json!({"cpu": "500m"}), "{}", admission.body);
 }
 
-/// What waits for room among the writes under way says what holds when its turn comes, on the newest object.
+/// A write that waits for an in-flight slot is computed when the slot is granted, from the newest object.
 #[test]
 fn queued_write_uses_newest_object_version() {
     let mut state =
@@ -208,11 +209,11 @@ fn queued_write_uses_newest_object_version() {
     let first = write_of(&first, Kind::Workload).unwrap();
     assert!(
         write_of(&state.apply(pending_workload("second", "101"), time_at(1)), Kind::Workload).is_none(),
-        "no room"
+        "no free write slot"
     );
     assert!(
         write_of(&state.apply(pending_workload("second", "102"), time_at(1)), Kind::Workload).is_none(),
-        "no room"
+        "no free write slot"
     );
     let outcome = WriteOutcome::Done(json!({}));
     let done = WriteResult { id: first.id, kind: Kind::Workload, key: first.key, outcome };
@@ -228,7 +229,7 @@ fn queued_write_uses_newest_object_version() {
     assert_eq!(writes().count(), 1);
 }
 
-/// The watch repeats what the answer to a write said already: nothing is decided or written again for it.
+/// The watch repeats the response to a write: nothing is decided or written again.
 #[test]
 fn echo_of_known_version_is_ignored() {
     let mut state = leading_state();
@@ -236,13 +237,13 @@ fn echo_of_known_version_is_ignored() {
     let Delta::Applied { kind, mut object } = workload_applied("100") else { unreachable!() };
     object["status"] = json!({});
     state.apply(Delta::Applied { kind, object: object.clone() }, time_at(2));
-    assert_eq!(reserving_workloads(&mut state, 2), 1, "the same version says the same");
+    assert_eq!(reserving_workloads(&mut state, 2), 1, "the same version is not applied again");
     object["metadata"]["resourceVersion"] = json!("101");
     state.apply(Delta::Applied { kind, object }, time_at(3));
     assert_eq!(reserving_workloads(&mut state, 4), 0);
 }
 
-/// The same of queues.
+/// The same for queues.
 #[test]
 fn echo_of_known_queue_version_is_ignored() {
     let world = World::with_queue(&CoreSettings::default(), 0);
@@ -253,15 +254,15 @@ fn echo_of_known_queue_version_is_ignored() {
         _ => None,
     });
     let mut state = leading_state();
-    let mut told = 0;
+    let mut repeated = 0;
     for (kind, object) in objects {
         assert_ne!(object["metadata"]["resourceVersion"], Value::Null);
         state.apply(Delta::Applied { kind, object }, time_at(1));
-        told += 1;
+        repeated += 1;
     }
-    assert_eq!(told, 2);
+    assert_eq!(repeated, 2);
     assert!(write_of(&state.apply(pending_workload("w", "100"), time_at(2)), Kind::Workload).unwrap().body["status"]["admission"]
-        .is_object(), "there is quota, as the version said that is known");
+        .is_object(), "the known version provides the quota");
 }
 
 fn admission_write(state: &mut Reconciler, status: Value) -> Write {
@@ -270,7 +271,7 @@ fn admission_write(state: &mut Reconciler, status: Value) -> Write {
     write_of(&state.apply(Delta::Applied { kind, object }, time_at(1)), Kind::Workload).unwrap()
 }
 
-/// An answer without spec and status.
+/// A response without spec and status.
 fn metadata_only_response(write: Write, version: &str) -> Delta {
     let Delta::Applied { mut object, .. } = pending_workload("w", version) else { unreachable!() };
     let Write { id, kind, key, .. } = write;
@@ -278,34 +279,34 @@ fn metadata_only_response(write: Write, version: &str) -> Delta {
     Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) })
 }
 
-/// What an apply leaves out stays where another manager says it as well: then the answer says what there is.
+/// What an apply omits remains if another manager owns it too: then the response must carry the whole object.
 #[test]
 fn response_is_metadata_only_when_apply_is_complete() {
-    let seen = json!({"type": "e2e.example/Seen", "status": "True", "reason": "Told", "message": "",
+    let foreign = json!({"type": "e2e.example/Seen", "status": "True", "reason": "Told", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
-    let waited = json!({"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "",
+    let pending = json!({"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
-    for (status, foretold) in [
+    for (status, metadata_only) in [
         (json!({}), true),
-        (json!({"conditions": [waited]}), true),
+        (json!({"conditions": [pending]}), true),
         (
             json!({"schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 1}]}}),
             true,
         ),
-        (json!({"conditions": [seen]}), false),
+        (json!({"conditions": [foreign]}), false),
         (json!({"requeueState": {"count": 1, "requeueAt": "2026-01-01T00:00:00Z"}}), false),
     ] {
         let mut state = leading_state();
         let write = admission_write(&mut state, status.clone());
-        assert_eq!(write.response_metadata_only, foretold, "{status}: {}", write.body);
-        if foretold {
+        assert_eq!(write.response_metadata_only, metadata_only, "{status}: {}", write.body);
+        if metadata_only {
             state.apply(metadata_only_response(write, "101"), time_at(2));
             assert_eq!(reserving_workloads(&mut state, 3), 1);
         }
     }
 }
 
-/// An object that nobody could read in between is not made of an answer that leaves most of it out.
+/// A metadata-only response cannot complete an object whose newer version was unreadable.
 #[test]
 fn metadata_only_response_is_ignored_for_unreadable_object() {
     let mut state = leading_state();

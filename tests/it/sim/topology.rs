@@ -1,4 +1,5 @@
-//! Nodes, pods and topologies as objects: who is let go where, what counts against room, and what is told of failed nodes.
+//! Nodes, pods and topologies as objects: which pods are ungated to which hosts, what counts as usage, and which failed nodes
+//! are reported.
 
 use super::world::{World, condition};
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ pub(super) fn node(name: &str, rack: &str) -> Value {
     })
 }
 
-/// A pod of nobody on a node.
+/// A running pod on a node, without owner and queue.
 pub(super) fn unmanaged_pod(name: &str, node: &str, cpu: &str) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "ns"},
@@ -54,7 +55,7 @@ pub(super) fn cluster_with_racks(seed: u64, nodes: &[(&str, &str)]) -> World {
 
 pub(super) const ALL_NODES: [(&str, &str); 4] = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")];
 
-/// A Job whose pods ask for 1 CPU each, with annotations on them.
+/// A Job whose pods request 1 CPU each and have these annotations.
 pub(super) fn job(name: &str, pods: u32, annotations: &Value) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
@@ -69,8 +70,8 @@ pub(super) fn key(name: &str) -> ObjectKey {
     ObjectKey::new("ns", name)
 }
 
-/// Steps until it holds.
-pub(super) fn run_until(world: &mut World, what: &str, holds: impl Fn(&World) -> bool) {
+/// Steps until the condition holds. Fails after 6000 steps.
+pub(super) fn run_until(world: &mut World, description: &str, holds: impl Fn(&World) -> bool) {
     for _ in 0..6_000 {
         if holds(world) {
             return;
@@ -78,7 +79,7 @@ pub(super) fn run_until(world: &mut World, what: &str, holds: impl Fn(&World) ->
         world.step();
     }
     let all: Vec<&Value> = world.server.all(Kind::Workload).map(|w| &w["status"]).collect();
-    panic!("it does not come to it that {what}: {all:#?}");
+    panic!("not reached: {description}: {all:#?}");
 }
 
 /// The Workload of a job.
@@ -91,18 +92,18 @@ pub(super) fn is_admitted(world: &World, job: &str) -> bool {
     condition(&workload(world, job), "Admitted") == Some("True")
 }
 
-/// Pods by host, as the assignment of a job's Workload says.
+/// Pods by host, from the topology assignment of the Job's Workload.
 pub(super) fn topology_assignment(world: &World, job: &str) -> BTreeMap<String, i32> {
-    let found = workload(world, job);
-    let assignment = &found["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
-    let read = serde_json::from_value(assignment.clone()).ok();
-    let placement = read.and_then(|read| sluice::topology::decode(&read));
+    let object = workload(world, job);
+    let assignment = &object["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
+    let parsed = serde_json::from_value(assignment.clone()).ok();
+    let placement = parsed.and_then(|parsed| sluice::topology::decode(&parsed));
     let host =
         |(values, pods): (sluice::topology::DomainPath, i32)| (values.last().unwrap().to_string(), pods);
     placement.into_iter().flat_map(|placement| placement.domains).map(host).collect()
 }
 
-/// The job controller makes a pod of a started Job from its template.
+/// Returns a pod as the Job controller creates it from the template of a started Job.
 pub(super) fn job_pod(world: &World, job: &str, index: Option<u32>) -> Value {
     let job = world.server.get(Kind::Job(0), &key(job)).unwrap();
     let name = job["metadata"]["name"].as_str().unwrap();
@@ -118,7 +119,7 @@ pub(super) fn job_pod(world: &World, job: &str, index: Option<u32>) -> Value {
     pod
 }
 
-/// Starts a Job: it is admitted, and all its pods are there.
+/// Creates a Job, waits until it is started, and creates all its pods.
 pub(super) fn start_job(world: &mut World, name: &str, pods: u32, annotations: &Value) {
     world.create(Kind::Job(0), job(name, pods, annotations));
     run_until(world, "the job has started", |world| {
@@ -130,20 +131,20 @@ pub(super) fn start_job(world: &mut World, name: &str, pods: u32, annotations: &
     }
 }
 
-/// Where the pods of a Job were sent, by name; none for those that wait at the gate.
+/// Host of each pod of a Job, by pod name; `None` for gated pods.
 pub(super) fn ungated_hosts(world: &World, job: &str) -> BTreeMap<String, Option<String>> {
     let ours = |pod: &&Value| pod["metadata"]["ownerReferences"][0]["name"] == job;
     let host = |pod: &Value| {
         let all = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
         let gated = all.iter().any(|gate| gate["name"] == GATE);
-        let to = pod["spec"]["nodeSelector"][HOST].as_str().map(str::to_owned);
-        assert_eq!(gated, to.is_none(), "a pod leaves the gate with its place, and not without: {pod}");
-        (pod["metadata"]["name"].as_str().unwrap().to_owned(), to)
+        let host_name = pod["spec"]["nodeSelector"][HOST].as_str().map(str::to_owned);
+        assert_eq!(gated, host_name.is_none(), "a pod is ungated exactly when it has a host: {pod}");
+        (pod["metadata"]["name"].as_str().unwrap().to_owned(), host_name)
     };
     world.server.all(Kind::Pod).filter(ours).map(host).collect()
 }
 
-/// The scheduler binds the pods of a Job that were sent.
+/// Binds the ungated pods of a Job, as the Kubernetes scheduler does.
 pub(super) fn bind_pods(world: &mut World, job: &str) {
     for (name, host) in ungated_hosts(world, job) {
         world.server.edit(Kind::Pod, &key(&name), |pod| {
@@ -154,16 +155,14 @@ pub(super) fn bind_pods(world: &mut World, job: &str) {
 }
 
 pub(super) fn wait_until_ungated(world: &mut World, job: &'static str) {
-    run_until(world, "all pods have left the gate", |world| {
-        ungated_hosts(world, job).values().all(Option::is_some)
-    });
+    run_until(world, "all pods are ungated", |world| ungated_hosts(world, job).values().all(Option::is_some));
 }
 
-/// Whether any version of a job's Workload said this.
-pub(super) fn any_version(world: &mut World, job: &str, said: impl Fn(&Value) -> bool) -> bool {
+/// Whether any version of the Job's Workload satisfies the predicate.
+pub(super) fn any_version(world: &mut World, job: &str, predicate: impl Fn(&Value) -> bool) -> bool {
     world.record_undelivered_versions();
     let ours = |w: &&Value| w["metadata"]["ownerReferences"][0]["name"] == job;
-    world.history.iter().filter(ours).any(said)
+    world.history.iter().filter(ours).any(predicate)
 }
 
 #[test]
@@ -172,9 +171,9 @@ fn pods_are_ungated_by_rank() {
         let mut world = cluster_with_racks(seed, &ALL_NODES);
         start_job(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
         wait_until_ungated(&mut world, "j");
-        let want = [("j-0", "a1"), ("j-1", "a1"), ("j-2", "a2"), ("j-3", "a2")];
-        let want = want.into_iter().map(|(pod, host)| (pod.to_owned(), Some(host.to_owned())));
-        assert_eq!(ungated_hosts(&world, "j"), want.collect());
+        let expected = [("j-0", "a1"), ("j-1", "a1"), ("j-2", "a2"), ("j-3", "a2")];
+        let expected = expected.into_iter().map(|(pod, host)| (pod.to_owned(), Some(host.to_owned())));
+        assert_eq!(ungated_hosts(&world, "j"), expected.collect());
         assert!(world.run_until_idle(20_000));
         let removed = |o: &&Observation| match o {
             Observation::GateRemoved { gate, cluster_queue, .. } => {
@@ -188,30 +187,30 @@ fn pods_are_ungated_by_rank() {
     }
 }
 
-/// A Job whose pods say nothing of topology is placed where all flavors have one, and has its template back when it stops.
+/// A Job without a topology request gets one where all flavors have a topology; its template is restored when it stops.
 #[test]
 fn implicit_topology_annotates_template_and_is_reverted() {
     let mut world = cluster_with_racks(1, &ALL_NODES);
     world.create(Kind::Job(0), job("j", 2, &json!({})));
-    run_until(&mut world, "it starts", |world| is_admitted(world, "j"));
+    run_until(&mut world, "it is admitted", |world| is_admitted(world, "j"));
     let template =
         |world: &World| world.server.get(Kind::Job(0), &key("j")).unwrap()["spec"]["template"].clone();
-    run_until(&mut world, "its pods are marked", |world| {
-        let marked =
+    run_until(&mut world, "its template is annotated", |world| {
+        let annotation =
             &template(world)["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"];
-        marked == "true"
+        annotation == "true"
     });
     assert_eq!(template(&world)["spec"]["schedulingGates"], json!([{"name": GATE}]));
-    let found = key_of(&workload(&world, "j"));
-    world.server.edit(Kind::Workload, &found, |w| w["spec"]["active"] = json!(false));
+    let workload_key = key_of(&workload(&world, "j"));
+    world.server.edit(Kind::Workload, &workload_key, |w| w["spec"]["active"] = json!(false));
     run_until(&mut world, "it is stopped and restored", |world| {
-        let left = template(world);
-        left["spec"].get("schedulingGates").is_none_or(Value::is_null)
-            && left["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"].is_null()
+        let restored = template(world);
+        restored["spec"].get("schedulingGates").is_none_or(Value::is_null)
+            && restored["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"].is_null()
     });
 }
 
-/// What others have on nodes counts; what a workload's own pods take is counted once.
+/// Pods without a topology assignment count as usage; the pods of a workload itself count once.
 #[test]
 fn own_pods_are_charged_once() {
     let mut world = cluster_with_racks(2, &ALL_NODES);
@@ -221,27 +220,27 @@ fn own_pods_are_charged_once() {
     assert_eq!(
         topology_assignment(&world, "j").into_keys().collect::<Vec<_>>(),
         ["b1", "b2"],
-        "a has room for 3 only"
+        "rack a has capacity for 3 pods"
     );
     bind_pods(&mut world, "j");
     world.create(Kind::Job(0), job("next", 3, &json!({PREFERRED: "rack"})));
-    run_until(&mut world, "the rest of rack a is given", |world| is_admitted(world, "next"));
-    let want = BTreeMap::from([("a1".to_owned(), 1), ("a2".to_owned(), 2)]);
-    assert_eq!(topology_assignment(&world, "next"), want);
-    // All is taken: the last waits until the pod of others has gone.
+    run_until(&mut world, "the rest of rack a is assigned", |world| is_admitted(world, "next"));
+    let expected = BTreeMap::from([("a1".to_owned(), 1), ("a2".to_owned(), 2)]);
+    assert_eq!(topology_assignment(&world, "next"), expected);
+    // All capacity is used: the last Job waits until the unmanaged pod is deleted.
     world.create(Kind::Job(0), job("last", 1, &json!({})));
     assert!(world.run_until_idle(20_000) && !is_admitted(&world, "last"));
     world.server.delete(Kind::Pod, &key("other"), world.now);
-    run_until(&mut world, "its room is found", |world| is_admitted(world, "last"));
-    // One whose workload has gone takes its room by itself.
+    run_until(&mut world, "the released capacity is assigned", |world| is_admitted(world, "last"));
+    // Pods whose Workload was deleted count as usage of their own.
     let job = key("j");
     world.server.delete(Kind::Job(0), &job, world.now);
-    run_until(&mut world, "the Workload has gone", |world| workload(world, "j").is_null());
+    run_until(&mut world, "the Workload is deleted", |world| workload(world, "j").is_null());
     world.create(Kind::Job(0), self::job("late", 4, &json!({REQUIRED: "rack"})));
     assert!(world.run_until_idle(20_000) && !is_admitted(&world, "late"));
 }
 
-/// A node may have less than nothing left: it is out, others are not.
+/// An overcommitted node is not used; other nodes are unaffected.
 #[test]
 fn overcommitted_node_does_not_affect_other_nodes() {
     let mut world = cluster_with_racks(3, &ALL_NODES);
@@ -249,7 +248,7 @@ fn overcommitted_node_does_not_affect_other_nodes() {
     start_job(&mut world, "j", 2, &json!({REQUIRED: "rack"}));
     wait_until_ungated(&mut world, "j");
     world.create(Kind::Job(0), job("k", 4, &json!({REQUIRED: "rack"})));
-    run_until(&mut world, "rack b is whole", |world| is_admitted(world, "k"));
+    run_until(&mut world, "rack b is assigned", |world| is_admitted(world, "k"));
     assert!(
         !topology_assignment(&world, "j").contains_key("a1")
             && !topology_assignment(&world, "k").contains_key("a1")
@@ -260,13 +259,13 @@ fn overcommitted_node_does_not_affect_other_nodes() {
 fn one_failed_node_is_reported_two_evict() {
     for seed in 0..4 {
         let mut world = cluster_with_racks(seed, &ALL_NODES);
-        // Everything else is taken, so that nothing can be placed anew.
+        // All other capacity is used, so that there is no replacement.
         world.create(Kind::Pod, unmanaged_pod("f1", "b1", "2"));
         world.create(Kind::Pod, unmanaged_pod("f2", "b2", "2"));
         start_job(&mut world, "j", 4, &json!({REQUIRED: "rack"}));
         wait_until_ungated(&mut world, "j");
         bind_pods(&mut world, "j");
-        // A heartbeat, and an unready node on which pods go on, say nothing.
+        // A heartbeat, and an unready node whose pods still run, are not reported.
         world.server.edit(Kind::Node, &ObjectKey::cluster("a1"), |node| {
             node["status"]["conditions"][0]["lastHeartbeatTime"] = json!("2026-01-02T00:00:00Z");
         });
@@ -274,7 +273,7 @@ fn one_failed_node_is_reported_two_evict() {
             node["status"]["conditions"][0]["status"] = json!("Unknown");
         });
         assert!(world.run_until_idle(20_000));
-        assert!(workload(&world, "j")["status"]["unhealthyNodes"].is_null(), "pods go on there");
+        assert!(workload(&world, "j")["status"]["unhealthyNodes"].is_null(), "its pods still run");
         for pod in ["j-2", "j-3"] {
             let now = world.timestamp_text();
             world.server.edit(Kind::Pod, &key(pod), |pod| {
@@ -282,12 +281,12 @@ fn one_failed_node_is_reported_two_evict() {
                 pod["metadata"]["finalizers"] = json!(["kept"]);
             });
         }
-        let told = |host: &str| {
-            let want = json!([{"name": host}]);
-            move |w: &Value| w["status"]["unhealthyNodes"] == want
+        let reports = |host: &str| {
+            let expected = json!([{"name": host}]);
+            move |w: &Value| w["status"]["unhealthyNodes"] == expected
         };
         assert!(world.run_until_idle(20_000));
-        assert!(any_version(&mut world, "j", told("a2")), "seed {seed}: its pods are ending");
+        assert!(any_version(&mut world, "j", reports("a2")), "seed {seed}: its pods are terminating");
         world.server.delete(Kind::Node, &ObjectKey::cluster("a1"), world.now);
         assert!(world.run_until_idle(20_000));
         let evicted = |w: &Value| {
@@ -298,7 +297,7 @@ fn one_failed_node_is_reported_two_evict() {
     }
 }
 
-/// A node that comes back is not said to have failed any longer.
+/// A node that recovers is removed from the unhealthy nodes.
 #[test]
 fn recovered_node_leaves_unhealthy_list() {
     let settings = CoreSettings::default();
@@ -319,7 +318,7 @@ fn recovered_node_leaves_unhealthy_list() {
     assert!(workload(&world, "j")["status"]["unhealthyNodes"].is_null());
 }
 
-/// A pod that was sent to a node which went before it got there ends, so that its Job makes another.
+/// A pod that was ungated for a node which is deleted before the pod runs is failed, so that its Job creates another.
 #[test]
 fn pod_bound_for_deleted_node_is_terminated() {
     let mut world = cluster_with_racks(6, &ALL_NODES);
@@ -327,13 +326,13 @@ fn pod_bound_for_deleted_node_is_terminated() {
     wait_until_ungated(&mut world, "j");
     let host = topology_assignment(&world, "j").into_keys().next().unwrap();
     world.server.delete(Kind::Node, &ObjectKey::cluster(&host), world.now);
-    run_until(&mut world, "its pod is ended", |world| {
+    run_until(&mut world, "its pod has failed", |world| {
         let pod = world.server.get(Kind::Pod, &key("j-0")).unwrap();
         pod["status"]["phase"] == "Failed" && condition(pod, "TerminatedByKueue") == Some("True")
     });
 }
 
-/// With the gate off neither nodes nor pods are followed, and nothing waits for them.
+/// With the gate off, neither nodes nor pods are watched, and nothing waits for their lists.
 #[test]
 fn disabled_gate_watches_no_nodes_or_pods() {
     let mut settings = CoreSettings::default();

@@ -1,4 +1,4 @@
-//! A small cluster in memory: the core, the server's double, and a job controller's double, driven by a seed.
+//! A small cluster in memory: the core, a fake API server and a fake Job controller, driven by a seed.
 
 use super::lazy_decoding::partially_decoded_by_turns;
 use jiff::{SignedDuration, Timestamp};
@@ -15,41 +15,40 @@ use std::time::Duration;
 const JOB: Kind = Kind::Job(0);
 const BEGIN: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// What goes wrong, each in so many of 1,000 cases.
+/// Faults, each in so many of 1,000 cases.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Faults {
-    /// The answer of a write that landed is lost.
+    /// A write succeeds, but its response is lost.
     pub(crate) lost_responses: u32,
-    /// A write does not land, and nobody says so.
+    /// A write is not executed, and its outcome is unknown.
     pub(crate) dropped_writes: u32,
-    /// The manager is killed.
+    /// The manager is killed and restarted.
     pub(crate) manager_kills: u32,
-    /// Somebody else writes an object in between.
+    /// Another client writes an object in between.
     pub(crate) concurrent_writes: u32,
 }
 
-/// The cluster.
 pub(crate) struct World {
     pub(crate) server: FakeApiServer,
     /// Every version of every Workload.
     pub(crate) history: Vec<Value>,
     pub(crate) state: Reconciler,
     settings: CoreSettings,
-    /// The time on everybody's wall.
+    /// Wall-clock time.
     pub(crate) now: Timestamp,
-    /// Time that has passed, whatever the wall says.
+    /// Monotonic time since the start.
     elapsed: Duration,
-    /// The core's own.
+    /// The core's clock.
     clock: SlewedClock,
-    /// Writes that are on their way to the server.
+    /// Writes sent and not yet executed.
     outbox: VecDeque<Write>,
-    /// Answers on their way back.
+    /// Responses not yet delivered.
     inbox: VecDeque<Delta>,
-    /// When running jobs end.
+    /// End times of running Jobs.
     end_times: BTreeMap<ObjectKey, Timestamp>,
-    /// Running jobs do not end.
+    /// Running Jobs never finish.
     pub(crate) jobs_never_end: bool,
-    /// Their pods never are ready.
+    /// Pods of running Jobs never become ready.
     pub(crate) pods_never_ready: bool,
     pub(crate) faults: Faults,
     random: u64,
@@ -83,7 +82,7 @@ impl World {
         world
     }
 
-    /// One with a queue `a` of so many CPUs.
+    /// A world with a queue `a` of this many CPUs.
     pub(crate) fn with_queue(settings: &CoreSettings, cpus: i64) -> Self {
         let mut world = Self::new(1, settings);
         world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
@@ -97,7 +96,7 @@ impl World {
         world
     }
 
-    /// The manager dies, and another reads everything before it may act.
+    /// Kills the manager; the next one reads everything before it leads.
     pub(crate) fn restart(&mut self) {
         self.state = Reconciler::new(self.settings.clone());
         self.clock = SlewedClock::new(self.now, self.elapsed);
@@ -111,20 +110,20 @@ impl World {
         self.feed([Delta::Leading(true)]);
     }
 
-    /// Somebody sets the clocks on the wall; jobs run as long as before.
-    pub(crate) fn set_clocks(&mut self, by: SignedDuration) {
-        self.now = self.now.checked_add(by).unwrap();
+    /// Steps the wall clock; run times of Jobs are unaffected.
+    pub(crate) fn set_clocks(&mut self, step: SignedDuration) {
+        self.now = self.now.checked_add(step).unwrap();
         for end in self.end_times.values_mut() {
-            *end = end.checked_add(by).unwrap();
+            *end = end.checked_add(step).unwrap();
         }
     }
 
-    /// Time that has passed since the begin, whatever the clocks were set to.
+    /// Monotonic time since the start, unaffected by clock steps.
     pub(crate) fn elapsed(&self) -> Duration {
         self.elapsed
     }
 
-    /// A number below `n`.
+    /// Returns a random number below `n`.
     pub(crate) fn random_below(&mut self, n: u32) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -153,11 +152,11 @@ impl World {
                 Effect::Observe(observation) => self.observed.push(observation),
             }
         }
-        // I1: the ledger is what the objects say, and what is assumed.
+        // I1: the ledger equals the usage recomputed from the objects, assumed admissions included.
         assert_eq!(self.state.ledger_drift(), 0, "the ledger has drifted");
     }
 
-    /// One thing happens: which one is the seed's choice.
+    /// Performs one action, chosen by the seed.
     pub(crate) fn step(&mut self) {
         if self.random_below(1000) < self.faults.manager_kills {
             self.restart();
@@ -187,7 +186,7 @@ impl World {
         }
     }
 
-    /// What the watch delivers next: most often one delta, at times several that come together.
+    /// Returns what the watch delivers next: mostly one delta, sometimes several.
     fn next_watch_deltas(&mut self) -> Vec<Delta> {
         let count = self.batch_size(self.server.watch_events.len());
         let deltas: Vec<Delta> = self.server.watch_events.drain(..count).collect();
@@ -197,7 +196,7 @@ impl World {
         deltas
     }
 
-    /// Answers that come next, and at times what the watch delivers with them.
+    /// Returns the next responses, sometimes together with watch deltas.
     fn next_responses(&mut self) -> Vec<Delta> {
         let count = self.batch_size(self.inbox.len());
         let mut deltas: Vec<Delta> = self.inbox.drain(..count).collect();
@@ -212,24 +211,24 @@ impl World {
         most.min(usize::try_from(count).unwrap())
     }
 
-    /// Keeps the version of a Workload that the watch delivers.
+    /// Records the version of a Workload that the watch delivers.
     fn record_version(&mut self, delta: &Delta) {
         if let Delta::Applied { kind: Kind::Workload, object } = delta {
             self.history.push(object.clone());
         }
     }
 
-    /// Keeps the versions that nobody will be told of any more.
+    /// Records the versions that the watch will not deliver.
     pub(crate) fn record_undelivered_versions(&mut self) {
         for delta in std::mem::take(&mut self.server.watch_events) {
             self.record_version(&delta);
         }
     }
 
-    /// Carries out the oldest write; its answer comes back later, or not at all.
+    /// Executes the oldest write; its response is delivered later or lost.
     fn execute_write(&mut self) {
         let Some(write) = self.outbox.pop_front() else { return };
-        let unsure = WriteOutcome::Unavailable { message: "timeout".to_owned() };
+        let unknown = WriteOutcome::Unavailable { message: "timeout".to_owned() };
         let precondition = match write.verb {
             Verb::Create => Some(&Value::Null),
             Verb::Delete => write.body.pointer("/preconditions/resourceVersion"),
@@ -237,12 +236,12 @@ impl World {
         };
         assert!(precondition.is_some(), "a write without precondition: {write:?}");
         let outcome = if self.random_below(1000) < self.faults.dropped_writes {
-            unsure
+            unknown
         } else {
             let name = format!("{:?} {}", write.kind, write.key);
             *self.writes.entry(name).or_default() += 1;
             let outcome = self.server.write(write.clone(), self.now);
-            if self.random_below(1000) < self.faults.lost_responses { unsure } else { outcome }
+            if self.random_below(1000) < self.faults.lost_responses { unknown } else { outcome }
         };
         if !matches!(outcome, WriteOutcome::Done(_) | WriteOutcome::NotFound) {
             let object = self.server.get(write.kind, &write.key).cloned();
@@ -252,7 +251,7 @@ impl World {
         self.inbox.push_back(Delta::Written(result));
     }
 
-    /// Somebody annotates an object, so that its version moves under a write.
+    /// Annotates a random object, as another client would, so that its version changes under a write.
     fn annotate_random_object(&mut self) {
         let kinds = Kind::all().into_iter().filter(|kind| matches!(kind, Kind::Workload | Kind::Job(_)));
         let keys: Vec<(Kind, ObjectKey)> = kinds
@@ -266,31 +265,32 @@ impl World {
         }
     }
 
-    /// The garbage collector: a Workload whose owner does not exist goes.
+    /// Garbage collector: deletes Workloads whose owner does not exist.
     fn collect_garbage(&mut self) {
         let uids: Vec<Value> = self.server.all(JOB).map(|j| j["metadata"]["uid"].clone()).collect();
-        let gone = |w: &&Value| {
+        let is_orphan = |w: &&Value| {
             let owner = w.pointer("/metadata/ownerReferences/0/uid");
             owner.is_some_and(|uid| !uids.contains(uid)) && w.pointer("/metadata/deletionTimestamp").is_none()
         };
-        let orphans: Vec<ObjectKey> = self.server.all(Kind::Workload).filter(gone).map(key_of).collect();
+        let orphans: Vec<ObjectKey> = self.server.all(Kind::Workload).filter(is_orphan).map(key_of).collect();
         for key in orphans {
             self.server.delete(Kind::Workload, &key, self.now);
         }
     }
 
-    /// The job controller and the kubelets: pods of a job that runs are ready at once and end in time; pods of a job
-    /// that was suspended take a moment to go.
+    /// Job controller and kubelets: pods of a running Job are ready at once and finish in time; pods of a suspended Job take a
+    /// moment to terminate.
     fn run_jobs(&mut self) {
         let jobs: Vec<Value> = self.server.all(JOB).cloned().collect();
         for job in jobs {
             let key = key_of(&job);
             let active = job.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0);
             let suspended = job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false);
-            let over = job.pointer("/status/conditions/0/type").and_then(Value::as_str) == Some("Complete");
+            let complete =
+                job.pointer("/status/conditions/0/type").and_then(Value::as_str) == Some("Complete");
             let parallelism = job.pointer("/spec/parallelism").and_then(Value::as_i64).unwrap_or(1);
             let (now, stamp) = (self.now, self.timestamp_text());
-            if over {
+            if complete {
                 continue;
             }
             if suspended {
@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// Lets everything come to rest without faults; whether it did within the steps.
+    /// Steps without faults until everything has finished. Returns whether that happened within `steps`.
     pub(crate) fn run_until_finished(&mut self, steps: u32) -> bool {
         self.faults = Faults::default();
         for _ in 0..steps {
@@ -330,7 +330,7 @@ impl World {
         false
     }
 
-    /// Lets everything come to rest while jobs run on: no write for a while.
+    /// Steps, while Jobs run on, until nothing was in flight for 200 steps. Returns whether that happened within `steps`.
     pub(crate) fn run_until_idle(&mut self, steps: u32) -> bool {
         let mut quiet = 0;
         for _ in 0..steps {
@@ -344,8 +344,7 @@ impl World {
         false
     }
 
-    /// Every Job has ended, and no Workload is left that has not. (A Workload that was deleted after its Job had ended
-    /// is not made again.)
+    /// Whether every Job is complete and every Workload finished. (A Workload deleted after its Job completed is not recreated.)
     fn all_finished(&self) -> bool {
         self.server.all(JOB).all(|j| condition(j, "Complete") == Some("True"))
             && self.server.all(Kind::Workload).all(|w| condition(w, "Finished") == Some("True"))

@@ -1,4 +1,4 @@
-//! More to write than can be written: decisions are taken not much further ahead than that.
+//! More decisions than writes: the core decides only slightly ahead of what it can write.
 
 use super::laws::reserved_cpu;
 use super::world::World;
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use sluice::state::{CoreSettings, Delta, Effect, Kind, Reconciler, Write, WriteResult};
 use std::collections::VecDeque;
 
-/// Writes at a time.
+/// Limit of in-flight status writes.
 const MAX_IN_FLIGHT: usize = 2;
 const QUOTA: i64 = 50;
 const PRIORITY: i32 = 9;
 
-/// A leading core, a server that answers one write after the other, and what was not answered yet.
+/// A leading core, a server that answers one write after the other, and the unanswered writes.
 struct SaturatedServer {
     world: World,
     state: Reconciler,
@@ -25,13 +25,13 @@ impl SaturatedServer {
         let settings =
             CoreSettings { max_in_flight_status_writes: Some(MAX_IN_FLIGHT), ..CoreSettings::default() };
         let world = World::with_queue(&settings, QUOTA);
-        let mut rush =
+        let mut server =
             Self { state: Reconciler::new(settings), unanswered: VecDeque::new(), now: world.now, world };
-        rush.world.server.watch_events.clear();
-        let all = rush.world.server.list();
-        rush.feed(all);
-        rush.feed([Delta::Leading(true)]);
-        rush
+        server.world.server.watch_events.clear();
+        let deltas = server.world.server.list();
+        server.feed(deltas);
+        server.feed([Delta::Leading(true)]);
+        server
     }
 
     fn feed(&mut self, deltas: impl IntoIterator<Item = Delta>) {
@@ -43,9 +43,9 @@ impl SaturatedServer {
                 }
             }
         }
-        let under_way = self.unanswered.iter().filter(|write| is_status_of_workload(write)).count();
-        // One that explains may be under way besides.
-        assert!(under_way <= MAX_IN_FLIGHT + 1, "{under_way} writes are under way");
+        let in_flight = self.unanswered.iter().filter(|write| is_status_of_workload(write)).count();
+        // A write of a pending reason may be in flight in addition.
+        assert!(in_flight <= MAX_IN_FLIGHT + 1, "{in_flight} writes are in flight");
     }
 
     fn submit(&mut self, name: &str, cpu: i64, priority: i32) {
@@ -58,11 +58,11 @@ impl SaturatedServer {
     }
 
     fn deliver_watch(&mut self) {
-        let seen: Vec<Delta> = self.world.server.watch_events.drain(..).collect();
-        self.feed(seen);
+        let deltas: Vec<Delta> = self.world.server.watch_events.drain(..).collect();
+        self.feed(deltas);
     }
 
-    /// The server answers the oldest write.
+    /// Answers the oldest write. Returns the workload's name if it was an admission.
     fn answer_oldest_write(&mut self) -> Option<String> {
         let write = self.unanswered.pop_front()?;
         let (id, kind, key) = (write.id, write.kind, write.key.clone());
@@ -73,13 +73,13 @@ impl SaturatedServer {
         admits.then(|| key.name.to_string())
     }
 
-    /// Quota that is given, written or not.
+    /// CPUs granted by the core, whether written or not.
     fn decided_usage(&mut self) -> i64 {
         self.now += SignedDuration::from_secs(1);
         self.feed([Delta::Tick]);
         let snapshot = self.state.snapshot();
-        let cells = &snapshot.queues.cluster_queues["a"].usage_by_flavor_resource;
-        cells.values().map(|cell| i64::try_from(cell.usage.to_i128() / 1000).unwrap()).sum()
+        let by_fr = &snapshot.queues.cluster_queues["a"].usage_by_flavor_resource;
+        by_fr.values().map(|node| i64::try_from(node.usage.to_i128() / 1000).unwrap()).sum()
     }
 }
 
@@ -89,29 +89,29 @@ fn is_status_of_workload(write: &Write) -> bool {
 
 #[test]
 fn unwritten_admissions_are_bounded_by_write_limit() {
-    let mut rush = SaturatedServer::start();
+    let mut server = SaturatedServer::start();
     for n in 0..QUOTA {
-        rush.submit(&format!("w{n:02}"), 1, 0);
+        server.submit(&format!("w{n:02}"), 1, 0);
     }
-    // Those that are being written, and as many in line.
-    let most = i64::try_from(2 * MAX_IN_FLIGHT).unwrap();
+    // Admissions in flight, and as many that wait for a slot.
+    let max_ahead = i64::try_from(2 * MAX_IN_FLIGHT).unwrap();
     let mut written = 0;
     while written < 10 {
-        let ahead = rush.decided_usage() - reserved_cpu(&rush.world);
-        assert!((1..=most).contains(&ahead), "{ahead} are given quota and not written");
-        written += usize::from(rush.answer_oldest_write().is_some());
+        let ahead = server.decided_usage() - reserved_cpu(&server.world);
+        assert!((1..=max_ahead).contains(&ahead), "{ahead} admissions are decided and not written");
+        written += usize::from(server.answer_oldest_write().is_some());
     }
-    // Had all of them been given quota, there would be none left, and somebody would have to go.
-    rush.submit("urgent", QUOTA - 10 - most, PRIORITY);
+    // If all of them had been granted quota, none would be left, and the urgent workload would have to preempt.
+    server.submit("urgent", QUOTA - 10 - max_ahead, PRIORITY);
     let next: Vec<String> = (0..8 * MAX_IN_FLIGHT)
-        .filter_map(|_| rush.answer_oldest_write())
+        .filter_map(|_| server.answer_oldest_write())
         .take(1 + 2 * MAX_IN_FLIGHT)
         .collect();
     assert!(next.iter().any(|name| name == "urgent"), "{next:?}");
-    while !rush.unanswered.is_empty() {
-        rush.answer_oldest_write();
+    while !server.unanswered.is_empty() {
+        server.answer_oldest_write();
     }
-    assert_eq!(reserved_cpu(&rush.world), QUOTA, "in the end all of it is given");
+    assert_eq!(reserved_cpu(&server.world), QUOTA, "all quota is granted in the end");
     let evicted = |w: &&Value| super::world::condition(w, "Evicted").is_some();
-    assert_eq!(rush.world.server.all(Kind::Workload).filter(evicted).count(), 0);
+    assert_eq!(server.world.server.all(Kind::Workload).filter(evicted).count(), 0);
 }

@@ -1,6 +1,6 @@
-//! What a schema must say beyond what the Rust types say: bounds, defaults, list keys, CEL rules, by type and field.
+//! Schema rules that Rust types cannot express: bounds, defaults, list keys, CEL rules, by type and field.
 //!
-//! Values are what Kueue's definitions enforce, so that both servers refuse the same objects.
+//! The values equal Kueue's, so that both servers refuse the same objects.
 
 mod other;
 mod queue;
@@ -27,7 +27,7 @@ pub(super) struct TypeRules {
     fields: BTreeMap<&'static str, Value>,
 }
 
-/// The rules of all types.
+/// Returns the rules of all types.
 pub(super) fn all() -> Rules {
     let mut rules = Rules::default();
     queue::add(&mut rules);
@@ -41,12 +41,12 @@ impl Rules {
         self.0.get(name)
     }
 
-    /// The rules of a type, to add to.
+    /// Returns the rules of a type, creating them if needed.
     fn of(&mut self, name: &'static str) -> &mut TypeRules {
         self.0.entry(name).or_insert_with(|| TypeRules { own: json!({}), fields: BTreeMap::new() })
     }
 
-    /// An error names rules that no type or field asked for.
+    /// Returns an error if a rule is for a type or field that does not exist.
     pub(super) fn check_used(&self, used: &[String]) -> Result<(), CrdError> {
         for (name, rules) in &self.0 {
             let fields = rules.fields.keys().map(|field| format!("{name}.{field}"));
@@ -74,7 +74,7 @@ impl TypeRules {
         self
     }
 
-    /// Adds to the schema of a field.
+    /// Merges a rule into the schema of a field.
     fn field(&mut self, name: &'static str, rule: Value) -> &mut Self {
         match self.fields.entry(name) {
             Entry::Vacant(free) => drop(free.insert(rule)),
@@ -83,7 +83,7 @@ impl TypeRules {
         self
     }
 
-    /// CEL rules of the whole type, each with its message.
+    /// Adds CEL rules of the whole type, each with its message.
     fn check(&mut self, rules: &[(&str, &str)]) -> &mut Self {
         merge(&mut self.own, &checks(rules));
         self
@@ -97,7 +97,7 @@ fn checks(rules: &[(&str, &str)]) -> Value {
     json!({ "x-kubernetes-validations": rules })
 }
 
-/// Two parts of a rule as one.
+/// Returns the union of two rules.
 fn merged(mut rule: Value, other: &Value) -> Value {
     merge(&mut rule, other);
     rule
@@ -114,13 +114,13 @@ fn label() -> Value {
 }
 
 /// A list keyed by fields of its items.
-fn keyed(keys: &[&str], most: u32) -> Value {
-    json!({ "maxItems": most, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys })
+fn keyed(keys: &[&str], max_items: u32) -> Value {
+    json!({ "maxItems": max_items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys })
 }
 
-/// A list that is written as a whole.
-fn atomic(most: u32) -> Value {
-    json!({ "maxItems": most, "x-kubernetes-list-type": "atomic" })
+/// A list that is replaced as a whole on writes.
+fn atomic(max_items: u32) -> Value {
+    json!({ "maxItems": max_items, "x-kubernetes-list-type": "atomic" })
 }
 
 /// Conditions of a status.
@@ -130,7 +130,7 @@ fn conditions() -> Value {
 
 const TAINT_EFFECTS: &str = "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'";
 
-/// Tolerations that the API server of pods would accept.
+/// Tolerations that the API server accepts for pods.
 fn tolerations() -> Value {
     let rules = checks(&[
         (

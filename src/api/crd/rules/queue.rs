@@ -1,4 +1,4 @@
-//! Rules of ClusterQueue, LocalQueue, Cohort and the parts that they share.
+//! Rules of ClusterQueue, LocalQueue, Cohort and their shared types.
 
 use super::{Rules, atomic, checks, conditions, keyed, merged, subdomain};
 use serde_json::json;

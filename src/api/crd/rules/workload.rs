@@ -13,7 +13,7 @@ pub(super) fn add(rules: &mut Rules) {
     check_state(rules);
 }
 
-/// That a workload (`self` or `oldSelf`) has a condition with status True.
+/// Returns a CEL expression: a workload (`self` or `oldSelf`) has a condition with status True.
 fn holds(workload: &str, condition: &str) -> String {
     format!(
         "has({workload}.status) && has({workload}.status.conditions) && {workload}.status.conditions.exists(c, c.type == '{condition}' && c.status == 'True')"

@@ -1,0 +1,83 @@
+//! The project's words as a test: vague nouns and names of earlier modules do not come back, and INVARIANTS.md cites tests
+//! that exist.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+
+/// Words that name no object, and phrases and module names that the glossary of ARCHITECTURE.md replaced.
+const BANNED: &str = r"(?i)\b(somebody|nobody|whoever|whom|anew|takes no turns|lineup|earmarks?)\b";
+
+/// Folders whose prose still has to be rewritten.
+const PENDING: [&str; 3] = ["src/state", "src/lifecycle", "e2e"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn collect(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            if !path.ends_with("target") && !path.ends_with(".git") {
+                collect(&path, extensions, found);
+            }
+        } else if path.extension().is_some_and(|extension| extensions.iter().any(|e| extension == *e)) {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn banned_words_do_not_occur() {
+    let banned = Regex::new(BANNED).unwrap();
+    let mut files = Vec::new();
+    collect(&root(), &["rs", "md"], &mut files);
+    files.sort();
+    let mut wrong = Vec::new();
+    files.retain(|file| {
+        let pending = PENDING.iter().any(|folder| file.starts_with(root().join(folder)));
+        !pending && !file.ends_with("tests/it/vocabulary.rs")
+    });
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| banned.is_match(line)) {
+            wrong.push(format!("{}:{}: {}", file.display(), number + 1, line.trim()));
+        }
+    }
+    assert!(wrong.is_empty(), "{} lines:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The file of a test module, and the function in it if the name has one.
+fn source_of(name: &str, end_to_end: bool) -> Option<(String, Option<&str>)> {
+    let folder = root().join(if end_to_end { "e2e/tests/e2e" } else { "tests/it" });
+    let path = folder.join(name.replace("::", "/")).with_extension("rs");
+    if let Ok(text) = fs::read_to_string(path) {
+        return Some((text, None));
+    }
+    let (module, function) = name.rsplit_once("::")?;
+    let path = folder.join(module.replace("::", "/")).with_extension("rs");
+    Some((fs::read_to_string(path).ok()?, Some(function)))
+}
+
+#[test]
+fn invariants_cite_tests_that_exist() {
+    let text = fs::read_to_string(root().join("INVARIANTS.md")).unwrap();
+    let row = Regex::new(r"^\| I(\d+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$").unwrap();
+    let name = Regex::new("`([a-z0-9_:]+)`").unwrap();
+    let mut numbers = Vec::new();
+    for found in text.lines().filter_map(|line| row.captures(line)) {
+        numbers.push(found[1].parse::<usize>().unwrap());
+        let tests = &found[2];
+        let first_end_to_end = tests.find("e2e ").unwrap_or(tests.len());
+        for cited in name.captures_iter(tests) {
+            let end_to_end = cited.get(0).unwrap().start() > first_end_to_end;
+            let (source, function) = source_of(&cited[1], end_to_end)
+                .unwrap_or_else(|| panic!("no test module for {}", &cited[1]));
+            let defined = function.is_none_or(|function| source.contains(&format!("fn {function}(")));
+            assert!(defined, "{} does not exist", &cited[1]);
+        }
+    }
+    assert_eq!(numbers, (1..=26).collect::<Vec<_>>());
+}
