@@ -1,4 +1,4 @@
-//! The API server's audit log: who wrote what.
+//! Reads the API server's audit log: which account sent which requests.
 
 use crate::objects::text;
 use anyhow::{Context as _, Result, ensure};
@@ -8,27 +8,27 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// One request that the server answered.
+/// One completed request.
 #[derive(Clone, Debug)]
 pub struct AuditedRequest {
-    /// The account.
+    /// User name of the account.
     pub user: String,
     /// create, update, patch, apply, delete, deletecollection, get, list or watch.
     pub verb: String,
-    /// The resource with its subresource.
+    /// Resource and subresource, such as `workloads/status`.
     pub resource: String,
     /// The object's namespace.
     pub namespace: String,
     /// The object's name.
     pub name: String,
-    /// The status code.
+    /// HTTP status code.
     pub code: i64,
-    /// Who sent it, as the client calls itself.
+    /// The client's `User-Agent`.
     pub user_agent: String,
 }
 
 impl AuditedRequest {
-    /// Whether it may have changed something. Reviews (of tokens, of rights) are created and stored nowhere.
+    /// Returns whether it may have changed an object. Reviews (of tokens, of access) are created but never stored.
     pub fn is_write(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch") && !self.resource.ends_with("reviews")
     }
@@ -52,7 +52,7 @@ impl AuditedRequest {
     }
 }
 
-/// A place in the log, to read on from.
+/// A position in the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditCursor {
     path: PathBuf,
@@ -60,40 +60,40 @@ pub struct AuditCursor {
 }
 
 impl AuditCursor {
-    /// From the log's beginning.
+    /// Starts at the beginning of the log.
     pub fn from_start(path: &Path) -> Self {
         Self { path: path.to_owned(), position: 0 }
     }
 
-    /// From its present end.
+    /// Starts at the current end of the log.
     pub fn from_end(path: &Path) -> Result<Self> {
         let position = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
         Ok(Self { path: path.to_owned(), position })
     }
 
-    /// What has been answered since this place; moves on to the end.
+    /// Returns the requests completed since this position and advances to the end.
     pub fn read_new(&mut self) -> Result<Vec<AuditedRequest>> {
         let mut file = File::open(&self.path)?;
-        ensure!(file.metadata()?.len() >= self.position, "{} was begun anew", self.path.display());
+        ensure!(file.metadata()?.len() >= self.position, "{} was truncated or rotated", self.path.display());
         file.seek(SeekFrom::Start(self.position))?;
         let mut reader = BufReader::new(file);
-        let mut found = Vec::new();
+        let mut requests = Vec::new();
         let mut line = String::new();
         loop {
             line.clear();
             let length = reader.read_line(&mut line)?;
             if length == 0 || !line.ends_with('\n') {
-                return Ok(found);
+                return Ok(requests);
             }
             self.position += u64::try_from(length)?;
             let entry: Value = serde_json::from_str(&line)?;
             if text(&entry, "/stage") == "ResponseComplete" {
-                found.push(AuditedRequest::read(&entry));
+                requests.push(AuditedRequest::read(&entry));
             }
         }
     }
 
-    /// The writes of one account since this place.
+    /// Returns the writes of one account since this position and advances to the end.
     pub fn new_writes_by(&mut self, user: &str) -> Result<Vec<AuditedRequest>> {
         Ok(self
             .read_new()?
@@ -103,7 +103,7 @@ impl AuditCursor {
     }
 }
 
-/// How often each verb was used on each resource.
+/// Counts requests by verb and resource.
 pub fn count_by_verb_and_resource(requests: &[AuditedRequest]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for request in requests {

@@ -1,19 +1,19 @@
-//! What a Service is in a cluster: one port in front of the managers' webhook ports. A backend that takes no connection
-//! is passed over; connections to one that is taken out are cut.
+//! A TCP balancer in place of a Service: one port in front of the managers' webhook ports. A backend that refuses connections
+//! is skipped; removing a backend cuts its connections.
 
 use anyhow::Result;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// The port, open until dropped.
+/// A running balancer; its port is closed when dropped.
 pub struct Balancer {
     port: u16,
     backends: Arc<Mutex<Backends>>,
     task: JoinHandle<()>,
 }
 
-/// Ports in the order of their turns, and the connections to each.
+/// Backend ports in round-robin order, and the connections to each.
 #[derive(Default)]
 struct Backends {
     ports: Vec<u16>,
@@ -21,7 +21,7 @@ struct Backends {
 }
 
 impl Balancer {
-    /// Opens a port.
+    /// Opens a port without backends.
     pub async fn open(port: u16) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let backends = Arc::new(Mutex::new(Backends::default()));
@@ -29,12 +29,12 @@ impl Balancer {
         Ok(Self { port, backends, task })
     }
 
-    /// Its port.
+    /// Returns its port.
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Who answers from now on.
+    /// Replaces the backends; cuts connections to removed ones.
     pub fn set_backends(&self, ports: Vec<u16>) {
         let mut backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
         backends.connections.retain(|(port, connection)| {
@@ -72,7 +72,7 @@ async fn serve(listener: TcpListener, backends: Arc<Mutex<Backends>>) {
 async fn forward(mut front: TcpStream, ports: Vec<u16>, backends: Arc<Mutex<Backends>>) {
     for port in ports {
         if let Ok(mut back) = TcpStream::connect(("127.0.0.1", port)).await {
-            // Either end may close; there is nobody to tell.
+            // Either side may close at any time; the error is irrelevant.
             let copy = tokio::spawn(async move {
                 let _ = tokio::io::copy_bidirectional(&mut front, &mut back).await;
             });

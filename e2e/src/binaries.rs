@@ -1,5 +1,5 @@
-//! The control plane's binaries: found in `KUBEBUILDER_ASSETS`, or built from their Go modules and kept in the target
-//! folder until version, flags or module files change.
+//! Locates the binaries of the control plane: in `KUBEBUILDER_ASSETS`, or built from their Go modules and cached in the target
+//! folder until version, flags or module files change. Also builds sluice.
 
 use crate::paths;
 use anyhow::{Context as _, Result, bail};
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// One Go module below `e2e/controlplane` and what is built of it.
+/// A Go module below `e2e/controlplane` and the programs built from it.
 struct GoModule {
     folder: &'static str,
-    /// The path whose version in go.mod is the component's.
+    /// Module path whose version in go.mod is the component's version.
     module_path: &'static str,
-    /// Binary name and package.
+    /// (binary name, package).
     programs: &'static [(&'static str, &'static str)],
-    /// Link-time strings; `{v}`, `{major}` and `{minor}` are filled in.
+    /// Link-time strings; `{v}`, `{major}` and `{minor}` are substituted.
     link_strings: &'static [&'static str],
 }
 
@@ -32,7 +32,7 @@ const MODULES: [GoModule; 3] = [
             ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
             ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
         ],
-        // Without these the server calls itself v0.0.0, and clients read that.
+        // Without these the server reports version v0.0.0, which clients read.
         link_strings: &[
             "k8s.io/component-base/version.gitVersion={v}",
             "k8s.io/component-base/version.gitMajor={major}",
@@ -56,44 +56,46 @@ const MODULES: [GoModule; 3] = [
     },
 ];
 
-/// Where each binary is.
+/// Locates each binary.
 pub struct Binaries {
     folder: PathBuf,
     assets: Option<PathBuf>,
 }
 
 impl Binaries {
-    /// Finds all of them and builds what is missing; `wanted` says which are needed.
+    /// Locates the `wanted` binaries and builds those that are missing or outdated.
     pub fn ensure(wanted: &[&str]) -> Result<Self> {
-        let found = Self {
+        let binaries = Self {
             folder: paths::controlplane().join("bin"),
             assets: std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from),
         };
-        fs::create_dir_all(&found.folder)?;
-        let mut work = Vec::new();
+        fs::create_dir_all(&binaries.folder)?;
+        let mut builds = Vec::new();
         for module in &MODULES {
             let stamp = module.stamp()?;
             let missing: Vec<_> = module
                 .programs
                 .iter()
                 .filter(|(name, _)| {
-                    wanted.contains(name) && found.asset(name).is_none() && !found.is_fresh(name, &stamp)
+                    wanted.contains(name)
+                        && binaries.asset(name).is_none()
+                        && !binaries.is_fresh(name, &stamp)
                 })
                 .collect();
             if !missing.is_empty() {
-                work.push((module, stamp, missing));
+                builds.push((module, stamp, missing));
             }
         }
-        if !work.is_empty() {
+        if !builds.is_empty() {
             require_go()?;
         }
-        for (module, stamp, missing) in work {
-            found.build(module, &stamp, &missing)?;
+        for (module, stamp, missing) in builds {
+            binaries.build(module, &stamp, &missing)?;
         }
-        Ok(found)
+        Ok(binaries)
     }
 
-    /// The path of one binary.
+    /// Returns the path of a binary.
     pub fn path(&self, name: &str) -> PathBuf {
         self.asset(name).unwrap_or_else(|| self.folder.join(name))
     }
@@ -104,35 +106,36 @@ impl Binaries {
 
     fn is_fresh(&self, name: &str, stamp: &str) -> bool {
         self.folder.join(name).is_file()
-            && fs::read_to_string(self.folder.join(format!("{name}.stamp"))).is_ok_and(|found| found == stamp)
+            && fs::read_to_string(self.folder.join(format!("{name}.stamp")))
+                .is_ok_and(|cached| cached == stamp)
     }
 
     fn build(&self, module: &GoModule, stamp: &str, missing: &[&(&str, &str)]) -> Result<()> {
         let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
         let title = format!("{} {}", names.join(", "), module.version()?);
-        println!("building {title} (once; minutes on a cold cache)");
-        let out = self.folder.join(format!(".building-{}", std::process::id()));
-        fs::create_dir_all(&out)?;
+        println!("building {title} (once; takes minutes with a cold cache)");
+        let out_folder = self.folder.join(format!(".building-{}", std::process::id()));
+        fs::create_dir_all(&out_folder)?;
         let mut command = Command::new("go");
         command
             .current_dir(module.folder())
             .env("CGO_ENABLED", "0")
             .env("GOFLAGS", "-mod=readonly")
             .args(["build", "-v", "-trimpath", "-ldflags", &module.link_flags()?, "-o"])
-            .arg(&out);
+            .arg(&out_folder);
         command.args(missing.iter().map(|(_, package)| *package));
         let outcome = watch_build(&mut command, module.folder);
         for (name, package) in missing {
-            // go names a binary after the package's last element that is not a version.
-            let made = [*name, package.rsplit('/').find(|part| !part.starts_with('v')).unwrap_or(name)];
+            // go names a binary after the last element of its package path that is not a version.
+            let built = [*name, package.rsplit('/').find(|part| !part.starts_with('v')).unwrap_or(name)];
             if outcome.is_ok()
-                && let Some(made) = made.iter().map(|n| out.join(n)).find(|path| path.is_file())
+                && let Some(built) = built.iter().map(|n| out_folder.join(n)).find(|path| path.is_file())
             {
-                fs::rename(made, self.folder.join(name))?;
+                fs::rename(built, self.folder.join(name))?;
                 fs::write(self.folder.join(format!("{name}.stamp")), stamp)?;
             }
         }
-        fs::remove_dir_all(&out)?;
+        fs::remove_dir_all(&out_folder)?;
         outcome.with_context(|| format!("cannot build {title}"))
     }
 }
@@ -169,50 +172,50 @@ impl GoModule {
         Ok(flags)
     }
 
-    /// Everything that a binary depends on.
+    /// Returns what determines a binary: link flags and go.mod. A change triggers a rebuild.
     fn stamp(&self) -> Result<String> {
         Ok(format!("{}\n{}", self.link_flags()?, self.go_mod()?))
     }
 }
 
 fn require_go() -> Result<()> {
-    let wanted = "Go 1.26 or newer (https://go.dev/dl) is needed to build the control plane";
+    let requirement = "building the control plane requires Go 1.26 or newer (https://go.dev/dl)";
     let Ok(output) = Command::new("go").args(["env", "GOVERSION"]).current_dir(paths::root()).output() else {
-        bail!("{wanted}, and there is no `go` on PATH");
+        bail!("{requirement}; no `go` found on PATH");
     };
-    let text = String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned();
-    let mut numbers = text.split(['.', '-', 'r', 'b']).map_while(|part| part.parse::<u32>().ok());
+    let version = String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned();
+    let mut numbers = version.split(['.', '-', 'r', 'b']).map_while(|part| part.parse::<u32>().ok());
     if (numbers.next(), numbers.next()) < (Some(1), Some(26)) {
-        bail!("{wanted}; the one on PATH is {text}");
+        bail!("{requirement}; PATH has Go {version}");
     }
     Ok(())
 }
 
-/// Runs `go build -v` and says now and then how far it is.
+/// Runs `go build -v` and prints its progress every 10 s.
 fn watch_build(command: &mut Command, what: &str) -> Result<()> {
     let begun = Instant::now();
     let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot run go")?;
-    let (mut said, mut count, mut last) = (begun, 0_u32, Vec::new());
+    let (mut last_print, mut count, mut last_lines) = (begun, 0_u32, Vec::new());
     for line in BufReader::new(child.stderr.take().context("no stderr")?).lines() {
         let line = line?;
         count += 1;
-        if last.len() == 20 {
-            last.remove(0);
+        if last_lines.len() == 20 {
+            last_lines.remove(0);
         }
-        last.push(line);
-        if said.elapsed() > Duration::from_secs(10) {
-            said = Instant::now();
+        last_lines.push(line);
+        if last_print.elapsed() > Duration::from_secs(10) {
+            last_print = Instant::now();
             println!("  {what}: {count} packages, {} s", begun.elapsed().as_secs());
         }
     }
     if !child.wait()?.success() {
-        bail!("go build failed:\n{}", last.join("\n"));
+        bail!("go build failed:\n{}", last_lines.join("\n"));
     }
     println!("  {what}: built in {} s", begun.elapsed().as_secs());
     Ok(())
 }
 
-/// The `sluice` binary, built from this tree; `SLUICE_BIN` names another one.
+/// Builds `sluice` and returns its path; `SLUICE_BIN` names a different binary instead.
 pub fn sluice(release: bool) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("SLUICE_BIN") {
         return Ok(PathBuf::from(path));
@@ -221,7 +224,7 @@ pub fn sluice(release: bool) -> Result<PathBuf> {
     Ok(profile_folder(release).join("sluice"))
 }
 
-/// The same with the feature that halts second passes where a test says.
+/// Builds sluice with the feature that stops second passes at the failpoints of a test.
 pub fn sluice_with_failpoints() -> Result<PathBuf> {
     build("sluice-moments", &["--features", "moments"])?;
     Ok(profile_folder(false).join("sluice-moments"))
@@ -230,15 +233,15 @@ pub fn sluice_with_failpoints() -> Result<PathBuf> {
 fn build(program: &str, how: &[&str]) -> Result<()> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let what = ["build", "--quiet", "--locked", "--package", "sluice", "--bin", program];
-    // What `cargo run` says of this package: to ring's build script it is a change, and much would be built again.
-    let of_this = |name: &OsString| {
+    // `cargo run` sets these variables. ring's build script would see them as a change and rebuild many crates.
+    let is_cargo_variable = |name: &OsString| {
         ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|word| name.to_string_lossy().starts_with(word))
     };
-    for name in std::env::vars_os().map(|(name, _)| name).filter(of_this) {
+    for name in std::env::vars_os().map(|(name, _)| name).filter(is_cargo_variable) {
         command.env_remove(name);
     }
     command.current_dir(paths::root()).args(what).args(how);
-    if !command.status().context("cargo (Rust 1.95) is needed to build sluice")?.success() {
+    if !command.status().context("building sluice requires cargo (Rust 1.95)")?.success() {
         bail!("cannot build {program}");
     }
     Ok(())
@@ -248,7 +251,7 @@ fn profile_folder(release: bool) -> PathBuf {
     paths::target().join(if release { "release" } else { "debug" })
 }
 
-/// `PATH` with a folder in front, for programs that look for kubectl there.
+/// Returns `PATH` with a folder prepended, for programs that run kubectl.
 pub fn search_path(folder: &Path) -> OsString {
     let mut all = vec![folder.to_owned()];
     if let Some(path) = std::env::var_os("PATH") {

@@ -1,4 +1,4 @@
-//! The control plane's certificates and keys, made anew for each one.
+//! Certificates and keys, generated for each control plane.
 
 use anyhow::{Context as _, Result};
 use rcgen::{
@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A certificate authority that signs the plane's servers and users.
+/// A certificate authority that signs server and user certificates.
 pub struct CertificateAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -24,7 +24,7 @@ pub struct PemPair {
 }
 
 impl CertificateAuthority {
-    /// A new authority.
+    /// Generates an authority.
     pub fn new(name: &str) -> Result<Self> {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.distinguished_name = subject(name, None);
@@ -34,12 +34,12 @@ impl CertificateAuthority {
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
     }
 
-    /// Its certificate, in PEM.
+    /// Returns its certificate in PEM.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A certificate for a server that answers to these names.
+    /// Issues a server certificate for these DNS names and IP addresses.
     pub fn server(&self, name: &str, names: &[&str]) -> Result<PemPair> {
         let mut params = CertificateParams::new(names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>())?;
         params.distinguished_name = subject(name, None);
@@ -47,7 +47,7 @@ impl CertificateAuthority {
         self.sign(&params)
     }
 
-    /// The same, valid from so many seconds after now (before, if negative) for so long.
+    /// Like `server`, valid for `time` starting `from` seconds from now (negative: in the past).
     pub fn server_with_validity(
         &self,
         name: &str,
@@ -64,7 +64,7 @@ impl CertificateAuthority {
         self.sign(&params)
     }
 
-    /// A certificate that says who a user is and which group they are in.
+    /// Issues a client certificate for a user and an optional group.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<PemPair> {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.distinguished_name = subject(user, group);
@@ -89,13 +89,13 @@ fn subject(name: &str, group: Option<&str>) -> DistinguishedName {
     subject
 }
 
-/// A key pair for service account tokens: the private and the public key, in PEM.
+/// Generates a key pair for service account tokens: private and public key, in PEM.
 pub fn signing_key() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     Ok((key.serialize_pem(), key.public_key_pem()))
 }
 
-/// Writes a file that its owner alone can read.
+/// Writes a file with mode 0600; returns its path.
 pub fn write_private(path: &Path, text: &str) -> Result<PathBuf> {
     fs::write(path, text).with_context(|| path.display().to_string())?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;

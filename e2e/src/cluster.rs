@@ -1,4 +1,4 @@
-//! A plane with Sluice on it, as demo, benchmark, conformance run and tests use it.
+//! A control plane with Sluice installed and one manager running; used by demo, benchmarks, conformance run and tests.
 
 use crate::audit::AuditCursor;
 use crate::balancer::Balancer;
@@ -15,24 +15,24 @@ use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// How a cluster is started.
+/// Options for starting a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// How much of a control plane.
+    /// Which components run.
     pub extent: Extent,
-    /// An optimised build of sluice.
+    /// Use a release build of sluice.
     pub release: bool,
-    /// A port of our own in front of the managers, so that several can answer webhooks.
+    /// Put a balancer in front of the managers, so that several replicas can serve webhooks.
     pub load_balanced: bool,
-    /// Somebody else holds the lease: the manager serves webhooks and reconciles nothing.
+    /// Another identity holds the lease: the manager serves webhooks and reconciles nothing.
     pub standby: bool,
     /// Merged over the manager's Configuration.
     pub configuration: Value,
-    /// Nodes to make, each with 1000 CPU and 4 Ti of memory.
+    /// Number of nodes to create, each with 1000 CPU and 4 Ti of memory.
     pub nodes: usize,
 }
 
-/// What demo and `up` start; others say how they differ.
+/// The cluster that `demo` and `up` start.
 impl Default for ClusterOptions {
     fn default() -> Self {
         Self {
@@ -46,22 +46,22 @@ impl Default for ClusterOptions {
     }
 }
 
-/// A control plane, the manifests, and one manager.
+/// A control plane with the manifests and one manager.
 pub struct Cluster {
-    // The manager stops before the plane does.
+    // Dropped first: the manager must stop before the control plane.
     manager: Option<Manager>,
-    /// In front of the managers, if asked for.
+    /// Balancer in front of the managers, if `load_balanced`.
     pub balancer: Option<Balancer>,
-    /// May do everything.
+    /// Client with administrator rights.
     pub objects: ObjectClient,
-    /// The same as a program.
+    /// kubectl with administrator rights.
     pub kubectl: Kubectl,
     /// The control plane.
     pub plane: ControlPlane,
 }
 
 impl Cluster {
-    /// Builds what is missing and starts it all; returns when webhooks answer.
+    /// Builds missing binaries, starts control plane and manager, and returns when webhooks answer.
     pub async fn start(options: &ClusterOptions, folder: &Path) -> Result<Self> {
         let program = binaries::sluice(options.release)?;
         let plane = ControlPlane::start(options.extent, folder).await?;
@@ -95,22 +95,22 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The manager.
+    /// Returns the running manager; an error if it was taken out.
     pub fn manager(&self) -> Result<&Manager> {
-        self.manager.as_ref().context("the manager was taken away")
+        self.manager.as_ref().context("no manager is running")
     }
 
-    /// Takes the manager out, to be replaced.
+    /// Removes and returns the manager.
     pub const fn take_manager(&mut self) -> Option<Manager> {
         self.manager.take()
     }
 
-    /// Puts a manager in.
+    /// Sets the running manager.
     pub fn put_manager(&mut self, manager: Manager) {
         self.manager = Some(manager);
     }
 
-    /// Ends the manager and starts one with these settings in its place; returns those of the one before.
+    /// Terminates the manager and starts one with these settings; returns the previous settings.
     pub async fn replace_manager(&mut self, settings: &ManagerSettings) -> Result<ManagerSettings> {
         let old = self.manager.take().context("no manager")?;
         old.terminate();
@@ -118,7 +118,7 @@ impl Cluster {
         Ok(old.settings().clone())
     }
 
-    /// Starts a manager in place of the one that was taken away, and waits until it answers.
+    /// Starts a manager and waits until it is ready and its webhooks answer.
     pub async fn start_manager(&mut self, settings: &ManagerSettings) -> Result<()> {
         let manager = Manager::start(&self.plane, settings).await?;
         manager.wait_until_ready().await?;
@@ -126,7 +126,7 @@ impl Cluster {
         self.wait_for_webhooks().await
     }
 
-    /// Replaces the manager by one with these fields merged over its Configuration; returns what undoes it.
+    /// Restarts the manager with these fields merged over its Configuration; returns their previous values.
     pub async fn reconfigure(&mut self, fields: &Value) -> Result<Value> {
         let old = self.manager.take().context("no manager")?;
         old.terminate();
@@ -139,21 +139,21 @@ impl Cluster {
         manager.wait_until_ready().await?;
         self.manager = Some(manager);
         self.wait_for_webhooks().await?;
-        let old = |field: &String| (field.clone(), before[field].clone());
-        Ok(fields.as_object().into_iter().flatten().map(|(field, _)| old(field)).collect())
+        let previous = |field: &String| (field.clone(), before[field].clone());
+        Ok(fields.as_object().into_iter().flatten().map(|(field, _)| previous(field)).collect())
     }
 
-    /// Waits until an object of ours passes the webhooks.
+    /// Waits until a dry-run create of a ResourceFlavor passes the webhooks.
     pub async fn wait_for_webhooks(&self) -> Result<()> {
         wait_for_webhooks(&self.objects).await
     }
 
-    /// The audit log from its present end.
+    /// Returns a cursor at the current end of the audit log.
     pub fn audit(&self) -> Result<AuditCursor> {
         AuditCursor::from_end(&self.plane.audit_log())
     }
 
-    /// Lets everything outlive this program.
+    /// Lets manager and control plane outlive this program.
     pub fn detach(&mut self) -> Result<()> {
         if let Some(manager) = &mut self.manager {
             manager.detach();
@@ -162,27 +162,27 @@ impl Cluster {
     }
 }
 
-/// Waits until an object of ours passes the webhooks.
+/// Waits until a dry-run create of a ResourceFlavor passes the webhooks.
 pub async fn wait_for_webhooks(objects: &ObjectClient) -> Result<()> {
     let body = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "dry-run"}});
     let flavor: DynamicObject = serde_json::from_value(body)?;
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     eventually("webhooks answer", async || {
-        objects.api(Kind::FLAVOR, "").create(&dry, &flavor).await.map(drop).map_err(Into::into)
+        objects.api(Kind::FLAVOR, "").create(&dry_run, &flavor).await.map(drop).map_err(Into::into)
     })
     .await
 }
 
-/// Another holder has the lease for a day.
+/// Creates a Lease that another identity holds for a day.
 async fn hold_lease(objects: &ObjectClient) -> Result<()> {
     let now = jiff::Timestamp::now();
     let lease = json!({
         "metadata": {"namespace": NAMESPACE, "name": LEASE_NAME},
         "spec": {
-            "holderIdentity": "somebody-else", "leaseDurationSeconds": 86_400, "leaseTransitions": 0,
+            "holderIdentity": "another-holder", "leaseDurationSeconds": 86_400, "leaseTransitions": 0,
             "acquireTime": format!("{now:.6}"), "renewTime": format!("{now:.6}"),
         },
     });
-    objects.create(Kind::LEASE, &lease).await.context("cannot hold the lease")?;
+    objects.create(Kind::LEASE, &lease).await.context("cannot create the lease")?;
     Ok(())
 }

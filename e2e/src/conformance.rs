@@ -1,5 +1,5 @@
-//! What was recorded of Kueue, replayed by the shared checkers: decisions of its scheduler, answers of an API server with
-//! its webhooks, and lives of jobs under its manager, the last two on a plane with ours.
+//! Conformance run: the shared checkers replay recordings of Kueue. Scheduling decisions run without a cluster (`decisions`);
+//! API responses and job lifecycles run on a control plane with Sluice's manager.
 
 use crate::binaries::search_path;
 use crate::cluster::{Cluster, ClusterOptions};
@@ -11,24 +11,24 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What can be replayed.
+/// The kinds of recordings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Recording {
-    /// Decisions of the scheduler.
+    /// Scheduling decisions.
     Decisions,
-    /// Answers of the API server.
+    /// API server responses.
     Api,
-    /// Lives of jobs.
+    /// Job lifecycles.
     Jobs,
 }
 
-/// The kinds of jobs whose lives are judged: those that exist so far.
+/// Supported job kinds with recorded lifecycles.
 pub const JOB_SUITES: [&str; 1] = ["job"];
 
-/// A framework of the recorded manager that needs a feature gate.
+/// Removed from the recorded manager's configuration, because it needs a feature gate.
 const GATED_FRAMEWORK: &str = "sparkoperator.k8s.io/sparkapplication";
 
-/// The suites of API answers for the kinds that exist so far.
+/// Suites of API responses, for the supported kinds.
 pub const SUITES: [&str; 12] = [
     "clusterqueue",
     "cohort",
@@ -44,30 +44,31 @@ pub const SUITES: [&str; 12] = [
     "job",
 ];
 
-/// What is replayed.
+/// Selects what is replayed.
 #[derive(Clone, Debug)]
 pub struct ConformanceRequest {
-    /// One of the recordings; all otherwise.
+    /// Only this recording; all if `None`.
     pub only: Option<Recording>,
-    /// One suite, which tells the recording; all otherwise.
+    /// Only this suite, which also selects the recording; all if `None`.
     pub suite: Option<String>,
-    /// Another folder of cases.
+    /// Folder of cases, instead of the shared one.
     pub cases: Option<PathBuf>,
-    /// How many differences are shown per suite.
+    /// Number of differences to show per suite.
     pub show: u32,
 }
 
 impl ConformanceRequest {
-    /// Whether a recording is asked for: by name, by the suite, or by what the folder of cases holds. Suites of the API and
-    /// of lives may have one name: then both are.
+    /// Returns whether a recording is selected: by name, by the suite, or by the files in the folder of cases. If an API suite
+    /// and a lifecycle suite have the same name, both are selected.
     fn includes(&self, recording: Recording, suites: &[&str]) -> bool {
-        let held = |cases: &PathBuf| suites.iter().any(|s| cases.join(format!("{s}.jsonl.gz")).is_file());
+        let has_suite =
+            |cases: &PathBuf| suites.iter().any(|s| cases.join(format!("{s}.jsonl.gz")).is_file());
         self.only.is_none_or(|only| only == recording)
             && self.suite.as_ref().is_none_or(|suite| suites.contains(&suite.as_str()))
-            && self.cases.as_ref().is_none_or(held)
+            && self.cases.as_ref().is_none_or(has_suite)
     }
 
-    /// Options that the checkers take; `flag` names a suite.
+    /// Returns the command-line options for a checker; `flag` is its option that names a suite.
     pub fn options(&self, flag: &str, suites: &[&str], deviations: &str) -> Vec<OsString> {
         let mut options: Vec<OsString> = vec!["--show".into(), self.show.to_string().into()];
         if let Some(cases) = &self.cases {
@@ -84,47 +85,47 @@ impl ConformanceRequest {
     }
 }
 
-/// Runs the checkers; an error unless all is as recorded or listed as a deviation.
+/// Runs the checkers. An error if a result differs from the recording and is not listed as a deviation.
 pub async fn run(request: &ConformanceRequest) -> Result<()> {
     let Some(folder) = paths::shared().map(|shared| shared.join("conformance")).filter(|path| path.is_dir())
     else {
         println!(
-            "conformance: skipped, ../shared/conformance is not here (SLUICE_SHARED names another folder)"
+            "conformance: skipped, ../shared/conformance not found (set SLUICE_SHARED to use another folder)"
         );
         return Ok(());
     };
-    let judged = request.includes(Recording::Decisions, &decisions::SUITES);
-    let answered = request.includes(Recording::Api, &SUITES);
-    let lived = request.includes(Recording::Jobs, &JOB_SUITES);
-    if !judged && !answered && !lived {
+    let with_decisions = request.includes(Recording::Decisions, &decisions::SUITES);
+    let with_api = request.includes(Recording::Api, &SUITES);
+    let with_jobs = request.includes(Recording::Jobs, &JOB_SUITES);
+    if !with_decisions && !with_api && !with_jobs {
         bail!(
-            "no such suite; there are {} and {}, and lives of {}",
+            "no such suite; available: {}, {}, and job lifecycles of {}",
             decisions::SUITES.join(", "),
             SUITES.join(", "),
             JOB_SUITES.join(", ")
         );
     }
-    if judged {
+    if with_decisions {
         decisions::run(request, &folder.join("check")).await?;
     }
-    if answered {
+    if with_api {
         check_api_answers(request, &folder.join("check-api")).await?;
     }
-    if lived {
+    if with_jobs {
         check_job_lifecycles(request, &folder).await?;
     }
     Ok(())
 }
 
-/// Runs the checker of the API's answers.
+/// Runs the checker of API responses.
 async fn check_api_answers(request: &ConformanceRequest, checker: &Path) -> Result<()> {
     let options =
         ClusterOptions { extent: Extent::Api, standby: true, nodes: 0, ..ClusterOptions::default() };
     let arguments = request.options("--suite", &SUITES, "api-deviations.tsv");
-    run_checker(&options, checker, &arguments, "not every answer is as recorded").await
+    run_checker(&options, checker, &arguments, "API responses differ from the recording").await
 }
 
-/// Runs the checker of lives of jobs, with the settings of the recorded manager.
+/// Runs the checker of job lifecycles with the configuration of the recorded manager.
 async fn check_job_lifecycles(request: &ConformanceRequest, folder: &Path) -> Result<()> {
     let file = folder.join("jobs/manager.yaml");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
@@ -137,12 +138,13 @@ async fn check_job_lifecycles(request: &ConformanceRequest, folder: &Path) -> Re
     let options =
         ClusterOptions { extent: Extent::Owners, nodes: 0, configuration, ..ClusterOptions::default() };
     let mut arguments = request.options("--kind", &JOB_SUITES, "jobs-deviations.tsv");
-    // A state that is reached late is reached: how fast it is depends on the machine.
+    // A state that is reached late counts as reached: speed depends on the machine.
     arguments.extend(["--timeout".into(), "60".into()]);
-    run_checker(&options, &folder.join("check-jobs"), &arguments, "not every life is as recorded").await
+    run_checker(&options, &folder.join("check-jobs"), &arguments, "job lifecycles differ from the recording")
+        .await
 }
 
-/// Runs a checker on a plane of its own.
+/// Runs a checker on its own control plane; keeps the plane's folder if it fails.
 async fn run_checker(
     options: &ClusterOptions,
     checker: &Path,

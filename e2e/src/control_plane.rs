@@ -1,5 +1,5 @@
-//! One control plane: etcd, kube-apiserver and, if wanted, kube-controller-manager, kube-scheduler and KWOK, on free
-//! ports of 127.0.0.1 in a folder of its own. Several run side by side; dropping one ends its processes.
+//! One control plane: etcd, kube-apiserver and, depending on `Extent`, kube-controller-manager, kube-scheduler and KWOK. Each
+//! uses free ports of 127.0.0.1 and its own folder, so several can run concurrently. Dropping one stops its processes.
 
 use crate::binaries::Binaries;
 use crate::certs::{CertificateAuthority, signing_key, write_private};
@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How much of a control plane.
+/// Which components of a control plane run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// etcd and kube-apiserver: objects are stored and judged, nothing acts on them.
+    /// etcd and kube-apiserver: objects are validated and stored, no controller acts on them.
     Api,
-    /// Objects go with their owners and namespaces, and the pods of Deployments and StatefulSets are made; Jobs make none, and
-    /// nothing runs.
+    /// Adds garbage collection, namespace deletion and the controllers of Deployments and StatefulSets. There is no Job
+    /// controller, and no pod is scheduled or runs.
     Owners,
-    /// Jobs make pods, pods find nodes, and KWOK lets them live as their annotations say.
+    /// All controllers and the scheduler; KWOK simulates nodes and pods as pod annotations say.
     Full,
 }
 
-/// Controllers of a plane that runs nothing.
+/// Controllers of `Extent::Owners`.
 const OWNER_CONTROLLERS: [&str; 5] = [
     "garbage-collector-controller",
     "namespace-controller",
@@ -37,24 +37,24 @@ const OWNER_CONTROLLERS: [&str; 5] = [
 
 /// A running control plane.
 pub struct ControlPlane {
-    // Fields drop in this order: clients of the API server, the server, its store, and the guard last.
+    // Newest first, so that clients of the API server stop before it, etcd after it, and the guard (next field) last.
     processes: Vec<Process>,
-    /// Ends whatever is left when this program is gone.
+    /// Kills the remaining processes if this program is killed.
     pub guard: ProcessGuard,
-    /// Where its binaries are.
+    /// The binaries in use.
     pub binaries: Binaries,
     ca: CertificateAuthority,
-    /// Signs what the API server shows to webhooks.
+    /// Signs the client certificate that the API server presents to webhooks.
     webhook_client_ca: Box<CertificateAuthority>,
     folder: PathBuf,
     server: String,
-    /// What the API server was started with.
+    /// Kept for `restart_apiserver`.
     apiserver_arguments: Vec<String>,
     keep_files: bool,
 }
 
 impl ControlPlane {
-    /// Starts a plane in `folder`, which is emptied first.
+    /// Starts a control plane in `folder`, which is deleted first.
     pub async fn start(extent: Extent, folder: &Path) -> Result<Self> {
         let wanted: &[&str] = match extent {
             Extent::Api => &["etcd", "kube-apiserver", "kubectl"],
@@ -69,7 +69,7 @@ impl ControlPlane {
         }
         fs::create_dir_all(folder)?;
         let ports = free_ports(3)?;
-        let [etcd, peer, api] = ports[..] else { bail!("three ports wanted") };
+        let [etcd, peer, api] = ports[..] else { bail!("expected three ports") };
         let mut plane = Self {
             processes: Vec::new(),
             guard: ProcessGuard::start()?,
@@ -95,115 +95,115 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// A folder for a plane that lives as long as this program.
+    /// Returns the folder of a control plane that does not outlive this program.
     pub fn temporary_folder() -> PathBuf {
         paths::controlplane().join(format!("run-{}", std::process::id()))
     }
 
-    /// Where its files are.
+    /// Returns the folder of its files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The API server's URL.
+    /// Returns the API server's URL.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// The kubeconfig of a user in `system:masters`.
+    /// Returns the path of the kubeconfig of a user in `system:masters`.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.folder.join("admin.kubeconfig")
     }
 
-    /// The audit log, one JSON document per line.
+    /// Returns the path of the audit log, which has one JSON document per line.
     pub fn audit_log(&self) -> PathBuf {
         self.folder.join("audit.log")
     }
 
-    /// A client certificate for a user.
+    /// Issues a client certificate for a user.
     pub fn credentials(&self, user: &str, group: Option<&str>) -> Result<Credentials> {
         let pair = self.ca.client(user, group)?;
         Ok(Credentials::certificate(&self.server, &self.ca.pem(), user, &pair))
     }
 
-    /// The certificate of the authority behind what the API server shows to webhooks, in PEM.
+    /// Returns the CA of the client certificate that the API server presents to webhooks, in PEM.
     pub fn webhook_client_ca(&self) -> String {
         self.webhook_client_ca.pem()
     }
 
-    /// Credentials for the server at this URL, whose certificate `ca` signed. The client certificate comes from the authority
-    /// that signs the API server's, or from a foreign authority.
+    /// Issues a client certificate for the webhook server at this URL, whose certificate is signed by `ca`. If `authentic`, the
+    /// client CA is the one of the API server's webhook client certificate, otherwise another one.
     pub fn webhook_client_credentials(&self, server: &str, ca: &str, authentic: bool) -> Result<Credentials> {
         let authority = if authentic { &*self.webhook_client_ca } else { &self.ca };
         Ok(Credentials::certificate(server, ca, "caller", &authority.client("caller", None)?))
     }
 
-    /// The certificate of the authority that signs the API server's, in PEM.
+    /// Returns the CA of the API server's serving certificate, in PEM.
     pub fn ca_pem(&self) -> String {
         self.ca.pem()
     }
 
-    /// The credentials of a service account, by a token that the API server issues, for the server at this URL.
+    /// Requests a token for a service account; returns credentials for the server at this URL.
     pub async fn service_account(&self, server: &str, namespace: &str, name: &str) -> Result<Credentials> {
         let token = kubeconfig::token(&self.admin().await?, namespace, name).await?;
         Ok(Credentials::token(server, &self.ca.pem(), name, &token))
     }
 
-    /// A client that may do everything.
+    /// Returns a client with administrator rights.
     pub async fn admin(&self) -> Result<Client> {
         kubeconfig::client(&self.admin_kubeconfig()).await
     }
 
-    /// The processes, for the state file.
+    /// Returns the identities of all processes, in start order.
     pub fn identities(&self) -> Vec<ProcessIdentity> {
         self.processes.iter().rev().map(|process| process.identity().clone()).collect()
     }
 
-    /// The pid of one of the processes.
+    /// Returns the pid of a process by its name.
     pub fn pid(&self, name: &str) -> Option<u32> {
         self.processes
             .iter()
             .map(Process::identity)
             .find(|identity| identity.name == name)
-            .map(|found| found.pid)
+            .map(|identity| identity.pid)
     }
 
     fn process(&self, name: &str) -> Result<&Process> {
-        let found = self.processes.iter().find(|process| process.identity().name == name);
-        found.with_context(|| format!("{name} is not running"))
+        let process = self.processes.iter().find(|process| process.identity().name == name);
+        process.with_context(|| format!("{name} is not running"))
     }
 
-    /// SIGSTOP: whatever is asked of this process stays unanswered.
+    /// Sends SIGSTOP: requests to this process stay unanswered.
     pub fn pause(&self, name: &str) -> Result<()> {
         self.process(name)?.identity().signal("STOP");
         Ok(())
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&self, name: &str) -> Result<()> {
         self.process(name)?.identity().signal("CONT");
         Ok(())
     }
 
-    /// Kills the API server and starts it again as it was; returns when it is ready.
+    /// Kills the API server and restarts it with the same arguments; returns when it is ready.
     pub async fn restart_apiserver(&mut self) -> Result<()> {
         let name = "kube-apiserver";
-        let at = self.processes.iter().position(|process| process.identity().name == name);
-        let old = self.processes.remove(at.context("kube-apiserver is not running")?);
+        let index = self.processes.iter().position(|process| process.identity().name == name);
+        let old = self.processes.remove(index.context("kube-apiserver is not running")?);
         old.kill();
         let arguments = self.apiserver_arguments.clone();
         self.start_process(name, &arguments)?;
         self.wait_for_api().await
     }
 
-    /// Lets everything outlive this program.
+    /// Lets all processes and the folder outlive this program.
     pub fn detach(&mut self) -> Result<()> {
         self.keep_files = true;
         self.processes.iter_mut().for_each(Process::detach);
         self.guard.release()
     }
 
-    /// Keeps the folder with logs and audit file when the plane ends.
+    /// Keeps the folder with logs and audit log when the control plane is dropped.
     pub const fn keep_folder(&mut self) {
         self.keep_files = true;
     }
@@ -228,7 +228,7 @@ impl ControlPlane {
             &[
                 "--name=sluice".into(),
                 format!("--data-dir={data}"),
-                // The data is thrown away: durability would only cost time.
+                // The data is temporary; fsync would only cost time.
                 "--unsafe-no-fsync".into(),
                 format!("--listen-client-urls=http://127.0.0.1:{client}"),
                 format!("--advertise-client-urls=http://127.0.0.1:{client}"),
@@ -269,7 +269,7 @@ impl ControlPlane {
             format!("--etcd-servers=http://127.0.0.1:{etcd}"),
             "--bind-address=127.0.0.1".into(),
             format!("--secure-port={port}"),
-            // A loopback address is no endpoint: nothing publishes one then.
+            // A loopback address is not a valid endpoint, so none is published.
             "--endpoint-reconciler-type=none".into(),
             "--service-cluster-ip-range=10.96.0.0/16".into(),
             "--authorization-mode=RBAC".into(),
@@ -286,17 +286,17 @@ impl ControlPlane {
             "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
             format!("--proxy-client-cert-file={proxy_certificate}"),
             format!("--proxy-client-key-file={proxy_key}"),
-            // Nothing routes a cluster IP here: endpoints are dialled.
+            // Cluster IPs are not routed here: connect to endpoints directly.
             "--enable-aggregator-routing=true".into(),
             format!("--admission-control-config-file={}", self.webhook_credentials()?),
             format!("--audit-policy-file={policy}"),
             format!("--audit-log-path={audit}"),
-            // MB: it is read as one file, which is not to be begun anew meanwhile.
+            // In MB. Cursors read the log as one file, so it must not be rotated.
             "--audit-log-maxsize=8192".into(),
             "--profiling=false".into(),
         ];
         if extent != Extent::Full {
-            // Nothing makes default service accounts.
+            // No controller creates default service accounts.
             arguments.push("--disable-admission-plugins=ServiceAccount".into());
         }
         self.start_process("kube-apiserver", &arguments)?;
@@ -304,7 +304,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// The API server shows a client certificate to every webhook.
+    /// Writes the configuration that makes the API server present a client certificate to every webhook; returns its path.
     fn webhook_credentials(&self) -> Result<String> {
         let pair = self.webhook_client_ca.client("kube-apiserver-webhooks", None)?;
         let certificate = self.write_file("webhook-caller.crt", &pair.certificate)?;
@@ -326,7 +326,7 @@ impl ControlPlane {
         self.write_file("admission.yaml", &admission.to_string())
     }
 
-    /// Writes the kubeconfig of a component; its path.
+    /// Writes the kubeconfig of a component; returns its path.
     fn component_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String> {
         let path = self.folder.join(format!("{}.kubeconfig", user.trim_start_matches("system:")));
         self.credentials(user, group)?.write(&path)?;
@@ -335,7 +335,7 @@ impl ControlPlane {
 
     fn start_controller_manager(&mut self, extent: Extent) -> Result<()> {
         let ports = free_ports(1)?;
-        let [port] = ports[..] else { bail!("a port wanted") };
+        let [port] = ports[..] else { bail!("expected one port") };
         let config = self.component_kubeconfig("system:kube-controller-manager", None)?;
         let mut arguments = vec![
             format!("--kubeconfig={config}"),
@@ -351,7 +351,7 @@ impl ControlPlane {
             "--kube-api-qps=300".into(),
             "--kube-api-burst=600".into(),
             "--concurrent-job-syncs=10".into(),
-            // Nothing renews the leases of nodes: a node is as ready as its status says.
+            // Node leases are not renewed: readiness comes from the node status alone.
             "--node-monitor-grace-period=24h".into(),
         ];
         if extent == Extent::Owners {
@@ -362,7 +362,7 @@ impl ControlPlane {
 
     fn start_scheduler_and_kwok(&mut self) -> Result<()> {
         let ports = free_ports(2)?;
-        let [scheduler, kwok] = ports[..] else { bail!("two ports wanted") };
+        let [scheduler, kwok] = ports[..] else { bail!("expected two ports") };
         let config = self.component_kubeconfig("system:kube-scheduler", None)?;
         let settings = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
@@ -387,8 +387,8 @@ impl ControlPlane {
                 format!("--config={}", stages.join("node.yaml").display()),
                 format!("--config={}", stages.join("pods.yaml").display()),
                 "--manage-all-nodes=true".into(),
-                // The lease of a node that was deleted goes with it, also from the next one of its name, and until it is made
-                // anew no pod on that node is played.
+                // No node leases: the lease of a deleted node is garbage collected even if a new node has its name, and KWOK
+                // does not run pods on that node until the lease is recreated.
                 "--node-lease-duration-seconds=0".into(),
                 format!("--server-address=127.0.0.1:{kwok}"),
             ],
@@ -416,7 +416,7 @@ impl ControlPlane {
         }
     }
 
-    /// Ready when the controller-manager has given the default namespace its service account.
+    /// Waits until the controller-manager has created the service account of the default namespace.
     async fn wait_for_controllers(&self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_mins(1);
         let client = self.admin().await?;
@@ -425,7 +425,7 @@ impl ControlPlane {
             self.check()?;
             if Instant::now() > deadline {
                 bail!(
-                    "kube-controller-manager makes no service account; its log is in {}",
+                    "kube-controller-manager created no service account within 60 s; its log is in {}",
                     self.folder.display()
                 );
             }
@@ -434,7 +434,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// An error if one of the processes has ended.
+    /// Returns an error if a process has exited.
     pub fn check(&self) -> Result<()> {
         self.processes.iter().try_for_each(Process::check)
     }
@@ -449,7 +449,7 @@ impl Drop for ControlPlane {
     }
 }
 
-/// A GET request without a body.
+/// Builds a GET request without a body.
 pub fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
-    http::Request::get(path).body(Vec::new()).context("bad path")
+    http::Request::get(path).body(Vec::new()).context("invalid path")
 }

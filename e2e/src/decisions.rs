@@ -1,4 +1,4 @@
-//! Recorded decisions of Kueue's scheduler, replayed by `sluice simulate --jsonl` under the shared checker. No cluster.
+//! Replays recorded scheduling decisions of Kueue: the shared checker runs `sluice simulate --jsonl`. Needs no cluster.
 
 use crate::conformance::ConformanceRequest;
 use crate::{binaries, paths};
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 use tokio::process::Command;
 
-/// The suites that are judged.
+/// Suites that are replayed.
 pub const SUITES: [&str; 16] = [
     "schedule",
     "fair-sharing",
@@ -26,12 +26,12 @@ pub const SUITES: [&str; 16] = [
     "generated-second-pass",
 ];
 
-/// Runs the checker: decisions and conditions must all be as recorded or listed as a deviation, of the queues 98 %.
+/// Runs the checker. All decisions and conditions must match the recording or be listed as deviations, and 98 % of the queues.
 pub async fn run(request: &ConformanceRequest, checker: &Path) -> Result<()> {
     let program = binaries::sluice(false)?;
     let exact = ["--level", "decisions", "--level", "conditions"];
-    let close = ["--level", "queues", "--together", "--min", "98"];
-    for levels in [exact.as_slice(), close.as_slice()] {
+    let approximate = ["--level", "queues", "--together", "--min", "98"];
+    for levels in [exact.as_slice(), approximate.as_slice()] {
         let mut command = Command::new("python3");
         command.arg(checker).args(levels).args(request.options(
             "--suite",
@@ -41,7 +41,7 @@ pub async fn run(request: &ConformanceRequest, checker: &Path) -> Result<()> {
         command.arg("--").arg(&program).args(["simulate", "--jsonl"]).current_dir(paths::root());
         let status = command.kill_on_drop(true).status().await.context("cannot run python3")?;
         if !status.success() {
-            bail!("not every decision is as recorded");
+            bail!("scheduling decisions differ from the recording");
         }
     }
     Ok(())

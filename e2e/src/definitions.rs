@@ -1,5 +1,5 @@
-//! Definitions of other projects' kinds, read from their Go modules: pinned and checked like the control plane's, and
-//! never copied into this tree.
+//! CustomResourceDefinitions of other projects, read from their Go modules. Version and checksum are pinned like those of the
+//! control plane's binaries; no definition is copied into this repository.
 
 use crate::install::{apply, established};
 use crate::kubectl::Kubectl;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The folder of the module that `e2e/controlplane/<name>` requires, fetched if need be.
+/// Returns the folder of a module that `e2e/controlplane/<name>` requires; downloads it if necessary.
 fn module(name: &str, path: &str) -> Result<PathBuf> {
     let folder = paths::root().join("e2e/controlplane").join(name);
     let output = Command::new("go")
@@ -19,16 +19,16 @@ fn module(name: &str, path: &str) -> Result<PathBuf> {
         .args(["mod", "download", "-json", path])
         .output()
         .context("cannot run go")?;
-    let answer: Value = serde_json::from_slice(&output.stdout).context("go mod download")?;
-    ensure!(output.status.success(), "{path}: {}", text(&answer, "/Error"));
-    Ok(PathBuf::from(text(&answer, "/Dir")))
+    let download: Value = serde_json::from_slice(&output.stdout).context("go mod download")?;
+    ensure!(output.status.success(), "{path}: {}", text(&download, "/Error"));
+    Ok(PathBuf::from(text(&download, "/Dir")))
 }
 
-/// Installs the definition of `ProvisioningRequest` and waits until it is served.
+/// Installs the definition of `ProvisioningRequest` and waits until it is established.
 pub async fn provisioning_requests(kubectl: &Kubectl, objects: &ObjectClient) -> Result<()> {
     let folder = module("autoscaler", "k8s.io/autoscaler/cluster-autoscaler/apis")?;
     let file = folder.join("config/crd/autoscaling.x-k8s.io_provisioningrequests.yaml");
-    let read = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    apply(kubectl, &serde_saphyr::from_multiple(&read)?)?;
+    let yaml = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    apply(kubectl, &serde_saphyr::from_multiple(&yaml)?)?;
     established(objects, "provisioningrequests.autoscaling.x-k8s.io").await
 }

@@ -1,4 +1,6 @@
-//! The main job on the screen: Jobs in two levels of queues, who runs, who waits and for what, each claim checked.
+//! The demo, part one: Jobs in two levels of queues. Prints which Jobs run, which are pending and why, and checks each claim.
+//!
+//! Part two is `demo_racks`. The `interrupt` test matches three of the printed lines.
 
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::control_plane::ControlPlane;
@@ -21,20 +23,20 @@ const JOBS: [(&str, &str, &str, &str, &str); 6] = [
     ("giant", "physics", "high", "100", "1Gi"),
 ];
 
-/// Where a Job stands.
+/// State of a Job that the demo claims and checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JobState {
-    /// Its pods run.
+    /// Admitted, and its pod is ready.
     Running,
-    /// No quota yet, and no pod.
+    /// Waits for quota and has no pod.
     Pending,
-    /// No quota ever, and no pod.
+    /// Requests more than the maximum quota and has no pod.
     NeverFits,
-    /// Finished.
+    /// Job and Workload are finished.
     Finished,
 }
 
-/// Runs the demo; an error says which claim failed.
+/// Runs the demo. An error names the claim that failed.
 pub async fn run() -> Result<()> {
     let begun = Instant::now();
     println!(
@@ -49,11 +51,11 @@ pub async fn run() -> Result<()> {
     }
     .await;
     if outcome.is_err() {
-        println!("\nwhat sluice logged last:\n{}", crate::process::tail(cluster.manager()?.log(), 20));
+        println!("\nlast log lines of sluice:\n{}", crate::process::tail(cluster.manager()?.log(), 20));
     }
     outcome?;
     drop(cluster);
-    println!("All of it was checked; nothing is left running. {:.1} s.", begun.elapsed().as_secs_f64());
+    println!("Every step was checked; no process is left running. {:.1} s.", begun.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -72,16 +74,16 @@ async fn scenario(cluster: &Cluster) -> Result<()> {
         Ok(())
     })
     .await?;
-    println!("  cohort research: 2 CPU to share");
-    println!("    physics: 4 CPU of its own, so at most 6");
-    println!("    biology: 2 CPU of its own, lends none\n");
+    println!("  cohort research: 2 CPU shared by its queues");
+    println!("    physics: 4 CPU nominal quota, so at most 6");
+    println!("    biology: 2 CPU nominal quota, lends none\n");
 
-    chapter("1. Three Jobs fit. physics runs 6 CPU: 4 of its own and the 2 that research shares.");
+    chapter("1. Three Jobs fit. physics uses 6 CPU: 4 nominal and the 2 shared ones of research.");
     submit(cluster, "survey model genome")?;
     check(cluster, &[("survey", Running), ("model", Running), ("genome", Running)]).await?;
 
     chapter(
-        "2. physics is full. A low priority Job waits, then a high one, and one that no quota could ever take.",
+        "2. physics is full. A low-priority Job stays pending, then a high-priority one, and one that exceeds all quota.",
     );
     submit(cluster, "draft")?;
     check(cluster, &[("draft", Pending)]).await?;
@@ -96,7 +98,9 @@ async fn scenario(cluster: &Cluster) -> Result<()> {
     ];
     check(cluster, &all).await?;
 
-    chapter("3. survey ends. The high priority Job starts, though the low one came first.");
+    chapter(
+        "3. survey finishes. The high-priority Job starts, although the low-priority one was created first.",
+    );
     finish(cluster, "survey")?;
     let all = [
         ("survey", Finished),
@@ -109,7 +113,7 @@ async fn scenario(cluster: &Cluster) -> Result<()> {
     check(cluster, &all).await?;
 
     chapter(
-        "4. model ends, and now the low one starts. The one that fits nowhere keeps nobody from running.",
+        "4. model finishes, and the low-priority Job starts. The Job that can never fit blocks no other Job.",
     );
     finish(cluster, "model")?;
     let all = [
@@ -121,18 +125,18 @@ async fn scenario(cluster: &Cluster) -> Result<()> {
     ];
     check(cluster, &all).await?;
 
-    eventually("the queues say what they hold", async || {
-        let held = [
+    eventually("the queues report their counts", async || {
+        let expected = [
             (Kind::CLUSTER_QUEUE, "", "physics", [1, 2, 2]),
             (Kind::CLUSTER_QUEUE, "", "biology", [0, 1, 1]),
             (Kind::LOCAL_QUEUE, NAMESPACE, "physics", [1, 2, 2]),
             (Kind::LOCAL_QUEUE, NAMESPACE, "biology", [0, 1, 1]),
         ];
-        for (kind, namespace, name, want) in held {
+        for (kind, namespace, name, want) in expected {
             let queue = cluster.objects.must_get(kind, namespace, name).await?;
             let fields = ["pendingWorkloads", "reservingWorkloads", "admittedWorkloads"];
-            let told = fields.map(|field| number(&queue, &format!("/status/{field}")));
-            ensure!(told == want, "{name} says {told:?} of {fields:?}, where it should say {want:?}");
+            let found = fields.map(|field| number(&queue, &format!("/status/{field}")));
+            ensure!(found == want, "{name} reports {fields:?} = {found:?}, expected {want:?}");
         }
         Ok(())
     })
@@ -149,7 +153,7 @@ pub(crate) fn chapter(title: &str) {
     println!("{title}");
 }
 
-/// Creates Jobs with kubectl, as a user does.
+/// Creates Jobs with kubectl, as a user would.
 fn submit(cluster: &Cluster, names: &str) -> Result<()> {
     println!("$ kubectl create -f {}.yaml", names.replace(' ', ".yaml -f "));
     for name in names.split(' ') {
@@ -169,7 +173,7 @@ pub(crate) fn create(cluster: &Cluster, job: &Job) -> Result<()> {
     cluster.kubectl.run_with(&["create", "-f", "-"], &body.to_string()).map(drop)
 }
 
-/// Lets a Job's pods succeed: KWOK ends a pod when the time that this annotation names has passed.
+/// Makes a Job's pods succeed: KWOK completes a pod after the run time in this annotation.
 fn finish(cluster: &Cluster, name: &str) -> Result<()> {
     let selector = format!("job-name={name}");
     cluster
@@ -179,10 +183,10 @@ fn finish(cluster: &Cluster, name: &str) -> Result<()> {
 }
 
 async fn check(cluster: &Cluster, claims: &[(&str, JobState)]) -> Result<()> {
-    eventually("the Jobs stand as told", async || {
+    eventually("the Jobs reach the claimed states", async || {
         for (name, claim) in claims {
             let found = job_state(cluster, name).await?;
-            ensure!(found == *claim, "{name} {found:?}, where it should be {claim:?}");
+            ensure!(found == *claim, "{name} is {found:?}, expected {claim:?}");
         }
         Ok(())
     })
@@ -203,14 +207,14 @@ async fn job_state(cluster: &Cluster, name: &str) -> Result<JobState> {
         return Ok(JobState::Finished);
     }
     if condition_is_true(&workload, "Admitted") {
-        ensure!(number(&job, "/status/ready") == 1, "{name} is admitted, and its pod is not ready yet");
+        ensure!(number(&job, "/status/ready") == 1, "{name} is admitted, but its pod is not ready yet");
         return Ok(JobState::Running);
     }
-    ensure!(pods == 0, "{name} waits, and yet it has {pods} pods");
+    ensure!(pods == 0, "{name} is pending, but has {pods} pods");
     match condition(&workload, "QuotaReserved").reason.as_str() {
         "WaitingForQuota" => Ok(JobState::Pending),
         "ExceedsMaxQuota" => Ok(JobState::NeverFits),
-        reason => bail!("{name} is not judged yet ({reason})"),
+        reason => bail!("{name} was not evaluated yet ({reason})"),
     }
 }
 
@@ -228,11 +232,11 @@ async fn print_table(cluster: &Cluster) -> Result<()> {
         };
         let (state, why) = match job_state(cluster, name).await? {
             JobState::Running => {
-                ("runs", format!("quota in {}", text(&workload, "/status/admission/clusterQueue")))
+                ("running", format!("quota in {}", text(&workload, "/status/admission/clusterQueue")))
             }
-            JobState::Pending => ("waits", condition(&workload, "QuotaReserved").message),
+            JobState::Pending => ("pending", condition(&workload, "QuotaReserved").message),
             JobState::NeverFits => ("never fits", condition(&workload, "QuotaReserved").message),
-            JobState::Finished => ("done", condition(&workload, "Finished").message),
+            JobState::Finished => ("finished", condition(&workload, "Finished").message),
         };
         println!("  {name:8} {queue:8} {class:8} {cpu:>4} {memory:>6}  {state:12} {why}");
     }

@@ -1,4 +1,5 @@
-//! The second part of the demo: Jobs placed on racks, a node that fails under one, and one that is evicted as its node fails.
+//! The demo, part two: topology-aware scheduling. A node fails under a running Job, and another Job is deactivated while its
+//! node fails. Part one is `demo`.
 
 use crate::cluster::Cluster;
 use crate::demo::{NAMESPACE, chapter, create, workload};
@@ -9,10 +10,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
-/// For how long nothing may come of a pass for the one that was evicted: the first is due after a second.
+/// How long the evicted Job must stay evicted. The first second pass is due after 1 s, so a wrong one would show in this time.
 const EVICTED_CHECK_TIME: Duration = Duration::from_secs(4);
 
-/// A pod's node and whether it runs, by pod.
+/// (pod, node, whether it runs), sorted by pod.
 type Placements = Vec<(String, String, bool)>;
 
 pub(super) async fn scenario(cluster: &Cluster) -> Result<()> {
@@ -44,12 +45,14 @@ pub(super) async fn scenario(cluster: &Cluster) -> Result<()> {
     let before = wait_until_placed(cluster, "train", 3).await?;
     print_placements("train", &before);
 
-    let fallen = before.first().context("no pod")?.1.clone();
-    chapter(&format!("6. {fallen} fails. Its pods get other nodes of the same rack; the Job goes on."));
-    fail_node(cluster, &fallen)?;
-    let after = eventually("train has other nodes", async || {
-        let stand = placements(cluster, "train", 3).await?;
-        ensure!(stand.iter().all(|(_, node, _)| *node != fallen), "{stand:?}");
+    let failed_node = before.first().context("no pod")?.1.clone();
+    chapter(&format!(
+        "6. {failed_node} fails. Its pods get other nodes of the same rack; the Job keeps running."
+    ));
+    fail_node(cluster, &failed_node)?;
+    let after = eventually("train runs on other nodes", async || {
+        let current = placements(cluster, "train", 3).await?;
+        ensure!(current.iter().all(|(_, node, _)| *node != failed_node), "{current:?}");
         let workload = workload_of_job(cluster, "train").await?;
         ensure!(
             condition_is_true(&workload, "Admitted") && !condition_is_true(&workload, "Evicted"),
@@ -58,41 +61,51 @@ pub(super) async fn scenario(cluster: &Cluster) -> Result<()> {
         );
         let unhealthy = workload["status"]["unhealthyNodes"].as_array().map_or(0, Vec::len);
         ensure!(unhealthy == 0, "{}", workload["status"]["unhealthyNodes"]);
-        Ok(stand)
+        Ok(current)
     })
     .await?;
-    ensure!(common_rack(&before) == common_rack(&after), "train has changed its rack: {before:?} {after:?}");
+    ensure!(common_rack(&before) == common_rack(&after), "train moved to another rack: {before:?} {after:?}");
     print_placements("train", &after);
 
-    chapter("7. A node of probe fails, and in the same second probe is taken off. It stays evicted.");
+    chapter("7. A node of probe fails, and probe is deactivated in the same second. It stays evicted.");
     submit(cluster, "probe", 2)?;
-    let stand = wait_until_placed(cluster, "probe", 2).await?;
-    print_placements("probe", &stand);
-    let name = text(&workload_of_job(cluster, "probe").await?, "/metadata/name").to_owned();
+    let current = wait_until_placed(cluster, "probe", 2).await?;
+    print_placements("probe", &current);
+    let workload_name = text(&workload_of_job(cluster, "probe").await?, "/metadata/name").to_owned();
     let patch = json!({"spec": {"active": false}}).to_string();
-    fail_node(cluster, &stand.first().context("no pod")?.1)?;
-    println!("$ kubectl patch workload -n {NAMESPACE} {name} --type merge -p '{patch}'");
-    cluster.kubectl.run(&["patch", "workload", "-n", NAMESPACE, &name, "--type", "merge", "-p", &patch])?;
-    eventually("probe is evicted and its quota is back", async || stays_evicted(cluster).await).await?;
+    fail_node(cluster, &current.first().context("no pod")?.1)?;
+    println!("$ kubectl patch workload -n {NAMESPACE} {workload_name} --type merge -p '{patch}'");
+    cluster.kubectl.run(&[
+        "patch",
+        "workload",
+        "-n",
+        NAMESPACE,
+        &workload_name,
+        "--type",
+        "merge",
+        "-p",
+        &patch,
+    ])?;
+    eventually("probe is evicted and its quota is released", async || stays_evicted(cluster).await).await?;
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < EVICTED_CHECK_TIME {
-        stays_evicted(cluster).await.context("it does not stay evicted")?;
+        stays_evicted(cluster).await.context("probe does not stay evicted")?;
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     let message = condition(&workload_of_job(cluster, "probe").await?, "Evicted").message;
-    println!("\n  probe has no pod, no quota and no place: {message}\n");
+    println!("\n  probe has no pod, no quota and no topology assignment: {message}\n");
     Ok(())
 }
 
 fn submit(cluster: &Cluster, name: &str, pods: i32) -> Result<()> {
     println!("$ kubectl create -f {name}.yaml");
     let job = Job::new(NAMESPACE, name, "lab", &[("cpu", "1"), ("memory", "1Gi")]).pods(pods);
-    // A pod that is lost with its node is not a failure of the Job.
+    // Pods lost with their node must not fail the Job.
     let job = job.spec("completionMode", json!("Indexed")).spec("backoffLimit", json!(6));
     create(cluster, &job.pod_annotation(REQUIRED, "rack"))
 }
 
-/// The node is gone, and with it what ran there.
+/// Deletes a node and force-deletes the pods on it.
 fn fail_node(cluster: &Cluster, node: &str) -> Result<()> {
     println!("$ kubectl delete node {node}");
     cluster.kubectl.run(&["delete", "node", node])?;
@@ -108,35 +121,38 @@ async fn workload_of_job(cluster: &Cluster, job: &str) -> Result<Value> {
 }
 
 async fn wait_until_placed(cluster: &Cluster, job: &str, pods: usize) -> Result<Placements> {
-    eventually("its pods run where they were placed", async || placements(cluster, job, pods).await).await
+    eventually(format!("the pods of {job} run on their assigned nodes"), async || {
+        placements(cluster, job, pods).await
+    })
+    .await
 }
 
-/// Where a Job's pods run; an error as long as they do not, or if they are not where the Workload says.
+/// Returns where a Job's pods run. An error if one does not run, is not on its assigned node, or they span racks.
 async fn placements(cluster: &Cluster, job: &str, count: usize) -> Result<Placements> {
-    let mut stand = Placements::new();
+    let mut found = Placements::new();
     for pod in cluster.objects.list(Kind::POD, NAMESPACE, &format!("job-name={job}")).await? {
         let node = text(&pod, "/spec/nodeName").to_owned();
-        let wanted = text(&pod, "/spec/nodeSelector/kubernetes.io~1hostname");
+        let assigned = text(&pod, "/spec/nodeSelector/kubernetes.io~1hostname");
         let runs = text(&pod, "/status/phase") == "Running";
-        ensure!(runs && wanted == node, "a pod of {job} is on {node:?} and was sent to {wanted:?}");
-        stand.push((text(&pod, "/metadata/name").to_owned(), node, runs));
+        ensure!(runs && assigned == node, "a pod of {job} is on {node:?}, assigned to {assigned:?}");
+        found.push((text(&pod, "/metadata/name").to_owned(), node, runs));
     }
-    ensure!(stand.len() == count, "{job} has {} pods of {count}", stand.len());
-    common_rack(&stand).with_context(|| format!("{job} is on several racks: {stand:?}"))?;
-    stand.sort();
-    Ok(stand)
+    ensure!(found.len() == count, "{job} has {} pods of {count}", found.len());
+    common_rack(&found).with_context(|| format!("{job} is on several racks: {found:?}"))?;
+    found.sort();
+    Ok(found)
 }
 
-/// The one rack of all pods.
-fn common_rack(stand: &Placements) -> Option<&str> {
-    let mut racks = stand.iter().map(|(_, node, _)| node.split('-').next().unwrap_or_default());
+/// Returns the rack of all pods, or `None` if they are on several.
+fn common_rack(placements: &Placements) -> Option<&str> {
+    let mut racks = placements.iter().map(|(_, node, _)| node.split('-').next().unwrap_or_default());
     let first = racks.next()?;
     racks.all(|rack| rack == first).then_some(first)
 }
 
-fn print_placements(job: &str, stand: &Placements) {
+fn print_placements(job: &str, placements: &Placements) {
     println!("\n  {:8} {:16} NODE", "JOB", "POD");
-    for (pod, node, _) in stand {
+    for (pod, node, _) in placements {
         println!("  {job:8} {pod:16} {node}");
     }
     println!();

@@ -1,5 +1,5 @@
-//! Puts Sluice's own manifests into a plane: what `config/default` builds, less what only a real cluster can run, with
-//! the webhooks dialled at a port of 127.0.0.1 instead of a Service.
+//! Installs Sluice's manifests (`config/default`) in a control plane, except for kinds that need a real cluster. Webhooks are
+//! called at a port of 127.0.0.1 instead of a Service.
 
 use crate::kubectl::Kubectl;
 use crate::objects::{Kind, ObjectClient, condition_is_true, text};
@@ -12,22 +12,22 @@ use serde_json::Value;
 pub const NAMESPACE: &str = "kueue-system";
 /// The manager's service account.
 pub const ACCOUNT: &str = "kueue-controller-manager";
-/// Kinds that need kubelets, images or cluster networking.
+/// Kinds that are not installed: they need kubelets, images or cluster networking.
 const SKIPPED: [&str; 4] = ["Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"];
 
-/// The objects of `config/default`.
+/// Returns the objects of `config/default`.
 pub fn manifests(kubectl: &Kubectl) -> Result<Vec<Value>> {
     let folder = paths::root().join("config/default");
     let text = kubectl.run(&["kustomize", &folder.display().to_string()])?;
-    serde_saphyr::from_multiple(&text).context("config/default builds something that is not YAML")
+    serde_saphyr::from_multiple(&text).context("config/default does not build valid YAML")
 }
 
-/// Applies them; webhooks are dialled at `webhook_port`.
+/// Applies the objects of `config/default`; webhooks are called at `webhook_port`.
 pub async fn install(kubectl: &Kubectl, objects: &ObjectClient, webhook_port: u16) -> Result<()> {
     install_all(kubectl, objects, webhook_port, manifests(kubectl)?).await
 }
 
-/// The same with other manifests.
+/// Like `install`, with these manifests.
 pub async fn install_all(
     kubectl: &Kubectl,
     objects: &ObjectClient,
@@ -35,11 +35,11 @@ pub async fn install_all(
     all: Vec<Value>,
 ) -> Result<()> {
     let kind = |object: &Value| text(object, "/kind").to_owned();
-    let first = ["Namespace", "CustomResourceDefinition"];
+    let early_kinds = ["Namespace", "CustomResourceDefinition"];
     let (early, late): (Vec<Value>, Vec<Value>) = all
         .into_iter()
         .filter(|object| !SKIPPED.contains(&kind(object).as_str()))
-        .partition(|object| first.contains(&kind(object).as_str()));
+        .partition(|object| early_kinds.contains(&kind(object).as_str()));
     apply(kubectl, &early)?;
     let names: Vec<&str> = early
         .iter()
@@ -47,7 +47,7 @@ pub async fn install_all(
         .map(|o| text(o, "/metadata/name"))
         .collect();
     if names.is_empty() {
-        bail!("config/default holds no CustomResourceDefinition");
+        bail!("config/default contains no CustomResourceDefinition");
     }
     for name in names {
         established(objects, name).await?;
@@ -56,9 +56,9 @@ pub async fn install_all(
     apply(kubectl, &late)
 }
 
-/// Waits until a definition is served.
+/// Waits until a CustomResourceDefinition is established.
 pub async fn established(objects: &ObjectClient, name: &str) -> Result<()> {
-    eventually(format!("{name} Established"), async || {
+    eventually(format!("{name} is established"), async || {
         let crd = objects.must_get(Kind::CRD, "", name).await?;
         if condition_is_true(&crd, "Established") {
             Ok(())
@@ -69,7 +69,7 @@ pub async fn established(objects: &ObjectClient, name: &str) -> Result<()> {
     .await
 }
 
-/// Applies objects as whoever sets a cluster up.
+/// Applies objects as an administrator, with field manager "install".
 pub fn apply(kubectl: &Kubectl, objects: &[Value]) -> Result<()> {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
     kubectl
@@ -77,19 +77,19 @@ pub fn apply(kubectl: &Kubectl, objects: &[Value]) -> Result<()> {
         .map(drop)
 }
 
-/// Takes the webhook configurations away; they are returned as they can be created again.
+/// Deletes the webhook configurations; returns them in a form that can be created again.
 pub async fn remove_webhooks(objects: &ObjectClient) -> Result<Vec<(Kind, Value)>> {
-    let mut taken = Vec::new();
+    let mut removed = Vec::new();
     for kind in [Kind::MUTATING_WEBHOOKS, Kind::VALIDATING_WEBHOOKS] {
         for mut object in objects.list(kind, "", "").await? {
             let name = text(&object, "/metadata/name").to_owned();
             let labels = object["metadata"]["labels"].clone();
             object["metadata"] = serde_json::json!({"name": name, "labels": labels});
             objects.delete(kind, "", &name, kube::api::PropagationPolicy::Background).await?;
-            taken.push((kind, object));
+            removed.push((kind, object));
         }
     }
-    Ok(taken)
+    Ok(removed)
 }
 
 fn dial_locally(mut object: Value, port: u16) -> Value {

@@ -10,13 +10,13 @@ use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Somebody's way to one API server.
+/// Credentials of one user for one API server, as a kubeconfig document.
 pub struct Credentials {
     document: Value,
 }
 
 impl Credentials {
-    /// By a client certificate.
+    /// Authenticates with a client certificate.
     pub fn certificate(server: &str, ca: &str, name: &str, pair: &PemPair) -> Self {
         let user = json!({
             "client-certificate-data": base64(pair.certificate.as_bytes()),
@@ -25,7 +25,7 @@ impl Credentials {
         Self::new(server, ca, name, &user)
     }
 
-    /// By a bearer token.
+    /// Authenticates with a bearer token.
     pub fn token(server: &str, ca: &str, name: &str, token: &str) -> Self {
         Self::new(server, ca, name, &json!({ "token": token }))
     }
@@ -43,12 +43,12 @@ impl Credentials {
         }
     }
 
-    /// Writes the kubeconfig (JSON is YAML), readable by its owner alone.
+    /// Writes the kubeconfig (JSON is YAML) with mode 0600.
     pub fn write(&self, path: &Path) -> Result<()> {
         write_private(path, &serde_json::to_string_pretty(&self.document)?).map(drop)
     }
 
-    /// A client with these credentials.
+    /// Returns a client with these credentials.
     pub async fn client(&self) -> Result<Client> {
         let config: Kubeconfig = serde_json::from_value(self.document.clone())?;
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
@@ -56,14 +56,14 @@ impl Credentials {
     }
 }
 
-/// A client by a kubeconfig file.
+/// Returns a client for a kubeconfig file.
 pub async fn client(path: &Path) -> Result<Client> {
     let config = Kubeconfig::read_from(path)?;
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }
 
-/// A client without credentials of its own, which neither retries nor gives up: each request carries what it needs.
+/// Returns a client without credentials, retries or timeouts; each request carries its own Authorization header.
 pub fn anonymous(server: &str, ca: &str) -> Result<Client> {
     let mut config = Config::new(server.parse()?);
     config.root_cert = Some(vec![pem::parse(ca)?.into_contents()]);
@@ -72,16 +72,16 @@ pub fn anonymous(server: &str, ca: &str) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// A service account's token, good for ten days.
+/// Requests a service account token that is valid for ten days.
 pub async fn token(admin: &Client, namespace: &str, name: &str) -> Result<String> {
     let accounts = Api::<ServiceAccount>::namespaced(admin.clone(), namespace);
     let spec = TokenRequestSpec { expiration_seconds: Some(864_000), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec, ..TokenRequest::default() };
-    let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
-    Ok(answer.status.context("no token in the answer")?.token)
+    let response = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+    Ok(response.status.context("no token in the response")?.token)
 }
 
-/// Standard base64.
+/// Encodes bytes as standard base64.
 pub fn base64(bytes: &[u8]) -> String {
     serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec()))
         .ok()

@@ -1,11 +1,11 @@
-//! kubectl with a kubeconfig.
+//! Runs kubectl with a kubeconfig.
 
 use anyhow::{Context as _, Result, bail};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// kubectl as one user.
+/// A kubectl binary and the kubeconfig of one user.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     program: PathBuf,
@@ -13,17 +13,17 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// The binary with this kubeconfig.
+    /// Uses this binary and kubeconfig.
     pub fn new(program: &Path, kubeconfig: &Path) -> Self {
         Self { program: program.to_owned(), kubeconfig: kubeconfig.to_owned() }
     }
 
-    /// Runs it and returns what it prints; its errors are ours.
+    /// Runs kubectl and returns its standard output. Fails with its standard error if it exits with an error.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         self.run_with(arguments, "")
     }
 
-    /// The same with something on its standard input.
+    /// Like `run`, with `input` on standard input.
     pub fn run_with(&self, arguments: &[&str], input: &str) -> Result<String> {
         let mut child = Command::new(&self.program)
             .arg("--kubeconfig")
@@ -44,7 +44,7 @@ impl Kubectl {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Applies objects.
+    /// Applies the objects of a YAML document.
     pub fn apply(&self, yaml: &str) -> Result<String> {
         self.run_with(&["apply", "-f", "-"], yaml)
     }

@@ -1,13 +1,10 @@
 //! A real control plane on one machine for Sluice's demo, conformance run, cluster benchmark and end-to-end tests.
 //!
 //! etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK are built from their Go modules, run on free
-//! loopback ports, and end with the program that started them, however that ends.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "this crate is shell through and through: it waits and runs programs"
-)]
-#![expect(clippy::indexing_slicing, reason = "a JSON value indexed by a key that it lacks is null")]
-#![allow(clippy::print_stdout, reason = "progress and tables are its output")]
+//! loopback ports, and stop when the program that started them ends, even if it is killed.
+#![expect(clippy::disallowed_methods, reason = "this crate waits and runs programs")]
+#![expect(clippy::indexing_slicing, reason = "indexing a JSON value by a missing key returns null")]
+#![allow(clippy::print_stdout, reason = "this crate prints progress and tables")]
 
 pub mod audit;
 pub mod balancer;

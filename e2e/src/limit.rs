@@ -1,46 +1,46 @@
-//! A limit of memory on a running process: a control group of its own where this machine lets us make one, with the
-//! kernel's killer behind it; a limit of its data segment elsewhere, at which an allocation fails and the process aborts.
+//! Memory limit on a running process. Uses a control group if one can be created, so that the kernel kills the process;
+//! otherwise limits the data segment, so that an allocation fails and the process aborts.
 
 use anyhow::{Context as _, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// In force until dropped, or until the process is gone.
+/// A memory limit that is active until dropped.
 pub struct MemoryLimit {
-    /// The control group, and the one that the process came from.
+    /// The control group and its parent, from which the process was moved.
     cgroup: Option<(PathBuf, PathBuf)>,
     pid: u32,
 }
 
 impl MemoryLimit {
-    /// Limits a process to so many bytes, which is more than it has.
+    /// Limits a process to `bytes`, which must exceed its current memory.
     pub fn set(pid: u32, bytes: u64) -> Result<Self> {
         if let Some(parent) = memory_cgroup_of(pid)? {
             let own = parent.join(format!("sluice-e2e-{pid}"));
             match Self::set_in_cgroup(&own, pid, bytes) {
                 Ok(()) => return Ok(Self { cgroup: Some((own, parent)), pid }),
-                // What was made of it goes again.
+                // Removes a control group that was created but not usable.
                 Err(error) => {
-                    println!("      no control group ({error:#}): a limit of the data segment");
+                    println!("      no control group ({error:#}); limiting the data segment instead");
                     let _ = fs::remove_dir(&own);
                 }
             }
         }
-        // What is mapped and not used counts there, too.
+        // The data segment includes mapped memory that is not resident.
         let data = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let data = data.lines().find_map(|line| line.strip_prefix("VmData:")).context("no VmData")?;
         let mapped: u64 = data.trim().trim_end_matches(" kB").parse()?;
         let limit = format!("--data={}", (mapped << 10) + (bytes >> 4));
         let status = Command::new("prlimit").args(["--pid", &pid.to_string(), &limit]).status();
-        ensure!(status.context("prlimit is missing")?.success(), "prlimit does not take {limit}");
+        ensure!(status.context("cannot run prlimit")?.success(), "prlimit rejected {limit}");
         Ok(Self { cgroup: None, pid })
     }
 
     fn set_in_cgroup(own: &Path, pid: u32, bytes: u64) -> Result<()> {
         fs::create_dir(own)?;
         fs::write(own.join("cgroup.procs"), pid.to_string())?;
-        // What it has was charged to where it was: what comes is charged here.
+        // Existing memory stays charged to the previous control group; only new memory is charged here.
         let old = own.join("memory.limit_in_bytes");
         let (file, used) = if old.exists() {
             (old, fs::read_to_string(own.join("memory.usage_in_bytes"))?)
@@ -53,7 +53,7 @@ impl MemoryLimit {
         Ok(())
     }
 
-    /// An error unless the limit was reached.
+    /// Returns an error unless the process was killed at the limit; always succeeds without a control group.
     pub fn check_oom_killed(&self) -> Result<()> {
         let Some((own, _)) = &self.cgroup else { return Ok(()) };
         let control = own.join("memory.oom_control");
@@ -68,14 +68,14 @@ impl MemoryLimit {
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
         if let Some((own, parent)) = &self.cgroup {
-            // It may live on.
+            // The process may still be running.
             let _ = fs::write(parent.join("cgroup.procs"), self.pid.to_string());
             let _ = fs::remove_dir(own);
         }
     }
 }
 
-/// The control group of a process that decides about its memory, if this machine shows one.
+/// Returns the memory control group of a process (v1 or v2), if visible on this machine.
 fn memory_cgroup_of(pid: u32) -> Result<Option<PathBuf>> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
     let find = |controller: &str| {

@@ -9,7 +9,7 @@ use sluice_e2e::{bench, conformance, demo, persistent_cluster, signals};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// A real control plane on this machine with Sluice on it.
+/// Runs Sluice on a real control plane on this machine.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -21,26 +21,26 @@ struct Arguments {
 enum Command {
     /// Start a cluster and leave it running.
     Up,
-    /// Stop the cluster that `up` left.
+    /// Stop the cluster that `up` started.
     Down,
-    /// Show the main job, and check it.
+    /// Run a checked demonstration: quota, priorities, topology, node failures.
     Demo,
-    /// Replay recorded decisions, API answers and lives of jobs.
+    /// Replay recorded scheduling decisions, API responses and job lifecycles of Kueue.
     Conformance {
-        /// One of the three.
+        /// Only this recording; default: all.
         #[arg(long)]
         only: Option<Recording>,
-        /// One suite instead of all.
+        /// Only this suite; default: all.
         #[arg(long)]
         suite: Option<String>,
-        /// Another folder of cases.
+        /// Folder of recorded cases, instead of the shared one.
         #[arg(long)]
         cases: Option<PathBuf>,
-        /// Differences to show per suite.
+        /// Number of differences to show per suite.
         #[arg(long, default_value_t = 0)]
         show: u32,
     },
-    /// Measure.
+    /// Run a benchmark.
     Bench {
         #[command(subcommand)]
         what: Bench,
@@ -49,48 +49,48 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// A burst of Jobs, and the API server alone.
+    /// A burst of Jobs, compared with the API server alone.
     Burst {
-        /// How many.
+        /// Number of Jobs.
         #[arg(long, default_value_t = 1000)]
         jobs: usize,
     },
-    /// Memory and start with 15,000 pending Workloads.
+    /// Memory and startup time with 15,000 pending Workloads.
     Pending {
-        /// So many times fewer Workloads.
+        /// Divide the number of Workloads by this.
         #[arg(long, default_value_t = 1)]
         divided: usize,
     },
-    /// Start in a cluster of many nodes and pods.
+    /// Startup time and memory in a cluster with many nodes and pods.
     Start {
-        /// Nodes.
+        /// Number of nodes.
         #[arg(long, default_value_t = 4_000)]
         nodes: usize,
-        /// Pods on them, of nobody.
+        /// Number of pods on them, without owner or queue.
         #[arg(long, default_value_t = 40_000)]
         pods: usize,
-        /// The controller's binary; ours, built for it, otherwise.
+        /// Controller binary; default: a release build of sluice.
         #[arg(long)]
         controller: Option<PathBuf>,
     },
     /// Latency of the webhooks.
     Webhooks {
-        /// Reviews a second.
+        /// Reviews per second.
         #[arg(long, default_value_t = 1000)]
         rate: u32,
-        /// For how long.
+        /// Duration of the measurement in seconds.
         #[arg(long, default_value_t = 20)]
         seconds: u64,
     },
-    /// A load that any controller can be put under.
+    /// A load of Workloads that works with any Kueue-compatible controller.
     Load {
-        /// baseline or large.
+        /// baseline, large or tas.
         #[arg(long, default_value = "baseline")]
         scenario: String,
-        /// The controller's binary; ours, built for it, otherwise.
+        /// Controller binary; default: a release build of sluice.
         #[arg(long)]
         controller: Option<PathBuf>,
-        /// So many times fewer workloads.
+        /// Divide the number of workloads by this.
         #[arg(long, default_value_t = 1)]
         divided: usize,
     },
@@ -98,7 +98,7 @@ enum Bench {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // What runs is dropped, and with it every process, whether it ends or is interrupted.
+    // On a signal the future is dropped, which stops every process it started.
     match signals::interruptible(run_command(Arguments::parse().command)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -108,16 +108,16 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run_command(verb: Command) -> Result<()> {
-    match verb {
+async fn run_command(command: Command) -> Result<()> {
+    match command {
         Command::Up => persistent_cluster::up(&ClusterOptions::default()).await,
         Command::Down => persistent_cluster::down(),
         Command::Demo => demo::run().await,
         Command::Conformance { only, suite, cases, show } => {
-            let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+            let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
             let request = conformance::ConformanceRequest {
                 only,
-                suite: some(suite),
+                suite: non_empty(suite),
                 cases: non_empty_path(cases),
                 show,
             };
@@ -144,7 +144,7 @@ async fn run_bench(what: Bench) -> Result<()> {
     }
 }
 
-/// A path that says something.
+/// Treats an empty path (an unset make variable) as absent.
 fn non_empty_path(path: Option<PathBuf>) -> Option<PathBuf> {
     path.filter(|path| !path.as_os_str().is_empty())
 }

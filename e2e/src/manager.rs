@@ -1,4 +1,4 @@
-//! `sluice manager` as a process: under its own service account with the shipped roles, never as an administrator.
+//! Runs `sluice manager` as a child process. It uses its own service account with the shipped roles, never administrator rights.
 
 use crate::control_plane::ControlPlane;
 use crate::install::ACCOUNT;
@@ -12,28 +12,28 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The Lease that the leader holds: Kueue's own, so that the two never act at once.
+/// Name of the leader's Lease; the same as Kueue's, so that Kueue and Sluice never act at once.
 pub const LEASE_NAME: &str = "c1f6bfd2.kueue.x-k8s.io";
 
-/// Where a test build looks for what a test says.
+/// Returns the folder where a build with failpoints reads the active ones.
 pub fn failpoints_folder(plane: &ControlPlane) -> PathBuf {
     plane.folder().join("moments")
 }
 
-/// How one replica is started.
+/// Settings of one replica.
 #[derive(Clone, Debug)]
 pub struct ManagerSettings {
-    /// Its name: that of its log and configuration file.
+    /// Name of the replica, its log and its configuration file.
     pub name: String,
-    /// The binary.
+    /// Path of the binary.
     pub program: PathBuf,
-    /// Where it serves webhooks; any free port if 0.
+    /// Webhook port; 0 selects a free port.
     pub webhook_port: u16,
     /// Merged over its Configuration.
     pub configuration: Value,
-    /// Further flags.
+    /// Additional flags.
     pub flags: Vec<String>,
-    /// Another way to the API server than the direct one.
+    /// URL of a proxy to the API server; `None` connects directly.
     pub api_server_url: Option<String>,
     /// Its namespace.
     pub namespace: String,
@@ -48,10 +48,10 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Starts a replica; it may not be ready yet.
+    /// Starts a replica; does not wait until it is ready.
     pub async fn start(plane: &ControlPlane, settings: &ManagerSettings) -> Result<Self> {
         let ports = free_ports(3)?;
-        let [health, metrics, webhook] = ports[..] else { bail!("three ports wanted") };
+        let [health, metrics, webhook] = ports[..] else { bail!("expected three ports") };
         let mut settings = settings.clone();
         if settings.webhook_port == 0 {
             settings.webhook_port = webhook;
@@ -72,9 +72,9 @@ impl Manager {
         merge(&mut configuration, &settings.configuration);
         std::fs::write(file("yaml"), serde_json::to_string_pretty(&configuration)?)?;
         let mut command = Command::new(&settings.program);
-        // Another controller than ours has neither a subcommand nor our flags.
+        // Only sluice has the subcommand and this flag; other controllers do not.
         if settings.program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"sluice")) {
-            // The webhooks are dialled by address.
+            // The API server calls the webhooks at this address.
             command.arg("manager").arg("--webhook-san=127.0.0.1");
         }
         command
@@ -83,7 +83,7 @@ impl Manager {
             .arg("--config")
             .arg(file("yaml"))
             .args(&settings.flags)
-            // Heard by a test build alone.
+            // Read only by a build with failpoints.
             .env("SLUICE_MOMENTS", failpoints_folder(plane))
             .current_dir(plane.folder());
         let process = Process::start("sluice", &mut command, &file("log"), &plane.guard)?;
@@ -95,23 +95,23 @@ impl Manager {
         &self.process
     }
 
-    /// Lets it outlive this program.
+    /// Lets the process outlive this program.
     pub const fn detach(&mut self) {
         self.process.detach();
     }
 
-    /// How it was started, its webhook port filled in: starting it again takes the same one.
+    /// Returns its settings with the actual webhook port, so that a restart uses the same port.
     pub const fn settings(&self) -> &ManagerSettings {
         &self.settings
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until `/readyz` returns 200.
     pub async fn wait_until_ready(&self) -> Result<()> {
         let outcome = eventually("the manager is ready", async || self.is_ready().await).await;
         outcome.with_context(|| format!("its log {} ends:\n{}", self.log().display(), tail(self.log(), 20)))
     }
 
-    /// The same, looked at every few milliseconds: for measuring.
+    /// Like `wait_until_ready`, polling every 5 ms; for measurements.
     pub async fn wait_until_ready_precisely(&self) -> Result<()> {
         let deadline = std::time::Instant::now() + Duration::from_mins(1);
         while let Err(error) = self.is_ready().await {
@@ -123,30 +123,30 @@ impl Manager {
         Ok(())
     }
 
-    /// An error with the reason unless it is ready.
+    /// Checks `/readyz` once. An error contains the reasons.
     pub async fn is_ready(&self) -> Result<()> {
         self.process.check()?;
         let (code, body) = get(self.health, "/readyz").await?;
-        if code == 200 { Ok(()) } else { bail!("/readyz answers {code}: {body}") }
+        if code == 200 { Ok(()) } else { bail!("/readyz returned {code}: {body}") }
     }
 
-    /// Where it serves probes.
+    /// Returns the port of the health probes.
     pub const fn health_port(&self) -> u16 {
         self.health
     }
 
-    /// Where it serves metrics.
+    /// Returns the port of the metrics.
     pub const fn metrics_port(&self) -> u16 {
         self.metrics
     }
 
-    /// What `/metrics` shows, if it is served without authentication.
+    /// Returns the text of `/metrics`, if served without authentication.
     pub async fn metrics(&self) -> Result<String> {
         let (code, body) = get(self.metrics, "/metrics").await?;
-        if code == 200 { Ok(body) } else { bail!("/metrics answers {code}: {body}") }
+        if code == 200 { Ok(body) } else { bail!("/metrics returned {code}: {body}") }
     }
 
-    /// Where it answers probes and shows metrics.
+    /// Returns the ports of health probes and metrics.
     pub const fn ports(&self) -> (u16, u16) {
         (self.health, self.metrics)
     }
@@ -156,22 +156,22 @@ impl Manager {
         self.process.log()
     }
 
-    /// SIGKILL: it has no chance to clean up.
+    /// Sends SIGKILL: no graceful shutdown.
     pub fn kill(&self) {
         self.process.kill();
     }
 
-    /// SIGSTOP: it neither acts nor sees time pass.
+    /// Sends SIGSTOP: the process stops until `resume`.
     pub fn pause(&self) {
         self.process.identity().signal("STOP");
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&self) {
         self.process.identity().signal("CONT");
     }
 
-    /// SIGTERM; its exit code.
+    /// Sends SIGTERM, and SIGKILL after 30 s; returns the exit code, `None` if killed.
     pub fn terminate(&self) -> Option<i32> {
         self.process.terminate(Duration::from_secs(30))
     }
@@ -189,16 +189,16 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// GET over plain HTTP on 127.0.0.1: the code and the body.
+/// Sends a GET over plain HTTP to 127.0.0.1; returns status code and body.
 pub async fn get(port: u16, path: &str) -> Result<(u16, String)> {
     within(Duration::ZERO, format!("127.0.0.1:{port}{path} answers"), async || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         let request = format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await??;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+        let mut response = Vec::new();
+        tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut response)).await??;
+        let response = String::from_utf8_lossy(&response).into_owned();
+        let (head, body) = response.split_once("\r\n\r\n").context("no HTTP response")?;
         let code =
             head.split_whitespace().nth(1).and_then(|code| code.parse().ok()).context("no status code")?;
         Ok((code, body.to_owned()))

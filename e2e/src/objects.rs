@@ -1,4 +1,4 @@
-//! Objects by kind and name as JSON values: built, sent and read without typed round trips.
+//! Kubernetes objects as JSON values, addressed by kind and name. Nothing is decoded into typed structs, so no field is lost.
 
 use anyhow::{Context as _, Result, bail};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 const GROUP: &str = "kueue.x-k8s.io";
 
-/// A kind that tests and demo read or write.
+/// A kind that the demo, benchmarks and tests use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
     group: &'static str,
@@ -43,7 +43,7 @@ kinds! {
     SERVICE_ACCOUNT = "", "v1", "ServiceAccount", "serviceaccounts";
     /// Secret.
     SECRET = "", "v1", "Secret", "secrets";
-    /// Event, as the newer group shows it.
+    /// Event of `events.k8s.io`.
     EVENT = "events.k8s.io", "v1", "Event", "events";
     /// Lease.
     LEASE = "coordination.k8s.io", "v1", "Lease", "leases";
@@ -96,7 +96,7 @@ impl Kind {
         }
     }
 
-    /// The plural, as kubectl takes it.
+    /// Returns the resource name as kubectl expects it, such as `jobs.batch`.
     pub fn resource(self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
@@ -116,17 +116,17 @@ pub struct ObjectClient {
 }
 
 impl ObjectClient {
-    /// With this client's credentials.
+    /// Uses this client's credentials.
     pub const fn new(client: Client) -> Self {
         Self { client }
     }
 
-    /// The client.
+    /// Returns the client.
     pub const fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The API of one kind; an empty namespace means cluster scope or all namespaces.
+    /// Returns the API of one kind; an empty namespace means cluster scope or all namespaces.
     pub fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
         if namespace.is_empty() {
             Api::all_with(self.client.clone(), &kind.api_resource())
@@ -135,7 +135,7 @@ impl ObjectClient {
         }
     }
 
-    /// Creates an object; its apiVersion and kind are filled in.
+    /// Creates an object; sets its apiVersion and kind.
     pub async fn create(&self, kind: Kind, body: &Value) -> kube::Result<Value> {
         let mut body = body.clone();
         if let Some(map) = body.as_object_mut() {
@@ -144,34 +144,34 @@ impl ObjectClient {
         }
         let object: DynamicObject = serde_json::from_value(body).map_err(kube::Error::SerdeError)?;
         let namespace = object.metadata.namespace.clone().unwrap_or_default();
-        let made = self.api(kind, &namespace).create(&PostParams::default(), &object).await?;
-        to_value(&made)
+        let created = self.api(kind, &namespace).create(&PostParams::default(), &object).await?;
+        to_value(&created)
     }
 
-    /// The object, or nothing.
+    /// Returns the object, or `None` if it does not exist.
     pub async fn get(&self, kind: Kind, namespace: &str, name: &str) -> kube::Result<Option<Value>> {
         self.api(kind, namespace).get_opt(name).await?.as_ref().map(to_value).transpose()
     }
 
-    /// The object, or an error that names it.
+    /// Returns the object; an error names it if it does not exist.
     pub async fn must_get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Value> {
         self.get(kind, namespace, name)
             .await?
             .with_context(|| format!("{} {namespace}/{name} does not exist", kind.singular))
     }
 
-    /// All objects of a kind.
+    /// Lists the objects of a kind that match a label selector.
     pub async fn list(&self, kind: Kind, namespace: &str, selector: &str) -> kube::Result<Vec<Value>> {
         let params = ListParams::default().labels(selector);
         self.api(kind, namespace).list(&params).await?.items.iter().map(to_value).collect()
     }
 
-    /// A JSON merge patch.
+    /// Applies a JSON merge patch; returns the result.
     pub async fn merge(&self, kind: Kind, namespace: &str, name: &str, patch: &Value) -> kube::Result<Value> {
         to_value(&self.api(kind, namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
-    /// A JSON merge patch of the status subresource.
+    /// Applies a JSON merge patch to the status subresource; returns the result.
     pub async fn merge_status(
         &self,
         kind: Kind,
@@ -187,15 +187,15 @@ impl ObjectClient {
         )
     }
 
-    /// Deletes an object, in the background or as said; an absent one is fine.
+    /// Deletes an object with this propagation policy; succeeds if it does not exist.
     pub async fn delete(
         &self,
         kind: Kind,
         namespace: &str,
         name: &str,
-        how: PropagationPolicy,
+        propagation: PropagationPolicy,
     ) -> kube::Result<()> {
-        let params = DeleteParams { propagation_policy: Some(how), ..DeleteParams::default() };
+        let params = DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() };
         match self.api(kind, namespace).delete(name, &params).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -208,12 +208,13 @@ fn to_value(object: &DynamicObject) -> kube::Result<Value> {
     serde_json::to_value(object).map_err(kube::Error::SerdeError)
 }
 
-/// The text at a JSON pointer, or "".
+/// Returns the string at a JSON pointer, or "".
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The hosts in a Workload's first topology assignment, whose only level is the host; none if it has no place.
+/// Returns the hosts in the topology assignment of a Workload's first pod set; its only level must be the host. Empty without
+/// an assignment.
 pub fn assigned_hosts(workload: &Value) -> BTreeSet<String> {
     let assignment = &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
     let mut hosts = BTreeSet::new();
@@ -227,7 +228,7 @@ pub fn assigned_hosts(workload: &Value) -> BTreeSet<String> {
     hosts
 }
 
-/// The number at a JSON pointer, or 0.
+/// Returns the number at a JSON pointer, or 0.
 pub fn number(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
@@ -235,7 +236,7 @@ pub fn number(object: &Value, pointer: &str) -> i64 {
 /// One condition of an object's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// "True", "False" or "Unknown"; "" if the condition is not there.
+    /// "True", "False" or "Unknown"; "" if the object has no such condition.
     pub status: String,
     /// Its reason.
     pub reason: String,
@@ -243,7 +244,7 @@ pub struct Condition {
     pub message: String,
 }
 
-/// A condition by its type.
+/// Returns a condition by its type; all fields are "" if it does not exist.
 pub fn condition(object: &Value, kind: &str) -> Condition {
     let all = object.pointer("/status/conditions").and_then(Value::as_array);
     let found = all.and_then(|all| all.iter().find(|c| text(c, "/type") == kind)).unwrap_or(&Value::Null);
@@ -254,17 +255,17 @@ pub fn condition(object: &Value, kind: &str) -> Condition {
     }
 }
 
-/// Whether a condition is True.
+/// Returns whether a condition is True.
 pub fn condition_is_true(object: &Value, kind: &str) -> bool {
     condition(object, kind).status == "True"
 }
 
-/// An error unless the condition has this status and, unless "", this reason.
+/// Returns an error unless the condition has this status and reason; reason "" matches any.
 pub fn expect_condition(object: &Value, kind: &str, status: &str, reason: &str) -> Result<()> {
     let found = condition(object, kind);
     if found.status != status || (!reason.is_empty() && found.reason != reason) {
         bail!(
-            "{} has {kind}={} ({}: {}), not {status} ({reason})",
+            "{} has {kind}={} ({}: {}), expected {status} ({reason})",
             text(object, "/metadata/name"),
             found.status,
             found.reason,
@@ -274,7 +275,7 @@ pub fn expect_condition(object: &Value, kind: &str, status: &str, reason: &str) 
     Ok(())
 }
 
-/// A `ClusterQueue` of one flavor that takes every namespace; `quota` is (resource, nominal, borrowing limit).
+/// Builds a `ClusterQueue` with one flavor that selects every namespace; `quota` is (resource, nominal, borrowing limit).
 pub fn cluster_queue(name: &str, cohort: &str, flavor: &str, quota: &[(&str, &str, Option<&str>)]) -> Value {
     let mut body = json!({
         "metadata": {"name": name},
@@ -286,7 +287,7 @@ pub fn cluster_queue(name: &str, cohort: &str, flavor: &str, quota: &[(&str, &st
     body
 }
 
-/// A Cohort, with quota of its own if it names any.
+/// Builds a Cohort; without its own quota if `quota` is empty.
 pub fn cohort(name: &str, parent: &str, flavor: &str, quota: &[(&str, &str, Option<&str>)]) -> Value {
     let mut body = json!({"metadata": {"name": name}, "spec": {}});
     if !parent.is_empty() {
@@ -313,19 +314,19 @@ fn group(flavor: &str, quota: &[(&str, &str, Option<&str>)]) -> Value {
     json!({"coveredResources": covered, "flavors": [{"name": flavor, "resources": resources}]})
 }
 
-/// A `LocalQueue`.
+/// Builds a `LocalQueue`.
 pub fn local_queue(namespace: &str, name: &str, cluster_queue: &str) -> Value {
     json!({"metadata": {"namespace": namespace, "name": name}, "spec": {"clusterQueue": cluster_queue}})
 }
 
-/// A batch/v1 Job of one container, to be varied.
+/// Builder for a batch/v1 Job with one container.
 #[derive(Clone, Debug)]
 pub struct Job {
     body: Value,
 }
 
 impl Job {
-    /// One pod that asks for this much and runs until it is deleted, in a queue.
+    /// Starts with one pod with these requests, which runs until it is deleted; no queue label if `queue` is "".
     pub fn new(namespace: &str, name: &str, queue: &str, requests: &[(&str, &str)]) -> Self {
         let requests: serde_json::Map<String, Value> =
             requests.iter().map(|(resource, amount)| ((*resource).to_owned(), (*amount).into())).collect();
@@ -344,7 +345,7 @@ impl Job {
         Self { body }
     }
 
-    /// How many pods, all at once.
+    /// Sets parallelism and completions.
     #[must_use]
     pub fn pods(mut self, count: i32) -> Self {
         self.body["spec"]["parallelism"] = count.into();
@@ -352,54 +353,54 @@ impl Job {
         self
     }
 
-    /// How long each pod runs.
+    /// Sets how long each pod runs.
     #[must_use]
     pub fn runs_for(self, duration: &str) -> Self {
         self.pod_annotation("sluice.dev/run-for", duration)
     }
 
-    /// An annotation of its pods.
+    /// Adds a pod annotation.
     #[must_use]
     pub fn pod_annotation(mut self, key: &str, value: &str) -> Self {
         self.body["spec"]["template"]["metadata"]["annotations"][key] = value.into();
         self
     }
 
-    /// A label of the Job.
+    /// Adds a label to the Job.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.body["metadata"]["labels"][key] = value.into();
         self
     }
 
-    /// An annotation of the Job.
+    /// Adds an annotation to the Job.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.body["metadata"]["annotations"][key] = value.into();
         self
     }
 
-    /// Its `WorkloadPriorityClass`.
+    /// Sets its `WorkloadPriorityClass`.
     #[must_use]
     pub fn priority(self, class: &str) -> Self {
         self.label("kueue.x-k8s.io/priority-class", class)
     }
 
-    /// Sets any field of the Job's spec.
+    /// Sets a field of the Job's spec.
     #[must_use]
     pub fn spec(mut self, field: &str, value: Value) -> Self {
         self.body["spec"][field] = value;
         self
     }
 
-    /// Sets any field of the pod template's spec.
+    /// Sets a field of the pod template's spec.
     #[must_use]
     pub fn pod_spec(mut self, field: &str, value: Value) -> Self {
         self.body["spec"]["template"]["spec"][field] = value;
         self
     }
 
-    /// The Job's object.
+    /// Returns the Job as a JSON object.
     pub const fn body(&self) -> &Value {
         &self.body
     }

@@ -1,4 +1,4 @@
-//! `up` and `down`: a cluster that outlives the program that started it, remembered in a state file.
+//! `up` and `down`: a cluster that outlives the program that started it. A state file lists its processes.
 
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::paths;
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 #[derive(Serialize, Deserialize)]
 struct State {
-    /// The folder of kubectl.
+    /// Folder that contains kubectl.
     tools: PathBuf,
-    /// In the order in which they are stopped.
+    /// In the order in which `down` stops them.
     processes: Vec<ProcessIdentity>,
 }
 
@@ -40,7 +40,7 @@ pub async fn up(options: &ClusterOptions) -> Result<()> {
     if let Some(state) = read()?
         && state.processes.iter().any(ProcessIdentity::is_running)
     {
-        println!("A cluster is running already (`make down` stops it).\n");
+        println!("A cluster is already running (`make down` stops it).\n");
         print_usage(&state);
         return Ok(());
     }
@@ -50,7 +50,7 @@ pub async fn up(options: &ClusterOptions) -> Result<()> {
     let kubectl = cluster.plane.binaries.path("kubectl");
     let tools = kubectl.parent().context("kubectl has no folder")?.to_owned();
     let state = State { tools, processes };
-    // Written before anything is let go: what runs on is always known.
+    // Written before the processes are detached, so that no process can outlive this program unrecorded.
     fs::write(state_file(), serde_json::to_string_pretty(&state)?)?;
     cluster.detach()?;
     println!("The cluster is running; `make down` stops it.\n");
@@ -63,7 +63,7 @@ fn print_usage(state: &State) {
     println!("    export PATH={}:$PATH    # for a kubectl of the same version", state.tools.display());
 }
 
-/// Stops the cluster that `up` left.
+/// Stops the cluster that `up` started and deletes its folder.
 pub fn down() -> Result<()> {
     let Some(state) = read()? else {
         println!("No cluster is running.");
@@ -72,8 +72,8 @@ pub fn down() -> Result<()> {
     for process in &state.processes {
         process.stop(Duration::from_secs(10));
     }
-    if let Some(left) = state.processes.iter().find(|process| process.is_running()) {
-        bail!("{} ({}) does not end", left.name, left.pid);
+    if let Some(process) = state.processes.iter().find(|process| process.is_running()) {
+        bail!("{} (pid {}) does not stop", process.name, process.pid);
     }
     if folder().exists() {
         fs::remove_dir_all(folder())?;

@@ -1,5 +1,5 @@
-//! Child processes: each in a process group of its own, known by pid and start time, so that nothing foreign is ever
-//! signalled, and watched by a guard that ends them when this program is gone, however it went.
+//! Child processes. Each has its own process group and is identified by pid and start time, so that a reused pid is never
+//! signalled. A guard process kills them when this program ends, even if it is killed.
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -11,29 +11,29 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Which process this is: a pid alone may be another process by the time it is signalled.
+/// Identifies a process by pid and start time, because a pid alone may have been reused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
-    /// What it runs, for messages.
+    /// Program name, for messages.
     pub name: String,
-    /// Its pid, which is also the id of its process group.
+    /// Pid, which is also its process group id.
     pub pid: u32,
-    /// When it started, in clock ticks since boot, from `/proc/PID/stat`.
+    /// Start time in clock ticks since boot, from `/proc/PID/stat`.
     pub started: String,
 }
 
 impl ProcessIdentity {
     fn new(name: &str, pid: u32) -> Result<Self> {
-        let started = start_time(pid).with_context(|| format!("{name} ended at once"))?;
+        let started = start_time(pid).with_context(|| format!("{name} exited immediately"))?;
         Ok(Self { name: name.to_owned(), pid, started })
     }
 
-    /// Whether this very process runs (a zombie does not).
+    /// Returns whether this process is running; false for a zombie or a reused pid.
     pub fn is_running(&self) -> bool {
         start_time(self.pid).is_some_and(|now| now == self.started)
     }
 
-    /// Sends a signal to its process group, if it is still this process.
+    /// Sends a signal to its process group, if the process is still running.
     pub fn signal(&self, signal: &str) {
         if self.is_running() {
             let script = format!("kill -{signal} -{}", self.pid);
@@ -41,11 +41,11 @@ impl ProcessIdentity {
         }
     }
 
-    /// Asks it to end, then makes it.
-    pub fn stop(&self, patience: Duration) {
+    /// Sends SIGTERM, and SIGKILL after `timeout`; returns when the process has ended.
+    pub fn stop(&self, timeout: Duration) {
         self.signal("CONT");
         self.signal("TERM");
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         while self.is_running() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -56,7 +56,7 @@ impl ProcessIdentity {
     }
 }
 
-/// Field 22 of `/proc/PID/stat`; nothing for a zombie.
+/// Returns field 22 of `/proc/PID/stat`; `None` for a zombie.
 fn start_time(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
@@ -72,7 +72,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program whose output goes to `log`, and puts it under guard.
+    /// Starts a program, appends its output to `log` and registers it with the guard.
     pub fn start(name: &str, command: &mut Command, log: &Path, guard: &ProcessGuard) -> Result<Self> {
         let out =
             File::options().create(true).append(true).open(log).with_context(|| log.display().to_string())?;
@@ -88,24 +88,24 @@ impl Process {
         Ok(Self { identity, child: Mutex::new(child), log: log.to_owned(), detached: false })
     }
 
-    /// Who it is.
+    /// Returns its identity.
     pub const fn identity(&self) -> &ProcessIdentity {
         &self.identity
     }
 
-    /// Where its output goes.
+    /// Returns the path of its log.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// An error with the end of its log if it has ended.
+    /// Returns an error with the end of its log if it has exited.
     pub fn check(&self) -> Result<()> {
         let status = self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait()?;
         match status {
             None => Ok(()),
             Some(status) => {
                 bail!(
-                    "{} ended ({status}); its log {}:\n{}",
+                    "{} exited ({status}); its log {}:\n{}",
                     self.identity.name,
                     self.log.display(),
                     tail(&self.log, 15)
@@ -114,17 +114,17 @@ impl Process {
         }
     }
 
-    /// Ends it with SIGKILL and waits until it is gone.
+    /// Sends SIGKILL and waits for its exit.
     pub fn kill(&self) {
         self.identity.signal("KILL");
         let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
     }
 
-    /// Ends it with SIGTERM and returns its exit code, if it had one in time.
-    pub fn terminate(&self, patience: Duration) -> Option<i32> {
+    /// Sends SIGTERM, and SIGKILL after `timeout`. Returns its exit code; `None` if it was killed by a signal.
+    pub fn terminate(&self, timeout: Duration) -> Option<i32> {
         self.identity.signal("CONT");
         self.identity.signal("TERM");
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match child.try_wait() {
@@ -138,7 +138,7 @@ impl Process {
         None
     }
 
-    /// Lets it outlive this program.
+    /// Lets it outlive this program: drop no longer kills it.
     pub const fn detach(&mut self) {
         self.detached = true;
     }
@@ -152,7 +152,7 @@ impl Drop for Process {
     }
 }
 
-/// A shell that waits for this program's end (its standard input closes) and then ends what was started.
+/// A shell that kills the registered processes when this program ends, which it notices by its standard input closing.
 pub struct ProcessGuard {
     child: Mutex<Child>,
     input: Mutex<Option<ChildStdin>>,
@@ -173,7 +173,7 @@ exit 0
 "#;
 
 impl ProcessGuard {
-    /// Starts the guard.
+    /// Starts the guard's shell.
     pub fn start() -> Result<Self> {
         let mut child = Command::new("sh")
             .args(["-c", GUARD_SCRIPT, "guard"])
@@ -189,15 +189,15 @@ impl ProcessGuard {
 
     fn send_line(&self, line: &str) -> Result<()> {
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
-        let input = input.as_mut().context("the guard is gone")?;
-        writeln!(input, "{line}").context("the guard does not listen")
+        let input = input.as_mut().context("the process guard has ended")?;
+        writeln!(input, "{line}").context("cannot write to the process guard")
     }
 
     fn register(&self, identity: &ProcessIdentity) -> Result<()> {
         self.send_line(&format!("{} {}", identity.pid, identity.started))
     }
 
-    /// Lets everything outlive this program.
+    /// Stops the guard without killing the registered processes.
     pub fn release(&self) -> Result<()> {
         self.send_line("release")
     }
@@ -210,46 +210,46 @@ impl Drop for ProcessGuard {
     }
 }
 
-/// The last lines of a file.
+/// Returns the last `lines` lines of a file; "" if it cannot be read.
 pub fn tail(path: &Path, lines: usize) -> String {
     let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let all: Vec<&str> = text.lines().collect();
     all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
 }
 
-/// Below the range from which the kernel picks on its own.
+/// Below the kernel's ephemeral port range.
 const PORT_RANGE: std::ops::Range<u16> = 20_000..32_000;
 
-/// Ports of 127.0.0.1 that nobody listens on. None is given twice: who was given one may listen on it again, such as a manager
-/// that is started anew.
+/// Returns free ports of 127.0.0.1. No port is returned twice until the range is exhausted, because a restarted manager listens
+/// on its port again.
 pub fn free_ports(count: usize) -> Result<Vec<u16>> {
-    static GIVEN: Mutex<Option<u16>> = Mutex::new(None);
+    static LAST_OFFSET: Mutex<Option<u16>> = Mutex::new(None);
     let width = PORT_RANGE.end - PORT_RANGE.start;
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut last = match *given {
-        Some(last) => last,
+    let mut last_offset = LAST_OFFSET.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut offset = match *last_offset {
+        Some(offset) => offset,
         None => u16::try_from(seed()? % u32::from(width))?,
     };
-    let mut held = Vec::new();
+    let mut listeners = Vec::new();
     for _ in 0..width {
-        if held.len() == count {
+        if listeners.len() == count {
             break;
         }
-        // Without a divisor in common, so that all have their turn.
-        last = (last + 7) % width;
-        let port = PORT_RANGE.start + last;
+        // 7 and the width are coprime, so that every port is tried.
+        offset = (offset + 7) % width;
+        let port = PORT_RANGE.start + offset;
         if let Ok(listener) = std::net::TcpListener::bind(("127.0.0.1", port)) {
-            held.push((port, listener));
+            listeners.push((port, listener));
         }
     }
-    *given = Some(last);
-    if held.len() < count {
+    *last_offset = Some(offset);
+    if listeners.len() < count {
         bail!("no {count} free ports on 127.0.0.1");
     }
-    Ok(held.into_iter().map(|(port, _)| port).collect())
+    Ok(listeners.into_iter().map(|(port, _)| port).collect())
 }
 
-/// Processes that run beside each other begin elsewhere.
+/// Returns a start value that differs between concurrent test processes.
 fn seed() -> Result<u32> {
     Ok(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos()
         ^ std::process::id())
@@ -262,15 +262,15 @@ pub struct ProcessUsage {
     pub cpu: Duration,
     /// Resident memory in MiB.
     pub resident_mib: u64,
-    /// The most that it ever was.
+    /// Peak resident memory in MiB.
     pub peak_mib: u64,
 }
 
 impl ProcessUsage {
-    /// What a process has used so far.
+    /// Reads the usage of a process from `/proc`.
     pub fn of_process(pid: u32) -> Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let after = stat.rsplit_once(") ").context("no stat")?.1;
+        let after = stat.rsplit_once(") ").context("malformed /proc stat")?.1;
         let ticks: u64 =
             after.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -279,7 +279,7 @@ impl ProcessUsage {
             line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or_default()
                 / 1024
         };
-        // A tick is 10 ms on every Linux that Rust runs on.
+        // A clock tick is 10 ms on every Linux that Rust supports.
         Ok(Self {
             cpu: Duration::from_millis(ticks * 10),
             resident_mib: mebibytes("VmRSS:"),
@@ -298,7 +298,7 @@ mod tests {
         let mut seen = BTreeSet::new();
         for _ in 0..1000 {
             for port in free_ports(3).expect("ports") {
-                assert!(seen.insert(port), "{port} was given before");
+                assert!(seen.insert(port), "port {port} was returned twice");
             }
         }
     }

@@ -1,8 +1,8 @@
-//! A reverse proxy between a manager and the API server that forwards everything, watches included, and does harm to the
-//! calls that a test picks, or answers them in the server's stead.
+//! A fault-injecting reverse proxy between a manager and the API server. It forwards all calls, watches included, and applies
+//! faults to the calls that a test selects. Watch events are faulted by `watch_faults`, initial lists by `stale_lists`.
 //!
-//! The manager talks plain HTTP to it with a token of its own, which is passed on; the way to the server is TLS. What has
-//! been sent into the proxy is delivered even if the client has given up meanwhile, as by a network.
+//! The manager connects by plain HTTP with its own token, which is forwarded; the proxy connects to the server by TLS. Like a
+//! network, the proxy delivers a request even if the client has given up since.
 
 use crate::control_plane::ControlPlane;
 use crate::kubeconfig;
@@ -32,57 +32,57 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Headers of one connection, not of the message: each side has its own.
+/// Headers of one connection, which are not forwarded.
 const HOP_BY_HOP: [header::HeaderName; 5] =
     [header::CONNECTION, header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::UPGRADE];
 
-/// What happens to a call that a rule picks.
+/// What happens to a call that a fault rule selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It waits until the trap is released, and is delivered then.
+    /// Delivered only when the fault is released.
     Hold,
-    /// It is delivered at once, and its answer waits until the trap is released.
+    /// Delivered at once; the response is held until the fault is released.
     HoldResponse,
-    /// The connection breaks before the server has seen it.
+    /// The connection breaks before the request reaches the server.
     DropRequest,
-    /// The connection breaks after the server has acted and before its answer arrives.
+    /// The connection breaks after the server has acted, before the response arrives.
     DropResponse,
-    /// It is delivered so much later.
+    /// Delivered after this delay.
     Delay(Duration),
-    /// It is delivered twice; the answer is the second one's.
+    /// Delivered twice; the client gets the second response.
     Duplicate,
-    /// So many bytes of its answer arrive, and the rest when the trap is released.
+    /// The response body stops after this many bytes; the rest arrives when the fault is released.
     HoldBodyAfter(usize),
-    /// It is answered so, and the server never sees it.
+    /// Answered with this error; the request never reaches the server.
     Respond(ErrorResponse),
-    /// It is neither delivered nor answered; when the trap is released its connection breaks.
+    /// Neither delivered nor answered; the connection breaks when the fault is released.
     NeverAnswer,
 }
 
-/// An answer in the server's stead.
+/// An error response from the proxy instead of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorResponse {
     /// The HTTP status.
     pub code: StatusCode,
-    /// The reason in the Status object.
+    /// Reason in the Status object.
     pub reason: &'static str,
     /// Seconds in `Retry-After`.
     pub retry_after: Option<u32>,
 }
 
 impl ErrorResponse {
-    /// The object has changed since it was read.
+    /// 409: the object has changed since it was read.
     pub const CONFLICT: Self = Self::new(StatusCode::CONFLICT, "Conflict");
-    /// The user may not do that.
+    /// 403: the user lacks permission.
     pub const FORBIDDEN: Self = Self::new(StatusCode::FORBIDDEN, "Forbidden");
-    /// A policy or a webhook does not want it.
+    /// 422: a policy or webhook rejected the object.
     pub const INVALID: Self = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
-    /// Too much is asked of the server.
+    /// 429 with `Retry-After`: too many requests.
     pub const THROTTLED: Self =
         Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests") };
-    /// Something went wrong in the server.
+    /// 500: internal server error.
     pub const BROKEN: Self = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");
-    /// The server is about to stop, or not there yet.
+    /// 503: the server is starting or shutting down.
     pub const UNAVAILABLE: Self = Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
 
     const fn new(code: StatusCode, reason: &'static str) -> Self {
@@ -92,27 +92,27 @@ impl ErrorResponse {
     fn to_response(self) -> Result<Response<Body>> {
         let status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": self.code.as_u16(),
-            "reason": self.reason, "message": format!("refused on the way: {}", self.reason),
+            "reason": self.reason, "message": format!("injected by the proxy: {}", self.reason),
         });
-        let mut answer =
+        let mut response =
             Response::builder().status(self.code).header(header::CONTENT_TYPE, "application/json");
         if let Some(seconds) = self.retry_after {
-            answer = answer.header(header::RETRY_AFTER, seconds);
+            response = response.header(header::RETRY_AFTER, seconds);
         }
-        Ok(answer.body(Body::from(status.to_string().into_bytes()))?)
+        Ok(response.body(Body::from(status.to_string().into_bytes()))?)
     }
 }
 
-/// A call as rules see it.
+/// A request as fault rules see it.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The HTTP method.
     pub method: Method,
-    /// The path without the query.
+    /// The path without query.
     pub path: String,
-    /// The query.
+    /// The query string.
     pub query: String,
-    /// The body, null if it is no JSON.
+    /// The body; null if it is not JSON.
     pub body: Value,
 }
 
@@ -126,22 +126,22 @@ impl Call {
         }
     }
 
-    /// Whether it is a write with this method on paths that end so.
+    /// Returns whether it has this method and a path that ends with `path_end`.
     pub fn matches(&self, method: &Method, path_end: &str) -> bool {
         self.method == *method && self.path.ends_with(path_end)
     }
 
-    /// The revision that it was decided on, if it says so.
+    /// Returns the resourceVersion in the body, if there is one.
     pub fn resource_version(&self) -> Option<u64> {
         text(&self.body, "/metadata/resourceVersion").parse().ok()
     }
 
-    /// Whether it is a watch.
+    /// Returns whether it is a watch.
     pub fn is_watch(&self) -> bool {
         self.query.split('&').any(|part| part == "watch=true")
     }
 
-    /// Whether its body sets a condition of this type to this status.
+    /// Returns whether its body sets a condition of this type to this status.
     pub fn sets_condition(&self, kind: &str, status: &str) -> bool {
         crate::objects::condition(&self.body, kind).status == status
     }
@@ -151,7 +151,7 @@ type Predicate = Box<dyn Fn(&Call) -> bool + Send + Sync>;
 
 struct FaultRule {
     predicate: Predicate,
-    /// Which of the calls that it picks are harmed, counted from 0.
+    /// Indices, from 0, of the matching calls to which the fault applies.
     range: Range<usize>,
     fault: Fault,
     matched: AtomicUsize,
@@ -161,7 +161,7 @@ struct FaultRule {
 
 impl FaultRule {
     async fn wait(&self) {
-        // The sender is ours: it is not gone while this waits.
+        // Cannot fail: `self` owns the sender.
         let _ = self.released.subscribe().wait_for(|released| *released).await;
     }
 }
@@ -174,7 +174,7 @@ impl FaultRules {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The first rule whose turn it is. All rules count the call that they pick.
+    /// Returns the first rule that matches and whose range includes this call. Every matching rule counts the call.
     fn next_fault(&self, call: &Call) -> Option<Arc<FaultRule>> {
         let rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let due: Vec<_> = rules
@@ -187,7 +187,7 @@ impl FaultRules {
     }
 }
 
-/// The proxy, open until dropped.
+/// A running proxy; closed when dropped.
 pub struct Proxy {
     port: u16,
     rules: Arc<FaultRules>,
@@ -196,7 +196,7 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// How far it is behind, if it is, and how many lists it has told so.
+/// Settings of stale lists, if active, and the number of lists served stale.
 #[derive(Default)]
 struct StaleListState {
     lists: Mutex<Option<StaleLists>>,
@@ -204,42 +204,47 @@ struct StaleListState {
 }
 
 impl Proxy {
-    /// Opens a port in front of a plane's API server.
+    /// Opens a port in front of a control plane's API server.
     pub async fn open(plane: &ControlPlane) -> Result<Self> {
         let port = free_ports(1)?.first().copied().context("no port")?;
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let client = kubeconfig::anonymous(plane.server(), &plane.ca_pem())?;
-        let (rules, taps) = (Arc::new(FaultRules::default()), Arc::new(WatchFaults::default()));
-        let behind = Arc::new(StaleListState::default());
-        let task =
-            tokio::spawn(serve(listener, client, Arc::clone(&rules), Arc::clone(&taps), Arc::clone(&behind)));
-        Ok(Self { port, rules, watch_faults: taps, stale_lists: behind, task })
+        let (rules, watch_faults) = (Arc::new(FaultRules::default()), Arc::new(WatchFaults::default()));
+        let stale_lists = Arc::new(StaleListState::default());
+        let task = tokio::spawn(serve(
+            listener,
+            client,
+            Arc::clone(&rules),
+            Arc::clone(&watch_faults),
+            Arc::clone(&stale_lists),
+        ));
+        Ok(Self { port, rules, watch_faults, stale_lists, task })
     }
 
-    /// What a kubeconfig names as its server.
+    /// Returns the server URL for a kubeconfig.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Harms all calls of which `picks` is true, until the trap is dropped.
+    /// Applies a fault to all calls that match `predicate`, until the returned handle is dropped.
     pub fn inject_all(
         &self,
         fault: Fault,
-        picks: impl Fn(&Call) -> bool + Send + Sync + 'static,
+        predicate: impl Fn(&Call) -> bool + Send + Sync + 'static,
     ) -> ActiveFault {
-        self.inject(fault, 0..usize::MAX, picks)
+        self.inject(fault, 0..usize::MAX, predicate)
     }
 
-    /// Harms those calls of which `picks` is true and whose number among them, from 0, is in `which`.
+    /// Applies a fault to the calls that match `predicate` and whose index among the matching ones, from 0, is in `range`.
     pub fn inject(
         &self,
         fault: Fault,
-        which: Range<usize>,
-        picks: impl Fn(&Call) -> bool + Send + Sync + 'static,
+        range: Range<usize>,
+        predicate: impl Fn(&Call) -> bool + Send + Sync + 'static,
     ) -> ActiveFault {
         let rule = Arc::new(FaultRule {
-            predicate: Box::new(picks),
-            range: which,
+            predicate: Box::new(predicate),
+            range,
             fault,
             matched: AtomicUsize::new(0),
             completed: AtomicUsize::new(0),
@@ -249,22 +254,22 @@ impl Proxy {
         ActiveFault { rule, rules: Arc::clone(&self.rules) }
     }
 
-    /// Makes streamed lists tell what was there at an earlier revision, or what is there.
-    pub fn serve_stale_lists(&self, lag: Option<StaleLists>) {
-        *self.stale_lists.lists.lock().unwrap_or_else(PoisonError::into_inner) = lag;
+    /// Serves streamed lists as of an earlier revision; `None` serves current lists.
+    pub fn serve_stale_lists(&self, stale: Option<StaleLists>) {
+        *self.stale_lists.lists.lock().unwrap_or_else(PoisonError::into_inner) = stale;
     }
 
-    /// How many lists were told as of an earlier revision.
+    /// Returns how many lists were served as of an earlier revision.
     pub fn stale_lists_served(&self) -> usize {
         self.stale_lists.served.load(Ordering::Acquire)
     }
 
-    /// Does to each event of a watch, an object with `type` and `object`, what `judge` says.
+    /// Applies to each watch event (an object with `type` and `object`) the fault that `policy` returns.
     pub fn inject_watch_fault(
         &self,
-        judge: impl FnMut(&Call, &Value) -> EventFault + Send + 'static,
+        policy: impl FnMut(&Call, &Value) -> EventFault + Send + 'static,
     ) -> ActiveWatchFault {
-        self.watch_faults.inject(judge)
+        self.watch_faults.inject(policy)
     }
 }
 
@@ -274,39 +279,39 @@ impl Drop for Proxy {
     }
 }
 
-/// A rule in force until dropped; what it holds is let go then.
+/// A fault that is active until dropped; dropping releases held calls.
 pub struct ActiveFault {
     rule: Arc<FaultRule>,
     rules: Arc<FaultRules>,
 }
 
 impl ActiveFault {
-    /// How many calls were picked so far, harmed or not.
+    /// Returns how many calls have matched so far, faulted or not.
     pub fn matched(&self) -> usize {
         self.rule.matched.load(Ordering::Acquire)
     }
 
-    /// Waits until a call was picked that is harmed.
+    /// Waits until the fault has been applied to a call.
     pub async fn wait_until_matched(&self) -> Result<()> {
-        eventually("a call is caught", async || {
-            let picked = self.matched();
-            ensure!(picked > self.rule.range.start, "{picked} were picked");
+        eventually("a call matches the fault rule", async || {
+            let matched = self.matched();
+            ensure!(matched > self.rule.range.start, "{matched} calls matched");
             Ok(())
         })
         .await
     }
 
-    /// Waits until all harm is done: each call was delivered, or dropped.
+    /// Waits until every faulted call was delivered or dropped.
     pub async fn wait_until_completed(&self) -> Result<()> {
-        eventually("all harm is done", async || {
-            let done = self.rule.completed.load(Ordering::Acquire);
-            ensure!(done >= self.rule.range.len(), "{done} of {}", self.rule.range.len());
+        eventually("all faulted calls are completed", async || {
+            let completed = self.rule.completed.load(Ordering::Acquire);
+            ensure!(completed >= self.rule.range.len(), "{completed} of {}", self.rule.range.len());
             Ok(())
         })
         .await
     }
 
-    /// Lets go what is held; nothing is held from now on.
+    /// Releases held calls; no call is held afterwards.
     pub fn release(&self) {
         self.rule.released.send_replace(true);
     }
@@ -323,51 +328,57 @@ async fn serve(
     listener: TcpListener,
     client: Client,
     rules: Arc<FaultRules>,
-    taps: Arc<WatchFaults>,
-    behind: Arc<StaleListState>,
+    watch_faults: Arc<WatchFaults>,
+    stale_lists: Arc<StaleListState>,
 ) {
-    // Dropped with this task, and the connections with it.
+    // Dropped with this task, which closes the connections.
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else { continue };
-        let (client, rules, taps) = (client.clone(), Arc::clone(&rules), Arc::clone(&taps));
-        let behind = Arc::clone(&behind);
+        let (client, rules, watch_faults) = (client.clone(), Arc::clone(&rules), Arc::clone(&watch_faults));
+        let stale_lists = Arc::clone(&stale_lists);
         connections.spawn(async move {
             let service = service_fn(move |request| {
-                handle(request, client.clone(), Arc::clone(&rules), Arc::clone(&taps), Arc::clone(&behind))
+                handle(
+                    request,
+                    client.clone(),
+                    Arc::clone(&rules),
+                    Arc::clone(&watch_faults),
+                    Arc::clone(&stale_lists),
+                )
             });
-            // Broken connections are what this is for.
+            // Broken connections are intended.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-/// An answer as it comes.
+/// A streamed response.
 type ProxiedResponse = StreamBody<BoxStream<'static, Result<Frame<Bytes>>>>;
 
-/// An error breaks the connection.
+/// Handles one request. Returning an error breaks the connection.
 async fn handle(
     request: Request<Incoming>,
     client: Client,
     rules: Arc<FaultRules>,
-    taps: Arc<WatchFaults>,
-    behind: Arc<StaleListState>,
+    watch_faults: Arc<WatchFaults>,
+    stale_lists: Arc<StaleListState>,
 ) -> Result<Response<ProxiedResponse>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let call = Call::read(&head, &body);
-    let lag = behind.lists.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if let Some(lag) = lag.filter(|_| StaleLists::applies_to(&call))
-        // A kind that is not served, say, is answered as ever.
-        && let Ok((head, chunks)) = lag.respond(client.clone(), end_to_end_headers(&head.headers), &call).await
+    let stale = stale_lists.lists.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(stale) = stale.filter(|_| StaleLists::applies_to(&call))
+        // If the stale list fails, for example for an unknown kind, the request is forwarded instead.
+        && let Ok((head, chunks)) = stale.respond(client.clone(), end_to_end_headers(&head.headers), &call).await
     {
-        behind.served.fetch_add(1, Ordering::AcqRel);
+        stale_lists.served.fetch_add(1, Ordering::AcqRel);
         return Ok(Response::from_parts(head, StreamBody::new(chunks.map(|c| c.map(Frame::data)).boxed())));
     }
     let rule = rules.next_fault(&call);
-    let stalling = rule.clone();
-    // In a task of its own: what is under way arrives even if the client has given up.
+    let matched_rule = rule.clone();
+    // In its own task, so that the request is delivered even if the client has given up.
     let (head, body) = tokio::spawn(async move {
         let outcome = deliver(&client, &head, &body, rule.as_deref()).await;
         if let Some(rule) = rule {
@@ -377,8 +388,8 @@ async fn handle(
     })
     .await??
     .into_parts();
-    let chunks = if call.is_watch() { with_faults(call, taps, body) } else { pass_through(body) };
-    let chunks = match stalling {
+    let chunks = if call.is_watch() { with_faults(call, watch_faults, body) } else { pass_through(body) };
+    let chunks = match matched_rule {
         Some(rule) => match rule.fault {
             Fault::HoldBodyAfter(length) => hold_body_after(chunks, length, rule),
             _ => chunks,
@@ -403,25 +414,25 @@ async fn deliver(
         }
         Fault::HoldResponse => {
             let (head, body) = send().await?.into_parts();
-            let whole = body.collect_bytes().await?;
+            let bytes = body.collect_bytes().await?;
             rule.wait().await;
-            Ok(Response::from_parts(head, Body::from(whole)))
+            Ok(Response::from_parts(head, Body::from(bytes)))
         }
-        Fault::DropRequest => Err(anyhow!("the request was lost")),
+        Fault::DropRequest => Err(anyhow!("request dropped")),
         Fault::DropResponse => {
             send().await?.into_body().collect_bytes().await?;
-            Err(anyhow!("the answer was lost"))
+            Err(anyhow!("response dropped"))
         }
         Fault::Delay(time) => {
             tokio::time::sleep(time).await;
             send().await
         }
-        // What is held is the stream of its answer.
+        // The response body is held by `handle`.
         Fault::HoldBodyAfter(_) => send().await,
-        Fault::Respond(refusal) => refusal.to_response(),
+        Fault::Respond(error) => error.to_response(),
         Fault::NeverAnswer => {
             rule.wait().await;
-            Err(anyhow!("the request was never answered"))
+            Err(anyhow!("request never answered"))
         }
         Fault::Duplicate => {
             send().await?.into_body().collect_bytes().await?;
@@ -430,12 +441,12 @@ async fn deliver(
     }
 }
 
-/// An answer that waits for its rule when so many bytes of it have passed.
+/// Holds a response body after `length` bytes until the rule is released.
 fn hold_body_after(chunks: Chunks, length: usize, rule: Arc<FaultRule>) -> Chunks {
-    let passed = AtomicUsize::new(0);
+    let passed_bytes = AtomicUsize::new(0);
     let held = chunks.then(move |chunk| {
         let size = chunk.as_ref().map_or(0, Bytes::len);
-        let waits = passed.fetch_add(size, Ordering::AcqRel) >= length;
+        let waits = passed_bytes.fetch_add(size, Ordering::AcqRel) >= length;
         let rule = Arc::clone(&rule);
         async move {
             if waits {
@@ -452,9 +463,9 @@ async fn forward(client: &Client, head: &Parts, body: &Bytes) -> Result<Response
     if let Some(headers) = request.headers_mut() {
         headers.clone_from(&end_to_end_headers(&head.headers));
     }
-    let mut answer = client.send(request.body(Body::from(body.clone()))?).await?;
-    *answer.headers_mut() = end_to_end_headers(answer.headers());
-    Ok(answer)
+    let mut response = client.send(request.body(Body::from(body.clone()))?).await?;
+    *response.headers_mut() = end_to_end_headers(response.headers());
+    Ok(response)
 }
 
 fn end_to_end_headers(headers: &HeaderMap) -> HeaderMap {

@@ -1,10 +1,10 @@
-//! Ctrl-C and SIGTERM end the work, not the process: what it holds is dropped in order.
+//! Turns SIGINT, SIGTERM and SIGHUP into an error, so that the work is dropped and its child processes are stopped in order.
 
 use anyhow::{Result, bail};
 use std::future::Future;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Runs the work until it ends or a signal comes.
+/// Runs `work` until it completes or a signal arrives; a signal returns an error.
 pub async fn interruptible<F: Future<Output = Result<()>>>(work: F) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -13,6 +13,6 @@ pub async fn interruptible<F: Future<Output = Result<()>>>(work: F) -> Result<()
         outcome = work => outcome,
         _ = interrupt.recv() => bail!("interrupted"),
         _ = terminate.recv() => bail!("terminated"),
-        _ = hangup.recv() => bail!("the terminal is gone"),
+        _ = hangup.recv() => bail!("terminal closed"),
     }
 }

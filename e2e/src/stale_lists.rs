@@ -1,5 +1,5 @@
-//! An API server that is behind: to whoever asks it for a list as a stream it tells what was there at an earlier revision,
-//! and only some time later what has happened since.
+//! Simulates a stale API server: the proxy answers streamed lists with the objects of an earlier revision and sends later
+//! events only after a delay.
 
 use crate::proxy::Call;
 use crate::watch_faults::Chunks;
@@ -14,22 +14,22 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// How far it is behind.
+/// Revision and delay of a stale API server.
 #[derive(Clone, Debug)]
 pub struct StaleLists {
-    /// What it knows of.
+    /// The revision that lists show.
     pub revision: String,
-    /// How long it takes until it knows of more.
+    /// How long later events are delayed.
     pub delay: Duration,
 }
 
 impl StaleLists {
-    /// Whether such a server answers the call itself: the contract of lists would be broken by it, and is.
+    /// Returns whether the call is a streamed list. A stale response to it breaks the API's consistency contract on purpose.
     pub(crate) fn applies_to(call: &Call) -> bool {
         call.is_watch() && call.query.contains("sendInitialEvents=true")
     }
 
-    /// The answer: objects of the earlier revision, the end of the list, and after a while all that came later.
+    /// Returns the objects of the earlier revision, the end-of-list bookmark and, after the delay, all later events.
     pub(crate) async fn respond(
         self,
         client: Client,
@@ -39,15 +39,17 @@ impl StaleLists {
         let parts = call.query.split('&').filter(|part| !part.is_empty());
         let (selectors, rest): (Vec<&str>, Vec<&str>) =
             parts.filter(|part| !is_position_parameter(part)).partition(|part| part.contains("Selector="));
-        let exactly = format!("resourceVersion={}&resourceVersionMatch=Exact", self.revision);
+        let exact_version = format!("resourceVersion={}&resourceVersionMatch=Exact", self.revision);
         let list =
-            format!("{}?{}", call.path, [selectors.clone(), vec![exactly.as_str()]].concat().join("&"));
-        let mut plain = headers.clone();
-        plain.insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
-        let list = get(&client, &list, &plain).await?.into_body().collect_bytes().await?;
+            format!("{}?{}", call.path, [selectors.clone(), vec![exact_version.as_str()]].concat().join("&"));
+        let mut json_headers = headers.clone();
+        json_headers.insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
+        let list = get(&client, &list, &json_headers).await?.into_body().collect_bytes().await?;
         let list: Value = serde_json::from_slice(&list)?;
         let kind = list["kind"].as_str().and_then(|kind| kind.strip_suffix("List"));
-        let kind = kind.with_context(|| format!("{} is no list at {exactly}: {list}", call.path))?.to_owned();
+        let kind = kind
+            .with_context(|| format!("{} did not return a list at {exact_version}: {list}", call.path))?
+            .to_owned();
         let mut lines = String::new();
         for item in list["items"].as_array().into_iter().flatten() {
             let mut item = item.clone();
@@ -60,22 +62,22 @@ impl StaleLists {
         let _ = writeln!(lines, "{}", json!({"type": "BOOKMARK", "object": end}));
         let from = format!("resourceVersion={}", self.revision);
         let watch = format!("{}?{}", call.path, [selectors, rest, vec![from.as_str()]].concat().join("&"));
-        let later = stream::once(async move {
+        let later_events = stream::once(async move {
             tokio::time::sleep(self.delay).await;
             match get(&client, &watch, &headers).await {
-                Ok(answer) => {
-                    answer.into_body().into_data_stream().map(|chunk| chunk.map_err(Into::into)).boxed()
+                Ok(response) => {
+                    response.into_body().into_data_stream().map(|chunk| chunk.map_err(Into::into)).boxed()
                 }
                 Err(error) => stream::iter([Err(error)]).boxed(),
             }
         });
-        let chunks = stream::iter([Ok(Bytes::from(lines))]).chain(later.flatten()).boxed();
-        let answer = Response::builder().header(header::CONTENT_TYPE, "application/json").body(())?;
-        Ok((answer.into_parts().0, chunks))
+        let chunks = stream::iter([Ok(Bytes::from(lines))]).chain(later_events.flatten()).boxed();
+        let response = Response::builder().header(header::CONTENT_TYPE, "application/json").body(())?;
+        Ok((response.into_parts().0, chunks))
     }
 }
 
-/// What a watch says of where it begins.
+/// Returns whether a query parameter sets where a watch starts.
 fn is_position_parameter(part: &str) -> bool {
     ["sendInitialEvents=", "resourceVersion=", "resourceVersionMatch="]
         .iter()
@@ -84,11 +86,11 @@ fn is_position_parameter(part: &str) -> bool {
 
 async fn get(client: &Client, uri: &str, headers: &HeaderMap) -> Result<Response<Body>> {
     let mut request = Request::get(uri);
-    if let Some(own) = request.headers_mut() {
-        own.clone_from(headers);
+    if let Some(request_headers) = request.headers_mut() {
+        request_headers.clone_from(headers);
     }
-    let answer =
+    let response =
         client.send(request.body(Body::empty())?).await.map_err(|error| anyhow!("{uri}: {error}"))?;
-    ensure!(answer.status().is_success(), "{uri} was answered with {}", answer.status());
-    Ok(answer)
+    ensure!(response.status().is_success(), "{uri} returned {}", response.status());
+    Ok(response)
 }

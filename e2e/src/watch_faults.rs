@@ -1,7 +1,7 @@
-//! Harm to single events of the watches that pass through the proxy: an event is kept back, told twice, late, answered
-//! with 410 Gone in its stead, or the last that ever comes on its stream.
+//! Faults of single watch events that pass through the proxy: an event is dropped, duplicated, delayed, replaced by 410 Gone,
+//! or the stream stalls before it.
 //!
-//! What is kept back is gone for good as soon as a later event passes: the client goes on from that one's revision.
+//! A dropped event is lost for good once a later one passes, because the client resumes from that one's revision.
 
 use crate::proxy::Call;
 use anyhow::Error;
@@ -14,32 +14,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What happens to an event of a watch.
+/// What happens to a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventFault {
-    /// It passes.
+    /// It passes unchanged.
     Pass,
-    /// It is kept back.
+    /// It is dropped.
     Dropped,
     /// It passes twice.
     Duplicated,
-    /// It passes so much later, and all behind it: what other watches tell has come before.
+    /// It and all later events of this stream pass this much later, after events of other watches.
     Delayed(Duration),
-    /// The server is made to say that the revision is too old, and the stream ends.
+    /// An ERROR event with code 410 (too old resource version) replaces it, and the stream ends.
     Expired,
-    /// Neither it nor anything after it passes, and the stream does not end.
+    /// Neither it nor any later event passes, and the stream stays open.
     Stalled,
 }
 
 type FaultPolicy = Box<dyn FnMut(&Call, &Value) -> EventFault + Send>;
 
-/// A tap's judgement and what came of it.
+/// An injected fault and how many events it affected.
 pub(crate) struct WatchFault {
     policy: Mutex<FaultPolicy>,
     injected_faults: AtomicUsize,
 }
 
-/// The taps in force.
+/// The active watch faults.
 #[derive(Default)]
 pub(crate) struct WatchFaults(Mutex<Vec<Arc<WatchFault>>>);
 
@@ -48,41 +48,41 @@ impl WatchFaults {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Puts a tap in force until the result is dropped.
+    /// Activates a fault until the returned handle is dropped.
     pub(crate) fn inject(
         self: &Arc<Self>,
-        judge: impl FnMut(&Call, &Value) -> EventFault + Send + 'static,
+        policy: impl FnMut(&Call, &Value) -> EventFault + Send + 'static,
     ) -> ActiveWatchFault {
-        let tap = Arc::new(WatchFault {
-            policy: Mutex::new(Box::new(judge)),
+        let fault = Arc::new(WatchFault {
+            policy: Mutex::new(Box::new(policy)),
             injected_faults: AtomicUsize::new(0),
         });
-        self.change(|taps| taps.push(Arc::clone(&tap)));
-        ActiveWatchFault { fault: tap, faults: Arc::clone(self) }
+        self.change(|faults| faults.push(Arc::clone(&fault)));
+        ActiveWatchFault { fault, faults: Arc::clone(self) }
     }
 
-    /// What the first tap says that does not let the event pass.
+    /// Returns the result of the first fault that does not let the event pass.
     fn decide(&self, call: &Call, event: &Value) -> EventFault {
-        let taps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for tap in taps.iter() {
-            let passing = (tap.policy.lock().unwrap_or_else(PoisonError::into_inner))(call, event);
-            if passing != EventFault::Pass {
-                tap.injected_faults.fetch_add(1, Ordering::AcqRel);
-                return passing;
+        let faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for fault in faults.iter() {
+            let decision = (fault.policy.lock().unwrap_or_else(PoisonError::into_inner))(call, event);
+            if decision != EventFault::Pass {
+                fault.injected_faults.fetch_add(1, Ordering::AcqRel);
+                return decision;
             }
         }
         EventFault::Pass
     }
 }
 
-/// A tap in force until dropped.
+/// A watch fault that is active until dropped.
 pub struct ActiveWatchFault {
     fault: Arc<WatchFault>,
     faults: Arc<WatchFaults>,
 }
 
 impl ActiveWatchFault {
-    /// How many events it has harmed.
+    /// Returns how many events it has affected.
     pub fn injected_faults(&self) -> usize {
         self.fault.injected_faults.load(Ordering::Acquire)
     }
@@ -90,11 +90,11 @@ impl ActiveWatchFault {
 
 impl Drop for ActiveWatchFault {
     fn drop(&mut self) {
-        self.faults.change(|taps| taps.retain(|tap| !Arc::ptr_eq(tap, &self.fault)));
+        self.faults.change(|faults| faults.retain(|fault| !Arc::ptr_eq(fault, &self.fault)));
     }
 }
 
-/// Chunks of an answer.
+/// Chunks of a response body.
 pub(crate) type Chunks = BoxStream<'static, Result<Bytes, Error>>;
 
 struct FaultyStream {
@@ -102,30 +102,24 @@ struct FaultyStream {
     unread: Vec<u8>,
     call: Call,
     faults: Arc<WatchFaults>,
-    /// The list that some watches begin with is no event.
+    /// Whether the stream is still in its initial list, whose items are never faulted.
     listing: bool,
     ended: bool,
 }
 
-/// An answer as it is.
+/// Returns the response body unchanged.
 pub(crate) fn pass_through(body: Body) -> Chunks {
     body.into_data_stream().map(|chunk| chunk.map_err(Into::into)).boxed()
 }
 
-/// The answer to a watch, event by event past the taps.
-pub(crate) fn with_faults(call: Call, taps: Arc<WatchFaults>, body: Body) -> Chunks {
+/// Returns the body of a watch response with faults applied to each event.
+pub(crate) fn with_faults(call: Call, faults: Arc<WatchFaults>, body: Body) -> Chunks {
     let listing = call.query.contains("sendInitialEvents=true");
-    let tapped = FaultyStream {
-        input: pass_through(body),
-        unread: Vec::new(),
-        call,
-        faults: taps,
-        listing,
-        ended: false,
-    };
-    stream::unfold(tapped, async |mut tapped| {
-        let chunk = tapped.next().await?;
-        Some((chunk, tapped))
+    let faulty =
+        FaultyStream { input: pass_through(body), unread: Vec::new(), call, faults, listing, ended: false };
+    stream::unfold(faulty, async |mut faulty| {
+        let chunk = faulty.next().await?;
+        Some((chunk, faulty))
     })
     .boxed()
 }
@@ -167,7 +161,7 @@ impl FaultyStream {
     }
 }
 
-/// What an API server says that has forgotten the revision.
+/// The ERROR event of an API server that has compacted the revision.
 fn expired_event() -> String {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

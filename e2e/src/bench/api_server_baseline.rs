@@ -1,5 +1,5 @@
-//! What the API server takes for the writes that no controller can avoid: create, the status apply that admits, the one
-//! that finishes; without controller and webhooks, with the generator's watch on.
+//! CPU cost of the writes that no controller can avoid: create, the status apply that admits, the status apply that finishes.
+//! Measured without controller and webhooks, with the load generator's watch open.
 
 use super::load::{WorkloadWatch, apply_status, finish};
 use super::scenario::{NAMESPACE, Scenario, condition, to_f64};
@@ -13,9 +13,9 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 use std::thread::available_parallelism;
 
-/// Workloads that are measured, after as many to warm up: enough for the server to collect its garbage several times.
+/// Measured Workloads, after the same number for warm-up: enough for several garbage collections in the server.
 const SAMPLE_SIZE: usize = 1500;
-/// Requests at once.
+/// Concurrent requests.
 const CLIENTS: usize = 16;
 
 /// CPU milliseconds of kube-apiserver and etcd per write.
@@ -23,24 +23,24 @@ const CLIENTS: usize = 16;
 pub struct ApiServerBaseline {
     /// Create.
     pub create_ms: f64,
-    /// The status apply that admits.
+    /// Status apply that admits.
     pub admit_ms: f64,
-    /// The status apply that finishes.
+    /// Status apply that finishes.
     pub finish_ms: f64,
-    /// Cores that they share.
+    /// Cores of this machine.
     pub cores: usize,
 }
 
 impl ApiServerBaseline {
-    /// Seconds for so many workloads when nothing else runs.
+    /// Returns the seconds that these writes take for so many workloads if nothing else runs.
     pub fn seconds(&self, workloads: usize) -> f64 {
         (self.create_ms + self.admit_ms + self.finish_ms) / 1000.0 * to_f64(workloads) / to_f64(self.cores)
     }
 
-    /// Measures it. The queues are there; what it makes is gone at the end.
+    /// Measures the baseline. Queues must exist; the Workloads it creates are deleted at the end.
     pub async fn measure(plane: &ControlPlane, objects: &ObjectClient, scenario: &Scenario) -> Result<Self> {
         let mut watch = WorkloadWatch::start(objects).await?;
-        let seen = tokio::spawn(async move { while watch.next().await.is_ok() {} });
+        let watcher = tokio::spawn(async move { while watch.next().await.is_ok() {} });
         let queue = scenario.queue_names().into_iter().next().context("no queue")?;
         let class = &scenario.classes[0];
         let mut spent = [0.0; 3];
@@ -64,12 +64,12 @@ impl ApiServerBaseline {
             .await?;
             spent[2] = cpu_ms_per_write(plane, async |n| finish(objects, &names(n)).await).await?;
         }
-        seen.abort();
+        watcher.abort();
         let all = objects.api(Kind::WORKLOAD, NAMESPACE);
         all.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-        eventually("the workloads of the floor are gone", async || {
+        eventually("the baseline workloads are deleted", async || {
             let left = objects.list(Kind::WORKLOAD, NAMESPACE, "").await?.len();
-            ensure!(left == 0, "{left} are left");
+            ensure!(left == 0, "{left} still exist");
             Ok(())
         })
         .await?;
@@ -78,16 +78,16 @@ impl ApiServerBaseline {
     }
 }
 
-/// CPU milliseconds of the server and its store for one of `SAMPLE` writes.
+/// Runs `SAMPLE_SIZE` writes; returns the CPU milliseconds of kube-apiserver and etcd per write.
 async fn cpu_ms_per_write(plane: &ControlPlane, write: impl AsyncFn(usize) -> Result<()>) -> Result<f64> {
     let before = control_plane_cpu_seconds(plane)?;
     stream::iter(0..SAMPLE_SIZE).map(|n| write(n)).buffer_unordered(CLIENTS).try_collect::<Vec<()>>().await?;
-    // What they still do for these writes, as watches and garbage, counts.
+    // Includes work that follows the writes, such as watch events and garbage collection.
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     Ok((control_plane_cpu_seconds(plane)? - before) * 1000.0 / to_f64(SAMPLE_SIZE))
 }
 
-/// CPU seconds of kube-apiserver and etcd so far.
+/// Returns the CPU seconds that kube-apiserver and etcd have used so far.
 pub fn control_plane_cpu_seconds(plane: &ControlPlane) -> Result<f64> {
     let mut sum = 0.0;
     for name in ["kube-apiserver", "etcd"] {

@@ -1,4 +1,4 @@
-//! etcd and kube-apiserver with the manifests, and no manager yet: objects can be made before it is there.
+//! etcd and kube-apiserver with the manifests, without a manager, so that objects can be created before one starts.
 
 use crate::binaries;
 use crate::control_plane::{ControlPlane, Extent};
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// A plane, and how a manager is started on it.
+/// A control plane, and settings for a manager on it.
 pub(super) struct ApiServerOnly {
     pub(super) plane: ControlPlane,
     pub(super) objects: ObjectClient,
@@ -19,7 +19,7 @@ pub(super) struct ApiServerOnly {
 }
 
 impl ApiServerOnly {
-    /// Starts it in a folder for this controller; for ours, built for it, where none is named.
+    /// Starts a control plane in `folder`. `controller` is the binary to measure; `None` builds a release sluice.
     pub(super) async fn start(
         controller: Option<PathBuf>,
         folder: &Path,
@@ -46,12 +46,12 @@ impl ApiServerOnly {
         Ok(Self { plane, objects, settings })
     }
 
-    /// Takes the webhooks away, which nobody answers without a manager.
+    /// Deletes the webhook configurations: without a manager, calls to the webhooks fail.
     pub(super) async fn remove_webhooks(&self) -> Result<Vec<(Kind, Value)>> {
         remove_webhooks(&self.objects).await
     }
 
-    /// Puts them back.
+    /// Creates the webhook configurations again.
     pub(super) async fn restore_webhooks(&self, webhooks: Vec<(Kind, Value)>) -> Result<()> {
         for (kind, object) in webhooks {
             self.objects.create(kind, &object).await?;

@@ -1,5 +1,4 @@
-//! A burst of Jobs at once: how long Sluice takes to admit them all, what that costs, and what the API server alone takes
-//! for the same writes.
+//! A burst of Jobs: the time and CPU until all are admitted, compared with the API server alone for the same writes.
 
 use crate::audit::count_by_verb_and_resource;
 use crate::cluster::{Cluster, ClusterOptions};
@@ -16,10 +15,10 @@ use std::time::{Duration, Instant};
 
 const NAMESPACE: &str = "burst";
 const QUEUES: usize = 10;
-/// Requests in flight at once.
+/// Concurrent requests.
 const CLIENTS: usize = 16;
 
-/// Runs it and prints the figures.
+/// Runs the benchmark and prints the results.
 pub async fn run(jobs: usize) -> Result<()> {
     let options = ClusterOptions { release: true, nodes: 4, ..ClusterOptions::default() };
     let cluster = Cluster::start(&options, &ControlPlane::temporary_folder()).await?;
@@ -29,7 +28,7 @@ pub async fn run(jobs: usize) -> Result<()> {
     let server = cluster.plane.pid("kube-apiserver").context("no API server")?;
     let manager = cluster.manager()?.process().identity().pid;
     let before = (ProcessUsage::of_process(manager)?, ProcessUsage::of_process(server)?);
-    let begun = Instant::now();
+    let start = Instant::now();
     stream::iter(0..jobs)
         .map(|number| {
             let job = Job::new(
@@ -44,7 +43,7 @@ pub async fn run(jobs: usize) -> Result<()> {
         .buffer_unordered(CLIENTS)
         .try_collect::<Vec<_>>()
         .await?;
-    let created = begun.elapsed();
+    let created = start.elapsed();
     within(Duration::from_mins(10), format!("all {jobs} workloads are admitted"), async || {
         let admitted = cluster
             .objects
@@ -53,11 +52,11 @@ pub async fn run(jobs: usize) -> Result<()> {
             .iter()
             .filter(|w| condition_is_true(w, "Admitted"))
             .count();
-        ensure!(admitted == jobs, "{admitted} are");
+        ensure!(admitted == jobs, "{admitted} are admitted");
         Ok(())
     })
     .await?;
-    let elapsed = begun.elapsed();
+    let elapsed = start.elapsed();
     let after = (ProcessUsage::of_process(manager)?, ProcessUsage::of_process(server)?);
     let writes = audit.new_writes_by(&account)?;
     println!("{jobs} Jobs at once over {QUEUES} queues in one cohort");
@@ -97,29 +96,29 @@ async fn create_queues(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The same writes by a client that decides nothing, while the manager is stopped: one create and two status patches of
-/// a Workload, and one patch of a Job.
+/// Measures the same writes by a plain client, without a manager: one create and two status patches of a Workload, and one
+/// patch of a Job.
 async fn measure_api_server(cluster: &Cluster, jobs: usize) -> Result<()> {
     let server = cluster.plane.pid("kube-apiserver").context("no API server")?;
     let workloads = cluster.objects.list(Kind::WORKLOAD, NAMESPACE, "").await?;
     let template = workloads.first().context("no workload")?.clone();
     cluster.manager().map(Manager::kill)?;
-    // Nobody answers webhooks now, and what they cost is Sluice's, not the server's.
+    // No manager answers webhooks now, and their cost belongs to Sluice, not to the server.
     remove_webhooks(&cluster.objects).await?;
-    eventually("the server calls them no more", async || {
+    eventually("the server stops calling the webhooks", async || {
         let name = format!("probe-{}", jiff::Timestamp::now().as_millisecond());
         let body = json!({"metadata": {"namespace": NAMESPACE, "name": name}, "spec": template["spec"]});
         Ok(cluster.objects.create(Kind::WORKLOAD, &body).await.map(drop)?)
     })
     .await?;
     let before = ProcessUsage::of_process(server)?;
-    let begun = Instant::now();
+    let start = Instant::now();
     stream::iter(0..jobs)
         .map(|number| replay_writes(cluster, &template, number))
         .buffer_unordered(CLIENTS)
         .try_collect::<Vec<_>>()
         .await?;
-    let elapsed = begun.elapsed();
+    let elapsed = start.elapsed();
     let after = ProcessUsage::of_process(server)?;
     println!("the API server alone, for the same writes by {CLIENTS} clients");
     println!("  done after               {:7.2} s", elapsed.as_secs_f64());

@@ -1,5 +1,5 @@
-//! The load generator: creates Workloads at their pace and plays the job side. On Admitted a workload runs for its time,
-//! then it is Finished; on Evicted its admission is cleared, and it waits again.
+//! The load generator: creates Workloads at the rates of a scenario and simulates the job side. An admitted Workload runs for
+//! its run time and is then set Finished; an evicted one gets its admission cleared and is pending again.
 
 use super::scenario::{NAMESPACE, Scenario, WorkloadClass, condition};
 use crate::objects::{Kind, ObjectClient};
@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Creates at once, and writes of the job side at once.
+/// Concurrent creates.
 const MAX_CONCURRENT_CREATES: usize = 32;
+/// Concurrent writes of the job side.
 const MAX_CONCURRENT_WRITES: usize = 64;
 
-/// A condition as it stands.
+/// A condition; unknown fields are kept for writing it back.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Condition {
@@ -39,7 +40,7 @@ struct WatchEvent {
     object: ObservedWorkload,
 }
 
-/// The little of a Workload that the job side looks at.
+/// The fields of a Workload that the job side reads.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedWorkload {
@@ -61,7 +62,7 @@ struct Status {
 }
 
 impl ObservedWorkload {
-    /// Whether it is the Workload of this name, and admitted.
+    /// Returns whether it has this name and is admitted.
     pub fn is_admitted(&self, name: &str) -> bool {
         self.metadata.name == name && self.condition_is_true("Admitted")
     }
@@ -73,7 +74,7 @@ impl ObservedWorkload {
 
 type Reader = Pin<Box<dyn futures::AsyncBufRead + Send>>;
 
-/// All changes of Workloads from its start on.
+/// A watch of all Workload changes since it was started; reopened when the server closes it.
 pub struct WorkloadWatch {
     lines: Lines<Reader>,
     objects: ObjectClient,
@@ -81,27 +82,27 @@ pub struct WorkloadWatch {
 }
 
 impl WorkloadWatch {
-    /// From now on.
+    /// Starts at the current revision.
     pub async fn start(objects: &ObjectClient) -> Result<Self> {
         let list = objects.api(Kind::WORKLOAD, NAMESPACE).list(&ListParams::default()).await?;
         let position = list.metadata.resource_version.unwrap_or_default();
         Ok(Self { lines: open_watch(objects, &position).await?, objects: objects.clone(), position })
     }
 
-    /// The next change.
+    /// Waits for the next change.
     pub async fn next(&mut self) -> Result<ObservedWorkload> {
         loop {
             let Some(line) = self.lines.next().await.transpose()? else {
                 self.lines = open_watch(&self.objects, &self.position).await?;
                 continue;
             };
-            let line: WatchEvent = serde_json::from_str(&line)?;
-            if line.kind == "ERROR" {
-                bail!("the watch lost changes");
+            let event: WatchEvent = serde_json::from_str(&line)?;
+            if event.kind == "ERROR" {
+                bail!("watch expired: changes were lost");
             }
-            self.position.clone_from(&line.object.metadata.resource_version);
-            if line.kind != "BOOKMARK" {
-                return Ok(line.object);
+            self.position.clone_from(&event.object.metadata.resource_version);
+            if event.kind != "BOOKMARK" {
+                return Ok(event.object);
             }
         }
     }
@@ -116,7 +117,7 @@ async fn open_watch(objects: &ObjectClient, position: &str) -> Result<Lines<Read
     Ok(reader.lines())
 }
 
-/// A forced server-side apply of a Workload's status.
+/// Applies a Workload's status by forced server-side apply.
 pub async fn apply_status(objects: &ObjectClient, name: &str, manager: &str, status: &Value) -> Result<()> {
     let body = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
@@ -127,18 +128,18 @@ pub async fn apply_status(objects: &ObjectClient, name: &str, manager: &str, sta
     Ok(())
 }
 
-/// The job side says that the job has ended.
+/// Sets a Workload to Finished, as the job side does.
 pub async fn finish(objects: &ObjectClient, name: &str) -> Result<()> {
     let status = json!({"conditions": [condition("Finished", "Succeeded", "Job finished successfully")]});
     apply_status(objects, name, "bench", &status).await
 }
 
-/// One workload on its way.
+/// Progress of one workload.
 #[derive(Default)]
 struct WorkloadProgress {
     class: usize,
     created_at: Option<Instant>,
-    /// From its creation to its first admission.
+    /// From creation to first admission.
     time_to_admission: Option<Duration>,
     has_reservation: bool,
     finished: bool,
@@ -146,23 +147,23 @@ struct WorkloadProgress {
     running: Option<AbortHandle>,
 }
 
-/// What came of it.
+/// Result of a load.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOutcome {
-    /// From the first create to the last end.
+    /// Time from the first create until all workloads have finished.
     pub wall: Duration,
-    /// Times to the first admission by class.
+    /// Times to first admission, by class.
     pub waits: [Vec<Duration>; 3],
-    /// CPU seconds of reservations.
+    /// CPU seconds of reserved quota.
     pub reserved: f64,
-    /// Evictions.
+    /// Number of evictions.
     pub evictions: usize,
 }
 
 struct LoadState {
     items: BTreeMap<String, WorkloadProgress>,
     finished: usize,
-    /// CPU held now, since when, and CPU seconds until then.
+    /// (CPU reserved now, time of the last change, CPU seconds until then).
     reserved_cpu: (f64, Instant, f64),
 }
 
@@ -175,26 +176,26 @@ pub struct Load {
 }
 
 impl Load {
-    /// Creates everything and waits until all has finished. Says now and then how far it is.
-    pub async fn run(scenario: &Scenario, objects: &ObjectClient, patience: Duration) -> Result<LoadOutcome> {
+    /// Creates all workloads and waits until they have finished; prints progress every 10 s. Fails after `timeout`.
+    pub async fn run(scenario: &Scenario, objects: &ObjectClient, timeout: Duration) -> Result<LoadOutcome> {
         let begun = Instant::now();
-        let books =
+        let state =
             LoadState { items: initial_progress(scenario), finished: 0, reserved_cpu: (0.0, begun, 0.0) };
         let load = Arc::new(Self {
             scenario: scenario.clone(),
             objects: objects.clone(),
-            state: Mutex::new(books),
+            state: Mutex::new(state),
             writes: Semaphore::new(MAX_CONCURRENT_WRITES),
         });
         let mut watch = WorkloadWatch::start(objects).await?;
         let mut creating = tokio::spawn(Arc::clone(&load).create_all());
         let mut created = false;
-        let mut said = tokio::time::interval(Duration::from_secs(10));
-        // Dropped at the end, and with it what still runs.
+        let mut progress_timer = tokio::time::interval(Duration::from_secs(10));
+        // Dropped at the end, which aborts remaining tasks.
         let mut runs = JoinSet::new();
         while load.state().finished < scenario.total_workloads() {
             tokio::select! {
-                seen = watch.next() => load.observe(&seen?, &mut runs),
+                observed = watch.next() => load.observe(&observed?, &mut runs),
                 outcome = &mut creating, if !created => {
                     outcome??;
                     created = true;
@@ -203,18 +204,18 @@ impl Load {
                     Err(error) if error.is_cancelled() => {}
                     ended => ended??,
                 },
-                _ = said.tick() => {
+                _ = progress_timer.tick() => {
                     println!("  {:4} s: {} of {} have finished", begun.elapsed().as_secs(), load.state().finished, scenario.total_workloads());
-                    if begun.elapsed() > patience {
-                        bail!("not at its end after {} s", patience.as_secs());
+                    if begun.elapsed() > timeout {
+                        bail!("load not completed after {} s", timeout.as_secs());
                     }
                 }
             }
         }
-        let books = load.state();
+        let state = load.state();
         let mut outcome =
-            LoadOutcome { wall: begun.elapsed(), reserved: books.reserved_cpu.2, ..LoadOutcome::default() };
-        for item in books.items.values() {
+            LoadOutcome { wall: begun.elapsed(), reserved: state.reserved_cpu.2, ..LoadOutcome::default() };
+        for item in state.items.values() {
             outcome.waits[item.class].extend(item.time_to_admission);
             outcome.evictions += item.evictions;
         }
@@ -241,9 +242,9 @@ impl Load {
             .await
     }
 
-    /// One class of one queue, one after the other.
-    async fn create_class(&self, slots: &Semaphore, queue: &str, at: usize) -> Result<()> {
-        let class: &WorkloadClass = &self.scenario.classes[at];
+    /// Creates the workloads of one class in one queue, one per interval.
+    async fn create_class(&self, slots: &Semaphore, queue: &str, class_index: usize) -> Result<()> {
+        let class: &WorkloadClass = &self.scenario.classes[class_index];
         let mut tick = tokio::time::interval(class.interval);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for number in 0..class.count {
@@ -261,41 +262,41 @@ impl Load {
         Ok(())
     }
 
-    /// What a change of a Workload means for its job.
-    fn observe(self: &Arc<Self>, seen: &ObservedWorkload, runs: &mut JoinSet<Result<()>>) {
+    /// Updates the progress of a workload after a change and starts or stops its simulated job.
+    fn observe(self: &Arc<Self>, observed: &ObservedWorkload, runs: &mut JoinSet<Result<()>>) {
         let now = Instant::now();
-        let name = &seen.metadata.name;
-        let mut books = self.state();
-        let LoadState { items, finished, reserved_cpu: held } = &mut *books;
+        let name = &observed.metadata.name;
+        let mut state = self.state();
+        let LoadState { items, finished, reserved_cpu } = &mut *state;
         let Some(item) = items.get_mut(name) else { return };
         let class = &self.scenario.classes[item.class];
         let (reserved, evicted) =
-            (seen.condition_is_true("QuotaReserved"), seen.condition_is_true("Evicted"));
-        let over = seen.condition_is_true("Finished");
-        if item.has_reservation != (reserved && !over) {
+            (observed.condition_is_true("QuotaReserved"), observed.condition_is_true("Evicted"));
+        let is_finished = observed.condition_is_true("Finished");
+        if item.has_reservation != (reserved && !is_finished) {
             item.has_reservation = !item.has_reservation;
-            held.2 += held.0 * (now - held.1).as_secs_f64();
-            held.1 = now;
-            held.0 += if item.has_reservation { f64::from(class.cpu) } else { -f64::from(class.cpu) };
+            reserved_cpu.2 += reserved_cpu.0 * (now - reserved_cpu.1).as_secs_f64();
+            reserved_cpu.1 = now;
+            reserved_cpu.0 += if item.has_reservation { f64::from(class.cpu) } else { -f64::from(class.cpu) };
         }
-        if over && !item.finished {
+        if is_finished && !item.finished {
             item.finished = true;
             *finished += 1;
         }
-        let runs_now = reserved && seen.condition_is_true("Admitted") && !evicted && !over;
-        if !runs_now {
-            // One that has finished waits for nothing but its answer: that would cost a connection.
-            if let Some(running) = item.running.take().filter(|_| !over) {
+        let is_running = reserved && observed.condition_is_true("Admitted") && !evicted && !is_finished;
+        if !is_running {
+            // A finished workload's task only waits for its response; aborting it would cost a connection.
+            if let Some(running) = item.running.take().filter(|_| !is_finished) {
                 running.abort();
             }
-            if evicted && reserved && !over {
+            if evicted && reserved && !is_finished {
                 item.evictions += 1;
-                runs.spawn(Arc::clone(self).release_quota(name.clone(), seen));
+                runs.spawn(Arc::clone(self).release_quota(name.clone(), observed));
             }
             return;
         }
         item.time_to_admission
-            .get_or_insert_with(|| item.created_at.map_or(Duration::ZERO, |born| now - born));
+            .get_or_insert_with(|| item.created_at.map_or(Duration::ZERO, |created_at| now - created_at));
         if item.running.is_none() {
             item.running = Some(runs.spawn(Arc::clone(self).run_workload(name.clone(), class.run_time)));
         }
@@ -307,13 +308,14 @@ impl Load {
         finish(&self.objects, &name).await.with_context(|| format!("{name} cannot finish"))
     }
 
-    /// The pods are gone: the quota goes back. A conflict means that somebody else did it, or that a newer change comes.
+    /// Clears the admission, as the job side does when the pods have ended. A conflict is ignored: the controller has already
+    /// done it, or a newer change follows.
     fn release_quota(
         self: Arc<Self>,
         name: String,
-        seen: &ObservedWorkload,
+        observed: &ObservedWorkload,
     ) -> impl Future<Output = Result<()>> + Send + use<> {
-        let mut conditions = seen.status.conditions.clone();
+        let mut conditions = observed.status.conditions.clone();
         for condition in &mut conditions {
             if condition.kind == "QuotaReserved" || condition.kind == "Admitted" {
                 "False".clone_into(&mut condition.status);
@@ -321,7 +323,7 @@ impl Load {
             }
         }
         let patch = json!({
-            "metadata": {"resourceVersion": seen.metadata.resource_version},
+            "metadata": {"resourceVersion": observed.metadata.resource_version},
             "status": {"admission": null, "conditions": conditions},
         });
         async move {
@@ -341,14 +343,14 @@ fn workload_name(queue: &str, class: &WorkloadClass, number: usize) -> String {
 fn initial_progress(scenario: &Scenario) -> BTreeMap<String, WorkloadProgress> {
     let mut items = BTreeMap::new();
     for queue in scenario.queue_names() {
-        for (at, class) in scenario.classes.iter().enumerate() {
-            let of = |number| {
+        for (class_index, class) in scenario.classes.iter().enumerate() {
+            let entry = |number| {
                 (
                     workload_name(&queue, class, number),
-                    WorkloadProgress { class: at, ..WorkloadProgress::default() },
+                    WorkloadProgress { class: class_index, ..WorkloadProgress::default() },
                 )
             };
-            items.extend((0..class.count).map(of));
+            items.extend((0..class.count).map(entry));
         }
     }
     items

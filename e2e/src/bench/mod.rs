@@ -1,5 +1,4 @@
-//! Measurements on a real control plane. Their figures stand in BENCHMARKS.md, each with its command; none is a test's
-//! pass or fail.
+//! Benchmarks on a real control plane. BENCHMARKS.md lists the results with their commands; no test depends on a result.
 
 pub mod api_server_baseline;
 mod api_server_only;

@@ -1,4 +1,4 @@
-//! The manager with many pending Workloads: its memory, and how long it takes from its start to ready.
+//! Memory and startup time of the manager with many pending Workloads.
 
 use super::scenario::Scenario;
 use crate::cluster::{Cluster, ClusterOptions};
@@ -12,10 +12,11 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Starts per figure.
+/// Starts per measurement.
 const STARTS: usize = 3;
 
-/// Runs it and prints the figures; the Workloads are those of the scenario "baseline", which nobody lets end.
+/// Runs the benchmark and prints the results. Uses the Workloads of the scenario "baseline", without a job side that finishes
+/// them.
 pub async fn run(divided: usize) -> Result<()> {
     let scenario = Scenario::by_name("baseline")?.scaled_down(divided);
     let options =
@@ -40,7 +41,7 @@ async fn measure_starts(cluster: &mut Cluster, what: &str) -> Result<()> {
     for _ in 0..STARTS {
         let old = cluster.take_manager().context("no manager")?;
         old.terminate();
-        // The kubeconfig is written before the process starts, so that is not counted.
+        // Writing the kubeconfig, before the process starts, is not measured.
         let manager = Manager::start(&cluster.plane, old.settings()).await?;
         let begun = Instant::now();
         manager.wait_until_ready_precisely().await?;
@@ -68,7 +69,7 @@ async fn create_workloads(cluster: &Cluster, scenario: &Scenario) -> Result<()> 
     Ok(())
 }
 
-/// Waits until the queues count every Workload; returns how many of them are pending.
+/// Waits until the queues count every Workload; returns the number of pending ones.
 async fn wait_until_counted(cluster: &Cluster, scenario: &Scenario) -> Result<i64> {
     within(Duration::from_mins(3), "the queues count every Workload", async || {
         let queues: Vec<Value> = cluster.objects.list(Kind::CLUSTER_QUEUE, "", "").await?;

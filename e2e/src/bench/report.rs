@@ -1,4 +1,4 @@
-//! What a run prints.
+//! Prints the report of a load benchmark.
 
 use super::api_server_baseline::ApiServerBaseline;
 use super::load::LoadOutcome;
@@ -8,24 +8,24 @@ use crate::process::ProcessUsage;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Everything that was measured.
+/// All measurements of a run.
 pub struct Report<'a> {
-    /// What was run.
+    /// The scenario.
     pub scenario: &'a Scenario,
-    /// Measured before.
+    /// Cost of the unavoidable writes, measured before the load.
     pub baseline: ApiServerBaseline,
-    /// What came of it.
+    /// Result of the load.
     pub outcome: LoadOutcome,
-    /// The controller before and after.
+    /// Usage of the controller before and after the load.
     pub controller: (ProcessUsage, ProcessUsage),
-    /// CPU seconds of kube-apiserver and etcd meanwhile.
+    /// CPU seconds of kube-apiserver and etcd during the load.
     pub server: f64,
     /// The controller's writes.
     pub writes: Vec<AuditedRequest>,
 }
 
 impl Report<'_> {
-    /// Prints it.
+    /// Prints the report.
     pub fn print(&self) {
         let Self { scenario, baseline: floor, outcome, .. } = self;
         let total = scenario.total_workloads();
@@ -63,7 +63,7 @@ impl Report<'_> {
             *counts.entry(what).or_default() += 1;
             refused += usize::from(write.code >= 400);
         }
-        let each = |count_: usize| to_f64(count_) / to_f64(total.max(1));
+        let each = |count: usize| to_f64(count) / to_f64(total.max(1));
         let workloads =
             counts.iter().filter(|(what, _)| what.contains(" workloads")).map(|(_, n)| n).sum::<usize>();
         println!("  writes per workload   {:9.2}  to Workloads, by the controller", each(workloads));

@@ -1,4 +1,4 @@
-//! A scenario under a controller: etcd and kube-apiserver only, the floor first, then the load.
+//! Runs a scenario against a controller on etcd and kube-apiserver only: first the write baseline, then the load.
 
 use super::api_server_baseline::{ApiServerBaseline, control_plane_cpu_seconds};
 use super::api_server_only::ApiServerOnly;
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a run may take before it is given up.
+/// Time limit of the load.
 const RUN_TIMEOUT: Duration = Duration::from_mins(40);
 
-/// Runs it, in a folder of its own, and prints what was measured.
+/// Runs the scenario on a control plane in `folder`, prints the report and returns the result.
 pub async fn run(scenario: &Scenario, controller: Option<PathBuf>, folder: &Path) -> Result<LoadOutcome> {
     let configuration = if scenario.uses_topology {
         json!({"featureGates": {"TASBalancedPlacement": true}})
@@ -28,8 +28,8 @@ pub async fn run(scenario: &Scenario, controller: Option<PathBuf>, folder: &Path
     let ApiServerOnly { plane, objects, settings } = &bare;
     let webhooks = bare.remove_webhooks().await?;
     scenario.make_queues(objects).await?;
-    println!("measuring what the server takes for each write");
-    let floor = ApiServerBaseline::measure(plane, objects, scenario).await?;
+    println!("measuring the CPU time of the server for each write");
+    let baseline = ApiServerBaseline::measure(plane, objects, scenario).await?;
     bare.restore_webhooks(webhooks).await?;
     let manager = Manager::start(plane, settings).await?;
     manager.wait_until_ready().await?;
@@ -42,7 +42,7 @@ pub async fn run(scenario: &Scenario, controller: Option<PathBuf>, folder: &Path
     let after = ProcessUsage::of_process(pid)?;
     let server = control_plane_cpu_seconds(plane)? - server;
     let writes = audit.new_writes_by(&format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}"))?;
-    let report = Report { scenario, baseline: floor, outcome, controller: (before, after), server, writes };
+    let report = Report { scenario, baseline, outcome, controller: (before, after), server, writes };
     report.print();
     Ok(report.outcome)
 }

@@ -1,5 +1,5 @@
-//! What is submitted: queues in cohorts and three classes of Workloads, each arriving at its own pace; in one scenario their
-//! pods are placed on nodes.
+//! Benchmark scenarios: queues in cohorts and three classes of Workloads, each with its own arrival rate. The scenario "tas"
+//! also uses topology-aware scheduling.
 
 use super::racks;
 use crate::objects::{Kind, ObjectClient, local_queue};
@@ -8,72 +8,73 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Where everything is.
+/// Namespace of all Workloads.
 pub const NAMESPACE: &str = "bench";
 const FLAVOR: &str = "any";
-/// Nodes where pods are placed.
+/// Nodes in the scenario "tas".
 const NODES: usize = 640;
-/// What each queue has, and what it may borrow.
+/// CPU nominal quota of each queue.
 const NOMINAL: u32 = 20;
+/// CPU borrowing limit of each queue.
 const BORROWING: u32 = 100;
 
-/// Workloads of one size in each queue.
+/// A class of equal Workloads in each queue.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadClass {
     /// Its name.
     pub name: &'static str,
-    /// Higher goes first.
+    /// Workload priority.
     pub priority: i32,
-    /// What each asks for.
+    /// CPU of one workload.
     pub cpu: u32,
-    /// Its pods, which share that.
+    /// Pods of one workload, which divide `cpu` evenly.
     pub pods: u32,
-    /// How long each runs once it is admitted.
+    /// Run time after admission.
     pub run_time: Duration,
-    /// How long after the one before it each is created.
+    /// Time between two creates.
     pub interval: Duration,
-    /// How many there are in each queue.
+    /// Workloads per queue.
     pub count: usize,
 }
 
-/// A whole load.
+/// A benchmark scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// Whether pods are placed on nodes.
+    /// Whether pods get topology assignments.
     pub uses_topology: bool,
-    /// Cohorts.
+    /// Number of cohorts.
     pub cohorts: usize,
-    /// ClusterQueues in each.
+    /// ClusterQueues per cohort.
     pub queues: usize,
-    /// What arrives in each queue.
+    /// Workload classes of each queue.
     pub classes: [WorkloadClass; 3],
 }
 
 impl Scenario {
-    /// By its name.
+    /// Returns the scenario of this name: baseline, large or tas.
     pub fn by_name(name: &str) -> Result<Self> {
-        let (cohorts, queues, counts, runs, every) = match name {
+        let (cohorts, queues, counts, runs, intervals) = match name {
             "baseline" | "tas" => (5, 6, [350, 100, 50], [200, 500, 1000], [100, 500, 1200]),
             "large" => (10, 100, [35, 11, 4], [150, 350, 700], [60, 300, 700]),
-            other => bail!("no scenario {other:?}: there are baseline, large and tas"),
+            other => bail!("unknown scenario {other:?}: expected baseline, large or tas"),
         };
-        let placed = name == "tas";
-        let class = |at: usize, name, priority, cpu| WorkloadClass {
+        let uses_topology = name == "tas";
+        let class = |index: usize, name, priority, cpu| WorkloadClass {
             name,
             priority,
             cpu,
-            pods: if placed { 2 << at } else { 1 },
-            run_time: Duration::from_millis(runs[at]),
-            interval: Duration::from_millis(every[at]),
-            count: counts[at],
+            pods: if uses_topology { 2 << index } else { 1 },
+            run_time: Duration::from_millis(runs[index]),
+            interval: Duration::from_millis(intervals[index]),
+            count: counts[index],
         };
         let classes = [class(0, "small", 50, 1), class(1, "medium", 100, 5), class(2, "large", 200, 20)];
-        Ok(Self { name: name.to_owned(), uses_topology: placed, cohorts, queues, classes })
+        Ok(Self { name: name.to_owned(), uses_topology, cohorts, queues, classes })
     }
 
-    /// The same with so many times fewer workloads, at least one of each class in each queue.
+    /// Divides the number of workloads by `by`, keeping at least one per class and queue.
     #[must_use]
     pub fn scaled_down(mut self, by: usize) -> Self {
         for class in &mut self.classes {
@@ -82,37 +83,38 @@ impl Scenario {
         self
     }
 
-    /// How many workloads there are in all.
+    /// Returns the total number of workloads.
     pub fn total_workloads(&self) -> usize {
         self.cohorts * self.queues * self.classes.iter().map(|class| class.count).sum::<usize>()
     }
 
-    /// CPU of all queues.
+    /// Returns the nominal CPU of all queues.
     pub fn total_quota(&self) -> f64 {
         f64::from(NOMINAL) * to_f64(self.cohorts * self.queues)
     }
 
-    /// CPU seconds of all workloads.
+    /// Returns the CPU seconds of all workloads.
     pub fn total_cpu_seconds(&self) -> f64 {
         let queue =
             self.classes.iter().map(|c| f64::from(c.cpu) * c.run_time.as_secs_f64() * to_f64(c.count));
         queue.sum::<f64>() * to_f64(self.cohorts * self.queues)
     }
 
-    /// No schedule ends earlier: the quota must do the work, and the last of a class must arrive and run.
+    /// Returns a lower bound of the duration in seconds: total work divided by quota, and arrival plus run time of the last
+    /// workload of each class.
     pub fn min_seconds_by_quota(&self) -> f64 {
         let arrives =
             |c: &WorkloadClass| c.interval.as_secs_f64() * to_f64(c.count - 1) + c.run_time.as_secs_f64();
         self.classes.iter().map(arrives).fold(self.total_cpu_seconds() / self.total_quota(), f64::max)
     }
 
-    /// The names of all queues.
+    /// Returns the names of all queues.
     pub fn queue_names(&self) -> Vec<String> {
         let cohort = |c: usize| (0..self.queues).map(move |q| format!("q-{c}-{q}"));
         (0..self.cohorts).flat_map(cohort).collect()
     }
 
-    /// Makes flavor, namespace and queues.
+    /// Creates namespace, flavor and queues, and nodes for topology.
     pub async fn make_queues(&self, objects: &ObjectClient) -> Result<()> {
         objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": NAMESPACE}})).await?;
         if self.uses_topology {
@@ -133,7 +135,7 @@ impl Scenario {
     }
 }
 
-/// A count as a number to calculate with.
+/// Converts a count to a float.
 pub fn to_f64(number: usize) -> f64 {
     f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
@@ -149,7 +151,7 @@ fn cluster_queue(name: &str, cohort: &str) -> Value {
 }
 
 impl Scenario {
-    /// A Workload without a job, the so-manieth of its class in a queue.
+    /// Builds Workload `number` of a class in a queue; it has no job.
     pub fn workload(&self, name: &str, queue: &str, class: &WorkloadClass, number: usize) -> Value {
         let milli = class.cpu * 1000 / class.pods;
         let mut set = json!({
@@ -166,7 +168,7 @@ impl Scenario {
         })
     }
 
-    /// What an admission sets in the status.
+    /// Builds the `status.admission` of an admitted Workload.
     pub fn admission(&self, queue: &str, class: &WorkloadClass) -> Value {
         let mut set = json!({
             "name": "main", "count": class.pods, "flavors": {"cpu": FLAVOR},
@@ -179,7 +181,7 @@ impl Scenario {
     }
 }
 
-/// A condition that holds from now on.
+/// Builds a condition with status True and the current time.
 pub fn condition(kind: &str, reason: &str, message: &str) -> Value {
     json!({"type": kind, "status": "True", "reason": reason, "message": message,
         "lastTransitionTime": format!("{:.0}", jiff::Timestamp::now())})

@@ -1,6 +1,6 @@
-//! The manager's start in a large cluster: thousands of nodes in racks, and ten times as many pods on them. A Workload waits
-//! already that must be on one rack, and all racks but one are too full for it: its place tells whether anything was decided
-//! before everything was known.
+//! Startup of the manager in a large cluster: thousands of nodes in racks, and ten times as many pods. A pending Workload
+//! requires one rack, and only one rack has enough capacity. Its topology assignment shows whether the manager scheduled before
+//! it knew all nodes and pods.
 
 use super::api_server_only::ApiServerOnly;
 use super::load::{WorkloadWatch, finish};
@@ -16,17 +16,17 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Starts that are measured.
+/// Measured starts.
 const STARTS: usize = 3;
-/// Requests in flight at once.
+/// Concurrent requests.
 const CLIENTS: usize = 64;
-/// How long the manager is left alone before its memory is read again.
+/// Idle time before the manager's memory is read again.
 const IDLE_TIME: Duration = Duration::from_secs(20);
 const QUEUE: &str = "large";
-/// The rack with room, somewhere in the middle.
+/// The rack with free capacity.
 const FREE_RACK: usize = 3;
 
-/// Runs it and prints the figures.
+/// Runs the benchmark and prints the results.
 pub async fn run(nodes: usize, pods: usize, controller: Option<PathBuf>) -> Result<()> {
     let bare = ApiServerOnly::start(controller, &ControlPlane::temporary_folder(), Value::Null).await?;
     let objects = &bare.objects;
@@ -44,7 +44,7 @@ pub async fn run(nodes: usize, pods: usize, controller: Option<PathBuf>) -> Resu
     Ok(())
 }
 
-/// One start: a Workload waits, and the manager comes.
+/// Measures one start with a pending Workload.
 async fn measure(bare: &ApiServerOnly, name: &str) -> Result<()> {
     let webhooks = bare.remove_webhooks().await?;
     bare.objects.create(Kind::WORKLOAD, &workload(name)).await?;
@@ -72,9 +72,9 @@ async fn measure(bare: &ApiServerOnly, name: &str) -> Result<()> {
     );
     let rack = format!("{}-", racks::rack_name(FREE_RACK));
     let hosts = assigned_hosts(&bare.objects.must_get(Kind::WORKLOAD, NAMESPACE, name).await?);
-    ensure!(!hosts.is_empty(), "admitted without a place");
+    ensure!(!hosts.is_empty(), "admitted without a topology assignment");
     for host in hosts {
-        ensure!(host.starts_with(&rack), "placed on {host}, where pods are");
+        ensure!(host.starts_with(&rack), "assigned to {host}, which has no free capacity");
     }
     tokio::time::sleep(IDLE_TIME).await;
     let usage = ProcessUsage::of_process(pid)?;
@@ -98,7 +98,8 @@ async fn make_queue(objects: &ObjectClient) -> Result<()> {
     Ok(())
 }
 
-/// Pods of nobody, bound to one node after the other. Ten of them leave 6 of a node's 96 CPUs, but on the one rack.
+/// Creates bound pods without owner or queue, round-robin over the nodes. Ten of them leave 6 of a node's 96 CPUs, except on the
+/// free rack.
 async fn make_pods(objects: &ObjectClient, nodes: usize, pods: usize) -> Result<()> {
     stream::iter(0..pods)
         .map(async |number| objects.create(Kind::POD, &pod(number, number % nodes)).await.map(drop))
@@ -125,7 +126,7 @@ fn pod(number: usize, node: usize) -> Value {
     })
 }
 
-/// 64 pods of 8 CPUs on one rack.
+/// Builds a Workload of 64 pods with 8 CPUs each that requires one rack.
 fn workload(name: &str) -> Value {
     let container = json!({"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "8"}}});
     json!({

@@ -1,5 +1,5 @@
-//! Latency of the webhooks under an open load: reviews are sent at their times, whether earlier ones were answered or not,
-//! over TLS connections that are kept.
+//! Latency of the webhooks under an open-loop load: reviews are sent on schedule, whether or not earlier ones were answered,
+//! over persistent TLS connections.
 
 use super::scenario::{NAMESPACE, Scenario};
 use crate::cluster::{Cluster, ClusterOptions};
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Reviews that are not counted: connections are made.
+/// Warm-up time, not measured, in which connections are opened.
 const WARM_UP: Duration = Duration::from_secs(3);
 /// Reviews sent together at each tick.
 const REVIEWS_PER_TICK: u32 = 2;
 
-/// Runs it at so many reviews a second for so many seconds, and prints the figures.
+/// Sends `rate` reviews per second for `seconds` and prints the latencies.
 pub async fn run(rate: u32, seconds: u64) -> Result<()> {
     let options =
         ClusterOptions { extent: Extent::Api, release: true, nodes: 0, ..ClusterOptions::default() };
@@ -29,18 +29,24 @@ pub async fn run(rate: u32, seconds: u64) -> Result<()> {
     let reviews = Arc::new(reviews(&cluster).await?);
     let client = manager_client(&cluster).await?;
     let pid = cluster.manager()?.process().identity().pid;
-    let warm = send_all(&client, &reviews, rate, WARM_UP).await?;
-    ensure!(!warm.is_empty(), "nothing was answered");
+    let warm_up = send_all(&client, &reviews, rate, WARM_UP).await?;
+    ensure!(!warm_up.is_empty(), "no review was answered");
     let before = ProcessUsage::of_process(pid)?;
     let mut times = send_all(&client, &reviews, rate, Duration::from_secs(seconds)).await?;
     let after = ProcessUsage::of_process(pid)?;
     times.sort_unstable();
-    let at = |percent: usize| {
-        let place = (times.len() * percent / 100).min(times.len().saturating_sub(1));
-        times.get(place).copied().unwrap_or_default().as_secs_f64() * 1000.0
+    let percentile = |percent: usize| {
+        let index = (times.len() * percent / 100).min(times.len().saturating_sub(1));
+        times.get(index).copied().unwrap_or_default().as_secs_f64() * 1000.0
     };
     println!("{} reviews at {rate} a second, dry-run creates of Jobs and Workloads in turn", times.len());
-    println!("  p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms, longest {:.2} ms", at(50), at(90), at(99), at(100));
+    println!(
+        "  p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms, longest {:.2} ms",
+        percentile(50),
+        percentile(90),
+        percentile(99),
+        percentile(100)
+    );
     let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64();
     println!(
         "  sluice: CPU {:.0} % of a core, {} MiB resident",
@@ -54,16 +60,15 @@ fn seconds_as_f64(seconds: u64) -> f64 {
     Duration::from_secs(seconds).as_secs_f64()
 }
 
-/// A path of a webhook and the review to send there.
+/// A webhook path and the review to send to it.
 type SampleReview = (&'static str, Vec<u8>);
 
 async fn reviews(cluster: &Cluster) -> Result<Vec<SampleReview>> {
     let scenario = Scenario::by_name("baseline")?;
     let mut body = scenario.workload("reviewed", "q-0-0", &scenario.classes[0], 0);
-    // What the server adds before it asks: defaults of the schema.
     let job = Job::new(NAMESPACE, "reviewed", "q-0-0", &[("cpu", "1")]).pods(3);
     let stored = cluster.objects.list(Kind::CLUSTER_QUEUE, "", "").await?;
-    ensure!(!stored.is_empty(), "there are no queues");
+    ensure!(!stored.is_empty(), "no ClusterQueues exist");
     body["apiVersion"] = "kueue.x-k8s.io/v1beta2".into();
     body["kind"] = "Workload".into();
     let mut job = job.body().clone();
@@ -78,7 +83,7 @@ async fn reviews(cluster: &Cluster) -> Result<Vec<SampleReview>> {
             "requestKind": {"group": group, "version": version, "kind": kind},
             "requestResource": {"group": group, "version": version, "resource": resource},
             "name": "reviewed", "namespace": NAMESPACE, "operation": "CREATE",
-            "userInfo": {"username": "somebody", "groups": ["system:authenticated"]},
+            "userInfo": {"username": "user", "groups": ["system:authenticated"]},
             "object": object, "oldObject": null, "dryRun": true, "options": {},
         }});
         Ok((path, serde_json::to_vec(&review)?))
@@ -91,22 +96,23 @@ async fn reviews(cluster: &Cluster) -> Result<Vec<SampleReview>> {
     ])
 }
 
-/// The certificates by which the API server knows the manager, as PEM.
+/// Returns the CA bundle in the webhook configurations, in PEM.
 pub async fn ca_bundle(cluster: &Cluster) -> Result<String> {
     let configurations = cluster.objects.list(Kind::VALIDATING_WEBHOOKS, "", "").await?;
-    let bundle =
-        configurations.first().context("no webhooks")?["webhooks"][0]["clientConfig"]["caBundle"].clone();
-    let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).context("no bundle")?;
+    let bundle = configurations.first().context("no webhook configurations")?["webhooks"][0]["clientConfig"]
+        ["caBundle"]
+        .clone();
+    let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).context("no caBundle")?;
     Ok(String::from_utf8(bundle.0)?)
 }
 
-/// A client that trusts what the API server trusts, and asks the manager itself.
+/// Returns a client for the manager's webhook port that trusts the CA bundle of the webhook configurations.
 pub async fn manager_client(cluster: &Cluster) -> Result<Client> {
     let port = cluster.manager()?.settings().webhook_port;
     kubeconfig::anonymous(&format!("https://127.0.0.1:{port}"), &ca_bundle(cluster).await?)
 }
 
-/// Sends for a while and returns how long each took from the time at which it was due.
+/// Sends reviews for `time`; returns the latency of each.
 async fn send_all(
     client: &Client,
     reviews: &Arc<Vec<SampleReview>>,
@@ -121,10 +127,10 @@ async fn send_all(
     for tick in 0..u32::try_from(ticks)? {
         let due = begun + period * tick;
         tokio::time::sleep_until(due.into()).await;
-        for place in 0..REVIEWS_PER_TICK {
-            let which = usize::try_from(tick * REVIEWS_PER_TICK + place)? % reviews.len();
-            // The timer wakes up to a millisecond late: that is not the webhook's time.
-            running.spawn(send(client.clone(), Arc::clone(reviews), which, Instant::now()));
+        for offset in 0..REVIEWS_PER_TICK {
+            let review_index = usize::try_from(tick * REVIEWS_PER_TICK + offset)? % reviews.len();
+            // Measured from now: the timer may wake up to 1 ms late, which is not webhook latency.
+            running.spawn(send(client.clone(), Arc::clone(reviews), review_index, Instant::now()));
         }
         while let Some(done) = running.try_join_next() {
             times.push(done??);
@@ -139,15 +145,15 @@ async fn send_all(
 async fn send(
     client: Client,
     reviews: Arc<Vec<SampleReview>>,
-    which: usize,
-    due: Instant,
+    review_index: usize,
+    sent_at: Instant,
 ) -> Result<Duration> {
-    let (path, body) = &reviews[which];
+    let (path, body) = &reviews[review_index];
     let request = http::Request::post(*path).header(http::header::CONTENT_TYPE, "application/json");
     let answer = client.send(request.body(Body::from(body.clone()))?).await?;
-    ensure!(answer.status() == 200, "{path} answers {}", answer.status());
+    ensure!(answer.status() == 200, "{path} returned {}", answer.status());
     let bytes = answer.into_body().collect_bytes().await?;
-    let time = due.elapsed();
+    let time = sent_at.elapsed();
     let answer: Value = serde_json::from_slice(&bytes)?;
     ensure!(answer["response"]["allowed"] == true, "{path}: {answer}");
     Ok(time)

@@ -1,4 +1,4 @@
-//! Admission checks whose controller changes its mind, at each stage of a workload.
+//! Admission checks that change from Ready to Retry and Rejected, at each stage of a workload.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -12,16 +12,16 @@ use sluice_e2e::wait::eventually;
 const STAMP: &str = "2026-01-01T00:00:00Z";
 const CHECKS: [&str; 2] = ["gate", "other"];
 
-/// How far it is when its check takes back what it said.
+/// Stage of the workload when its check changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckStage {
-    /// No check has answered.
+    /// Both checks are Pending.
     Reserved,
-    /// This one has, another has not.
+    /// One check is Ready, the other Pending.
     HalfReady,
-    /// All have, and it runs.
+    /// Both checks are Ready and the Job is running.
     Running,
-    /// The same, and its pods do not go when they are asked to.
+    /// Like `Running`, with pods that do not end when deleted.
     PodsDoNotEnd,
 }
 
@@ -32,66 +32,66 @@ const STAGES: [(&str, CheckStage); 4] = [
     ("stubborn", CheckStage::PodsDoNotEnd),
 ];
 
-/// Retry evicts it and it is asked for again from the start; Rejected ends it; quota is kept while its pods are there,
-/// given back once, and never held twice.
-pub(crate) async fn check_turns_retry_then_rejected(_: &Cluster, ground: &Fixture) -> Result<()> {
+/// Retry evicts the workload and resets its checks; Rejected deactivates it. Its quota stays reserved while its pods exist, is
+/// released once and never reserved twice.
+pub(crate) async fn check_turns_retry_then_rejected(_: &Cluster, fixture: &Fixture) -> Result<()> {
     for check in CHECKS {
-        let name = ground.own_name(check);
+        let name = fixture.own_name(check);
         let spec = json!({"controllerName": "e2e.example/mind"});
-        ground
+        fixture
             .create_tracked(Kind::ADMISSION_CHECK, json!({"metadata": {"name": name}, "spec": spec}))
             .await?;
         let active = json!({"type": "Active", "status": "True", "reason": "Active", "message": "",
             "lastTransitionTime": STAMP});
         let status = json!({"status": {"conditions": [active]}});
-        ground.objects.merge_status(Kind::ADMISSION_CHECK, "", &name, &status).await?;
+        fixture.objects.merge_status(Kind::ADMISSION_CHECK, "", &name, &status).await?;
     }
-    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-    let all = STAGES.map(async |(name, stage)| {
-        scenario(ground, name, stage).await.err().map(|error| format!("{name}: {error:#}"))
+    let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
+    let outcomes = STAGES.map(async |(name, stage)| {
+        scenario(fixture, name, stage).await.err().map(|error| format!("{name}: {error:#}"))
     });
-    let wrong: Vec<String> = futures::future::join_all(all).await.into_iter().flatten().collect();
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    ensure!(max_reserved(&history.revisions()?, 1)? == 1, "nobody held anything");
+    let failures: Vec<String> = futures::future::join_all(outcomes).await.into_iter().flatten().collect();
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    ensure!(max_reserved(&history.revisions()?, 1)? == 1, "no workload reserved quota");
     Ok(())
 }
 
-async fn scenario(ground: &Fixture, name: &str, stage: CheckStage) -> Result<()> {
-    let checks = CHECKS.map(|check| json!({"name": ground.own_name(check)}));
+async fn scenario(fixture: &Fixture, name: &str, stage: CheckStage) -> Result<()> {
+    let checks = CHECKS.map(|check| json!({"name": fixture.own_name(check)}));
     let strategy = json!({"admissionChecksStrategy": {"admissionChecks": checks}});
-    ground.create_queue(name, "", &[("cpu", "1", None)], strategy).await?;
-    ground.wait_until_queue_active(name).await?;
-    let job = ground.job(name, name, "1");
+    fixture.create_queue(name, "", &[("cpu", "1", None)], strategy).await?;
+    fixture.wait_until_queue_active(name).await?;
+    let job = fixture.job(name, name, "1");
     let stubborn = |job: Job| job.pod_annotation("sluice.dev/ignores-deletion", "true");
-    ground.submit(if stage == CheckStage::PodsDoNotEnd { stubborn(job) } else { job }).await?;
+    fixture.submit(if stage == CheckStage::PodsDoNotEnd { stubborn(job) } else { job }).await?;
     let next = format!("next-{name}");
 
-    reach_stage(ground, name, stage).await?;
-    set_check_state(ground, name, "gate", "Retry").await?;
+    reach_stage(fixture, name, stage).await?;
+    set_check_state(fixture, name, "gate", "Retry").await?;
     if stage == CheckStage::PodsDoNotEnd {
-        // It changes its mind once more while the pods are going.
-        ground.wait_for_condition(name, "Evicted", "True", "AdmissionCheck").await?;
-        set_check_state(ground, name, "gate", "Rejected").await?;
-        check_quota_kept(ground, name).await?;
-        ground.force_delete_pods(name)?;
+        // The check changes again while the pods are terminating.
+        fixture.wait_for_condition(name, "Evicted", "True", "AdmissionCheck").await?;
+        set_check_state(fixture, name, "gate", "Rejected").await?;
+        check_quota_kept(fixture, name).await?;
+        fixture.force_delete_pods(name)?;
     } else {
-        wait_for_requeue(ground, name).await?;
-        reach_stage(ground, name, stage).await?;
-        set_check_state(ground, name, "gate", "Rejected").await?;
+        wait_for_requeue(fixture, name).await?;
+        reach_stage(fixture, name, stage).await?;
+        set_check_state(fixture, name, "gate", "Rejected").await?;
     }
-    ground.wait_until_pending(name, "Deactivated").await?;
-    let workload = ground.workload(name).await?;
-    ensure!(workload["spec"]["active"] == false, "it is active: {workload}");
-    ground.submit(ground.job(&next, name, "1")).await?;
-    reach_stage(ground, &next, CheckStage::Running).await?;
-    ground.wait_for_queue_counts(name, (0, 1, 1), &[("cpu", "1")]).await?;
-    ground.check_pending(name).await
+    fixture.wait_until_pending(name, "Deactivated").await?;
+    let workload = fixture.workload(name).await?;
+    ensure!(workload["spec"]["active"] == false, "it is still active: {workload}");
+    fixture.submit(fixture.job(&next, name, "1")).await?;
+    reach_stage(fixture, &next, CheckStage::Running).await?;
+    fixture.wait_for_queue_counts(name, (0, 1, 1), &[("cpu", "1")]).await?;
+    fixture.check_pending(name).await
 }
 
-/// It holds quota and its checks have answered as far as the stage wants.
-async fn reach_stage(ground: &Fixture, job: &str, stage: CheckStage) -> Result<()> {
-    eventually(format!("{job} is asked for"), async || {
-        let workload = ground.workload(job).await?;
+/// Waits until the workload has quota and sets its checks as the stage requires.
+async fn reach_stage(fixture: &Fixture, job: &str, stage: CheckStage) -> Result<()> {
+    eventually(format!("{job} has quota and pending checks"), async || {
+        let workload = fixture.workload(job).await?;
         ensure!(condition_is_true(&workload, "QuotaReserved"), "{}", workload["status"]);
         let states = check_states(&workload);
         ensure!(states == ["Pending", "Pending"], "{states:?}");
@@ -99,21 +99,21 @@ async fn reach_stage(ground: &Fixture, job: &str, stage: CheckStage) -> Result<(
     })
     .await?;
     if stage != CheckStage::Reserved {
-        set_check_state(ground, job, "gate", "Ready").await?;
+        set_check_state(fixture, job, "gate", "Ready").await?;
     }
     if matches!(stage, CheckStage::Running | CheckStage::PodsDoNotEnd) {
-        set_check_state(ground, job, "other", "Ready").await?;
-        return ground.wait_until_running(job).await;
+        set_check_state(fixture, job, "other", "Ready").await?;
+        return fixture.wait_until_running(job).await;
     }
-    let object = ground.objects.must_get(Kind::JOB, &ground.name, job).await?;
+    let object = fixture.objects.must_get(Kind::JOB, &fixture.name, job).await?;
     ensure!(object["spec"]["suspend"] == true, "it started before its checks were ready");
     Ok(())
 }
 
-/// It was evicted once for its check.
-async fn wait_for_requeue(ground: &Fixture, job: &str) -> Result<()> {
-    eventually(format!("{job} was evicted and its checks are asked again"), async || {
-        let workload = ground.workload(job).await?;
+/// Waits until the workload was evicted once and its checks were reset.
+async fn wait_for_requeue(fixture: &Fixture, job: &str) -> Result<()> {
+    eventually(format!("{job} was evicted and its checks are pending again"), async || {
+        let workload = fixture.workload(job).await?;
         let evicted = condition(&workload, "Evicted");
         ensure!(!evicted.status.is_empty(), "it was not evicted: {}", workload["status"]);
         ensure!(check_states(&workload) == ["Pending", "Pending"], "{:?}", check_states(&workload));
@@ -124,25 +124,25 @@ async fn wait_for_requeue(ground: &Fixture, job: &str) -> Result<()> {
     .await
 }
 
-/// Its pods are there: so is its quota, whatever the check says.
-async fn check_quota_kept(ground: &Fixture, job: &str) -> Result<()> {
-    eventually("its pods were asked to go", async || {
-        let pods = ground.pods(job).await?;
-        let asked = |pod: &serde_json::Value| pod["metadata"]["deletionTimestamp"].is_string();
-        ensure!(!pods.is_empty() && pods.iter().all(asked), "{} pods", pods.len());
+/// Checks that the quota stays reserved while the pods are terminating.
+async fn check_quota_kept(fixture: &Fixture, job: &str) -> Result<()> {
+    eventually("the pods are terminating", async || {
+        let pods = fixture.pods(job).await?;
+        let is_terminating = |pod: &serde_json::Value| pod["metadata"]["deletionTimestamp"].is_string();
+        ensure!(!pods.is_empty() && pods.iter().all(is_terminating), "{} pods", pods.len());
         Ok(())
     })
     .await?;
-    let workload = ground.workload(job).await?;
+    let workload = fixture.workload(job).await?;
     ensure!(
         condition_is_true(&workload, "QuotaReserved"),
-        "quota was given back under a pod: {}",
+        "quota was released while a pod was running: {}",
         workload["status"]
     );
     Ok(())
 }
 
-/// States of the checks by name.
+/// Returns the states of all checks, ordered by check name.
 fn check_states(workload: &serde_json::Value) -> Vec<String> {
     let all = workload["status"]["admissionChecks"].as_array();
     let mut all: Vec<_> =
@@ -151,11 +151,11 @@ fn check_states(workload: &serde_json::Value) -> Vec<String> {
     all.into_iter().map(|(_, state)| state.to_owned()).collect()
 }
 
-/// Says what the controller of a check says, on the newest version.
-async fn set_check_state(ground: &Fixture, job: &str, check: &str, state: &str) -> Result<()> {
-    let name = ground.own_name(check);
-    eventually(format!("{check} says {state}"), async || {
-        let workload = ground.workload(job).await?;
+/// Sets the state of a check as its controller would, on the newest resourceVersion.
+async fn set_check_state(fixture: &Fixture, job: &str, check: &str, state: &str) -> Result<()> {
+    let name = fixture.own_name(check);
+    eventually(format!("{check} is {state}"), async || {
+        let workload = fixture.workload(job).await?;
         let mut checks = workload["status"]["admissionChecks"].clone();
         let all = checks.as_array_mut().into_iter().flatten();
         for entry in all.filter(|entry| entry["name"] == *name) {
@@ -164,7 +164,7 @@ async fn set_check_state(ground: &Fixture, job: &str, check: &str, state: &str) 
         let version = &workload["metadata"]["resourceVersion"];
         let patch = json!({"metadata": {"resourceVersion": version}, "status": {"admissionChecks": checks}});
         let name = text(&workload, "/metadata/name");
-        ground.objects.merge_status(Kind::WORKLOAD, &ground.name, name, &patch).await?;
+        fixture.objects.merge_status(Kind::WORKLOAD, &fixture.name, name, &patch).await?;
         Ok(())
     })
     .await

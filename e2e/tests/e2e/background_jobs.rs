@@ -1,5 +1,5 @@
-//! Work that goes on while something is wrong, and the proof that it came to a good end: no queue above its quota at any
-//! revision, every Job started once and never stopped, no write lost, all quota given back.
+//! Jobs that run in the background of fault tests, and the checks on their history: at no revision is a queue above its quota,
+//! every Job is started once and never stopped, no write is lost, all quota is released.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -13,14 +13,14 @@ use sluice_e2e::wait::within;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Jobs of one CPU each that run at once.
+/// Quota of the queue in CPU; each Job needs one, so this many run at once.
 pub(crate) const PARALLEL_JOBS: usize = 4;
-/// Long enough for anything that lasts, and for what a loaded machine makes of it.
+/// Deadline for all Jobs, with margin for long faults on a loaded machine.
 const WORK_TIMEOUT: Duration = Duration::from_mins(5);
-/// Jobs that are created at once.
+/// Concurrent creates.
 const PARALLEL_CREATES: usize = 8;
 
-/// Jobs in one queue, and all that was ever stored of their Workloads.
+/// Jobs in one queue, and every stored revision of their Workloads.
 pub(crate) struct BackgroundJobs<'a> {
     fixture: &'a Fixture,
     history: History,
@@ -28,15 +28,15 @@ pub(crate) struct BackgroundJobs<'a> {
 }
 
 impl<'a> BackgroundJobs<'a> {
-    /// A queue with room for some at once.
-    pub(crate) async fn start(ground: &'a Fixture, queue: &str) -> Result<Self> {
-        ground.create_queue(queue, "", &[("cpu", &PARALLEL_JOBS.to_string(), None)], json!({})).await?;
-        ground.wait_until_queue_active(queue).await?;
-        let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-        Ok(Self { fixture: ground, history, queue: queue.to_owned() })
+    /// Creates the queue, with quota for `PARALLEL_JOBS`, and starts recording.
+    pub(crate) async fn start(fixture: &'a Fixture, queue: &str) -> Result<Self> {
+        fixture.create_queue(queue, "", &[("cpu", &PARALLEL_JOBS.to_string(), None)], json!({})).await?;
+        fixture.wait_until_queue_active(queue).await?;
+        let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
+        Ok(Self { fixture, history, queue: queue.to_owned() })
     }
 
-    /// The API server will be restarted.
+    /// Allows a relist, for tests that restart the API server.
     pub(crate) fn allow_relist(&self) {
         self.history.allow_relist();
     }
@@ -45,18 +45,18 @@ impl<'a> BackgroundJobs<'a> {
         format!("{}-{number}", self.queue)
     }
 
-    /// Creates so many Jobs; each as often as it takes until the server has it.
+    /// Creates Jobs, retrying each until the server has stored it.
     pub(crate) async fn submit(&self, numbers: std::ops::Range<usize>) -> Result<()> {
         let submitted = stream::iter(numbers).map(async |number| self.submit_one(number, "500ms").await);
         submitted.buffer_unordered(PARALLEL_CREATES).collect::<Vec<Result<()>>>().await.into_iter().collect()
     }
 
-    /// Creates one that runs for so long.
+    /// Creates one Job with this run time.
     pub(crate) async fn submit_one(&self, number: usize, duration: &str) -> Result<()> {
         let job = self.fixture.job(&self.name(number), &self.queue, "1").runs_for(duration);
         within(WORK_TIMEOUT, format!("{} is created", self.name(number)), async || {
             match self.fixture.objects.create(Kind::JOB, job.body()).await {
-                // The answer to an earlier try was lost.
+                // The response to an earlier attempt was lost.
                 Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
                 outcome => outcome.map(drop).map_err(Into::into),
             }
@@ -64,7 +64,7 @@ impl<'a> BackgroundJobs<'a> {
         .await
     }
 
-    /// How many have finished.
+    /// Returns how many Jobs have finished.
     pub(crate) async fn count_finished(&self) -> Result<usize> {
         let all = self.fixture.objects.list(Kind::WORKLOAD, &self.fixture.name, "").await?;
         Ok(all
@@ -77,19 +77,19 @@ impl<'a> BackgroundJobs<'a> {
         text(workload, "/spec/queueName") == self.queue
     }
 
-    /// Waits until so many Jobs have ended, and judges all that happened; the manager is started again if it has ended.
+    /// Waits until `count` Jobs have finished and checks the history. Restarts the manager if it has exited.
     pub(crate) async fn wait_and_check(&self, cluster: &mut Cluster, count: usize) -> Result<()> {
-        let most = self.wait_and_return_peak(cluster, count).await?;
-        ensure!(most <= PARALLEL_JOBS, "{most} were held at once");
+        let peak = self.wait_and_return_peak(cluster, count).await?;
+        ensure!(peak <= PARALLEL_JOBS, "{peak} CPU were reserved at once");
         Ok(())
     }
 
-    /// The same, whatever was held at once: that is returned.
+    /// Like `wait_and_check`, but returns the peak usage instead of checking it.
     pub(crate) async fn wait_and_return_peak(&self, cluster: &mut Cluster, count: usize) -> Result<usize> {
-        within(WORK_TIMEOUT, format!("{count} Jobs in {} have ended", self.queue), async || {
+        within(WORK_TIMEOUT, format!("{count} Jobs in {} have finished", self.queue), async || {
             restart_if_exited(cluster).await?;
             let finished = self.count_finished().await?;
-            ensure!(finished == count, "{finished} of {count} have");
+            ensure!(finished == count, "{finished} of {count} have finished");
             Ok(())
         })
         .await?;
@@ -97,45 +97,50 @@ impl<'a> BackgroundJobs<'a> {
         self.check_history(count).await
     }
 
-    /// What must be true of all Jobs that have ended; the most that was held at once.
+    /// Checks the history of all Jobs; returns the peak of CPU reserved at once.
     async fn check_history(&self, count: usize) -> Result<usize> {
         let all = self.history.revisions()?;
         let own: Vec<Value> = all.into_iter().filter(|w| w.is_null() || self.is_own_workload(w)).collect();
-        let most = max_reserved(&own, usize::MAX)?;
-        ensure!(most > 0, "nothing was ever admitted");
-        let mut lives: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+        let peak = max_reserved(&own, usize::MAX)?;
+        ensure!(peak > 0, "no workload was ever admitted");
+        let mut revisions_by_uid: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
         for workload in own.iter().filter(|workload| !workload.is_null()) {
-            lives.entry(text(workload, "/metadata/uid")).or_default().push(workload);
+            revisions_by_uid.entry(text(workload, "/metadata/uid")).or_default().push(workload);
         }
-        ensure!(lives.len() == count, "there were {} Workloads of {count} Jobs", lives.len());
-        for life in lives.values() {
-            check_single_life(life)?;
+        ensure!(revisions_by_uid.len() == count, "{} Workloads for {count} Jobs", revisions_by_uid.len());
+        for revisions in revisions_by_uid.values() {
+            check_single_life(revisions)?;
         }
         let jobs = self.fixture.objects.list(Kind::JOB, &self.fixture.name, "").await?;
         let prefix = format!("{}-", self.queue);
         let jobs: Vec<&Value> =
             jobs.iter().filter(|job| text(job, "/metadata/name").starts_with(&prefix)).collect();
         let names: BTreeSet<&str> = jobs.iter().map(|job| text(job, "/metadata/name")).collect();
-        ensure!(names.len() == count, "there are {} Jobs", names.len());
+        ensure!(names.len() == count, "{} Jobs instead of {count}", names.len());
         for job in jobs {
-            // Created suspended, and changed by its start alone: each change of the spec counts.
+            // Created suspended; each later start or stop changes the spec and increments the generation.
             let starts = number(job, "/metadata/generation") - 1;
             ensure!(starts == 1, "{} was started or stopped {starts} times", text(job, "/metadata/name"));
-            ensure!(number(job, "/status/succeeded") == 1, "its status is {}", job["status"]);
+            ensure!(
+                number(job, "/status/succeeded") == 1,
+                "{} has status {}",
+                text(job, "/metadata/name"),
+                job["status"]
+            );
         }
-        println!("      {count} Jobs, {} revisions, {most} held at once", own.len());
-        Ok(most)
+        println!("      {count} Jobs, {} revisions, {peak} CPU reserved at once at most", own.len());
+        Ok(peak)
     }
 }
 
-/// Quota was given once and not taken, and it has finished once.
-fn check_single_life(life: &[&Value]) -> Result<()> {
-    let last = life.last().context("no revision")?;
+/// Checks that one Workload got quota once, was never evicted and finished once.
+fn check_single_life(revisions: &[&Value]) -> Result<()> {
+    let last = revisions.last().context("no revision")?;
     let name = text(last, "/metadata/name");
-    let began = |condition: &str| {
-        let first = life.first().is_some_and(|first| condition_is_true(first, condition));
+    let times_set = |condition: &str| {
+        let first = revisions.first().is_some_and(|first| condition_is_true(first, condition));
         usize::from(first)
-            + life
+            + revisions
                 .windows(2)
                 .filter(|pair| {
                     !condition_is_true(pair[0], condition) && condition_is_true(pair[1], condition)
@@ -143,14 +148,14 @@ fn check_single_life(life: &[&Value]) -> Result<()> {
                 .count()
     };
     for condition in ["QuotaReserved", "Admitted", "Finished"] {
-        ensure!(began(condition) == 1, "{name} was {condition} {} times", began(condition));
+        ensure!(times_set(condition) == 1, "{name} was {condition} {} times", times_set(condition));
     }
-    ensure!(!life.iter().any(|workload| condition_is_true(workload, "Evicted")), "{name} was evicted");
+    ensure!(!revisions.iter().any(|workload| condition_is_true(workload, "Evicted")), "{name} was evicted");
     ensure!(condition_is_true(last, "Finished"), "{name} has not finished: {}", last["status"]);
     Ok(())
 }
 
-/// Starts the manager again if it has ended, as a kubelet does; whether it had.
+/// Restarts the manager if it has exited, as a kubelet would; returns whether it had exited.
 pub(crate) async fn restart_if_exited(cluster: &mut Cluster) -> Result<bool> {
     if cluster.manager()?.process().check().is_ok() {
         return Ok(false);
@@ -159,7 +164,7 @@ pub(crate) async fn restart_if_exited(cluster: &mut Cluster) -> Result<bool> {
     let settings = old.settings().clone();
     drop(old);
     if let Err(error) = cluster.start_manager(&settings).await {
-        // It is there to be revived again.
+        // Keep a manager in the cluster, so that the next call can restart it.
         if cluster.manager().is_err() {
             cluster.put_manager(sluice_e2e::manager::Manager::start(&cluster.plane, &settings).await?);
         }

@@ -1,4 +1,4 @@
-//! The load generator of `make bench-cluster`, on a small scale: it must run to its end.
+//! A small run of the load generator of `make bench-cluster` must complete.
 
 use crate::fixture::Fixture;
 use anyhow::{Result, ensure};
@@ -6,7 +6,7 @@ use sluice_e2e::bench::{run, scenario::Scenario};
 use sluice_e2e::cluster::Cluster;
 use std::time::Duration;
 
-/// On a plane of its own; every workload is admitted and finishes, and no more is reserved than there is.
+/// On its own control plane, all workloads are admitted and finish, in no less time than the quota requires.
 pub(crate) async fn small_baseline_load_completes(cluster: &mut Cluster, _: &Fixture) -> Result<()> {
     let scenario = Scenario::by_name("baseline")?.scaled_down(50);
     let folder = cluster.plane.folder().join("load");
@@ -18,7 +18,11 @@ pub(crate) async fn small_baseline_load_completes(cluster: &mut Cluster, _: &Fix
         "{admitted} of {} were admitted",
         scenario.total_workloads()
     );
-    let least = Duration::from_secs_f64(scenario.total_cpu_seconds() / scenario.total_quota());
-    ensure!(outcome.wall >= least, "ended after {:?}, where the quota takes {least:?}", outcome.wall);
+    let minimum = Duration::from_secs_f64(scenario.total_cpu_seconds() / scenario.total_quota());
+    ensure!(
+        outcome.wall >= minimum,
+        "finished after {:?}, but the quota requires at least {minimum:?}",
+        outcome.wall
+    );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A thousand Jobs at once.
+//! 1,000 Jobs created at once.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -13,18 +13,18 @@ use std::time::Duration;
 
 const JOBS: usize = 1000;
 
-/// A node of the tree, its parent, and what it may use in all: what it has with its subtree and what it may borrow.
+/// A quota tree node, its parent, and its maximum usage: subtree quota plus what it may borrow.
 struct NodeLimit {
     node: &'static str,
     parent: &'static str,
     maximum: i64,
 }
 
-/// Three levels: root 24; left 12 and right 0 under it, right may borrow 18; four queues of 18, 12, 12, 6.
+/// Three levels: root 24; below it left 12 and right 0, which may borrow 18; four queues with 18, 12, 12 and 6.
 const TREE: [NodeLimit; 7] = [
     NodeLimit { node: "root", parent: "", maximum: 84 },
     NodeLimit { node: "left", parent: "root", maximum: 84 },
-    // Its queues' 18 and what it may borrow.
+    // The 18 of its queues plus its borrowing limit.
     NodeLimit { node: "right", parent: "root", maximum: 36 },
     NodeLimit { node: "a", parent: "left", maximum: 30 },
     NodeLimit { node: "b", parent: "left", maximum: 84 },
@@ -32,41 +32,41 @@ const TREE: [NodeLimit; 7] = [
     NodeLimit { node: "d", parent: "right", maximum: 12 },
 ];
 
-/// At no revision does any queue or cohort hold more than it may.
-pub(crate) async fn thousand_jobs_over_three_levels(_: &mut Cluster, ground: &Fixture) -> Result<()> {
-    let root = ground.create_cohort("root", "", &[("cpu", "24", None)]).await?;
-    let left = ground.create_cohort("left", &root, &[("cpu", "12", None)]).await?;
-    let right = ground.create_cohort("right", &root, &[("cpu", "0", Some("18"))]).await?;
-    ground.create_queue("a", &left, &[("cpu", "18", Some("12"))], json!({})).await?;
-    ground.create_queue("b", &left, &[("cpu", "12", None)], json!({})).await?;
-    ground.create_queue("c", &right, &[("cpu", "12", None)], json!({})).await?;
-    ground.create_queue("d", &right, &[("cpu", "6", Some("6"))], json!({})).await?;
+/// At no revision does the usage of a queue or cohort exceed its maximum.
+pub(crate) async fn thousand_jobs_over_three_levels(_: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let root = fixture.create_cohort("root", "", &[("cpu", "24", None)]).await?;
+    let left = fixture.create_cohort("left", &root, &[("cpu", "12", None)]).await?;
+    let right = fixture.create_cohort("right", &root, &[("cpu", "0", Some("18"))]).await?;
+    fixture.create_queue("a", &left, &[("cpu", "18", Some("12"))], json!({})).await?;
+    fixture.create_queue("b", &left, &[("cpu", "12", None)], json!({})).await?;
+    fixture.create_queue("c", &right, &[("cpu", "12", None)], json!({})).await?;
+    fixture.create_queue("d", &right, &[("cpu", "6", Some("6"))], json!({})).await?;
     for queue in ["a", "b", "c", "d"] {
-        ground.wait_until_queue_active(queue).await?;
+        fixture.wait_until_queue_active(queue).await?;
     }
-    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
+    let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
     let jobs = stream::iter(0..JOBS).map(|number| {
         let queue = ["a", "b", "c", "d"][number % 4];
-        ground.submit(ground.job(&format!("job-{number}"), queue, "1").runs_for("0s"))
+        fixture.submit(fixture.job(&format!("job-{number}"), queue, "1").runs_for("0s"))
     });
     jobs.buffer_unordered(8).try_collect::<Vec<()>>().await?;
-    within(Duration::from_mins(7), "all have finished", async || {
-        let all = ground.objects.list(Kind::WORKLOAD, &ground.name, "").await?;
+    within(Duration::from_mins(7), "all workloads have finished", async || {
+        let all = fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await?;
         let finished = all.iter().filter(|workload| condition_is_true(workload, "Finished")).count();
-        ensure!(finished == JOBS, "{finished} of {JOBS} have");
+        ensure!(finished == JOBS, "{finished} of {JOBS} have finished");
         Ok(())
     })
     .await?;
     let revisions = history.revisions()?;
-    let most = check_limits(ground, &revisions)?;
-    println!("      {} revisions; most in use at once: {most:?}", revisions.len());
+    let peaks = check_limits(fixture, &revisions)?;
+    println!("      {} revisions; peak usage: {peaks:?}", revisions.len());
     Ok(())
 }
 
-/// Replays the revisions and compares what each node holds with its limit; returns the most that each held.
-fn check_limits(ground: &Fixture, revisions: &[Value]) -> Result<BTreeMap<&'static str, i64>> {
-    let mut held: BTreeMap<String, (String, i64)> = BTreeMap::new();
-    let mut most = BTreeMap::new();
+/// Replays the revisions and checks each node's usage against its limit; returns the peak usage by node.
+fn check_limits(fixture: &Fixture, revisions: &[Value]) -> Result<BTreeMap<&'static str, i64>> {
+    let mut reserved: BTreeMap<String, (String, i64)> = BTreeMap::new();
+    let mut peaks = BTreeMap::new();
     for object in revisions {
         let name = text(object, "/metadata/name").to_owned();
         let queue = text(object, "/status/admission/clusterQueue");
@@ -75,26 +75,26 @@ fn check_limits(ground: &Fixture, revisions: &[Value]) -> Result<BTreeMap<&'stat
             && object["metadata"]["deletionTimestamp"].is_null()
         {
             let cpu = text(object, "/status/admission/podSetAssignments/0/resourceUsage/cpu").parse()?;
-            let short = queue.strip_prefix(&format!("{}-", ground.name)).unwrap_or(queue).to_owned();
-            held.insert(name, (short, cpu));
+            let queue_name = queue.strip_prefix(&format!("{}-", fixture.name)).unwrap_or(queue).to_owned();
+            reserved.insert(name, (queue_name, cpu));
         } else {
-            held.remove(&name);
+            reserved.remove(&name);
         }
         for limit in &TREE {
             let used: i64 =
-                held.values().filter(|(queue, _)| is_below(queue, limit.node)).map(|(_, cpu)| cpu).sum();
+                reserved.values().filter(|(queue, _)| is_below(queue, limit.node)).map(|(_, cpu)| cpu).sum();
             ensure!(
                 used <= limit.maximum,
-                "{} holds {used} of {} at revision {}",
+                "{} uses {used} of {} at revision {}",
                 limit.node,
                 limit.maximum,
                 text(object, "/metadata/resourceVersion")
             );
-            let peak = most.entry(limit.node).or_insert(0);
+            let peak = peaks.entry(limit.node).or_insert(0);
             *peak = used.max(*peak);
         }
     }
-    Ok(most)
+    Ok(peaks)
 }
 
 fn is_below(node: &str, ancestor: &str) -> bool {

@@ -9,19 +9,19 @@ use sluice_e2e::objects::{Job, Kind, condition_is_true, text};
 use std::collections::BTreeMap;
 
 /// The shape of volcano#4118: the parent has 2 CPU and 4 Gi, its children have nothing of their own.
-pub(crate) async fn siblings_share_full_parent(_: &Cluster, ground: &Fixture) -> Result<()> {
-    let parent = ground.create_cohort("parent", "", &[("cpu", "2", None), ("memory", "4Gi", None)]).await?;
+pub(crate) async fn siblings_share_full_parent(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    let parent = fixture.create_cohort("parent", "", &[("cpu", "2", None), ("memory", "4Gi", None)]).await?;
     for child in ["left", "right"] {
-        ground.create_queue(child, &parent, &[("cpu", "0", None), ("memory", "0", None)], json!({})).await?;
+        fixture.create_queue(child, &parent, &[("cpu", "0", None), ("memory", "0", None)], json!({})).await?;
     }
-    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
+    let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
     let asks = [("cpu", "2"), ("memory", "4Gi")];
-    ground.submit(Job::new(&ground.name, "job-1", "left", &asks)).await?;
-    ground.wait_until_running("job-1").await?;
-    ground.submit(Job::new(&ground.name, "job-2", "right", &asks)).await?;
-    ground.wait_until_pending("job-2", "WaitingForQuota").await?;
-    ground.finish_job("job-1").await?;
-    ground.wait_until_running("job-2").await?;
+    fixture.submit(Job::new(&fixture.name, "job-1", "left", &asks)).await?;
+    fixture.wait_until_running("job-1").await?;
+    fixture.submit(Job::new(&fixture.name, "job-2", "right", &asks)).await?;
+    fixture.wait_until_pending("job-2", "WaitingForQuota").await?;
+    fixture.finish_job("job-1").await?;
+    fixture.wait_until_running("job-2").await?;
 
     // At no revision did both hold quota, and no pod of job-2 is older than the end of job-1.
     let mut holders = BTreeMap::new();
@@ -33,8 +33,8 @@ pub(crate) async fn siblings_share_full_parent(_: &Cluster, ground: &Fixture) ->
         );
         ensure!(holders.values().filter(|holds| **holds).count() <= 1, "both hold quota: {holders:?}");
     }
-    let ended = ground.objects.must_get(Kind::JOB, &ground.name, "job-1").await?;
-    for pod in ground.pods("job-2").await? {
+    let ended = fixture.objects.must_get(Kind::JOB, &fixture.name, "job-1").await?;
+    for pod in fixture.pods("job-2").await? {
         let (born, ended) =
             (text(&pod, "/metadata/creationTimestamp"), text(&ended, "/status/completionTime"));
         ensure!(born >= ended, "a pod of job-2 was born at {born}, job-1 ended at {ended}");

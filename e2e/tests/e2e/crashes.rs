@@ -1,4 +1,4 @@
-//! The manager dies, pauses, or has company; and somebody else writes the same objects all the time.
+//! The manager is killed, paused or replaced by a standby, and a second writer changes the same objects concurrently.
 
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
@@ -10,7 +10,7 @@ use sluice_e2e::manager::{LEASE_NAME, Manager, ManagerSettings};
 use sluice_e2e::objects::{Kind, ObjectClient, condition, condition_is_true, expect_condition, text};
 use sluice_e2e::wait::eventually;
 
-/// Kills the manager, as the kernel does, and starts it again.
+/// Kills the manager with SIGKILL and starts it again.
 async fn kill_and_restart(cluster: &mut Cluster) -> Result<()> {
     let old = cluster.take_manager().context("no manager")?;
     old.kill();
@@ -20,51 +20,51 @@ async fn kill_and_restart(cluster: &mut Cluster) -> Result<()> {
     cluster.wait_for_webhooks().await
 }
 
-/// A moment in a Job's life, seen from outside.
+/// Returns whether a Job has reached a step of its lifecycle.
 type StepPredicate = fn(job: &Value, workload: &Value) -> bool;
 
-/// Killed the moment each step is seen: with every write landed or not, the end is the same.
-pub(crate) async fn manager_killed_at_every_step(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    let moments: [(&str, StepPredicate); 4] = [
+/// Kills the manager as soon as each step is visible; the result must be the same whether or not later writes have landed.
+pub(crate) async fn manager_killed_at_every_step(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    let steps: [(&str, StepPredicate); 4] = [
         ("submitted", |_, _| true),
         ("workload-made", |_, workload| workload.is_object()),
         ("quota-reserved", |_, workload| condition_is_true(workload, "QuotaReserved")),
         ("started", |job, _| job["spec"]["suspend"] == json!(false)),
     ];
-    for (name, moment) in moments {
-        ground.submit(ground.job(name, "main", "1")).await?;
-        eventually(format!("{name} is seen"), async || {
-            let job = ground.objects.must_get(Kind::JOB, &ground.name, name).await?;
-            let workload = ground.workload(name).await.unwrap_or_default();
-            ensure!(moment(&job, &workload), "not yet");
+    for (name, is_reached) in steps {
+        fixture.submit(fixture.job(name, "main", "1")).await?;
+        eventually(format!("step {name} is reached"), async || {
+            let job = fixture.objects.must_get(Kind::JOB, &fixture.name, name).await?;
+            let workload = fixture.workload(name).await.unwrap_or_default();
+            ensure!(is_reached(&job, &workload), "not yet");
             Ok(())
         })
         .await?;
         kill_and_restart(cluster).await?;
-        ground.wait_until_running(name).await?;
-        ground.finish_job(name).await?;
-        ground.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
+        fixture.wait_until_running(name).await?;
+        fixture.finish_job(name).await?;
+        fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
     }
 
-    // Between an eviction and the end of its pods: the quota is still taken after the restart.
-    ground
-        .submit(ground.job("evicted", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "true"))
+    // Killed between an eviction and the end of its pods: after the restart the quota is still in use.
+    fixture
+        .submit(fixture.job("evicted", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "true"))
         .await?;
-    ground.wait_until_running("evicted").await?;
-    ground.set_workload_spec("evicted", json!({"active": false})).await?;
-    ground.wait_for_condition("evicted", "Evicted", "True", "Deactivated").await?;
+    fixture.wait_until_running("evicted").await?;
+    fixture.set_workload_spec("evicted", json!({"active": false})).await?;
+    fixture.wait_for_condition("evicted", "Evicted", "True", "Deactivated").await?;
     kill_and_restart(cluster).await?;
-    ground.submit(ground.job("next", "main", "1")).await?;
-    ground.wait_until_pending("next", "WaitingForPreemptedWorkloads").await?;
+    fixture.submit(fixture.job("next", "main", "1")).await?;
+    fixture.wait_until_pending("next", "WaitingForPreemptedWorkloads").await?;
     ensure!(
-        condition_is_true(&ground.workload("evicted").await?, "QuotaReserved"),
-        "quota was given back under a pod"
+        condition_is_true(&fixture.workload("evicted").await?, "QuotaReserved"),
+        "quota was released while a pod was running"
     );
-    ground.force_delete_pods("evicted")?;
-    ground.wait_until_running("next").await?;
-    ground.wait_until_pending("evicted", "Deactivated").await?;
-    ground.finish_job("next").await
+    fixture.force_delete_pods("evicted")?;
+    fixture.wait_until_running("next").await?;
+    fixture.wait_until_pending("evicted", "Deactivated").await?;
+    fixture.finish_job("next").await
 }
 
 pub(crate) async fn lease_holder(objects: &ObjectClient) -> Result<String> {
@@ -72,20 +72,20 @@ pub(crate) async fn lease_holder(objects: &ObjectClient) -> Result<String> {
     Ok(text(&lease, "/spec/holderIdentity").to_owned())
 }
 
-pub(crate) async fn wait_for_other_holder(objects: &ObjectClient, than: &str) -> Result<String> {
-    eventually(format!("another holder than {than}"), async || {
-        let now = lease_holder(objects).await?;
-        ensure!(!now.is_empty() && now != than, "it is {now:?}");
-        Ok(now)
+pub(crate) async fn wait_for_other_holder(objects: &ObjectClient, previous: &str) -> Result<String> {
+    eventually(format!("the lease holder is not {previous}"), async || {
+        let holder = lease_holder(objects).await?;
+        ensure!(!holder.is_empty() && holder != previous, "the holder is {holder:?}");
+        Ok(holder)
     })
     .await
 }
 
-/// The standby takes over from a killed leader; a leader that slept through its lease does no harm when it wakes.
-pub(crate) async fn leader_killed_then_paused(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+/// The standby takes over from a killed leader; a leader paused beyond its lease writes nothing when resumed and exits.
+pub(crate) async fn leader_killed_then_paused(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     let first = cluster.take_manager().context("no manager")?;
-    let led = lease_holder(&ground.objects).await?;
+    let leader = lease_holder(&fixture.objects).await?;
     let settings =
         ManagerSettings { name: "standby".to_owned(), webhook_port: 0, ..first.settings().clone() };
     let second = Manager::start(&cluster.plane, &settings).await?;
@@ -95,55 +95,55 @@ pub(crate) async fn leader_killed_then_paused(cluster: &mut Cluster, ground: &Fi
     let balancer = cluster.balancer.as_ref().context("no balancer")?;
     balancer.set_backends(ports(&[&first, &second]));
 
-    ground.submit(ground.job("one", "main", "1")).await?;
-    ground.wait_until_running("one").await?;
+    fixture.submit(fixture.job("one", "main", "1")).await?;
+    fixture.wait_until_running("one").await?;
     balancer.set_backends(ports(&[&second]));
     first.kill();
-    let led = wait_for_other_holder(&ground.objects, &led).await?;
-    ground.submit(ground.job("two", "main", "1")).await?;
-    ground.wait_until_pending("two", "WaitingForQuota").await?;
-    ground.finish_job("one").await?;
-    ground.wait_until_running("two").await?;
+    let leader = wait_for_other_holder(&fixture.objects, &leader).await?;
+    fixture.submit(fixture.job("two", "main", "1")).await?;
+    fixture.wait_until_pending("two", "WaitingForQuota").await?;
+    fixture.finish_job("one").await?;
+    fixture.wait_until_running("two").await?;
 
     let third = Manager::start(&cluster.plane, first.settings()).await?;
     third.wait_until_ready().await?;
     balancer.set_backends(ports(&[&third]));
     second.pause();
-    wait_for_other_holder(&ground.objects, &led).await?;
-    ground.submit(ground.job("three", "main", "1")).await?;
-    ground.wait_until_pending("three", "WaitingForQuota").await?;
-    ground.finish_job("two").await?;
-    ground.wait_until_running("three").await?;
-    // Its view is old by now, and its lease is another's.
+    wait_for_other_holder(&fixture.objects, &leader).await?;
+    fixture.submit(fixture.job("three", "main", "1")).await?;
+    fixture.wait_until_pending("three", "WaitingForQuota").await?;
+    fixture.finish_job("two").await?;
+    fixture.wait_until_running("three").await?;
+    // Its cache is stale by now, and another replica holds the lease.
     second.resume();
-    ground.submit(ground.job("four", "main", "1")).await?;
-    ground.wait_until_pending("four", "WaitingForQuota").await?;
-    expect_condition(&ground.workload("three").await?, "Admitted", "True", "Admitted")?;
-    ground.finish_job("three").await?;
-    ground.wait_until_running("four").await?;
-    ground.finish_job("four").await?;
-    eventually("the deposed leader has ended itself", async || {
-        ensure!(second.process().check().is_err(), "it runs on");
+    fixture.submit(fixture.job("four", "main", "1")).await?;
+    fixture.wait_until_pending("four", "WaitingForQuota").await?;
+    expect_condition(&fixture.workload("three").await?, "Admitted", "True", "Admitted")?;
+    fixture.finish_job("three").await?;
+    fixture.wait_until_running("four").await?;
+    fixture.finish_job("four").await?;
+    eventually("the former leader has exited", async || {
+        ensure!(second.process().check().is_err(), "it is still running");
         Ok(())
     })
     .await?;
     let fourth = Manager::start(&cluster.plane, &settings).await?;
     fourth.wait_until_ready().await?;
-    ensure!(fourth.terminate() == Some(0), "SIGTERM did not end the standby with 0");
+    ensure!(fourth.terminate() == Some(0), "the standby did not exit with 0 on SIGTERM");
     cluster.put_manager(third);
     cluster.wait_for_webhooks().await
 }
 
-/// Somebody changes every Workload in a loop, in metadata and in status: nobody's condition is lost.
-pub(crate) async fn concurrent_writer_keeps_conditions(_: &Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
-    let (objects, namespace) = (ground.objects.clone(), ground.name.clone());
+/// A second writer changes metadata and status of every Workload in a loop: no condition of either writer is lost.
+pub(crate) async fn concurrent_writer_keeps_conditions(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
+    let (objects, namespace) = (fixture.objects.clone(), fixture.name.clone());
     let writer = tokio::spawn(async move {
         let mut count = 0_u64;
         loop {
             for workload in objects.list(Kind::WORKLOAD, &namespace, "").await.unwrap_or_default() {
                 count += 1;
-                // It may be deleted meanwhile.
+                // Ignored: the Workload may have been deleted since it was listed.
                 let _ = touch(&objects, &workload, count).await;
             }
             tokio::task::yield_now().await;
@@ -151,14 +151,14 @@ pub(crate) async fn concurrent_writer_keeps_conditions(_: &Cluster, ground: &Fix
     });
     let names: Vec<String> = (1..=6).map(|number| format!("job-{number}")).collect();
     for name in &names {
-        ground.submit(ground.job(name, "main", "1").runs_for("1s")).await?;
+        fixture.submit(fixture.job(name, "main", "1").runs_for("1s")).await?;
     }
     for name in &names {
-        ground.wait_until_finished(name, "Succeeded").await?;
+        fixture.wait_until_finished(name, "Succeeded").await?;
     }
     for name in &names {
-        eventually(format!("{name} has everybody's conditions"), async || {
-            let workload = ground.workload(name).await?;
+        eventually(format!("{name} has the conditions of both writers"), async || {
+            let workload = fixture.workload(name).await?;
             for kind in ["QuotaReserved", "Admitted", "Finished", "e2e.example/Touched"] {
                 ensure!(
                     condition_is_true(&workload, kind),
@@ -166,7 +166,7 @@ pub(crate) async fn concurrent_writer_keeps_conditions(_: &Cluster, ground: &Fix
                     workload["status"]["conditions"]
                 );
             }
-            ensure!(condition(&workload, "Finished").reason == "Succeeded", "Finished has another reason");
+            ensure!(condition(&workload, "Finished").reason == "Succeeded", "Finished has the wrong reason");
             Ok(())
         })
         .await?;
@@ -177,8 +177,8 @@ pub(crate) async fn concurrent_writer_keeps_conditions(_: &Cluster, ground: &Fix
 
 async fn touch(objects: &ObjectClient, workload: &Value, count: u64) -> Result<()> {
     let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
-    let note = json!({"metadata": {"annotations": {"e2e.example/touched": count.to_string()}}});
-    objects.merge(Kind::WORKLOAD, namespace, name, &note).await?;
+    let annotations = json!({"metadata": {"annotations": {"e2e.example/touched": count.to_string()}}});
+    objects.merge(Kind::WORKLOAD, namespace, name, &annotations).await?;
     let status = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": name},
         "status": {"conditions": [{

@@ -1,4 +1,4 @@
-//! Where one case plays: a namespace of its own, and names for its queues that nobody else has.
+//! The environment of one case: its own namespace and unique names for its cluster-scoped objects.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kube::api::PropagationPolicy;
@@ -16,10 +16,10 @@ pub(crate) type QuotaSpec<'a> = &'a [(&'a str, &'a str, Option<&'a str>)];
 
 /// One case's namespace, queues and helpers.
 pub(crate) struct Fixture {
-    /// May do everything.
+    /// Client with administrator rights.
     pub(crate) objects: ObjectClient,
     pub(crate) kubectl: Kubectl,
-    /// Its namespace, and the prefix of what has none.
+    /// Namespace of the case, and name prefix of its cluster-scoped objects.
     pub(crate) name: String,
     created: RefCell<Vec<(Kind, String)>>,
 }
@@ -35,16 +35,17 @@ impl Fixture {
         }
     }
 
-    /// Makes the namespace and the flavor "any".
+    /// Creates the namespace and the flavor "any".
     pub(crate) async fn prepare(&self) -> Result<()> {
         self.create_namespace(&self.name, &json!({})).await?;
         self.create_flavor("any", json!({})).await.map(drop)
     }
 
-    /// Takes everything away again, in the order that finalizers want.
+    /// Deletes everything the case created, in the order that finalizers require.
     pub(crate) async fn clean_up(&self) -> Result<()> {
-        let made = self.created.take();
-        let namespaces: Vec<&String> = made.iter().filter(|m| m.0 == Kind::NAMESPACE).map(|m| &m.1).collect();
+        let created = self.created.take();
+        let namespaces: Vec<&String> =
+            created.iter().filter(|object| object.0 == Kind::NAMESPACE).map(|object| &object.1).collect();
         for namespace in namespaces {
             for kind in [Kind::JOB, Kind::WORKLOAD] {
                 for object in self.objects.list(kind, namespace, "").await? {
@@ -52,20 +53,20 @@ impl Fixture {
                     self.objects.delete(kind, namespace, name, PropagationPolicy::Background).await?;
                 }
             }
-            eventually(format!("the workloads in {namespace} go"), async || {
+            eventually(format!("the workloads in {namespace} are deleted"), async || {
                 let left = self.objects.list(Kind::WORKLOAD, namespace, "").await?;
-                ensure!(left.is_empty(), "{} are left", left.len());
+                ensure!(left.is_empty(), "{} still exist", left.len());
                 Ok(())
             })
             .await?;
         }
-        for (kind, name) in made.into_iter().rev() {
+        for (kind, name) in created.into_iter().rev() {
             self.objects.delete(kind, "", &name, PropagationPolicy::Background).await?;
         }
         Ok(())
     }
 
-    /// A name in this case's own range.
+    /// Prefixes a name with the case's name, which makes it unique.
     pub(crate) fn own_name(&self, name: &str) -> String {
         format!("{}-{name}", self.name)
     }
@@ -77,22 +78,22 @@ impl Fixture {
         Ok(name)
     }
 
-    /// A further namespace; usable when it has its default service account.
+    /// Creates a namespace and waits for its default service account.
     pub(crate) async fn create_namespace(&self, name: &str, labels: &Value) -> Result<()> {
         self.create_and_track(Kind::NAMESPACE, json!({"metadata": {"name": name, "labels": labels}})).await?;
-        eventually("the default service account", async || {
+        eventually("the default service account exists", async || {
             self.objects.must_get(Kind::SERVICE_ACCOUNT, name, "default").await.map(drop)
         })
         .await
     }
 
-    /// A flavor; returns its full name.
+    /// Creates a flavor; returns its full name.
     pub(crate) async fn create_flavor(&self, name: &str, spec: Value) -> Result<String> {
         self.create_and_track(Kind::FLAVOR, json!({"metadata": {"name": self.own_name(name)}, "spec": spec}))
             .await
     }
 
-    /// A priority class; returns its full name.
+    /// Creates a priority class; returns its full name.
     pub(crate) async fn create_priority_class(&self, name: &str, value: i32) -> Result<String> {
         self.create_and_track(
             Kind::PRIORITY_CLASS,
@@ -101,7 +102,7 @@ impl Fixture {
         .await
     }
 
-    /// A cohort of flavor "any"; returns its full name.
+    /// Creates a cohort with flavor "any"; returns its full name.
     pub(crate) async fn create_cohort(
         &self,
         name: &str,
@@ -115,7 +116,8 @@ impl Fixture {
         .await
     }
 
-    /// A `ClusterQueue` of flavor "any" and a `LocalQueue` of the same short name; fields of `spec` are set on the former.
+    /// Creates a `ClusterQueue` with flavor "any" and these `spec` fields, and a `LocalQueue` of the same short name; returns the
+    /// full name of the ClusterQueue.
     pub(crate) async fn create_queue(
         &self,
         name: &str,
@@ -127,28 +129,27 @@ impl Fixture {
         for (field, value) in spec.as_object().into_iter().flatten() {
             body["spec"][field] = value.clone();
         }
-        let full = self.create_and_track(Kind::CLUSTER_QUEUE, body).await?;
-        self.objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(&self.name, name, &full)).await?;
-        Ok(full)
+        let full_name = self.create_and_track(Kind::CLUSTER_QUEUE, body).await?;
+        self.objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(&self.name, name, &full_name)).await?;
+        Ok(full_name)
     }
 
-    /// A cluster-scoped object that is taken away in the end.
+    /// Creates a cluster-scoped object that `clean_up` deletes.
     pub(crate) async fn create_tracked(&self, kind: Kind, body: Value) -> Result<String> {
         self.create_and_track(kind, body).await
     }
 
-    /// A Job of one pod that asks for CPU only and runs until told to end.
+    /// Builds a Job with one pod that requests only CPU and runs until `finish_job`.
     pub(crate) fn job(&self, name: &str, queue: &str, cpu: &str) -> Job {
         Job::new(&self.name, name, queue, &[("cpu", cpu)])
     }
 
-    /// Creates a Job.
     pub(crate) async fn submit(&self, job: Job) -> Result<()> {
         self.objects.create(Kind::JOB, job.body()).await?;
         Ok(())
     }
 
-    /// The Workload of a Job.
+    /// Returns the Workload of a Job; an error unless there is exactly one.
     pub(crate) async fn workload(&self, job: &str) -> Result<Value> {
         let job = self.objects.must_get(Kind::JOB, &self.name, job).await?;
         let selector = format!("kueue.x-k8s.io/job-uid={}", text(&job, "/metadata/uid"));
@@ -157,48 +158,48 @@ impl Fixture {
         found.into_iter().next().with_context(|| format!("{} has no Workload", text(&job, "/metadata/name")))
     }
 
-    /// The pods of a Job.
+    /// Returns the pods of a Job.
     pub(crate) async fn pods(&self, job: &str) -> Result<Vec<Value>> {
         Ok(self.objects.list(Kind::POD, &self.name, &format!("job-name={job}")).await?)
     }
 
     /// Waits until a Job is admitted and all its pods are ready.
     pub(crate) async fn wait_until_running(&self, job: &str) -> Result<()> {
-        eventually(format!("{job} runs"), async || {
+        eventually(format!("{job} is running"), async || {
             let workload = self.workload(job).await?;
             expect_condition(&workload, "QuotaReserved", "True", "QuotaReserved")?;
             expect_condition(&workload, "Admitted", "True", "Admitted")?;
             let object = self.objects.must_get(Kind::JOB, &self.name, job).await?;
-            ensure!(object["spec"]["suspend"] == json!(false), "it is suspended");
-            let wanted = number(&object, "/spec/parallelism");
-            ensure!(number(&object, "/status/ready") == wanted, "not all pods are ready");
-            // The Job goes on counting pods that were taken away until its controller has seen it.
-            let stays = |pod: &&Value| {
+            ensure!(object["spec"]["suspend"] == json!(false), "{job} is suspended");
+            let expected = number(&object, "/spec/parallelism");
+            ensure!(number(&object, "/status/ready") == expected, "not all pods are ready");
+            // The Job's status counts deleted pods until its controller has seen the deletion.
+            let is_ready = |pod: &&Value| {
                 pod["metadata"]["deletionTimestamp"].is_null() && condition_is_true(pod, "Ready")
             };
-            let ready = self.pods(job).await?.iter().filter(stays).count();
-            ensure!(i64::try_from(ready)? == wanted, "{ready} pods are ready");
+            let ready = self.pods(job).await?.iter().filter(is_ready).count();
+            ensure!(i64::try_from(ready)? == expected, "{ready} pods are ready");
             Ok(())
         })
         .await
     }
 
-    /// The same, and its Workload says so: at its end nobody would make up for it.
+    /// Like `wait_until_running`, and waits until the Workload has PodsReady=True; once finished it would never get it.
     pub(crate) async fn wait_until_running_and_reported(&self, job: &str) -> Result<()> {
         self.wait_until_running(job).await?;
         self.wait_for_condition(job, "PodsReady", "True", "Started").await
     }
 
-    /// Waits until a Job is told why it waits, and checks that it has no pod.
+    /// Waits until a Job's Workload reports this pending reason ("" for any), and checks that the Job has no pod.
     pub(crate) async fn wait_until_pending(&self, job: &str, reason: &str) -> Result<()> {
-        eventually(format!("{job} waits: {reason}"), async || {
+        eventually(format!("{job} is pending: {reason}"), async || {
             expect_condition(&self.workload(job).await?, "QuotaReserved", "False", reason)
         })
         .await?;
         self.check_pending(job).await
     }
 
-    /// Checks that a Job has neither quota nor a pod at this moment.
+    /// Checks that a Job has neither quota nor a pod now.
     pub(crate) async fn check_pending(&self, job: &str) -> Result<()> {
         let workload = self.workload(job).await?;
         ensure!(
@@ -212,7 +213,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Lets the pods of a Job end with success.
+    /// Makes the pods of a Job succeed and waits until its Workload has finished.
     pub(crate) async fn finish_job(&self, job: &str) -> Result<()> {
         for pod in self.pods(job).await? {
             let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
@@ -221,7 +222,7 @@ impl Fixture {
         self.wait_until_finished(job, "Succeeded").await
     }
 
-    /// Waits until the Workload of a Job has finished.
+    /// Waits until the Workload of a Job has finished with this reason.
     pub(crate) async fn wait_until_finished(&self, job: &str, reason: &str) -> Result<()> {
         eventually(format!("{job} has finished"), async || {
             expect_condition(&self.workload(job).await?, "Finished", "True", reason)
@@ -229,41 +230,41 @@ impl Fixture {
         .await
     }
 
-    /// Waits until the status of a `ClusterQueue` counts so many pending, reserving and admitted workloads, and holds
-    /// as many resources as `total` says.
+    /// Waits until the status of a `ClusterQueue` shows these counts of pending, reserving and admitted workloads, and these
+    /// totals of reserved resources.
     pub(crate) async fn wait_for_queue_counts(
         &self,
         queue: &str,
         counts: (i64, i64, i64),
         total: &[(&str, &str)],
     ) -> Result<()> {
-        eventually(format!("{queue} counts {counts:?} and holds {total:?}"), async || {
+        eventually(format!("{queue} counts {counts:?} and reserves {total:?}"), async || {
             let object = self.objects.must_get(Kind::CLUSTER_QUEUE, "", &self.own_name(queue)).await?;
             let found = (
                 number(&object, "/status/pendingWorkloads"),
                 number(&object, "/status/reservingWorkloads"),
                 number(&object, "/status/admittedWorkloads"),
             );
-            ensure!(found == counts, "it counts {found:?}");
+            ensure!(found == counts, "{queue} counts {found:?}");
             let resources =
                 object.pointer("/status/flavorsReservation/0/resources").and_then(Value::as_array);
             for (resource, amount) in total {
                 let entry =
                     resources.and_then(|all| all.iter().find(|entry| text(entry, "/name") == *resource));
-                let held = entry.map_or("nothing", |entry| text(entry, "/total"));
-                ensure!(held == *amount, "it holds {held} {resource}");
+                let reserved = entry.map_or("nothing", |entry| text(entry, "/total"));
+                ensure!(reserved == *amount, "{queue} reserves {reserved} {resource}");
             }
             Ok(())
         })
         .await
     }
 
-    /// Waits until a `ClusterQueue` holds so much CPU of its only flavor, as its status says.
+    /// Waits until the status of a `ClusterQueue` shows this much reserved CPU of its only flavor.
     pub(crate) async fn wait_for_cpu_usage(&self, queue: &str, cpu: &str) -> Result<()> {
-        eventually(format!("{queue} holds {cpu} CPU"), async || {
+        eventually(format!("{queue} reserves {cpu} CPU"), async || {
             let object = self.objects.must_get(Kind::CLUSTER_QUEUE, "", &self.own_name(queue)).await?;
-            let held = text(&object, "/status/flavorsReservation/0/resources/0/total").to_owned();
-            ensure!(held == cpu, "it holds {held}");
+            let reserved = text(&object, "/status/flavorsReservation/0/resources/0/total").to_owned();
+            ensure!(reserved == cpu, "{queue} reserves {reserved}");
             Ok(())
         })
         .await
@@ -295,7 +296,7 @@ impl Fixture {
         .await
     }
 
-    /// Removes a Job's pods as if their node were gone.
+    /// Force-deletes a Job's pods, as if their node were gone.
     pub(crate) fn force_delete_pods(&self, job: &str) -> Result<()> {
         self.kubectl
             .run(&[
@@ -311,7 +312,7 @@ impl Fixture {
             .map(drop)
     }
 
-    /// Waits until the conditions of a `ClusterQueue` say that it is active.
+    /// Waits until a `ClusterQueue` has Active=True.
     pub(crate) async fn wait_until_queue_active(&self, queue: &str) -> Result<()> {
         eventually(format!("{queue} is active"), async || {
             let object = self.objects.must_get(Kind::CLUSTER_QUEUE, "", &self.own_name(queue)).await?;
@@ -322,11 +323,11 @@ impl Fixture {
     }
 }
 
-/// An error unless the server refused with this code; its message is returned.
+/// Returns the server's message if it refused the request with this code, otherwise an error.
 pub(crate) fn expect_refused<T>(outcome: kube::Result<T>, code: u16) -> Result<String> {
     match outcome {
-        Ok(_) => bail!("it was accepted"),
+        Ok(_) => bail!("the request was accepted"),
         Err(kube::Error::Api(status)) if status.code == code => Ok(status.message.clone()),
-        Err(error) => bail!("it was refused otherwise: {error}"),
+        Err(error) => bail!("the request failed with another error: {error}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that mean no good, against a release build in the memory that its container has.
+//! Hostile clients against a release build with the memory limit of its container.
 
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
@@ -27,27 +27,27 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
-/// What the shipped Deployment gives its container.
+/// Memory limit in the shipped Deployment.
 const MEMORY_LIMIT: u64 = 512 << 20;
-/// The most that may be resident at any time.
+/// Maximum resident memory at any time.
 const MAX_PEAK_MEMORY: u64 = 300 << 20;
-/// Just under what a body may be.
+/// Just below the maximum body size.
 const LARGEST_BODY: usize = (6 << 20) + (250 << 10);
-/// Bad connections on each port and of each kind.
+/// Hostile connections per port and kind.
 const CONNECTIONS: usize = 4_096;
-/// Of these, at a time: more than the manager keeps on any port.
+/// Concurrent hostile connections: more than the manager allows per port.
 const CONCURRENT_CONNECTIONS: usize = 1_500;
-/// Reviews of large objects at a time.
+/// Concurrent reviews of large objects.
 const PARALLEL: usize = 40;
 const JOBS: &str = "/validate-batch-v1-job";
 const WORKLOADS: &str = "/validate-kueue-x-k8s-io-v1beta2-workload";
 const QUEUES: &str = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue";
 
-/// A group of processes that share a limit of memory; it goes when this is dropped, once its processes are gone.
+/// A control group with a memory limit; removed on drop, if its processes have ended.
 struct MemoryCgroup(PathBuf);
 
 impl MemoryCgroup {
-    /// None, with a printed line, where this user may not make one.
+    /// Creates the group. Prints a line and returns `None` if this user may not create one.
     fn new(plane: &Path) -> Option<Self> {
         let name = format!("sluice-e2e-{}", std::process::id());
         for (folder, file) in
@@ -62,19 +62,22 @@ impl MemoryCgroup {
                 return Some(group);
             }
         }
-        println!("no memory cgroup can be made here: {} runs unlimited, its peak is judged", plane.display());
+        println!(
+            "cannot create a memory cgroup: the manager in {} runs without limit, only its peak is checked",
+            plane.display()
+        );
         None
     }
 }
 
 impl Drop for MemoryCgroup {
     fn drop(&mut self) {
-        // Left behind where a process is still in it: it holds nothing.
+        // Fails if a process is still in the group; the empty folder is harmless.
         let _ = fs::remove_dir(&self.0);
     }
 }
 
-/// A program that puts itself under the limit and becomes the manager.
+/// Writes a script that joins the group and then executes the manager; returns its path.
 fn write_launcher(folder: &Path, confined: Option<&MemoryCgroup>) -> Result<PathBuf> {
     let program = binaries::sluice(true)?;
     let enter = confined.map(|group| format!("echo $$ > '{}/cgroup.procs'\n", group.0.display()));
@@ -85,7 +88,7 @@ fn write_launcher(folder: &Path, confined: Option<&MemoryCgroup>) -> Result<Path
     Ok(path)
 }
 
-/// The most that the process ever had resident.
+/// Returns the peak resident memory of a process in bytes.
 fn peak_resident(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
@@ -94,9 +97,9 @@ fn peak_resident(pid: u32) -> Result<u64> {
 
 async fn post(client: &Client, path: &str, body: Vec<u8>) -> Result<(u16, Value)> {
     let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
-    let answer = client.send(request.body(Body::from(body))?).await?;
-    let code = answer.status().as_u16();
-    let bytes = answer.into_body().collect_bytes().await?;
+    let response = client.send(request.body(Body::from(body))?).await?;
+    let code = response.status().as_u16();
+    let bytes = response.into_body().collect_bytes().await?;
     Ok((code, serde_json::from_slice(&bytes).unwrap_or_default()))
 }
 
@@ -129,7 +132,7 @@ fn workload(variables: usize) -> Value {
             "admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 1}]}}})
 }
 
-/// Bodies that are small as text and large as anything else, where rules look and where they do not.
+/// Returns bodies that are small as text and large when decoded, in fields that validation reads and in others.
 fn bad_bodies() -> Vec<(&'static str, String)> {
     let list = |item: &str| format!("[{}0]", format!("{item},").repeat(LARGEST_BODY / (item.len() + 1)));
     let nested = |open: &str, close: &str| {
@@ -141,7 +144,7 @@ fn bad_bodies() -> Vec<(&'static str, String)> {
     let labels: Vec<String> = (0..LARGEST_BODY / 12).map(|n| format!(r#""{n:07}":0,"#)).collect();
     let labels = labels.concat();
     values.push(format!(r#"{{{labels}"":0}}"#));
-    let places = [
+    let contexts = [
         (JOBS, r#"{"request":{"uid":"u","operation":"CREATE","object":"#, "}}"),
         (JOBS, r#"{"request":{"uid":"u","operation":"CREATE","object":{"metadata":{"labels":"#, "}}}}"),
         (WORKLOADS, r#"{"request":{"uid":"u","operation":"CREATE","object":{"spec":{"podSets":"#, "}}}}"),
@@ -153,24 +156,24 @@ fn bad_bodies() -> Vec<(&'static str, String)> {
         (QUEUES, r#"{"request":{"uid":"u","operation":"CREATE","object":{"spec":{"resourceGroups":"#, "}}}}"),
     ];
     let wrapped =
-        |value: &String| places.map(|(path, before, after)| (path, format!("{before}{value}{after}")));
+        |value: &String| contexts.map(|(path, before, after)| (path, format!("{before}{value}{after}")));
     values.iter().flat_map(wrapped).collect()
 }
 
-/// Good clients beside all that: each question is answered.
+/// Sends valid requests until `stop`; each must be answered.
 async fn run_good_clients(cluster: &Cluster, stop: &AtomicBool, answered: &AtomicUsize) -> Result<()> {
     let manager = cluster.manager()?;
-    let kept = manager_client(cluster).await?;
+    let persistent = manager_client(cluster).await?;
     let body = review("batch", "v1", &job(1), &Value::Null);
     while !stop.load(Ordering::Relaxed) {
-        let fresh = manager_client(cluster).await?;
-        for client in [&kept, &fresh] {
-            let (code, answer) = post(client, JOBS, body.clone()).await.context("a good review")?;
-            ensure!(code == 200 && answer["response"]["allowed"] == true, "{code}: {answer}");
+        let new = manager_client(cluster).await?;
+        for client in [&persistent, &new] {
+            let (code, response) = post(client, JOBS, body.clone()).await.context("a valid review")?;
+            ensure!(code == 200 && response["response"]["allowed"] == true, "{code}: {response}");
         }
-        // The shipped readiness probe may fail once in a row.
+        // The shipped readiness probe tolerates one failure.
         if manager.is_ready().await.is_err() {
-            manager.is_ready().await.context("two probes in a row")?;
+            manager.is_ready().await.context("two failed probes in a row")?;
         }
         ensure!(manager.metrics().await?.contains("sluice_reviews_in_flight"), "no metrics");
         answered.fetch_add(1, Ordering::Relaxed);
@@ -186,12 +189,12 @@ async fn connect_from(number: usize, port: u16) -> Result<TcpStream> {
     Ok(socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await?)
 }
 
-/// Connections that say what they say and then nothing.
+/// Opens connections that send `opening` and then stay silent.
 async fn open_silent_connections(port: u16, opening: &str) -> Result<()> {
     let mut open = VecDeque::new();
     for number in 0..CONNECTIONS {
         let mut stream = connect_from(number, port).await?;
-        // It may have had to go already.
+        // Ignored: the server may already have closed the connection.
         let _ = stream.write_all(opening.as_bytes()).await;
         open.push_back(stream);
         if open.len() > CONCURRENT_CONNECTIONS {
@@ -201,35 +204,35 @@ async fn open_silent_connections(port: u16, opening: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same after the handshake.
+/// Opens connections that stay silent after the TLS handshake.
 async fn open_silent_tls_connections(port: u16, tls: &TlsConnector) -> Result<()> {
     let name = ServerName::try_from("127.0.0.1")?;
-    let one = async |number| {
+    let connect = async |number| {
         let stream = connect_from(number, port).await?;
         anyhow::Ok(tls.connect(name.clone(), stream).await.ok())
     };
     let mut open = VecDeque::new();
-    let mut all = stream::iter(0..CONNECTIONS).map(one).buffer_unordered(8);
-    let mut made = 0;
+    let mut all = stream::iter(0..CONNECTIONS).map(connect).buffer_unordered(8);
+    let mut completed = 0;
     while let Some(stream) = all.next().await {
-        made += usize::from(stream.as_ref().is_ok_and(Option::is_some));
+        completed += usize::from(stream.as_ref().is_ok_and(Option::is_some));
         open.push_back(stream?);
         if open.len() > CONCURRENT_CONNECTIONS {
             open.pop_front();
         }
     }
-    ensure!(made > CONNECTIONS / 2, "{made} of {CONNECTIONS} handshakes came to their end");
+    ensure!(completed > CONNECTIONS / 2, "{completed} of {CONNECTIONS} handshakes were completed");
     Ok(())
 }
 
 async fn send_bad_reviews(cluster: &Cluster) -> Result<()> {
     let client = manager_client(cluster).await?;
     for (path, body) in bad_bodies() {
-        let four = (0..4).map(|_| post(&client, path, body.clone().into_bytes()));
-        for outcome in futures::future::join_all(four).await {
-            // One whose body is refused unread may see no more than the end.
+        let requests = (0..4).map(|_| post(&client, path, body.clone().into_bytes()));
+        for outcome in futures::future::join_all(requests).await {
+            // If the body is refused before it is read, the client may only see a closed connection.
             let code = outcome.map_or(413, |(code, _)| code);
-            ensure!([200, 400, 408, 413, 503].contains(&code), "{path} answers {code} to {body:.80}");
+            ensure!([200, 400, 408, 413, 503].contains(&code), "{path} returned {code} for {body:.80}");
         }
     }
     let (job, workload) = (job(105_000), workload(105_000));
@@ -238,18 +241,18 @@ async fn send_bad_reviews(cluster: &Cluster) -> Result<()> {
         (WORKLOADS, review("kueue.x-k8s.io", "v1beta2", &workload, &workload)),
     ] {
         let url = format!("{path}?timeout=10s");
-        let many = (0..PARALLEL).map(|_| post(&client, &url, body.clone()));
-        let mut judged = 0;
-        for outcome in futures::future::join_all(many).await {
-            let (code, answer) = outcome?;
+        let requests = (0..PARALLEL).map(|_| post(&client, &url, body.clone()));
+        let mut reviewed = 0;
+        for outcome in futures::future::join_all(requests).await {
+            let (code, response) = outcome?;
             ensure!(
-                code == 503 || (code == 200 && answer["response"]["allowed"] == true),
-                "{code}: {answer:.200}"
+                code == 503 || (code == 200 && response["response"]["allowed"] == true),
+                "{code}: {response:.200}"
             );
-            judged += usize::from(code == 200);
+            reviewed += usize::from(code == 200);
         }
-        println!("{judged} of {PARALLEL} reviews of {} bytes on {path} were judged", body.len());
-        ensure!(judged > 0, "none was judged");
+        println!("{reviewed} of {PARALLEL} reviews of {} bytes on {path} were completed", body.len());
+        ensure!(reviewed > 0, "no review was completed");
     }
     Ok(())
 }
@@ -273,19 +276,19 @@ async fn open_connection_floods(cluster: &Cluster) -> Result<()> {
     open_silent_tls_connections(webhooks, &tls).await
 }
 
-/// Bodies that would become large, forty large reviews at a time, and thousands of connections that ask for nothing: good
-/// clients are answered throughout on every port, the lease stays where it is, and memory stays in its bounds.
-pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+/// Bodies that expand in memory, forty large reviews at a time, and thousands of silent connections: valid clients are answered
+/// on every port throughout, the lease keeps its holder, and memory stays within its limit.
+pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     rlimit::increase_nofile_limit(u64::MAX)?;
-    let confined = MemoryCgroup::new(cluster.plane.folder());
-    let program = write_launcher(cluster.plane.folder(), confined.as_ref())?;
+    let cgroup = MemoryCgroup::new(cluster.plane.folder());
+    let program = write_launcher(cluster.plane.folder(), cgroup.as_ref())?;
     let mut settings = ManagerSettings { program, ..cluster.manager()?.settings().clone() };
     settings.flags.push("--metrics-insecure".to_owned());
     let old = cluster.replace_manager(&settings).await?;
     let pid = cluster.manager()?.process().identity().pid;
-    let lease = async || ground.objects.must_get(Kind::LEASE, NAMESPACE, LEASE_NAME).await;
-    sluice_e2e::wait::eventually("it leads", async || {
+    let lease = async || fixture.objects.must_get(Kind::LEASE, NAMESPACE, LEASE_NAME).await;
+    sluice_e2e::wait::eventually("the manager leads", async || {
         let page = cluster.manager()?.metrics().await?;
         ensure!(page.contains(r#"replica_role="leader""#), "not yet");
         Ok(())
@@ -295,7 +298,7 @@ pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, groun
     println!("{} MiB resident at most after the start", peak_resident(pid)? >> 20);
 
     let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let storm = async {
+    let attack = async {
         let outcome = async {
             send_bad_reviews(cluster).await?;
             println!("{} MiB after bodies", peak_resident(pid)? >> 20);
@@ -305,17 +308,17 @@ pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, groun
         stop.store(true, Ordering::Relaxed);
         outcome
     };
-    let (stormed, was_good) = tokio::join!(storm, run_good_clients(cluster, &stop, &answered));
-    was_good?;
-    stormed?;
+    let (attack_outcome, good_outcome) = tokio::join!(attack, run_good_clients(cluster, &stop, &answered));
+    good_outcome?;
+    attack_outcome?;
     cluster.manager()?.process().check()?;
     let (peak, rounds) = (peak_resident(pid)?, answered.load(Ordering::Relaxed));
-    println!("{} MiB resident at most, {rounds} rounds of good questions", peak >> 20);
+    println!("{} MiB resident at most, {rounds} rounds of valid requests", peak >> 20);
     ensure!(peak < MAX_PEAK_MEMORY, "{} MiB were resident", peak >> 20);
-    ensure!(rounds > 20, "good clients asked {rounds} times");
+    ensure!(rounds > 20, "only {rounds} rounds of valid requests");
     let after = lease().await?["spec"]["leaseTransitions"].clone();
-    ensure!(before == after, "the lease went from transition {before} to {after}");
-    let (code, told) = get(cluster.manager()?.health_port(), "/livez").await?;
-    ensure!(code == 200, "/livez answers {code}: {told}");
+    ensure!(before == after, "leaseTransitions changed from {before} to {after}");
+    let (code, body) = get(cluster.manager()?.health_port(), "/livez").await?;
+    ensure!(code == 200, "/livez returned {code}: {body}");
     cluster.replace_manager(&old).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! A Job that ends of itself while it is being stopped, by its user or for another, at each step of that.
+//! A Job that completes while its user or a preemptor stops it, at each step of the stop.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -12,14 +12,14 @@ use sluice_e2e::objects::{Kind, condition_is_true, text};
 use sluice_e2e::proxy::{Call, Fault, Proxy};
 use sluice_e2e::wait::eventually;
 
-/// Why it is stopped.
+/// Why the Job is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     User,
     Preemptor,
 }
 
-/// The write that is under way when it ends.
+/// Selects the write that is in flight when the Job completes.
 type Step = fn(&Call, &str) -> bool;
 
 const CAUSES: [(&str, Cause); 2] = [("user", Cause::User), ("other", Cause::Preemptor)];
@@ -34,8 +34,8 @@ const STEPS: [(&str, Step); 2] = [
     }),
 ];
 
-/// The Job's own end is the only one, what it held is given back once, and the next one has it.
-pub(crate) async fn job_ends_during_each_step(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+/// The Job finishes once with its own result, its quota is released once, and the next Job gets it.
+pub(crate) async fn job_ends_during_each_step(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
     let proxy = Proxy::open(&cluster.plane).await?;
@@ -43,17 +43,17 @@ pub(crate) async fn job_ends_during_each_step(cluster: &mut Cluster, ground: &Fi
     let manager = Manager::start(&cluster.plane, &settings).await?;
     manager.wait_until_ready().await?;
     cluster.wait_for_webhooks().await?;
-    ground.create_priority_class("high", 100).await?;
+    fixture.create_priority_class("high", 100).await?;
     let all = CAUSES.iter().flat_map(|cause| STEPS.iter().map(move |step| (cause, step)));
-    let wrong: Vec<String> = join_all(all.map(async |((why, cause), (what, step))| {
-        let job = format!("{why}-{what}");
-        scenario(ground, &proxy, &job, *cause, *step).await.err().map(|error| format!("{job}: {error:#}"))
+    let failures: Vec<String> = join_all(all.map(async |((cause_name, cause), (step_name, step))| {
+        let job = format!("{cause_name}-{step_name}");
+        scenario(fixture, &proxy, &job, *cause, *step).await.err().map(|error| format!("{job}: {error:#}"))
     }))
     .await
     .into_iter()
     .flatten()
     .collect();
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
 
     manager.terminate();
     let direct = Manager::start(&cluster.plane, old.settings()).await?;
@@ -62,41 +62,41 @@ pub(crate) async fn job_ends_during_each_step(cluster: &mut Cluster, ground: &Fi
     cluster.wait_for_webhooks().await
 }
 
-async fn scenario(ground: &Fixture, proxy: &Proxy, job: &str, cause: Cause, step: Step) -> Result<()> {
+async fn scenario(fixture: &Fixture, proxy: &Proxy, job: &str, cause: Cause, step: Step) -> Result<()> {
     let next = format!("next-{job}");
     let policy = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
-    ground.create_queue(job, "", &[("cpu", "1", None)], policy).await?;
-    ground.submit(ground.job(job, job, "1")).await?;
-    ground.wait_until_running(job).await?;
-    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-    let picks = {
+    fixture.create_queue(job, "", &[("cpu", "1", None)], policy).await?;
+    fixture.submit(fixture.job(job, job, "1")).await?;
+    fixture.wait_until_running(job).await?;
+    let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
+    let is_step = {
         let job = job.to_owned();
         move |call: &Call| step(call, &job)
     };
-    let trap = proxy.inject(Fault::Hold, 0..1, picks);
+    let fault = proxy.inject(Fault::Hold, 0..1, is_step);
     if cause == Cause::User {
-        ground.set_workload_spec(job, json!({"active": false})).await?;
+        fixture.set_workload_spec(job, json!({"active": false})).await?;
     }
-    ground.submit(ground.job(&next, job, "1").priority(&ground.own_name("high"))).await?;
-    trap.wait_until_matched().await?;
-    for pod in ground.pods(job).await? {
+    fixture.submit(fixture.job(&next, job, "1").priority(&fixture.own_name("high"))).await?;
+    fault.wait_until_matched().await?;
+    for pod in fixture.pods(job).await? {
         let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
-        ground.objects.merge(Kind::POD, &ground.name, text(&pod, "/metadata/name"), &patch).await?;
+        fixture.objects.merge(Kind::POD, &fixture.name, text(&pod, "/metadata/name"), &patch).await?;
     }
-    eventually("the Job has ended", async || {
-        let object = ground.objects.must_get(Kind::JOB, &ground.name, job).await?;
+    eventually("the Job is complete", async || {
+        let object = fixture.objects.must_get(Kind::JOB, &fixture.name, job).await?;
         ensure!(condition_is_true(&object, "Complete"), "{}", object["status"]);
         Ok(())
     })
     .await?;
-    trap.release();
-    trap.wait_until_completed().await?;
-    ground.wait_until_finished(job, "Succeeded").await?;
-    ground.wait_until_running(&next).await?;
-    ground.wait_for_queue_counts(job, (0, 1, 1), &[("cpu", "1")]).await?;
-    ground.finish_job(&next).await?;
-    ground.wait_for_queue_counts(job, (0, 0, 0), &[("cpu", "0")]).await?;
-    let object = ground.objects.must_get(Kind::JOB, &ground.name, job).await?;
+    fault.release();
+    fault.wait_until_completed().await?;
+    fixture.wait_until_finished(job, "Succeeded").await?;
+    fixture.wait_until_running(&next).await?;
+    fixture.wait_for_queue_counts(job, (0, 1, 1), &[("cpu", "1")]).await?;
+    fixture.finish_job(&next).await?;
+    fixture.wait_for_queue_counts(job, (0, 0, 0), &[("cpu", "0")]).await?;
+    let object = fixture.objects.must_get(Kind::JOB, &fixture.name, job).await?;
     ensure!(
         condition_is_true(&object, "Complete") && !condition_is_true(&object, "Failed"),
         "{}",
@@ -105,25 +105,26 @@ async fn scenario(ground: &Fixture, proxy: &Proxy, job: &str, cause: Cause, step
     check_history(&history, job, &next)
 }
 
-/// Once it has finished it stays so, as it is; at no revision do both hold quota.
+/// Checks that the Workload stays Finished, and that at no revision both Jobs have quota.
 fn check_history(history: &History, job: &str, next: &str) -> Result<()> {
-    let (mut ended, mut first, mut second) = (false, true, false);
+    let (mut finished, mut job_has_quota, mut next_has_quota) = (false, true, false);
     for object in history.revisions()? {
         let owner = text(&object, "/metadata/ownerReferences/0/name");
-        let has = condition_is_true(&object, "QuotaReserved") && !condition_is_true(&object, "Finished");
+        let has_quota =
+            condition_is_true(&object, "QuotaReserved") && !condition_is_true(&object, "Finished");
         if owner == job {
             ensure!(
-                !ended || condition_is_true(&object, "Finished"),
-                "its end was taken back: {}",
+                !finished || condition_is_true(&object, "Finished"),
+                "Finished was reverted: {}",
                 object["status"]
             );
-            ended |= condition_is_true(&object, "Finished");
-            first = has;
+            finished |= condition_is_true(&object, "Finished");
+            job_has_quota = has_quota;
         } else if owner == next {
-            second = has;
+            next_has_quota = has_quota;
         }
-        ensure!(!(first && second), "both hold quota: {}", object["status"]);
+        ensure!(!(job_has_quota && next_has_quota), "both Jobs have quota: {}", object["status"]);
     }
-    ensure!(ended, "nothing was seen of its end");
+    ensure!(finished, "the Workload never finished");
     Ok(())
 }

@@ -114,7 +114,7 @@ impl ReplicaPair<'_> {
 
 /// The Lease is edited and deleted by hand under its holder, over and over, while Jobs come: two never act at once, so that
 /// no queue holds more than its quota at any revision, each Job runs once and no write is lost.
-pub(crate) async fn lease_is_edited_by_hand(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn lease_is_edited_by_hand(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let before = cluster.manager()?.settings().clone();
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
@@ -128,10 +128,10 @@ pub(crate) async fn lease_is_edited_by_hand(cluster: &mut Cluster, ground: &Fixt
     }
     let ports = replicas.iter().map(|replica| replica.settings().webhook_port).collect();
     cluster.balancer.as_ref().context("no balancer")?.set_backends(ports);
-    let objects = ground.objects.clone();
+    let objects = fixture.objects.clone();
     let pair = ReplicaPair { cluster, objects, replicas: RefCell::new(replicas) };
 
-    let work = BackgroundJobs::start(ground, "work").await?;
+    let work = BackgroundJobs::start(fixture, "work").await?;
     let edits = EDITS.repeat(if is_soak_run() { 10 } else { 1 });
     let count = edits.len() * JOBS;
     let submitted = Cell::new(false);
@@ -171,7 +171,7 @@ pub(crate) async fn lease_is_edited_by_hand(cluster: &mut Cluster, ground: &Fixt
 /// A second replica that asks for no lease acts beside the leader. Nothing of the API joins two objects in one write, so that
 /// two who decide at the same moment can give the same quota to two workloads: how much was held is told, not judged. What
 /// holds all the same: no write of either is lost, each Job is started once, and all quota is given back.
-pub(crate) async fn two_replicas_act_concurrently(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn two_replicas_act_concurrently(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let mut settings = ManagerSettings {
         name: NAMES[1].to_owned(),
         webhook_port: 0,
@@ -180,7 +180,7 @@ pub(crate) async fn two_replicas_act_concurrently(cluster: &mut Cluster, ground:
     settings.configuration["leaderElection"]["leaderElect"] = json!(false);
     let second = Manager::start(&cluster.plane, &settings).await?;
     second.wait_until_ready().await?;
-    let work = BackgroundJobs::start(ground, "work").await?;
+    let work = BackgroundJobs::start(fixture, "work").await?;
     let mut audit = cluster.audit()?;
     let count = JOBS * if is_soak_run() { 40 } else { 2 };
     work.submit(0..count).await?;

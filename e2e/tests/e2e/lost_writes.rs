@@ -1,4 +1,4 @@
-//! Writes that are lost, whose answer is lost, that arrive late, or twice.
+//! Writes that are lost, whose response is lost, that arrive late or twice.
 
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
@@ -13,11 +13,11 @@ use sluice_e2e::wait::{eventually, scaled_duration};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The manager gives a call up after this time …
+/// Request timeout of the manager; a tenth of it outside soak runs.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// … and a late one arrives after that one. Both are a tenth of it, but for a soak.
+/// Delay of late writes, longer than `CALL_TIMEOUT`; a tenth of it outside soak runs.
 const DELAY: Duration = Duration::from_secs(30);
-/// Stories at once.
+/// Concurrent scenarios.
 const PARALLEL_SCENARIOS: usize = 8;
 
 const FAULTS: [(&str, Fault); 4] = [
@@ -27,10 +27,10 @@ const FAULTS: [(&str, Fault); 4] = [
     ("twice", Fault::Duplicate),
 ];
 
-/// Whether a call is this step of the Job of this name.
+/// Returns whether a call is this step of the Job with this name.
 pub(crate) type Step = fn(&Call, &str) -> bool;
 
-/// Every write of the story.
+/// Every write of the scenario.
 pub(crate) const STEPS: [(&str, Step); 8] = [
     ("create", |call, job| {
         call.matches(&Method::POST, "/workloads")
@@ -65,35 +65,35 @@ fn is_job_patch(call: &Call, job: &str) -> bool {
     call.matches(&Method::PATCH, &format!("/jobs/{job}"))
 }
 
-/// How a story ended: all that must not depend on what went wrong on the way.
+/// The end state of a scenario, which must not depend on faults.
 #[derive(Debug, PartialEq)]
 pub(crate) struct EndState {
     /// Type, status and reason of the Workload's conditions.
     conditions: Vec<(String, String, String)>,
     admission: Value,
-    /// What the Job runs with.
+    /// Node selector of the Job.
     selector: Value,
     suspended: Value,
-    /// The queue's counts of pending, reserving and admitted workloads, and what it holds.
+    /// The queue's counts of pending, reserving and admitted workloads, and its reserved resources.
     counts: (i64, i64, i64, Value),
-    /// The manager's counters for this queue.
+    /// The manager's metric counters for this queue.
     counters: BTreeMap<String, String>,
 }
 
 impl EndState {
-    /// The same without what names the nodes and flavor that it ran on.
+    /// Clears admission and node selector, which depend on flavor and nodes.
     pub(crate) fn without_placement(self) -> Self {
         Self { admission: Value::Null, selector: Value::Null, ..self }
     }
 
-    /// Whether the manager has counted all that it counts in a life.
+    /// Returns whether the manager has exposed all counters of the scenario.
     pub(crate) fn is_counted(&self) -> bool {
         self.counters.len() >= 5
     }
 }
 
-/// Each write of a Job's life, evicted once in the middle, goes astray in each way: the end is as without.
-pub(crate) async fn lost_late_duplicate_writes(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+/// Applies each fault to each write in the life of a Job that is evicted once; the end state must be as without faults.
+pub(crate) async fn lost_late_duplicate_writes(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
     let proxy = Proxy::open(&cluster.plane).await?;
@@ -106,13 +106,13 @@ pub(crate) async fn lost_late_duplicate_writes(cluster: &mut Cluster, ground: &F
     manager.wait_until_ready().await?;
     cluster.wait_for_webhooks().await?;
 
-    scenario(ground, "calm").await?;
-    let calm = wait_for_counted_end(ground, &manager, "calm").await?;
+    scenario(fixture, "calm").await?;
+    let expected = wait_for_counted_end(fixture, &manager, "calm").await?;
     let all = FAULTS.iter().flat_map(|fault| STEPS.iter().map(move |step| (fault, step)));
-    let wrong: Vec<String> = stream::iter(all)
-        .map(async |((how, fault), (what, step))| {
-            let job = format!("{what}-{how}");
-            let picks = {
+    let failures: Vec<String> = stream::iter(all)
+        .map(async |((fault_name, fault), (step_name, step))| {
+            let job = format!("{step_name}-{fault_name}");
+            let is_step = {
                 let job = job.clone();
                 move |call: &Call| step(call, &job)
             };
@@ -120,25 +120,25 @@ pub(crate) async fn lost_late_duplicate_writes(cluster: &mut Cluster, ground: &F
                 Fault::Delay(time) => Fault::Delay(scaled_duration(time)),
                 other => other,
             };
-            let trap = proxy.inject(fault, 0..1, picks);
-            let told = async {
-                scenario(ground, &job).await?;
-                trap.wait_until_completed().await?;
-                // The manager may still be finding out what has become of its write.
-                eventually("the end is as without", async || {
-                    let end = end_state(ground, &manager, &job).await?;
-                    ensure!(end == calm, "it is {end:#?}");
+            let injected = proxy.inject(fault, 0..1, is_step);
+            let outcome = async {
+                scenario(fixture, &job).await?;
+                injected.wait_until_completed().await?;
+                // The manager may still be checking whether its write has landed.
+                eventually("the end state is as without faults", async || {
+                    let end = end_state(fixture, &manager, &job).await?;
+                    ensure!(end == expected, "the end state is {end:#?}");
                     Ok(())
                 })
                 .await
             };
-            told.await.err().map(|error| format!("{job}: {error:#}"))
+            outcome.await.err().map(|error| format!("{job}: {error:#}"))
         })
         .buffer_unordered(PARALLEL_SCENARIOS)
-        .filter_map(async |wrong| wrong)
+        .filter_map(async |failure| failure)
         .collect()
         .await;
-    ensure!(wrong.is_empty(), "{}\nand without any fault: {calm:#?}", wrong.join("\n"));
+    ensure!(failures.is_empty(), "{}\nend state without faults: {expected:#?}", failures.join("\n"));
 
     manager.terminate();
     let direct = Manager::start(&cluster.plane, old.settings()).await?;
@@ -147,33 +147,37 @@ pub(crate) async fn lost_late_duplicate_writes(cluster: &mut Cluster, ground: &F
     cluster.wait_for_webhooks().await
 }
 
-/// Submitted, run, stopped by its user, run again, finished; in a queue of its own.
-pub(crate) async fn scenario(ground: &Fixture, job: &str) -> Result<()> {
-    ground.create_queue(job, "", &[("cpu", "1", None)], json!({})).await?;
-    ground.submit(ground.job(job, job, "1")).await?;
-    ground.wait_until_running(job).await?;
-    ground.set_workload_spec(job, json!({"active": false})).await?;
-    ground.wait_until_pending(job, "Deactivated").await?;
-    ground.set_workload_spec(job, json!({"active": true})).await?;
-    ground.wait_until_running_and_reported(job).await?;
-    ground.finish_job(job).await?;
-    ground.wait_for_queue_counts(job, (0, 0, 0), &[("cpu", "0")]).await
+/// Runs a Job in its own queue: submitted, running, deactivated, reactivated, running, finished.
+pub(crate) async fn scenario(fixture: &Fixture, job: &str) -> Result<()> {
+    fixture.create_queue(job, "", &[("cpu", "1", None)], json!({})).await?;
+    fixture.submit(fixture.job(job, job, "1")).await?;
+    fixture.wait_until_running(job).await?;
+    fixture.set_workload_spec(job, json!({"active": false})).await?;
+    fixture.wait_until_pending(job, "Deactivated").await?;
+    fixture.set_workload_spec(job, json!({"active": true})).await?;
+    fixture.wait_until_running_and_reported(job).await?;
+    fixture.finish_job(job).await?;
+    fixture.wait_for_queue_counts(job, (0, 0, 0), &[("cpu", "0")]).await
 }
 
-/// The end of a story when the manager has counted everything.
-pub(crate) async fn wait_for_counted_end(ground: &Fixture, manager: &Manager, job: &str) -> Result<EndState> {
-    eventually("everything is counted", async || {
-        let end = end_state(ground, manager, job).await?;
-        ensure!(end.is_counted(), "the manager counts too little: {:?}", end.counters);
+/// Waits until the manager has exposed all counters; returns the end state.
+pub(crate) async fn wait_for_counted_end(
+    fixture: &Fixture,
+    manager: &Manager,
+    job: &str,
+) -> Result<EndState> {
+    eventually("all counters are exposed", async || {
+        let end = end_state(fixture, manager, job).await?;
+        ensure!(end.is_counted(), "counters are missing: {:?}", end.counters);
         Ok(end)
     })
     .await
 }
 
-pub(crate) async fn end_state(ground: &Fixture, manager: &Manager, job: &str) -> Result<EndState> {
-    let workload = ground.workload(job).await?;
-    let object = ground.objects.must_get(Kind::JOB, &ground.name, job).await?;
-    let queue = ground.objects.must_get(Kind::CLUSTER_QUEUE, "", &ground.own_name(job)).await?;
+pub(crate) async fn end_state(fixture: &Fixture, manager: &Manager, job: &str) -> Result<EndState> {
+    let workload = fixture.workload(job).await?;
+    let object = fixture.objects.must_get(Kind::JOB, &fixture.name, job).await?;
+    let queue = fixture.objects.must_get(Kind::CLUSTER_QUEUE, "", &fixture.own_name(job)).await?;
     let mut conditions: Vec<_> = workload["status"]["conditions"]
         .as_array()
         .into_iter()
@@ -194,14 +198,14 @@ pub(crate) async fn end_state(ground: &Fixture, manager: &Manager, job: &str) ->
             number(&queue, "/status/admittedWorkloads"),
             queue["status"]["flavorsReservation"][0]["resources"].clone(),
         ),
-        counters: counters(ground, manager, job).await?,
+        counters: counters(fixture, manager, job).await?,
     })
 }
 
-/// The manager's counters of workloads in one queue, by name.
-async fn counters(ground: &Fixture, manager: &Manager, queue: &str) -> Result<BTreeMap<String, String>> {
-    let label = format!("cluster_queue=\"{}\"", ground.own_name(queue));
-    eventually("the counters are read", async || {
+/// Returns the manager's workload counters of one queue, by metric name.
+async fn counters(fixture: &Fixture, manager: &Manager, queue: &str) -> Result<BTreeMap<String, String>> {
+    let label = format!("cluster_queue=\"{}\"", fixture.own_name(queue));
+    eventually("the metrics are readable", async || {
         let page = manager.metrics().await?;
         let lines = page.lines().filter(|line| line.contains(&label) && line.contains("_workloads"));
         let values = lines.filter_map(|line| {

@@ -1,5 +1,5 @@
-//! End-to-end tests: all cases share one control plane with one manager. Most run side by side, each in a namespace and
-//! queues of its own; those that take the manager away or count what everybody writes run alone afterwards.
+//! End-to-end tests on one shared control plane with one manager. Parallel cases use their own namespace and queues; serial
+//! cases, which replace the manager, inject faults or count all writes, run alone afterwards. `runner` executes them.
 //!
 //! `cargo test -p sluice-e2e -- WORD...` runs the cases whose names contain a word; `--list` lists them.
 #![expect(clippy::disallowed_methods, reason = "tests wait and run programs")]
@@ -7,7 +7,7 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "a case fails by panicking as well as by an error, and this harness prints"
+    reason = "a case may fail by panicking, and this harness prints"
 )]
 
 mod admission_checks;
@@ -32,6 +32,7 @@ mod manager_down;
 mod manager_restarts;
 mod memory_limit;
 mod node_failures;
+mod node_flaps;
 mod outages;
 mod partial_admission;
 mod pods_ready_gate;
@@ -67,7 +68,7 @@ use std::time::Instant;
 macro_rules! cases {
     ($kind:ty: $($module:ident::$name:ident),* $(,)?) => {
         [$({
-            let run: $kind = |cluster, ground| $module::$name(cluster, ground).boxed_local();
+            let run: $kind = |cluster, fixture| $module::$name(cluster, fixture).boxed_local();
             (concat!(stringify!($module), "::", stringify!($name)), run)
         }),*]
     };
@@ -128,7 +129,7 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
         second_pass_guards::each_guard_is_effective,
         second_pass_crashes::manager_killed_mid_pass,
         node_failures::two_jobs_need_last_node,
-        node_failures::node_flaps_around_ungating,
+        node_flaps::around_ungating,
         stale_api_server::manager_starts_on_stale_lists,
         rejected_writes::refused_writes_back_off,
         rbac_changes::permission_removed_and_restored,
@@ -157,7 +158,7 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
         bench_load::small_baseline_load_completes,
         preemption::three_queues_reach_equal_shares,
         deep_queue::freed_capacity_is_refilled,
-        // Before the burst, whose events take their time to go out.
+        // Before the burst, whose events are still being written for some time.
         write_counts::settled_cluster_writes_nothing,
         burst::thousand_jobs_over_three_levels,
     ]
@@ -187,14 +188,14 @@ async fn main() -> ExitCode {
 
 async fn run(wanted: impl Fn(&str) -> bool) -> Result<()> {
     let begun = Instant::now();
-    let mut stage = CaseRunner::default();
-    let shared: Vec<_> = parallel_cases().into_iter().filter(|case| wanted(case.0)).collect();
-    let alone: Vec<_> = serial_cases().into_iter().filter(|case| wanted(case.0)).collect();
-    let mut failed = stage.run_parallel(&shared).await?;
-    for case in &alone {
-        failed.extend(stage.run_serial(*case).await?);
+    let mut runner = CaseRunner::default();
+    let parallel: Vec<_> = parallel_cases().into_iter().filter(|case| wanted(case.0)).collect();
+    let serial: Vec<_> = serial_cases().into_iter().filter(|case| wanted(case.0)).collect();
+    let mut failed = runner.run_parallel(&parallel).await?;
+    for case in &serial {
+        failed.extend(runner.run_serial(*case).await?);
     }
-    let (count, seconds) = (shared.len() + alone.len(), begun.elapsed().as_secs_f64());
+    let (count, seconds) = (parallel.len() + serial.len(), begun.elapsed().as_secs_f64());
     println!("\n{count} cases, {} failed, {seconds:.1} s", failed.len());
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())

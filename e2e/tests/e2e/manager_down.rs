@@ -14,77 +14,80 @@ const STAMP: &str = "2026-01-01T00:00:00Z";
 /// Jobs that name a queue, and objects of ours, are refused as long as nobody reviews them; Jobs that name none run.
 /// Workloads that no rule bears on are stored. Of a Workload, conditions may be told that bear on nothing else; the manager
 /// takes all of that up when it is back.
-pub(crate) async fn unmanaged_jobs_run(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
-    ground.create_queue("plain", "", &[("cpu", "2", None)], json!({})).await?;
+pub(crate) async fn unmanaged_jobs_run(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
+    fixture.create_queue("plain", "", &[("cpu", "2", None)], json!({})).await?;
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [
         {"name": "c", "image": "work:1", "resources": {"requests": {"cpu": "1"}}}]}});
     for name in ["ends", "stays"] {
         let sets = json!([{"name": "main", "count": 1, "template": template}]);
-        let metadata = json!({"namespace": ground.name, "name": name});
+        let metadata = json!({"namespace": fixture.name, "name": name});
         let body = json!({"metadata": metadata, "spec": {"queueName": "main", "podSets": sets}});
-        ground.objects.create(Kind::WORKLOAD, &body).await?;
-        let found = async || ground.objects.must_get(Kind::WORKLOAD, &ground.name, name).await;
+        fixture.objects.create(Kind::WORKLOAD, &body).await?;
+        let found = async || fixture.objects.must_get(Kind::WORKLOAD, &fixture.name, name).await;
         eventually("it is admitted", async || {
             expect_condition(&found().await?, "Admitted", "True", "Admitted")
         })
         .await?;
     }
-    ground.wait_for_queue_counts("main", (0, 2, 2), &[("cpu", "2")]).await?;
+    fixture.wait_for_queue_counts("main", (0, 2, 2), &[("cpu", "2")]).await?;
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
 
     expect_webhook_unavailable(
-        ground.objects.create(Kind::JOB, ground.job("queued", "main", "1").body()).await,
+        fixture.objects.create(Kind::JOB, fixture.job("queued", "main", "1").body()).await,
     )?;
-    let flavor = json!({"metadata": {"name": ground.own_name("other")}, "spec": {}});
-    expect_webhook_unavailable(ground.objects.create(Kind::FLAVOR, &flavor).await)?;
+    let flavor = json!({"metadata": {"name": fixture.own_name("other")}, "spec": {}});
+    expect_webhook_unavailable(fixture.objects.create(Kind::FLAVOR, &flavor).await)?;
     let free =
-        json!({"metadata": {"namespace": ground.name, "name": "free"}, "spec": {"template": template}});
-    ground.objects.create(Kind::JOB, &free).await?;
+        json!({"metadata": {"namespace": fixture.name, "name": "free"}, "spec": {"template": template}});
+    fixture.objects.create(Kind::JOB, &free).await?;
     eventually("a Job of nobody's runs", async || {
-        let job = ground.objects.must_get(Kind::JOB, &ground.name, "free").await?;
+        let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "free").await?;
         ensure!(job["status"]["ready"] == 1, "{}", job["status"]);
         Ok(())
     })
     .await?;
 
-    write_condition(ground, "ends", "Finished", "True").await?;
-    write_condition(ground, "stays", "e2e.example/Seen", "True").await?;
+    write_condition(fixture, "ends", "Finished", "True").await?;
+    write_condition(fixture, "stays", "e2e.example/Seen", "True").await?;
     // What bears on quota is reviewed, and so is a name that only a review finds too long.
-    expect_webhook_unavailable(write_condition(ground, "stays", "QuotaReserved", "False").await)?;
-    expect_webhook_unavailable(write_condition(ground, "stays", &"a".repeat(64), "True").await)?;
+    expect_webhook_unavailable(write_condition(fixture, "stays", "QuotaReserved", "False").await)?;
+    expect_webhook_unavailable(write_condition(fixture, "stays", &"a".repeat(64), "True").await)?;
     let none = json!({"status": {"admission": null}});
     expect_webhook_unavailable(
-        ground.objects.merge_status(Kind::WORKLOAD, &ground.name, "stays", &none).await,
+        fixture.objects.merge_status(Kind::WORKLOAD, &fixture.name, "stays", &none).await,
     )?;
     let pods = json!({"status": {"reclaimablePods": [{"name": "main", "count": 1}]}});
     expect_webhook_unavailable(
-        ground.objects.merge_status(Kind::WORKLOAD, &ground.name, "stays", &pods).await,
+        fixture.objects.merge_status(Kind::WORKLOAD, &fixture.name, "stays", &pods).await,
     )?;
     expect_webhook_unavailable(
-        ground.objects.merge(Kind::WORKLOAD, &ground.name, "stays", &json!({"spec": {"priority": 7}})).await,
+        fixture
+            .objects
+            .merge(Kind::WORKLOAD, &fixture.name, "stays", &json!({"spec": {"priority": 7}}))
+            .await,
     )?;
-    check_new_workloads(ground).await?;
+    check_new_workloads(fixture).await?;
 
     let new = Manager::start(&cluster.plane, old.settings()).await?;
     new.wait_until_ready().await?;
     cluster.put_manager(new);
     cluster.wait_for_webhooks().await?;
-    ground.wait_for_queue_counts("main", (0, 1, 1), &[("cpu", "1")]).await?;
+    fixture.wait_for_queue_counts("main", (0, 1, 1), &[("cpu", "1")]).await?;
     for at in 0..UNREVIEWED.len() {
         let name = format!("plain-{at}");
         eventually("it is queued", async || {
-            let workload = ground.objects.must_get(Kind::WORKLOAD, &ground.name, &name).await?;
+            let workload = fixture.objects.must_get(Kind::WORKLOAD, &fixture.name, &name).await?;
             ensure!(!condition(&workload, "QuotaReserved").status.is_empty(), "{}", workload["status"]);
             Ok(())
         })
         .await?;
     }
-    ground.submit(ground.job("queued", "main", "1")).await?;
-    ground.wait_until_running("queued").await?;
-    ground.finish_job("queued").await?;
-    ground.objects.delete(Kind::JOB, &ground.name, "free", PropagationPolicy::Background).await?;
+    fixture.submit(fixture.job("queued", "main", "1")).await?;
+    fixture.wait_until_running("queued").await?;
+    fixture.finish_job("queued").await?;
+    fixture.objects.delete(Kind::JOB, &fixture.name, "free", PropagationPolicy::Background).await?;
     Ok(())
 }
 
@@ -127,37 +130,38 @@ const REVIEWED: [&str; 14] = [
 ];
 
 /// What is only stored when it was reviewed, and what needs no review.
-async fn check_new_workloads(ground: &Fixture) -> Result<()> {
+async fn check_new_workloads(fixture: &Fixture) -> Result<()> {
     let set = json!({"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c", "image": "work:1"}]}}});
-    let plain = |name: String| json!({"metadata": {"namespace": ground.name, "name": name}, "spec": {"queueName": "plain", "podSets": [set]}});
+    let plain = |name: String| json!({"metadata": {"namespace": fixture.name, "name": name}, "spec": {"queueName": "plain", "podSets": [set]}});
     for (at, change) in UNREVIEWED.iter().enumerate() {
         let mut body = plain(format!("plain-{at}"));
         json_patch::merge(&mut body, &serde_json::from_str(change)?);
-        ground.objects.create(Kind::WORKLOAD, &body).await.with_context(|| (*change).to_owned())?;
+        fixture.objects.create(Kind::WORKLOAD, &body).await.with_context(|| (*change).to_owned())?;
     }
     for change in REVIEWED {
         let mut body = plain("judged".to_owned());
         json_patch::merge(&mut body["spec"]["podSets"][0], &serde_json::from_str(change)?);
-        expect_webhook_unavailable(ground.objects.create(Kind::WORKLOAD, &body).await).context(change)?;
+        expect_webhook_unavailable(fixture.objects.create(Kind::WORKLOAD, &body).await).context(change)?;
     }
     for annotation in ["admission-gated-by", "priority-boost", "elastic-job"] {
         let mut body = plain("judged".to_owned());
         body["metadata"]["annotations"] = json!({format!("kueue.x-k8s.io/{annotation}"): "1"});
-        expect_webhook_unavailable(ground.objects.create(Kind::WORKLOAD, &body).await).context(annotation)?;
+        expect_webhook_unavailable(fixture.objects.create(Kind::WORKLOAD, &body).await)
+            .context(annotation)?;
     }
     Ok(())
 }
 
 /// Adds a condition to those of a Workload, or changes it.
-async fn write_condition(ground: &Fixture, name: &str, kind: &str, status: &str) -> kube::Result<Value> {
-    let workload = ground.objects.get(Kind::WORKLOAD, &ground.name, name).await?.unwrap_or_default();
+async fn write_condition(fixture: &Fixture, name: &str, kind: &str, status: &str) -> kube::Result<Value> {
+    let workload = fixture.objects.get(Kind::WORKLOAD, &fixture.name, name).await?.unwrap_or_default();
     let mut all = workload["status"]["conditions"].as_array().cloned().unwrap_or_default();
     all.retain(|condition| text(condition, "/type") != kind);
     all.push(
         json!({"type": kind, "status": status, "reason": "Told", "message": "", "lastTransitionTime": STAMP}),
     );
     let patch = json!({"status": {"conditions": all}});
-    ground.objects.merge_status(Kind::WORKLOAD, &ground.name, name, &patch).await
+    fixture.objects.merge_status(Kind::WORKLOAD, &fixture.name, name, &patch).await
 }
 
 /// It was refused because nobody reviewed it.

@@ -29,18 +29,18 @@ const JOBS: usize = 40;
 
 /// Ten thousand Workloads, a few of them with quota: as long as one list is not complete nothing is admitted, however often
 /// the manager dies then; and when all are, as many as there is room for.
-pub(crate) async fn killed_during_initial_lists(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn killed_during_initial_lists(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let count = if is_soak_run() { WORKLOADS } else { WORKLOADS / 10 };
     let room = CAPACITY.to_string();
-    ground.create_queue("main", "", &[("cpu", &room, None)], json!({})).await?;
-    ground.wait_until_queue_active("main").await?;
-    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-    create_workloads(ground, 0..RESERVED).await?;
-    ground.wait_for_cpu_usage("main", &RESERVED.to_string()).await?;
+    fixture.create_queue("main", "", &[("cpu", &room, None)], json!({})).await?;
+    fixture.wait_until_queue_active("main").await?;
+    let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
+    create_workloads(fixture, 0..RESERVED).await?;
+    fixture.wait_for_cpu_usage("main", &RESERVED.to_string()).await?;
     let before = cluster.manager()?.settings().clone();
     let old = cluster.take_manager().context("no manager")?;
     old.kill();
-    create_workloads(ground, RESERVED..count).await?;
+    create_workloads(fixture, RESERVED..count).await?;
 
     let proxy = Proxy::open(&cluster.plane).await?;
     let settings = ManagerSettings { api_server_url: Some(proxy.url()), ..before.clone() };
@@ -68,33 +68,33 @@ pub(crate) async fn killed_during_initial_lists(cluster: &mut Cluster, ground: &
         tokio::time::sleep(OBSERVATION_TIME).await;
         manager.kill();
         drop(trap);
-        let reserved = count_reserved(ground).await?;
+        let reserved = count_reserved(fixture).await?;
         ensure!(reserved == RESERVED, "{reserved} have quota and {kind} were not listed");
     }
     cluster.start_manager(&before).await?;
-    ground.wait_for_cpu_usage("main", &room).await?;
+    fixture.wait_for_cpu_usage("main", &room).await?;
     let waiting = i64::try_from(count - CAPACITY)?;
     let room = i64::try_from(CAPACITY)?;
-    ground.wait_for_queue_counts("main", (waiting, room, room), &[]).await?;
+    fixture.wait_for_queue_counts("main", (waiting, room, room), &[]).await?;
     let most = max_reserved(&history.revisions()?, CAPACITY)?;
     ensure!(most == CAPACITY, "{most} were held at once");
     Ok(())
 }
 
-async fn count_reserved(ground: &Fixture) -> Result<usize> {
-    let all = ground.objects.list(Kind::WORKLOAD, &ground.name, "").await?;
+async fn count_reserved(fixture: &Fixture) -> Result<usize> {
+    let all = fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await?;
     Ok(all.iter().filter(|workload| condition_is_true(workload, "QuotaReserved")).count())
 }
 
 /// Workloads of one CPU each that no Job owns.
-async fn create_workloads(ground: &Fixture, numbers: std::ops::Range<usize>) -> Result<()> {
+async fn create_workloads(fixture: &Fixture, numbers: std::ops::Range<usize>) -> Result<()> {
     let created = stream::iter(numbers).map(async |number| {
         let container = json!({"name": "c", "image": "work:1", "resources": {"requests": {"cpu": "1"}}});
         let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
         let sets = json!([{"name": "main", "count": 1, "template": template}]);
-        let metadata = json!({"namespace": ground.name, "name": format!("w-{number}")});
+        let metadata = json!({"namespace": fixture.name, "name": format!("w-{number}")});
         let body = json!({"metadata": metadata, "spec": {"queueName": "main", "podSets": sets}});
-        ground.objects.create(Kind::WORKLOAD, &body).await
+        fixture.objects.create(Kind::WORKLOAD, &body).await
     });
     let created: Vec<Value> = created.buffer_unordered(16).try_collect().await?;
     ensure!(created.iter().all(|workload| !text(workload, "/metadata/uid").is_empty()), "one has no uid");
@@ -103,8 +103,8 @@ async fn create_workloads(ground: &Fixture, numbers: std::ops::Range<usize>) -> 
 
 /// Killed every one to five seconds while Jobs come, ready or not: never beyond the quota, and when it is let alone all
 /// have run, once each.
-pub(crate) async fn killed_repeatedly_under_burst(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    let work = BackgroundJobs::start(ground, "main").await?;
+pub(crate) async fn killed_repeatedly_under_burst(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let work = BackgroundJobs::start(fixture, "main").await?;
     let coming = work.submit(0..JOBS);
     let killed = async {
         let begun = Instant::now();

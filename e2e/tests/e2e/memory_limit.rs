@@ -21,9 +21,9 @@ const MAX_LARGE_WORKLOADS: usize = 600;
 
 /// The kernel kills it in the middle of work, and again; started with the memory that it needs, it goes on from the objects
 /// alone: all Jobs run once, and nobody's quota is lost or kept.
-pub(crate) async fn killed_by_memory_limit(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    let work = BackgroundJobs::start(ground, "main").await?;
-    ground.create_queue("large", "", &[("cpu", "1", None)], json!({})).await?;
+pub(crate) async fn killed_by_memory_limit(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let work = BackgroundJobs::start(fixture, "main").await?;
+    fixture.create_queue("large", "", &[("cpu", "1", None)], json!({})).await?;
     let times = if is_soak_run() { 10 } else { 2 };
     for time in 0..times {
         work.submit(time * JOBS..time * JOBS + JOBS / 2).await?;
@@ -31,7 +31,7 @@ pub(crate) async fn killed_by_memory_limit(cluster: &mut Cluster, ground: &Fixtu
         let limit = MemoryLimit::set(pid, (ProcessUsage::of_process(pid)?.resident_mib << 20) + MARGIN)?;
         let large = async {
             let made = stream::iter(0..MAX_LARGE_WORKLOADS)
-                .map(async |number| create_large_job(ground, time * MAX_LARGE_WORKLOADS + number).await);
+                .map(async |number| create_large_job(fixture, time * MAX_LARGE_WORKLOADS + number).await);
             // Once the manager has gone, nobody reviews what is created.
             made.buffer_unordered(4).take_while(|made| std::future::ready(made.is_ok())).count().await
         };
@@ -59,9 +59,9 @@ pub(crate) async fn killed_by_memory_limit(cluster: &mut Cluster, ground: &Fixtu
 }
 
 /// A Job that waits for ever, with as much in its pods' annotations as a Job may have.
-async fn create_large_job(ground: &Fixture, number: usize) -> Result<()> {
+async fn create_large_job(fixture: &Fixture, number: usize) -> Result<()> {
     let note = format!("{number}").repeat(ANNOTATION_BYTES / number.to_string().len());
-    let job = ground.job(&format!("large-{number}"), "large", "2").pod_annotation("e2e.example/note", &note);
-    ground.objects.create(Kind::JOB, job.body()).await?;
+    let job = fixture.job(&format!("large-{number}"), "large", "2").pod_annotation("e2e.example/note", &note);
+    fixture.objects.create(Kind::JOB, job.body()).await?;
     Ok(())
 }

@@ -55,8 +55,8 @@ async fn run_under_load(
 }
 
 /// etcd answers nothing, for longer than the lease, and goes on.
-pub(crate) async fn etcd_stops_and_resumes(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    let work = BackgroundJobs::start(ground, "stops").await?;
+pub(crate) async fn etcd_stops_and_resumes(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let work = BackgroundJobs::start(fixture, "stops").await?;
     run_under_load(cluster, &work, async |cluster| {
         cluster.plane.pause("etcd")?;
         tokio::time::sleep(scaled_duration(STOP_TIME)).await;
@@ -66,8 +66,8 @@ pub(crate) async fn etcd_stops_and_resumes(cluster: &mut Cluster, ground: &Fixtu
 }
 
 /// etcd stops for a second over and over, as on a disk that takes so long to write.
-pub(crate) async fn etcd_writes_are_slow(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    let work = BackgroundJobs::start(ground, "slow").await?;
+pub(crate) async fn etcd_writes_are_slow(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let work = BackgroundJobs::start(fixture, "slow").await?;
     run_under_load(cluster, &work, async |cluster| {
         let begun = Instant::now();
         while begun.elapsed() < scaled_duration(SLOW_PERIOD) {
@@ -82,8 +82,8 @@ pub(crate) async fn etcd_writes_are_slow(cluster: &mut Cluster, ground: &Fixture
 }
 
 /// The API server is killed and started twice.
-pub(crate) async fn api_server_restarts_twice(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    let work = BackgroundJobs::start(ground, "restarts").await?;
+pub(crate) async fn api_server_restarts_twice(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let work = BackgroundJobs::start(fixture, "restarts").await?;
     work.allow_relist();
     run_under_load(cluster, &work, async |cluster| {
         for _ in 0..2 {
@@ -97,7 +97,7 @@ pub(crate) async fn api_server_restarts_twice(cluster: &mut Cluster, ground: &Fi
 
 /// Nothing of the leader reaches the API server, nor the other way: it ends itself, the standby takes over; started again
 /// it is not ready as long as it is cut off, and afterwards it leads when the other goes.
-pub(crate) async fn leader_loses_api_server(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn leader_loses_api_server(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let proxy = Proxy::open(&cluster.plane).await?;
     let settings =
         ManagerSettings { api_server_url: Some(proxy.url()), ..cluster.manager()?.settings().clone() };
@@ -105,9 +105,9 @@ pub(crate) async fn leader_loses_api_server(cluster: &mut Cluster, ground: &Fixt
     let first = cluster.take_manager().context("no manager")?;
     let balancer = cluster.balancer.as_ref().context("no balancer")?;
     let port = |manager: &Manager| manager.settings().webhook_port;
-    let work = BackgroundJobs::start(ground, "work").await?;
+    let work = BackgroundJobs::start(fixture, "work").await?;
     work.submit(0..JOBS_BEFORE).await?;
-    let led = lease_holder(&ground.objects).await?;
+    let led = lease_holder(&fixture.objects).await?;
     let standby = ManagerSettings { name: "standby".to_owned(), webhook_port: 0, ..before.clone() };
     let second = Manager::start(&cluster.plane, &standby).await?;
     second.wait_until_ready().await?;
@@ -119,7 +119,7 @@ pub(crate) async fn leader_loses_api_server(cluster: &mut Cluster, ground: &Fixt
     );
     // A Service sends nothing to who is not ready.
     balancer.set_backends(vec![port(&second)]);
-    let led = wait_for_other_holder(&ground.objects, &led).await?;
+    let led = wait_for_other_holder(&fixture.objects, &led).await?;
     work.submit(JOBS_BEFORE..2 * JOBS_BEFORE).await?;
     eventually("the one that is cut off has ended", async || {
         ensure!(first.process().check().is_err(), "it runs on");
@@ -137,7 +137,7 @@ pub(crate) async fn leader_loses_api_server(cluster: &mut Cluster, ground: &Fixt
     again.wait_until_ready().await?;
     balancer.set_backends(vec![port(&again)]);
     second.terminate();
-    wait_for_other_holder(&ground.objects, &led).await?;
+    wait_for_other_holder(&fixture.objects, &led).await?;
     work.submit(2 * JOBS_BEFORE..JOBS).await?;
     cluster.put_manager(again);
     work.wait_and_check(cluster, JOBS).await?;

@@ -10,44 +10,44 @@ use sluice_e2e::wait::eventually;
 const MIN_PARALLELISM: &str = "kueue.x-k8s.io/job-min-parallelism";
 
 /// A Job of five pods that can do with two gets the three that there is room for; stopped, it is as its user wrote it.
-pub(crate) async fn job_shrinks_to_free_quota(_: &Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "3", None)], json!({})).await?;
-    ground.submit(five_pod_job(ground, "stiff").annotation(MIN_PARALLELISM, "4")).await?;
-    ground.wait_until_pending("stiff", "").await?;
-    ground.submit(five_pod_job(ground, "supple").annotation(MIN_PARALLELISM, "2")).await?;
-    ground.wait_until_running("supple").await?;
-    ensure!(parallelism(ground, "supple").await? == json!(3), "it runs with another number of pods");
-    let admission = ground.workload("supple").await?["status"]["admission"].clone();
+pub(crate) async fn job_shrinks_to_free_quota(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "3", None)], json!({})).await?;
+    fixture.submit(five_pod_job(fixture, "stiff").annotation(MIN_PARALLELISM, "4")).await?;
+    fixture.wait_until_pending("stiff", "").await?;
+    fixture.submit(five_pod_job(fixture, "supple").annotation(MIN_PARALLELISM, "2")).await?;
+    fixture.wait_until_running("supple").await?;
+    ensure!(parallelism(fixture, "supple").await? == json!(3), "it runs with another number of pods");
+    let admission = fixture.workload("supple").await?["status"]["admission"].clone();
     let set = &admission["podSetAssignments"][0];
     ensure!(set["count"] == json!(3) && set["resourceUsage"]["cpu"] == json!("3"), "admitted as {admission}");
-    ground.wait_for_queue_counts("main", (1, 1, 1), &[("cpu", "3")]).await?;
+    fixture.wait_for_queue_counts("main", (1, 1, 1), &[("cpu", "3")]).await?;
 
-    ground.set_workload_spec("supple", json!({"active": false})).await?;
+    fixture.set_workload_spec("supple", json!({"active": false})).await?;
     eventually("it is as it was written", async || {
-        let parallelism = parallelism(ground, "supple").await?;
+        let parallelism = parallelism(fixture, "supple").await?;
         ensure!(parallelism == json!(5), "its parallelism is {parallelism}");
         Ok(())
     })
     .await?;
-    ground.set_workload_spec("supple", json!({"active": true})).await?;
-    ground.wait_until_running("supple").await?;
-    ensure!(parallelism(ground, "supple").await? == json!(3), "it runs with another number of pods");
+    fixture.set_workload_spec("supple", json!({"active": true})).await?;
+    fixture.wait_until_running("supple").await?;
+    ensure!(parallelism(fixture, "supple").await? == json!(3), "it runs with another number of pods");
     eventually("its five pods end, as many at a time as it may have", async || {
-        for pod in ground.pods("supple").await? {
+        for pod in fixture.pods("supple").await? {
             let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
-            ground.objects.merge(Kind::POD, &ground.name, text(&pod, "/metadata/name"), &patch).await?;
+            fixture.objects.merge(Kind::POD, &fixture.name, text(&pod, "/metadata/name"), &patch).await?;
         }
-        expect_condition(&ground.workload("supple").await?, "Finished", "True", "Succeeded")
+        expect_condition(&fixture.workload("supple").await?, "Finished", "True", "Succeeded")
     })
     .await?;
-    ground.check_pending("stiff").await
+    fixture.check_pending("stiff").await
 }
 
-fn five_pod_job(ground: &Fixture, name: &str) -> Job {
-    ground.job(name, "main", "1").pods(5)
+fn five_pod_job(fixture: &Fixture, name: &str) -> Job {
+    fixture.job(name, "main", "1").pods(5)
 }
 
-async fn parallelism(ground: &Fixture, job: &str) -> Result<Value> {
-    let job = ground.objects.must_get(Kind::JOB, &ground.name, job).await?;
+async fn parallelism(fixture: &Fixture, job: &str) -> Result<Value> {
+    let job = fixture.objects.must_get(Kind::JOB, &fixture.name, job).await?;
     Ok(job["spec"]["parallelism"].clone())
 }

@@ -9,45 +9,45 @@ use sluice_e2e::wait::eventually;
 
 /// Nobody is admitted beside one whose pods are not ready, but one that has its quota already goes on; when the slow one is
 /// gone, the next is admitted.
-pub(crate) async fn admission_waits_for_ready_pods(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn admission_waits_for_ready_pods(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let waiting = json!({"waitForPodsReady": {"timeout": "10m", "blockAdmission": true}});
     let before = cluster.reconfigure(&waiting).await?;
-    let check = ground.own_name("gate");
+    let check = fixture.own_name("gate");
     let spec = json!({"controllerName": "e2e.example/gate"});
-    ground.create_tracked(Kind::ADMISSION_CHECK, json!({"metadata": {"name": check}, "spec": spec})).await?;
+    fixture.create_tracked(Kind::ADMISSION_CHECK, json!({"metadata": {"name": check}, "spec": spec})).await?;
     let active = json!({"type": "Active", "status": "True", "reason": "Active", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let status = json!({"status": {"conditions": [active]}});
-    ground.objects.merge_status(Kind::ADMISSION_CHECK, "", &check, &status).await?;
+    fixture.objects.merge_status(Kind::ADMISSION_CHECK, "", &check, &status).await?;
     let strategy = json!({"admissionChecksStrategy": {"admissionChecks": [{"name": check}]}});
-    ground.create_queue("checked", "", &[("cpu", "1", None)], strategy).await?;
-    ground.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
+    fixture.create_queue("checked", "", &[("cpu", "1", None)], strategy).await?;
+    fixture.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
 
-    ground.submit(ground.job("holder", "checked", "1")).await?;
-    ground.wait_for_condition("holder", "QuotaReserved", "True", "QuotaReserved").await?;
-    let slow = ground.job("slow", "main", "1").pod_spec("nodeSelector", json!({"e2e.example/none": "none"}));
-    ground.submit(slow).await?;
-    ground.wait_for_condition("slow", "Admitted", "True", "Admitted").await?;
-    ground.submit(ground.job("next", "main", "1")).await?;
-    ground.wait_until_pending("next", "WaitingForPodsReady").await?;
-    mark_check_ready(ground, "holder", &check).await?;
-    ground.wait_until_running("holder").await?;
-    ground.check_pending("next").await?;
+    fixture.submit(fixture.job("holder", "checked", "1")).await?;
+    fixture.wait_for_condition("holder", "QuotaReserved", "True", "QuotaReserved").await?;
+    let slow = fixture.job("slow", "main", "1").pod_spec("nodeSelector", json!({"e2e.example/none": "none"}));
+    fixture.submit(slow).await?;
+    fixture.wait_for_condition("slow", "Admitted", "True", "Admitted").await?;
+    fixture.submit(fixture.job("next", "main", "1")).await?;
+    fixture.wait_until_pending("next", "WaitingForPodsReady").await?;
+    mark_check_ready(fixture, "holder", &check).await?;
+    fixture.wait_until_running("holder").await?;
+    fixture.check_pending("next").await?;
     ensure!(
-        condition_is_true(&ground.workload("slow").await?, "Admitted"),
+        condition_is_true(&fixture.workload("slow").await?, "Admitted"),
         "the slow one has lost its admission"
     );
-    ground.set_workload_spec("slow", json!({"active": false})).await?;
-    ground.wait_until_running("next").await?;
-    ground.finish_job("next").await?;
-    ground.finish_job("holder").await?;
+    fixture.set_workload_spec("slow", json!({"active": false})).await?;
+    fixture.wait_until_running("next").await?;
+    fixture.finish_job("next").await?;
+    fixture.finish_job("holder").await?;
     cluster.reconfigure(&before).await.map(drop)
 }
 
 /// The controller of the check is content.
-async fn mark_check_ready(ground: &Fixture, job: &str, check: &str) -> Result<()> {
+async fn mark_check_ready(fixture: &Fixture, job: &str, check: &str) -> Result<()> {
     eventually("the check is answered", async || {
-        let workload = ground.workload(job).await?;
+        let workload = fixture.workload(job).await?;
         let mut checks = workload["status"]["admissionChecks"].clone();
         for state in checks.as_array_mut().into_iter().flatten().filter(|state| state["name"] == check) {
             state["state"] = json!("Ready");
@@ -56,7 +56,7 @@ async fn mark_check_ready(ground: &Fixture, job: &str, check: &str) -> Result<()
         let patch = json!({"metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]},
             "status": {"admissionChecks": checks}});
         let name = text(&workload, "/metadata/name");
-        ground.objects.merge_status(Kind::WORKLOAD, &ground.name, name, &patch).await?;
+        fixture.objects.merge_status(Kind::WORKLOAD, &fixture.name, name, &patch).await?;
         Ok(())
     })
     .await

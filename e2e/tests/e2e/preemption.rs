@@ -15,40 +15,40 @@ const VICTIMS: [(&str, Option<&str>, Option<&str>); 3] =
 
 /// The preemptor starts when the last victim's pod is gone, not before; what the first victims gave back is kept for it;
 /// each victim is preempted once and runs again later.
-pub(crate) async fn victims_end_at_different_times(_: &Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn victims_end_at_different_times(_: &Cluster, fixture: &Fixture) -> Result<()> {
     let policy = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
-    ground.create_queue("main", "", &[("cpu", "3", None)], policy).await?;
+    fixture.create_queue("main", "", &[("cpu", "3", None)], policy).await?;
     let (low, high) =
-        (ground.create_priority_class("low", 1).await?, ground.create_priority_class("high", 100).await?);
+        (fixture.create_priority_class("low", 1).await?, fixture.create_priority_class("high", 100).await?);
     for (victim, ends, long) in VICTIMS {
         let ends = if is_soak_run() { long } else { ends };
-        let job = ground.job(victim, "main", "1").priority(&low);
+        let job = fixture.job(victim, "main", "1").priority(&low);
         let job = ends.iter().fold(job, |job, time| job.pod_annotation("sluice.dev/terminate-after", time));
-        ground.submit(job).await?;
-        ground.wait_until_running(victim).await?;
+        fixture.submit(job).await?;
+        fixture.wait_until_running(victim).await?;
     }
-    let workloads = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-    let pods = History::start(&ground.objects, Kind::POD, &ground.name).await?;
+    let workloads = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
+    let pods = History::start(&fixture.objects, Kind::POD, &fixture.name).await?;
     let mut running = Vec::new();
     for (victim, ..) in VICTIMS {
-        running.extend(ground.pods(victim).await?.iter().map(|pod| text(pod, "/metadata/name").to_owned()));
+        running.extend(fixture.pods(victim).await?.iter().map(|pod| text(pod, "/metadata/name").to_owned()));
     }
-    ground.submit(ground.job("urgent", "main", "3").priority(&high)).await?;
+    fixture.submit(fixture.job("urgent", "main", "3").priority(&high)).await?;
     for (victim, ..) in VICTIMS {
-        ground.wait_for_condition(victim, "Evicted", "True", "Preempted").await?;
-        ground.wait_for_condition(victim, "Preempted", "True", "InClusterQueue").await?;
+        fixture.wait_for_condition(victim, "Evicted", "True", "Preempted").await?;
+        fixture.wait_for_condition(victim, "Preempted", "True", "InClusterQueue").await?;
     }
-    ground.wait_until_running("urgent").await?;
-    let left = ground.objects.list(Kind::POD, &ground.name, "").await?;
+    fixture.wait_until_running("urgent").await?;
+    let left = fixture.objects.list(Kind::POD, &fixture.name, "").await?;
     for pod in &running {
         ensure!(
             left.iter().all(|other| text(other, "/metadata/name") != pod),
             "{pod} is there beside urgent"
         );
     }
-    ground.finish_job("urgent").await?;
+    fixture.finish_job("urgent").await?;
     for (victim, ..) in VICTIMS {
-        ground.wait_until_running(victim).await?;
+        fixture.wait_until_running(victim).await?;
     }
     let workloads = workloads.revisions()?;
     let admitted = first_revision_with(&workloads, "urgent", "QuotaReserved")?;
@@ -93,23 +93,23 @@ fn check_evicted_once(revisions: &[Value], victim: &str, ended: u64) -> Result<(
 }
 
 /// What a queue lent comes back when it needs it, from as many borrowers as it takes.
-pub(crate) async fn lent_quota_is_reclaimed(_: &Cluster, ground: &Fixture) -> Result<()> {
-    let cohort = ground.own_name("family");
+pub(crate) async fn lent_quota_is_reclaimed(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    let cohort = fixture.own_name("family");
     let policy = json!({"preemption": {"reclaimWithinCohort": "Any"}});
-    let owner = ground.create_queue("owner", &cohort, &[("cpu", "2", None)], policy).await?;
-    let borrower = ground.create_queue("borrower", &cohort, &[("cpu", "2", None)], json!({})).await?;
+    let owner = fixture.create_queue("owner", &cohort, &[("cpu", "2", None)], policy).await?;
+    let borrower = fixture.create_queue("borrower", &cohort, &[("cpu", "2", None)], json!({})).await?;
     let guests = ["guest-1", "guest-2", "guest-3", "guest-4"];
     for guest in guests {
-        ground.submit(ground.job(guest, "borrower", "1")).await?;
-        ground.wait_until_running(guest).await?;
+        fixture.submit(fixture.job(guest, "borrower", "1")).await?;
+        fixture.wait_until_running(guest).await?;
     }
-    ground.submit(ground.job("host", "owner", "2")).await?;
-    ground.wait_until_running("host").await?;
-    ground.wait_for_queue_counts("borrower", (2, 2, 2), &[("cpu", "2")]).await?;
-    ground.wait_for_queue_counts("owner", (0, 1, 1), &[("cpu", "2")]).await?;
+    fixture.submit(fixture.job("host", "owner", "2")).await?;
+    fixture.wait_until_running("host").await?;
+    fixture.wait_for_queue_counts("borrower", (2, 2, 2), &[("cpu", "2")]).await?;
+    fixture.wait_for_queue_counts("owner", (0, 1, 1), &[("cpu", "2")]).await?;
     let mut evicted = Vec::new();
     for guest in guests {
-        let workload = ground.workload(guest).await?;
+        let workload = fixture.workload(guest).await?;
         let preempted = condition(&workload, "Preempted");
         if condition_is_true(&workload, "QuotaReserved") {
             ensure!(preempted.status != "True", "{guest} runs and is said to be preempted");
@@ -128,39 +128,39 @@ pub(crate) async fn lent_quota_is_reclaimed(_: &Cluster, ground: &Fixture) -> Re
         evicted.push(guest);
     }
     ensure!(evicted.len() == 2, "{evicted:?} were stopped");
-    ground.finish_job("host").await?;
+    fixture.finish_job("host").await?;
     for guest in guests {
-        ground.wait_until_running(guest).await?;
+        fixture.wait_until_running(guest).await?;
     }
     Ok(())
 }
 
 /// Each of three queues that share a cohort's quota ends up with a third of it, however much the first has taken.
-pub(crate) async fn three_queues_reach_equal_shares(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn three_queues_reach_equal_shares(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let strategies = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"];
     let fair = json!({"fairSharing": {"preemptionStrategies": strategies}});
     let plain = cluster.reconfigure(&fair).await?;
-    let cohort = ground.create_cohort("pool", "", &[("cpu", "9", None)]).await?;
+    let cohort = fixture.create_cohort("pool", "", &[("cpu", "9", None)]).await?;
     let policy = json!({"preemption": {"reclaimWithinCohort": "Any"}});
     let queues = ["early", "late", "later"];
     for queue in queues {
-        ground.create_queue(queue, &cohort, &[("cpu", "0", None)], policy.clone()).await?;
+        fixture.create_queue(queue, &cohort, &[("cpu", "0", None)], policy.clone()).await?;
     }
-    let workloads = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
+    let workloads = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
     for (place, queue) in queues.into_iter().enumerate() {
         for number in 0..9 {
-            ground.submit(ground.job(&format!("{queue}-{number}"), queue, "1")).await?;
+            fixture.submit(fixture.job(&format!("{queue}-{number}"), queue, "1")).await?;
         }
         if place == 0 {
-            ground.wait_for_queue_counts(queue, (0, 9, 9), &[("cpu", "9")]).await?;
+            fixture.wait_for_queue_counts(queue, (0, 9, 9), &[("cpu", "9")]).await?;
         }
     }
     for queue in queues {
-        ground.wait_for_queue_counts(queue, (6, 3, 3), &[("cpu", "3")]).await?;
+        fixture.wait_for_queue_counts(queue, (6, 3, 3), &[("cpu", "3")]).await?;
     }
     eventually("all have the same share", async || {
         for queue in queues {
-            let object = ground.objects.must_get(Kind::CLUSTER_QUEUE, "", &ground.own_name(queue)).await?;
+            let object = fixture.objects.must_get(Kind::CLUSTER_QUEUE, "", &fixture.own_name(queue)).await?;
             let share = &object["status"]["fairSharing"]["weightedShare"];
             ensure!(*share == json!(334), "{queue} has {share}");
         }

@@ -10,53 +10,53 @@ use sluice_e2e::wait::eventually;
 
 /// A Job waits for the room that was asked for and starts with the request named on its pods; one whose request fails
 /// is asked for again after the wait, by another request.
-pub(crate) async fn request_is_created_and_answered(_: &Cluster, ground: &Fixture) -> Result<()> {
-    definitions::provisioning_requests(&ground.kubectl, &ground.objects).await?;
-    let check = create_check(ground).await?;
+pub(crate) async fn request_is_created_and_answered(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    definitions::provisioning_requests(&fixture.kubectl, &fixture.objects).await?;
+    let check = create_check(fixture).await?;
     let strategy = json!({"admissionChecks": [{"name": check}]});
-    ground
+    fixture
         .create_queue("main", "", &[("cpu", "2", None)], json!({"admissionChecksStrategy": strategy}))
         .await?;
-    ground.wait_until_queue_active("main").await?;
+    fixture.wait_until_queue_active("main").await?;
 
-    ground.submit(ground.job("grows", "main", "1").annotation("provreq.kueue.x-k8s.io/zone", "z1")).await?;
-    let first = wait_for_request(ground, "grows", 1).await?;
+    fixture.submit(fixture.job("grows", "main", "1").annotation("provreq.kueue.x-k8s.io/zone", "z1")).await?;
+    let first = wait_for_request(fixture, "grows", 1).await?;
     ensure!(first["spec"]["parameters"] == json!({"speed": "fast", "zone": "z1"}), "{}", first["spec"]);
     let template = text(&first, "/spec/podSets/0/podTemplateRef/name").to_owned();
     eventually("its pod template exists", async || {
-        let made = ground.objects.must_get(Kind::POD_TEMPLATE, &ground.name, &template).await?;
+        let made = fixture.objects.must_get(Kind::POD_TEMPLATE, &fixture.name, &template).await?;
         let cpu = made.pointer("/template/spec/containers/0/resources/requests/cpu");
         ensure!(cpu == Some(&json!("1")), "{made}");
         Ok(())
     })
     .await?;
-    let job = ground.objects.must_get(Kind::JOB, &ground.name, "grows").await?;
+    let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "grows").await?;
     ensure!(job["spec"]["suspend"] == json!(true), "it started before there was room");
-    expect_condition(&ground.workload("grows").await?, "QuotaReserved", "True", "QuotaReserved")?;
-    set_request_condition(ground, &first, "Provisioned", "room was made").await?;
-    ground.wait_until_running("grows").await?;
-    let job = ground.objects.must_get(Kind::JOB, &ground.name, "grows").await?;
+    expect_condition(&fixture.workload("grows").await?, "QuotaReserved", "True", "QuotaReserved")?;
+    set_request_condition(fixture, &first, "Provisioned", "room was made").await?;
+    fixture.wait_until_running("grows").await?;
+    let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "grows").await?;
     let named =
         job.pointer("/spec/template/metadata/annotations/autoscaling.x-k8s.io~1consume-provisioning-request");
     ensure!(named == first.pointer("/metadata/name"), "its pods name {named:?}");
 
-    ground.submit(ground.job("fails", "main", "1")).await?;
-    let failed = wait_for_request(ground, "fails", 1).await?;
-    set_request_condition(ground, &failed, "Failed", "no such machine").await?;
-    let again = wait_for_request(ground, "fails", 2).await?;
+    fixture.submit(fixture.job("fails", "main", "1")).await?;
+    let failed = wait_for_request(fixture, "fails", 1).await?;
+    set_request_condition(fixture, &failed, "Failed", "no such machine").await?;
+    let again = wait_for_request(fixture, "fails", 2).await?;
     eventually("the failed request is gone", async || {
         let name = text(&failed, "/metadata/name");
-        let left = ground.objects.get(Kind::PROVISIONING_REQUEST, &ground.name, name).await?;
+        let left = fixture.objects.get(Kind::PROVISIONING_REQUEST, &fixture.name, name).await?;
         ensure!(left.is_none(), "it is there");
         Ok(())
     })
     .await?;
-    set_request_condition(ground, &again, "Provisioned", "room was made").await?;
-    ground.wait_until_running("fails").await?;
-    ground.finish_job("grows").await?;
-    ground.finish_job("fails").await?;
+    set_request_condition(fixture, &again, "Provisioned", "room was made").await?;
+    fixture.wait_until_running("fails").await?;
+    fixture.finish_job("grows").await?;
+    fixture.finish_job("fails").await?;
     eventually("no request is left", async || {
-        let left = ground.objects.list(Kind::PROVISIONING_REQUEST, &ground.name, "").await?;
+        let left = fixture.objects.list(Kind::PROVISIONING_REQUEST, &fixture.name, "").await?;
         ensure!(left.is_empty(), "{} are left", left.len());
         Ok(())
     })
@@ -64,24 +64,24 @@ pub(crate) async fn request_is_created_and_answered(_: &Cluster, ground: &Fixtur
 }
 
 /// A check of the controller with its configuration; waits until it is active.
-async fn create_check(ground: &Fixture) -> Result<String> {
-    let name = ground.own_name("room");
+async fn create_check(fixture: &Fixture) -> Result<String> {
+    let name = fixture.own_name("room");
     let spec = json!({
         "provisioningClassName": "check-capacity.autoscaling.x-k8s.io",
         "parameters": {"speed": "fast"},
         "retryStrategy": {"backoffLimitCount": 2, "backoffBaseSeconds": 1, "backoffMaxSeconds": 2},
     });
     let config = json!({"metadata": {"name": name}, "spec": spec});
-    ground.create_tracked(Kind::PROVISIONING_CONFIG, config).await?;
+    fixture.create_tracked(Kind::PROVISIONING_CONFIG, config).await?;
     let spec = json!({
         "controllerName": "kueue.x-k8s.io/provisioning-request",
         "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": name},
     });
-    let check = ground
+    let check = fixture
         .create_tracked(Kind::ADMISSION_CHECK, json!({"metadata": {"name": name}, "spec": spec}))
         .await?;
     eventually("the check is active", async || {
-        let object = ground.objects.must_get(Kind::ADMISSION_CHECK, "", &check).await?;
+        let object = fixture.objects.must_get(Kind::ADMISSION_CHECK, "", &check).await?;
         let found = condition(&object, "Active");
         ensure!(found.status == "True", "{}: {}", found.reason, found.message);
         Ok(())
@@ -91,11 +91,11 @@ async fn create_check(ground: &Fixture) -> Result<String> {
 }
 
 /// The request of an attempt for a Job's Workload, once it is there.
-async fn wait_for_request(ground: &Fixture, job: &str, attempt: u32) -> Result<Value> {
+async fn wait_for_request(fixture: &Fixture, job: &str, attempt: u32) -> Result<Value> {
     let end = format!("-{attempt}");
     eventually(format!("request {attempt} for {job}"), async || {
-        let workload = ground.workload(job).await?;
-        let all = ground.objects.list(Kind::PROVISIONING_REQUEST, &ground.name, "").await?;
+        let workload = fixture.workload(job).await?;
+        let all = fixture.objects.list(Kind::PROVISIONING_REQUEST, &fixture.name, "").await?;
         let ours = |request: &&Value| {
             request.pointer("/metadata/ownerReferences/0/uid") == workload.pointer("/metadata/uid")
                 && text(request, "/metadata/name").ends_with(&end)
@@ -108,7 +108,7 @@ async fn wait_for_request(ground: &Fixture, job: &str, attempt: u32) -> Result<V
     .await
 }
 
-async fn set_request_condition(ground: &Fixture, request: &Value, kind: &str, message: &str) -> Result<()> {
+async fn set_request_condition(fixture: &Fixture, request: &Value, kind: &str, message: &str) -> Result<()> {
     let name = text(request, "/metadata/name");
     let said = json!({
         "type": kind, "status": "True", "reason": kind, "message": message,
@@ -116,6 +116,6 @@ async fn set_request_condition(ground: &Fixture, request: &Value, kind: &str, me
     });
     let status = json!({"conditions": [said]});
     let patch = json!({"status": status});
-    ground.objects.merge_status(Kind::PROVISIONING_REQUEST, &ground.name, name, &patch).await?;
+    fixture.objects.merge_status(Kind::PROVISIONING_REQUEST, &fixture.name, name, &patch).await?;
     Ok(())
 }

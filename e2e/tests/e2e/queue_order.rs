@@ -1,4 +1,4 @@
-//! Who comes first.
+//! Queue order: priority, creation time, StrictFIFO and BestEffortFIFO.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -9,100 +9,107 @@ use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, text};
 use sluice_e2e::wait::eventually;
 
-/// A queue that a Job has filled, and three classes, the lowest first.
-async fn full_queue(ground: &Fixture) -> Result<[String; 3]> {
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+/// Creates a queue that a running Job fills; returns three priority classes, lowest first.
+async fn full_queue(fixture: &Fixture) -> Result<[String; 3]> {
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     let classes = [
-        ground.create_priority_class("low", 1).await?,
-        ground.create_priority_class("mid", 10).await?,
-        ground.create_priority_class("high", 100).await?,
+        fixture.create_priority_class("low", 1).await?,
+        fixture.create_priority_class("mid", 10).await?,
+        fixture.create_priority_class("high", 100).await?,
     ];
-    ground.submit(ground.job("holder", "main", "1")).await?;
-    ground.wait_until_running("holder").await?;
+    fixture.submit(fixture.job("holder", "main", "1")).await?;
+    fixture.wait_until_running("holder").await?;
     Ok(classes)
 }
 
-pub(crate) async fn higher_priority_first(_: &Cluster, ground: &Fixture) -> Result<()> {
-    let [low, mid, high] = full_queue(ground).await?;
+pub(crate) async fn higher_priority_first(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    let [low, mid, high] = full_queue(fixture).await?;
     for (name, class) in [("low", low), ("high", high), ("mid", mid)] {
-        ground.submit(ground.job(name, "main", "1").priority(&class)).await?;
-        ground.wait_until_pending(name, "WaitingForQuota").await?;
+        fixture.submit(fixture.job(name, "main", "1").priority(&class)).await?;
+        fixture.wait_until_pending(name, "WaitingForQuota").await?;
     }
-    ground.finish_job("holder").await?;
-    ground.wait_until_running("high").await?;
-    ground.check_pending("mid").await?;
-    ground.check_pending("low").await?;
-    ground.finish_job("high").await?;
-    ground.wait_until_running("mid").await?;
-    ground.check_pending("low").await?;
-    ground.finish_job("mid").await?;
-    ground.wait_until_running("low").await
+    fixture.finish_job("holder").await?;
+    fixture.wait_until_running("high").await?;
+    fixture.check_pending("mid").await?;
+    fixture.check_pending("low").await?;
+    fixture.finish_job("high").await?;
+    fixture.wait_until_running("mid").await?;
+    fixture.check_pending("low").await?;
+    fixture.finish_job("mid").await?;
+    fixture.wait_until_running("low").await
 }
 
-/// A Job's priority class may change while it waits: it moves forward in the line.
-pub(crate) async fn priority_raised_while_pending(_: &Cluster, ground: &Fixture) -> Result<()> {
-    let [low, mid, high] = full_queue(ground).await?;
-    ground.submit(ground.job("front", "main", "1").priority(&mid)).await?;
-    ground.wait_until_pending("front", "WaitingForQuota").await?;
-    ground.submit(ground.job("raised", "main", "1").priority(&low)).await?;
-    ground.wait_until_pending("raised", "WaitingForQuota").await?;
+/// Raising a pending Job's priority class moves it ahead in the queue.
+pub(crate) async fn priority_raised_while_pending(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    let [low, mid, high] = full_queue(fixture).await?;
+    fixture.submit(fixture.job("front", "main", "1").priority(&mid)).await?;
+    fixture.wait_until_pending("front", "WaitingForQuota").await?;
+    fixture.submit(fixture.job("raised", "main", "1").priority(&low)).await?;
+    fixture.wait_until_pending("raised", "WaitingForQuota").await?;
     let label = json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": high}}});
-    ground.objects.merge(Kind::JOB, &ground.name, "raised", &label).await?;
-    eventually("its Workload has the new priority", async || {
-        let workload = ground.workload("raised").await?;
-        ensure!(workload["spec"]["priority"] == json!(100), "it has {}", workload["spec"]["priority"]);
+    fixture.objects.merge(Kind::JOB, &fixture.name, "raised", &label).await?;
+    eventually("the Workload has the new priority", async || {
+        let workload = fixture.workload("raised").await?;
+        ensure!(
+            workload["spec"]["priority"] == json!(100),
+            "its priority is {}",
+            workload["spec"]["priority"]
+        );
         Ok(())
     })
     .await?;
-    ground.check_pending("raised").await?;
-    ground.finish_job("holder").await?;
-    ground.wait_until_running("raised").await?;
-    ground.check_pending("front").await?;
-    ground.finish_job("raised").await?;
-    ground.wait_until_running("front").await
+    fixture.check_pending("raised").await?;
+    fixture.finish_job("holder").await?;
+    fixture.wait_until_running("raised").await?;
+    fixture.check_pending("front").await?;
+    fixture.finish_job("raised").await?;
+    fixture.wait_until_running("front").await
 }
 
-pub(crate) async fn strict_fifo_keeps_order(_: &Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "3", None)], json!({"queueingStrategy": "StrictFIFO"})).await?;
-    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-    ground.submit(ground.job("holder", "main", "2")).await?;
-    ground.wait_until_running("holder").await?;
-    ground.submit(ground.job("big", "main", "2")).await?;
-    ground.wait_until_pending("big", "WaitingForQuota").await?;
-    // It would fit, but stands behind: creation times have whole seconds, so it must be of a later one.
-    let born = text(&ground.workload("big").await?, "/metadata/creationTimestamp").parse::<Timestamp>()?;
-    eventually("another second", async || {
-        ensure!(Timestamp::now().as_second() > born.as_second(), "it is the same");
+pub(crate) async fn strict_fifo_keeps_order(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture
+        .create_queue("main", "", &[("cpu", "3", None)], json!({"queueingStrategy": "StrictFIFO"}))
+        .await?;
+    let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
+    fixture.submit(fixture.job("holder", "main", "2")).await?;
+    fixture.wait_until_running("holder").await?;
+    fixture.submit(fixture.job("big", "main", "2")).await?;
+    fixture.wait_until_pending("big", "WaitingForQuota").await?;
+    // "small" would fit but must stay behind "big". Creation times have whole seconds, so create it in a later second.
+    let created_at =
+        text(&fixture.workload("big").await?, "/metadata/creationTimestamp").parse::<Timestamp>()?;
+    eventually("the next second has begun", async || {
+        ensure!(Timestamp::now().as_second() > created_at.as_second(), "still the same second");
         Ok(())
     })
     .await?;
-    ground.submit(ground.job("small", "main", "1")).await?;
-    ground.finish_job("holder").await?;
-    ground.wait_until_running("big").await?;
-    ground.wait_until_running("small").await?;
-    // Both fit once the holder has ended; until then the one behind had no chance.
+    fixture.submit(fixture.job("small", "main", "1")).await?;
+    fixture.finish_job("holder").await?;
+    fixture.wait_until_running("big").await?;
+    fixture.wait_until_running("small").await?;
+    // Both fit when the holder has finished; "small" must not get quota before that.
     let (ended, small) = (
         history.first_index("job-holder-", "Finished")?,
         history.first_index("job-small-", "QuotaReserved")?,
     );
     ensure!(
         ended.is_some() && ended < small,
-        "small got quota at revision {small:?}, the holder ended at {ended:?}"
+        "small got quota at revision {small:?}, the holder finished at {ended:?}"
     );
     Ok(())
 }
 
-pub(crate) async fn best_effort_lets_smaller_pass(_: &Cluster, ground: &Fixture) -> Result<()> {
-    ground
+pub(crate) async fn best_effort_lets_smaller_pass(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture
         .create_queue("main", "", &[("cpu", "3", None)], json!({"queueingStrategy": "BestEffortFIFO"}))
         .await?;
-    ground.submit(ground.job("holder", "main", "2")).await?;
-    ground.wait_until_running("holder").await?;
-    ground.submit(ground.job("big", "main", "2")).await?;
-    ground.wait_until_pending("big", "WaitingForQuota").await?;
-    ground.submit(ground.job("small", "main", "1")).await?;
-    ground.wait_until_running("small").await?;
-    ground.check_pending("big").await?;
-    ground.finish_job("holder").await?;
-    ground.wait_until_running("big").await
+    fixture.submit(fixture.job("holder", "main", "2")).await?;
+    fixture.wait_until_running("holder").await?;
+    fixture.submit(fixture.job("big", "main", "2")).await?;
+    fixture.wait_until_pending("big", "WaitingForQuota").await?;
+    fixture.submit(fixture.job("small", "main", "1")).await?;
+    fixture.wait_until_running("small").await?;
+    fixture.check_pending("big").await?;
+    fixture.finish_job("holder").await?;
+    fixture.wait_until_running("big").await
 }

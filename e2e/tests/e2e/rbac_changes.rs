@@ -31,12 +31,12 @@ const READ_VERBS: &[&str] = &["get", "list", "watch"];
 
 /// Starts of Jobs, reservations, and the watches of either are forbidden for a while, one after the other: what needs the
 /// right waits, everything else goes on, webhooks answer, and with the right back all Jobs run, each once.
-pub(crate) async fn permission_removed_and_restored(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn permission_removed_and_restored(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let flags = FLAGS.map(str::to_owned).to_vec();
     let settings = ManagerSettings { flags, ..cluster.manager()?.settings().clone() };
     let before = cluster.replace_manager(&settings).await?;
-    let role = ground.objects.must_get(Kind::CLUSTER_ROLE, "", ROLE).await?;
-    let work = BackgroundJobs::start(ground, "main").await?;
+    let role = fixture.objects.must_get(Kind::CLUSTER_ROLE, "", ROLE).await?;
+    let work = BackgroundJobs::start(fixture, "main").await?;
     let right = |group, resource, verbs| Permission { group, resource, verbs };
     let rights = [
         right("batch", "jobs", &["patch"]),
@@ -46,22 +46,22 @@ pub(crate) async fn permission_removed_and_restored(cluster: &mut Cluster, groun
     ];
     for (round, right) in rights.into_iter().enumerate() {
         let numbers = round * JOBS..(round + 1) * JOBS;
-        revoke(ground, &role, right).await?;
+        revoke(fixture, &role, right).await?;
         work.submit(numbers.clone()).await?;
         match round {
-            0 => check_reserved_but_suspended(ground).await?,
-            1 => check_created_but_unreserved(ground, numbers.len()).await?,
+            0 => check_reserved_but_suspended(fixture).await?,
+            1 => check_created_but_unreserved(fixture, numbers.len()).await?,
             _ => {}
         }
         tokio::time::sleep(scaled_duration(MISSING_PERIOD)).await;
         cluster.manager()?.process().check()?;
         cluster.wait_for_webhooks().await?;
         match round {
-            0 => check_reserved_but_suspended(ground).await?,
-            1 => check_created_but_unreserved(ground, numbers.len()).await?,
+            0 => check_reserved_but_suspended(fixture).await?,
+            1 => check_created_but_unreserved(fixture, numbers.len()).await?,
             _ => {}
         }
-        restore(ground, &role, right).await?;
+        restore(fixture, &role, right).await?;
         eventually(format!("all go on with {} of {}", right.verbs.join(", "), right.resource), async || {
             let finished = work.count_finished().await?;
             ensure!(finished == numbers.end, "{finished} of {} have finished", numbers.end);
@@ -74,9 +74,9 @@ pub(crate) async fn permission_removed_and_restored(cluster: &mut Cluster, groun
 }
 
 /// Quota is given as ever, and no Job is started.
-async fn check_reserved_but_suspended(ground: &Fixture) -> Result<()> {
+async fn check_reserved_but_suspended(fixture: &Fixture) -> Result<()> {
     eventually("reservations go on", async || {
-        let all = ground.objects.list(Kind::WORKLOAD, &ground.name, "").await?;
+        let all = fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await?;
         let admitted = all
             .iter()
             .filter(|w| condition_is_true(w, "Admitted") && !condition_is_true(w, "Finished"))
@@ -85,16 +85,16 @@ async fn check_reserved_but_suspended(ground: &Fixture) -> Result<()> {
         Ok(())
     })
     .await?;
-    let jobs = ground.objects.list(Kind::JOB, &ground.name, "").await?;
+    let jobs = fixture.objects.list(Kind::JOB, &fixture.name, "").await?;
     let started = jobs.iter().filter(|job| job["spec"]["suspend"] == json!(false)).count();
     ensure!(started == 0, "{started} Jobs were started");
     Ok(())
 }
 
 /// Each Job has its Workload, and none has quota.
-async fn check_created_but_unreserved(ground: &Fixture, count: usize) -> Result<()> {
+async fn check_created_but_unreserved(fixture: &Fixture, count: usize) -> Result<()> {
     eventually("Workloads are made", async || {
-        let all = ground.objects.list(Kind::WORKLOAD, &ground.name, "").await?;
+        let all = fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await?;
         let open: Vec<&Value> =
             all.iter().filter(|workload| !condition_is_true(workload, "Finished")).collect();
         ensure!(open.len() == count, "{} are there", open.len());
@@ -105,7 +105,7 @@ async fn check_created_but_unreserved(ground: &Fixture, count: usize) -> Result<
 }
 
 /// Takes the verbs away; returns when the server refuses them.
-async fn revoke(ground: &Fixture, role: &Value, right: Permission) -> Result<()> {
+async fn revoke(fixture: &Fixture, role: &Value, right: Permission) -> Result<()> {
     let mut rules = Vec::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
         let of_group = rule["apiGroups"].as_array().is_some_and(|all| all.contains(&json!(right.group)));
@@ -123,17 +123,17 @@ async fn revoke(ground: &Fixture, role: &Value, right: Permission) -> Result<()>
             }
         }
     }
-    ground.objects.merge(Kind::CLUSTER_ROLE, "", ROLE, &json!({"rules": rules})).await?;
-    wait_for_access_review(ground, right, false).await
+    fixture.objects.merge(Kind::CLUSTER_ROLE, "", ROLE, &json!({"rules": rules})).await?;
+    wait_for_access_review(fixture, right, false).await
 }
 
 /// Gives them back; returns when the server grants them.
-async fn restore(ground: &Fixture, role: &Value, right: Permission) -> Result<()> {
-    ground.objects.merge(Kind::CLUSTER_ROLE, "", ROLE, &json!({"rules": role["rules"]})).await?;
-    wait_for_access_review(ground, right, true).await
+async fn restore(fixture: &Fixture, role: &Value, right: Permission) -> Result<()> {
+    fixture.objects.merge(Kind::CLUSTER_ROLE, "", ROLE, &json!({"rules": role["rules"]})).await?;
+    wait_for_access_review(fixture, right, true).await
 }
 
-async fn wait_for_access_review(ground: &Fixture, right: Permission, granted: bool) -> Result<()> {
+async fn wait_for_access_review(fixture: &Fixture, right: Permission, granted: bool) -> Result<()> {
     let (resource, subresource) = right.resource.split_once('/').unwrap_or((right.resource, ""));
     for verb in right.verbs {
         let asked =
@@ -143,7 +143,7 @@ async fn wait_for_access_review(ground: &Fixture, right: Permission, granted: bo
         let body =
             json!({"metadata": {}, "spec": {"resourceAttributes": asked, "user": user, "groups": groups}});
         eventually(format!("{verb} {} is granted: {granted}", right.resource), async || {
-            let answer = ground.objects.create(Kind::ACCESS_REVIEW, &body).await?;
+            let answer = fixture.objects.create(Kind::ACCESS_REVIEW, &body).await?;
             ensure!(answer["status"]["allowed"] == json!(granted), "{}", answer["status"]);
             Ok(())
         })

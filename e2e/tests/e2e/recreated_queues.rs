@@ -14,15 +14,15 @@ const HOST: &str = "kubernetes.io/hostname";
 const LABEL: &str = "e2e.example/again";
 
 /// The one that runs keeps what it holds, and is charged for it after as before; the one that waits gets it afterwards.
-pub(crate) async fn running_job_keeps_quota(_: &Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn running_job_keeps_quota(_: &Cluster, fixture: &Fixture) -> Result<()> {
     // The late one comes last even if it is made within the same second.
-    ground.create_priority_class("low", -1).await?;
-    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
+    fixture.create_priority_class("low", -1).await?;
+    let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
     let wrong: Vec<String> = futures::future::join_all([
-        scenario(ground, "queue", Kind::CLUSTER_QUEUE),
-        scenario(ground, "cohort", Kind::COHORT),
-        scenario(ground, "flavor", Kind::FLAVOR),
-        scenario(ground, "topology", Kind::TOPOLOGY),
+        scenario(fixture, "queue", Kind::CLUSTER_QUEUE),
+        scenario(fixture, "cohort", Kind::COHORT),
+        scenario(fixture, "flavor", Kind::FLAVOR),
+        scenario(fixture, "topology", Kind::TOPOLOGY),
     ])
     .await
     .into_iter()
@@ -30,84 +30,93 @@ pub(crate) async fn running_job_keeps_quota(_: &Cluster, ground: &Fixture) -> Re
     .filter_map(|(outcome, name)| outcome.err().map(|error| format!("{name}: {error:#}")))
     .collect();
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    ensure!(max_reserved(&history.revisions()?, 1)? == 1, "nobody held anything");
+    ensure!(max_reserved(&history.revisions()?, 1)? == 1, "no workload reserved quota");
     Ok(())
 }
 
-async fn scenario(ground: &Fixture, name: &str, kind: Kind) -> Result<()> {
-    let (runs, waits, late) = (format!("runs-{name}"), format!("waits-{name}"), format!("late-{name}"));
-    prepare(ground, name).await?;
-    ground.submit(ground.job(&runs, name, "1")).await?;
-    ground.wait_until_running(&runs).await?;
-    ground.submit(ground.job(&waits, name, "1")).await?;
-    ground.wait_until_pending(&waits, "WaitingForQuota").await?;
-    ground.wait_for_queue_counts(name, (1, 1, 1), &[("cpu", "1")]).await?;
+async fn scenario(fixture: &Fixture, name: &str, kind: Kind) -> Result<()> {
+    let (running, waiting, late) = (format!("runs-{name}"), format!("waits-{name}"), format!("late-{name}"));
+    prepare(fixture, name).await?;
+    fixture.submit(fixture.job(&running, name, "1")).await?;
+    fixture.wait_until_running(&running).await?;
+    fixture.submit(fixture.job(&waiting, name, "1")).await?;
+    fixture.wait_until_pending(&waiting, "WaitingForQuota").await?;
+    fixture.wait_for_queue_counts(name, (1, 1, 1), &[("cpu", "1")]).await?;
 
-    let full = ground.own_name(name);
-    let body = recreatable(&ground.objects.must_get(kind, "", &full).await?);
-    force_delete(ground, kind, &full).await?;
-    // Whatever it makes of this, nobody starts, and nobody stops.
-    ground.submit(ground.job(&late, name, "1").priority(&ground.own_name("low"))).await?;
-    eventually("the late one is known", async || ground.workload(&late).await.map(drop)).await?;
-    ground.check_pending(&waits).await?;
-    ground.check_pending(&late).await?;
-    ground.objects.create(kind, &body).await?;
-    ground.wait_until_queue_active(name).await?;
-    ground.wait_for_queue_counts(name, (2, 1, 1), &[("cpu", "1")]).await?;
-    let workload = ground.workload(&runs).await?;
-    ensure!(condition_is_true(&workload, "Admitted"), "the one that ran does not: {}", workload["status"]);
-    ensure!(condition(&workload, "Evicted").status.is_empty(), "it was stopped: {}", workload["status"]);
-    ground.check_pending(&waits).await?;
-    ground.check_pending(&late).await?;
+    let full_name = fixture.own_name(name);
+    let body = recreatable(&fixture.objects.must_get(kind, "", &full_name).await?);
+    force_delete(fixture, kind, &full_name).await?;
+    // While the object is missing, no Job may start or stop.
+    fixture.submit(fixture.job(&late, name, "1").priority(&fixture.own_name("low"))).await?;
+    eventually("the late Job has a Workload", async || fixture.workload(&late).await.map(drop)).await?;
+    fixture.check_pending(&waiting).await?;
+    fixture.check_pending(&late).await?;
+    fixture.objects.create(kind, &body).await?;
+    fixture.wait_until_queue_active(name).await?;
+    fixture.wait_for_queue_counts(name, (2, 1, 1), &[("cpu", "1")]).await?;
+    let workload = fixture.workload(&running).await?;
+    ensure!(
+        condition_is_true(&workload, "Admitted"),
+        "the running Job lost its admission: {}",
+        workload["status"]
+    );
+    ensure!(
+        condition(&workload, "Evicted").status.is_empty(),
+        "the running Job was evicted: {}",
+        workload["status"]
+    );
+    fixture.check_pending(&waiting).await?;
+    fixture.check_pending(&late).await?;
 
-    ground.finish_job(&runs).await?;
-    ground.wait_until_running(&waits).await?;
-    ground.wait_for_queue_counts(name, (1, 1, 1), &[("cpu", "1")]).await?;
-    ground.finish_job(&waits).await?;
-    ground.wait_until_running(&late).await?;
-    ground.finish_job(&late).await?;
-    ground.wait_for_queue_counts(name, (0, 0, 0), &[("cpu", "0")]).await
+    fixture.finish_job(&running).await?;
+    fixture.wait_until_running(&waiting).await?;
+    fixture.wait_for_queue_counts(name, (1, 1, 1), &[("cpu", "1")]).await?;
+    fixture.finish_job(&waiting).await?;
+    fixture.wait_until_running(&late).await?;
+    fixture.finish_job(&late).await?;
+    fixture.wait_for_queue_counts(name, (0, 0, 0), &[("cpu", "0")]).await
 }
 
-/// A queue whose quota is its cohort's, of a flavor with a topology of one node.
-async fn prepare(ground: &Fixture, name: &str) -> Result<()> {
-    let full = ground.own_name(name);
-    let room = json!({"cpu": "4", "memory": "8Gi", "pods": "20"});
-    let taint = json!({"key": LABEL, "value": full, "effect": "NoSchedule"});
+/// Creates a queue that borrows all its quota from its cohort, with a flavor and a topology of one node.
+async fn prepare(fixture: &Fixture, name: &str) -> Result<()> {
+    let full_name = fixture.own_name(name);
+    let capacity = json!({"cpu": "4", "memory": "8Gi", "pods": "20"});
+    let taint = json!({"key": LABEL, "value": full_name, "effect": "NoSchedule"});
     let node = json!({
-        "metadata": {"name": full, "labels": {LABEL: full, HOST: full}}, "spec": {"taints": [taint]},
-        "status": {"capacity": room, "allocatable": room},
+        "metadata": {"name": full_name, "labels": {LABEL: full_name, HOST: full_name}}, "spec": {"taints": [taint]},
+        "status": {"capacity": capacity, "allocatable": capacity},
     });
-    ground.create_tracked(Kind::NODE, node).await?;
+    fixture.create_tracked(Kind::NODE, node).await?;
     let levels = json!([{"nodeLabel": HOST}]);
-    ground
-        .create_tracked(Kind::TOPOLOGY, json!({"metadata": {"name": full}, "spec": {"levels": levels}}))
+    fixture
+        .create_tracked(Kind::TOPOLOGY, json!({"metadata": {"name": full_name}, "spec": {"levels": levels}}))
         .await?;
     let toleration = json!({"key": LABEL, "operator": "Exists"});
-    let spec = json!({"nodeLabels": {LABEL: full}, "tolerations": [toleration], "topologyName": full});
-    ground.create_flavor(name, spec).await?;
-    let cohort = objects::cohort(&full, "", &full, &[("cpu", "1", None)]);
-    ground.create_tracked(Kind::COHORT, cohort).await?;
-    let queue = objects::cluster_queue(&full, &full, &full, &[("cpu", "0", None)]);
-    ground.create_tracked(Kind::CLUSTER_QUEUE, queue).await?;
-    ground.objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(&ground.name, name, &full)).await?;
-    ground.wait_until_queue_active(name).await
+    let spec =
+        json!({"nodeLabels": {LABEL: full_name}, "tolerations": [toleration], "topologyName": full_name});
+    fixture.create_flavor(name, spec).await?;
+    let cohort = objects::cohort(&full_name, "", &full_name, &[("cpu", "1", None)]);
+    fixture.create_tracked(Kind::COHORT, cohort).await?;
+    let queue = objects::cluster_queue(&full_name, &full_name, &full_name, &[("cpu", "0", None)]);
+    fixture.create_tracked(Kind::CLUSTER_QUEUE, queue).await?;
+    fixture.objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(&fixture.name, name, &full_name)).await?;
+    fixture.wait_until_queue_active(name).await
 }
 
-/// What somebody would apply again.
+/// Returns the object as a user would create it again: name and spec.
 fn recreatable(object: &Value) -> Value {
     json!({"metadata": {"name": object["metadata"]["name"]}, "spec": object["spec"]})
 }
 
-/// Deletes an object by force: finalizers would keep it as long as it is in use.
-async fn force_delete(ground: &Fixture, kind: Kind, name: &str) -> Result<()> {
-    ground.objects.delete(kind, "", name, PropagationPolicy::Background).await?;
-    eventually("it is gone", async || {
-        let Some(left) = ground.objects.get(kind, "", name).await? else { return Ok(()) };
-        let uid = text(&left, "/metadata/uid").to_owned();
-        let none = json!({"metadata": {"finalizers": null, "uid": uid}});
-        let _ = ground.objects.merge(kind, "", name, &none).await;
-        ensure!(ground.objects.get(kind, "", name).await?.is_none(), "it is there");
+/// Deletes an object and removes its finalizers, which would keep it while it is in use.
+async fn force_delete(fixture: &Fixture, kind: Kind, name: &str) -> Result<()> {
+    fixture.objects.delete(kind, "", name, PropagationPolicy::Background).await?;
+    eventually(format!("{name} is deleted"), async || {
+        let Some(remaining) = fixture.objects.get(kind, "", name).await? else { return Ok(()) };
+        let uid = text(&remaining, "/metadata/uid").to_owned();
+        let no_finalizers = json!({"metadata": {"finalizers": null, "uid": uid}});
+        let _ = fixture.objects.merge(kind, "", name, &no_finalizers).await;
+        ensure!(fixture.objects.get(kind, "", name).await?.is_none(), "it still exists");
         Ok(())
     })
     .await

@@ -1,5 +1,4 @@
-//! Runs cases: on one control plane while all goes well. A case that fails leaves its plane and the plane's logs behind, and
-//! the next one gets a fresh plane.
+//! Runs cases on one control plane. After a failed case, the plane's logs are kept and the next case gets a new plane.
 
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, anyhow};
@@ -12,26 +11,26 @@ use sluice_e2e::process;
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
-/// Cases at once: enough to hide waiting, few enough for two cores.
+/// Concurrent cases: enough to hide waiting, few enough for two cores.
 const PARALLEL_CASES: usize = 4;
 
-/// A case that others may run beside.
+/// A case that may run concurrently with others.
 pub(crate) type ParallelCase = for<'a> fn(&'a Cluster, &'a Fixture) -> LocalBoxFuture<'a, Result<()>>;
-/// A case that has the control plane for itself.
+/// A case that runs alone on the control plane.
 pub(crate) type SerialCase = for<'a> fn(&'a mut Cluster, &'a Fixture) -> LocalBoxFuture<'a, Result<()>>;
-/// A case and its name.
+/// Name and function of a case.
 pub(crate) type Case<T> = (&'static str, T);
 
 /// The control plane that cases run on.
 #[derive(Default)]
 pub(crate) struct CaseRunner {
     cluster: Option<Cluster>,
-    /// Planes that were started.
+    /// Number of planes started so far.
     started_planes: usize,
 }
 
 impl CaseRunner {
-    /// The plane; a fresh one at first, and after a failure.
+    /// Returns the control plane; starts a new one for the first case and after a failure.
     pub(crate) async fn cluster(&mut self) -> Result<&mut Cluster> {
         if self.cluster.is_none() {
             let begun = Instant::now();
@@ -43,12 +42,12 @@ impl CaseRunner {
         self.cluster.as_mut().context("no control plane")
     }
 
-    /// Runs cases beside each other; gives those that failed.
+    /// Runs cases concurrently; returns the names of those that failed.
     pub(crate) async fn run_parallel(&mut self, cases: &[Case<ParallelCase>]) -> Result<Vec<&'static str>> {
         let cluster: &Cluster = self.cluster().await?;
         let outcomes = stream::iter(cases).map(async |(name, case)| {
-            let ground = Fixture::new(cluster, name);
-            print_outcome(name, run_case(&ground, case(cluster, &ground))).await
+            let fixture = Fixture::new(cluster, name);
+            print_outcome(name, run_case(&fixture, case(cluster, &fixture))).await
         });
         let failed: Vec<_> =
             outcomes.buffer_unordered(PARALLEL_CASES).filter_map(async |failed| failed).collect().await;
@@ -58,35 +57,35 @@ impl CaseRunner {
         Ok(failed)
     }
 
-    /// Runs a case; gives its name if it failed.
+    /// Runs a case; returns its name if it failed.
     pub(crate) async fn run_serial(
         &mut self,
         (name, case): Case<SerialCase>,
     ) -> Result<Option<&'static str>> {
         let cluster = self.cluster().await?;
-        let ground = Fixture::new(cluster, name);
-        let failed = print_outcome(name, run_case(&ground, case(cluster, &ground))).await;
+        let fixture = Fixture::new(cluster, name);
+        let failed = print_outcome(name, run_case(&fixture, case(cluster, &fixture))).await;
         if failed.is_some() {
             self.abandon_cluster();
         }
         Ok(failed)
     }
 
-    /// Ends the plane and keeps its logs: what a case that failed left there is nobody else's.
+    /// Stops the plane and keeps its logs, so that objects left by the failed case cannot affect later cases.
     fn abandon_cluster(&mut self) {
-        let Some(mut spoilt) = self.cluster.take() else { return };
-        if let Ok(manager) = spoilt.manager() {
-            println!("the manager logged last:\n{}", process::tail(manager.log(), 30));
+        let Some(mut failed_cluster) = self.cluster.take() else { return };
+        if let Ok(manager) = failed_cluster.manager() {
+            println!("last log lines of the manager:\n{}", process::tail(manager.log(), 30));
         }
-        println!("logs are in {}", spoilt.plane.folder().display());
-        spoilt.plane.keep_folder();
+        println!("logs are in {}", failed_cluster.plane.folder().display());
+        failed_cluster.plane.keep_folder();
     }
 }
 
 fn options() -> ClusterOptions {
     ClusterOptions {
         load_balanced: true,
-        // A leader that is killed is replaced within seconds; no case waits for pods to become ready.
+        // Short lease, so that a killed leader is replaced within seconds.
         configuration: json!({
             "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
         }),
@@ -95,14 +94,14 @@ fn options() -> ClusterOptions {
     }
 }
 
-/// A case on its ground: what a successful one made is taken away again.
-async fn run_case(ground: &Fixture, case: LocalBoxFuture<'_, Result<()>>) -> Result<()> {
-    ground.prepare().await?;
+/// Prepares the fixture, runs the case and, if it succeeded, deletes what it created.
+async fn run_case(fixture: &Fixture, case: LocalBoxFuture<'_, Result<()>>) -> Result<()> {
+    fixture.prepare().await?;
     case.await?;
-    ground.clean_up().await
+    fixture.clean_up().await
 }
 
-/// Prints how a case ends; gives its name if it fails.
+/// Runs a case and prints its result; returns its name if it failed.
 async fn print_outcome(name: &'static str, case: impl Future<Output = Result<()>>) -> Option<&'static str> {
     let begun = Instant::now();
     let outcome = AssertUnwindSafe(case).catch_unwind().await.unwrap_or_else(|_| Err(anyhow!("it panicked")));

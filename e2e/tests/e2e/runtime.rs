@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 /// A core that hangs loses the lease: its process ends itself, the standby takes over, and so does a standby that hangs
 /// end itself, without touching the lease.
-pub(crate) async fn hung_core_is_replaced(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn hung_core_is_replaced(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let script = failpoints_folder(&cluster.plane);
     fs::create_dir_all(&script)?;
     let before = cluster.manager()?.settings().clone();
@@ -26,39 +26,39 @@ pub(crate) async fn hung_core_is_replaced(cluster: &mut Cluster, ground: &Fixtur
     cluster.replace_manager(&settings).await?;
     let first = cluster.take_manager().context("no manager")?;
     let led = eventually("it leads", async || {
-        let holder = lease_holder(&ground.objects).await?;
+        let holder = lease_holder(&fixture.objects).await?;
         ensure!(holder.contains(&format!("_{}-", first.process().identity().pid)), "{holder} does");
         Ok(holder)
     })
     .await?;
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    ground.submit(ground.job("one", "main", "1")).await?;
-    ground.wait_until_running("one").await?;
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture.submit(fixture.job("one", "main", "1")).await?;
+    fixture.wait_until_running("one").await?;
 
     let standby = ManagerSettings { name: "standby".to_owned(), webhook_port: 0, ..settings.clone() };
     let second = Manager::start(&cluster.plane, &standby).await?;
     second.wait_until_ready().await?;
     let balancer = cluster.balancer.as_ref().context("no balancer")?;
     balancer.set_backends(vec![second.settings().webhook_port]);
-    let transitions = self::transitions(&ground.objects).await?;
+    let transitions = self::transitions(&fixture.objects).await?;
     let begun = Instant::now();
     hang_core(&script, &first)?;
-    let led = wait_for_other_holder(&ground.objects, &led).await?;
+    let led = wait_for_other_holder(&fixture.objects, &led).await?;
     println!("      taken over {:.1} s after the core hung", begun.elapsed().as_secs_f64());
     wait_until_exited("the leader that hangs", &first).await?;
-    ensure!(self::transitions(&ground.objects).await? == transitions + 1, "more than one change of holder");
-    ground.submit(ground.job("two", "main", "1")).await?;
-    ground.wait_until_pending("two", "WaitingForQuota").await?;
-    ground.finish_job("one").await?;
-    ground.wait_until_running("two").await?;
+    ensure!(self::transitions(&fixture.objects).await? == transitions + 1, "more than one change of holder");
+    fixture.submit(fixture.job("two", "main", "1")).await?;
+    fixture.wait_until_pending("two", "WaitingForQuota").await?;
+    fixture.finish_job("one").await?;
+    fixture.wait_until_running("two").await?;
 
     let third =
         Manager::start(&cluster.plane, &ManagerSettings { name: "third".to_owned(), ..standby }).await?;
     third.wait_until_ready().await?;
     hang_core(&script, &third)?;
     wait_until_exited("the standby that hangs", &third).await?;
-    ensure!(lease_holder(&ground.objects).await? == led, "the leader has lost the lease");
-    ground.finish_job("two").await?;
+    ensure!(lease_holder(&fixture.objects).await? == led, "the leader has lost the lease");
+    fixture.finish_job("two").await?;
     second.terminate();
     if let Some(balancer) = &cluster.balancer {
         balancer.set_backends(vec![before.webhook_port]);
@@ -91,18 +91,18 @@ async fn transitions(objects: &ObjectClient) -> Result<i64> {
 }
 
 /// The lease is renewed while clients connect, ask for handshakes, send junk and are silent, on all ports.
-pub(crate) async fn lease_survives_hostile_clients(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn lease_survives_hostile_clients(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let before = cluster.manager()?.settings().clone();
     let flags = vec!["--metrics-insecure".to_owned()];
     cluster.replace_manager(&ManagerSettings { flags, ..before.clone() }).await?;
     let manager = cluster.manager()?;
     let led = eventually("it leads", async || {
-        let holder = lease_holder(&ground.objects).await?;
+        let holder = lease_holder(&fixture.objects).await?;
         ensure!(holder.contains(&format!("_{}-", manager.process().identity().pid)), "{holder} does");
         Ok(holder)
     })
     .await?;
-    let transitions = self::transitions(&ground.objects).await?;
+    let transitions = self::transitions(&fixture.objects).await?;
     let (webhooks, others) = (manager.settings().webhook_port, manager.ports());
     let mut clients = Vec::new();
     for client in 0..32_usize {
@@ -114,7 +114,7 @@ pub(crate) async fn lease_survives_hostile_clients(cluster: &mut Cluster, ground
     let (begun, length) = (Instant::now(), scaled_duration(Duration::from_mins(4)));
     let (mut renewals, mut seen, mut longest) = (BTreeSet::new(), Instant::now(), Duration::ZERO);
     while begun.elapsed() < length {
-        let lease = lease(&ground.objects).await?;
+        let lease = lease(&fixture.objects).await?;
         ensure!(text(&lease, "/spec/holderIdentity") == led, "the lease is lost: {}", lease["spec"]);
         if renewals.insert(text(&lease, "/spec/renewTime").to_owned()) {
             longest = longest.max(seen.elapsed());
@@ -126,7 +126,7 @@ pub(crate) async fn lease_survives_hostile_clients(cluster: &mut Cluster, ground
         client.abort();
     }
     manager.process().check()?;
-    let after = self::transitions(&ground.objects).await?;
+    let after = self::transitions(&fixture.objects).await?;
     ensure!(after == transitions, "{} changes of holder", after - transitions);
     ensure!(renewals.len() > 2, "{} renewals", renewals.len());
     println!("      {} renewals, the longest pause {:.1} s", renewals.len(), longest.as_secs_f64());
@@ -193,20 +193,20 @@ const ROLE: &str = "kueue-manager-role";
 
 /// A right of writes that goes is told in the log, once, and in a metric; webhooks answer on. One that webhooks need makes
 /// the replica not ready. Both are seen when they come back.
-pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let before = cluster.manager()?.settings().clone();
     let flags = vec!["--metrics-insecure".to_owned()];
     cluster.replace_manager(&ManagerSettings { name: "rights".to_owned(), flags, ..before.clone() }).await?;
     let manager = cluster.manager()?;
-    let role = ground.objects.must_get(Kind::CLUSTER_ROLE, "", ROLE).await?;
+    let role = fixture.objects.must_get(Kind::CLUSTER_ROLE, "", ROLE).await?;
     let rules = role["rules"].clone();
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
 
-    set_rules(&ground.objects, &rules_without(&rules, "jobs", "patch")).await?;
+    set_rules(&fixture.objects, &rules_without(&rules, "jobs", "patch")).await?;
     wait_for_missing_permission(manager, r#"resource="jobs""#, r#"verb="patch""#, true).await?;
     manager.is_ready().await.context("a right of writes alone took the webhooks away")?;
-    ground.submit(ground.job("held", "main", "1")).await?;
-    ground.wait_for_condition("held", "QuotaReserved", "True", "QuotaReserved").await?;
+    fixture.submit(fixture.job("held", "main", "1")).await?;
+    fixture.wait_for_condition("held", "QuotaReserved", "True", "QuotaReserved").await?;
     eventually("the refused write is logged", async || {
         let log = fs::read_to_string(manager.log())?;
         ensure!(log.contains("write refused"), "it is not");
@@ -215,16 +215,16 @@ pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, ground
     .await?;
     let log = fs::read_to_string(manager.log())?;
     ensure!(log.matches("rights are missing").count() == 1, "not told once:\n{log}");
-    set_rules(&ground.objects, &rules).await?;
+    set_rules(&fixture.objects, &rules).await?;
     wait_for_missing_permission(manager, r#"resource="jobs""#, r#"verb="patch""#, false).await?;
-    ground.wait_until_running("held").await?;
-    ground.finish_job("held").await?;
+    fixture.wait_until_running("held").await?;
+    fixture.finish_job("held").await?;
 
-    set_rules(&ground.objects, &rules_without(&rules, "localqueues", "list")).await?;
+    set_rules(&fixture.objects, &rules_without(&rules, "localqueues", "list")).await?;
     wait_for_missing_permission(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, true)
         .await?;
     ensure!(manager.is_ready().await.is_err(), "it is ready without what webhooks need");
-    set_rules(&ground.objects, &rules).await?;
+    set_rules(&fixture.objects, &rules).await?;
     wait_for_missing_permission(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, false)
         .await?;
     manager.wait_until_ready().await?;

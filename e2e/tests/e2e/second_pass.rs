@@ -1,6 +1,7 @@
-//! Second passes against all that can come between: for each kind of pass, whatever ends its reason, at each moment on its
-//! way. Nothing lands on one who goes. Each cell is played once more with the guards taken away, and must fail then.
-//! `SLUICE_CELL=word` plays those cells whose names contain the word.
+//! Races of second passes with the end of their workload: each kind of pass, each interference, at each step of the pass. No
+//! second pass may write to a workload that is ending. Each cell is repeated with all guards disabled and must fail then.
+//! `SLUICE_CELL=word` runs the cells whose names contain the word. The interferences are in `second_pass_races`, single guards
+//! in `second_pass_guards`, crashes in `second_pass_crashes`.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -21,26 +22,26 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Cells at once: fewer than the calls that the manager makes at a time, of which each may be held.
+/// Concurrent cells; fewer than the manager's in-flight write slots, because each cell may hold one.
 pub(crate) const PARALLEL_CASES: usize = 12;
-/// After this long nothing lands any more: a pass waits one second.
+/// No write of a pass lands after this time: a pass is delayed by 1 s.
 pub(crate) const SETTLE_TIME: Duration = Duration::from_millis(2500);
-/// How long one without guards may take to do its harm.
+/// Deadline for a violation when guards are disabled.
 pub(crate) const VIOLATION_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const HOST: &str = "kubernetes.io/hostname";
 const FINALIZER: &str = "kueue.x-k8s.io/resource-in-use";
 const STAMP: &str = "2026-01-01T00:00:00Z";
 
-/// What a pass is for.
+/// The reason for a second pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassKind {
-    /// Places that could not be given before a check was ready.
+    /// Topology assignment that was delayed until an admission check is Ready.
     DelayedAssignment,
-    /// Others instead of a node that has failed.
+    /// Replacement of a failed node.
     NodeReplacement,
 }
 
-/// What comes between.
+/// What happens to the workload while its second pass is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interference {
     Finished,
@@ -51,11 +52,11 @@ pub(crate) enum Interference {
     Unreserved,
     Retried,
     Drained,
-    /// Nothing.
+    /// No interference.
     Undisturbed,
 }
 
-/// How far the pass is by then.
+/// The step of the pass at which the interference happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassStep {
     Before,
@@ -87,20 +88,21 @@ const PASS_STEPS: [(&str, PassStep); 6] = [
     ("flight", PassStep::WriteInFlight),
 ];
 
-/// What all cells share.
+/// Objects shared by all cells.
 pub(crate) struct PassFixture<'a> {
     pub(crate) fixture: &'a Fixture,
     pub(crate) proxy: Proxy,
     script: PathBuf,
     pub(crate) history: History,
-    /// Who owns the Workloads: an object of a kind that nobody follows, so that nobody stops them either.
+    /// Owner of the Workloads. Its kind has no job integration, so that no job is started or stopped.
     owner: Value,
-    /// The checks: one of the case's, and one that makes places come late.
+    /// Admission check that the test controls.
     pub(crate) gate: String,
+    /// Provisioning check, which delays topology assignment.
     pub(crate) provisioning_check: String,
 }
 
-/// One play.
+/// One cell of the matrix.
 pub(crate) struct RaceCase<'a> {
     pub(crate) pass_fixture: &'a PassFixture<'a>,
     pub(crate) name: String,
@@ -111,143 +113,152 @@ pub(crate) struct RaceCase<'a> {
     pub(crate) guarded: bool,
 }
 
-/// Every cell of the matrix with guards, where nothing may land, and without, where something must.
-pub(crate) async fn races_with_workload_end(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    let (stage, before) = PassFixture::open(cluster, ground).await?;
-    let names: Vec<String> = stage.race_cases().into_iter().map(|cell| cell.name).collect();
-    let reserved: Vec<(RaceCase<'_>, Result<Value>)> = stream::iter(stage.race_cases())
-        .map(async |cell| {
-            let reserved = cell.reserve().await;
-            (cell, reserved)
+/// Runs every cell with guards, where no rule may be violated, and without, where one must be.
+pub(crate) async fn races_with_workload_end(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let (pass_fixture, before) = PassFixture::open(cluster, fixture).await?;
+    let names: Vec<String> = pass_fixture.race_cases().into_iter().map(|case| case.name).collect();
+    let reserved: Vec<(RaceCase<'_>, Result<Value>)> = stream::iter(pass_fixture.race_cases())
+        .map(async |case| {
+            let reserved = case.reserve().await;
+            (case, reserved)
         })
         .buffer_unordered(PARALLEL_CASES)
         .collect()
         .await;
-    stage.taint_hosts(&reserved).await?;
-    let wrong: Vec<String> = stream::iter(reserved)
-        .map(async |(cell, reserved)| {
-            cell.run_checked(reserved).await.err().map(|error| format!("{}: {error:#}", cell.name))
+    pass_fixture.taint_hosts(&reserved).await?;
+    let failures: Vec<String> = stream::iter(reserved)
+        .map(async |(case, reserved)| {
+            case.run_checked(reserved).await.err().map(|error| format!("{}: {error:#}", case.name))
         })
         .buffer_unordered(PARALLEL_CASES)
-        .filter_map(async |wrong| wrong)
+        .filter_map(async |failure| failure)
         .collect()
         .await;
-    for name in names.iter().filter(|name| !wrong.iter().any(|wrong| wrong.starts_with(&format!("{name}:"))))
+    for name in
+        names.iter().filter(|name| !failures.iter().any(|failure| failure.starts_with(&format!("{name}:"))))
     {
         println!("        {name}");
     }
-    ensure!(wrong.is_empty(), "{} of {} cells:\n{}", wrong.len(), names.len(), wrong.join("\n"));
-    stage.delete_workloads().await?;
+    ensure!(
+        failures.is_empty(),
+        "{} of {} cells failed:\n{}",
+        failures.len(),
+        names.len(),
+        failures.join("\n")
+    );
+    pass_fixture.delete_workloads().await?;
     cluster.replace_manager(&before).await.map(drop)
 }
 
 impl<'a> PassFixture<'a> {
-    /// Puts a manager that stops at moments behind a proxy; returns with the stage what undoes that.
-    pub(crate) async fn open(cluster: &mut Cluster, ground: &'a Fixture) -> Result<(Self, ManagerSettings)> {
+    /// Replaces the manager by one with failpoints behind a proxy; returns also the previous settings.
+    pub(crate) async fn open(cluster: &mut Cluster, fixture: &'a Fixture) -> Result<(Self, ManagerSettings)> {
         let program = binaries::sluice_with_failpoints()?;
         let proxy = Proxy::open(&cluster.plane).await?;
         let before = cluster.manager()?.settings().clone();
         let mut settings = ManagerSettings { program, api_server_url: Some(proxy.url()), ..before.clone() };
-        // The case says which nodes have failed, and nobody else does.
+        // Only the test marks nodes as failed.
         settings.configuration["featureGates"] = json!({"TASFailedNodeReplacement": false,
             "TASFailedNodeReplacementFailFast": false, "TASReplaceNodeOnPodTermination": false});
         let script = failpoints_folder(&cluster.plane);
         fs::create_dir_all(&script)?;
         cluster.replace_manager(&settings).await?;
-        Ok((Self::prepare(ground, proxy, script).await?, before))
+        Ok((Self::prepare(fixture, proxy, script).await?, before))
     }
 
-    async fn prepare(ground: &'a Fixture, proxy: Proxy, script: PathBuf) -> Result<Self> {
+    async fn prepare(fixture: &'a Fixture, proxy: Proxy, script: PathBuf) -> Result<Self> {
         for number in 1..=3 {
-            let name = ground.own_name(&format!("host-{number}"));
-            let labels = json!({"e2e.example/pool": ground.name, HOST: name});
-            ground.create_tracked(Kind::NODE, json!({"metadata": {"name": name, "labels": labels}})).await?;
+            let name = fixture.own_name(&format!("host-{number}"));
+            let labels = json!({"e2e.example/pool": fixture.name, HOST: name});
+            fixture.create_tracked(Kind::NODE, json!({"metadata": {"name": name, "labels": labels}})).await?;
         }
         let levels = json!([{"nodeLabel": HOST}]);
-        let topology = json!({"metadata": {"name": ground.own_name("hosts")}, "spec": {"levels": levels}});
-        let topology = ground.create_tracked(Kind::TOPOLOGY, topology).await?;
-        let labels = json!({"e2e.example/pool": ground.name});
-        ground.create_flavor("placed", json!({"nodeLabels": labels, "topologyName": topology})).await?;
-        let gate = ground.own_name("gate");
+        let topology = json!({"metadata": {"name": fixture.own_name("hosts")}, "spec": {"levels": levels}});
+        let topology = fixture.create_tracked(Kind::TOPOLOGY, topology).await?;
+        let labels = json!({"e2e.example/pool": fixture.name});
+        fixture.create_flavor("placed", json!({"nodeLabels": labels, "topologyName": topology})).await?;
+        let gate = fixture.own_name("gate");
         let spec = json!({"controllerName": "e2e.example/gate"});
-        ground
+        fixture
             .create_tracked(Kind::ADMISSION_CHECK, json!({"metadata": {"name": gate}, "spec": spec}))
             .await?;
         let active = json!({"type": "Active", "status": "True", "reason": "Active", "message": "",
             "lastTransitionTime": STAMP});
         let status = json!({"status": {"conditions": [active]}});
-        ground.objects.merge_status(Kind::ADMISSION_CHECK, "", &gate, &status).await?;
-        let room = ground.own_name("room");
+        fixture.objects.merge_status(Kind::ADMISSION_CHECK, "", &gate, &status).await?;
+        let provisioning_check = fixture.own_name("room");
         let spec = json!({"provisioningClassName": "any", "managedResources": ["e2e.example/none"]});
-        let config = json!({"metadata": {"name": room}, "spec": spec});
-        ground.create_tracked(Kind::PROVISIONING_CONFIG, config).await?;
-        let parameters =
-            json!({"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": room});
+        let config = json!({"metadata": {"name": provisioning_check}, "spec": spec});
+        fixture.create_tracked(Kind::PROVISIONING_CONFIG, config).await?;
+        let parameters = json!({"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": provisioning_check});
         let spec = json!({"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters});
-        ground
-            .create_tracked(Kind::ADMISSION_CHECK, json!({"metadata": {"name": room}, "spec": spec}))
+        fixture
+            .create_tracked(
+                Kind::ADMISSION_CHECK,
+                json!({"metadata": {"name": provisioning_check}, "spec": spec}),
+            )
             .await?;
-        // Before that the queues of all cells are inactive, and whoever is told so had no reservation that could come back.
-        eventually("the manager serves the check", async || {
-            let check = ground.objects.must_get(Kind::ADMISSION_CHECK, "", &room).await?;
+        // Until then the queues of all cells are inactive; workloads would get that status instead of a reservation.
+        eventually("the provisioning check is active", async || {
+            let check = fixture.objects.must_get(Kind::ADMISSION_CHECK, "", &provisioning_check).await?;
             ensure!(condition_is_true(&check, "Active"), "{}", check["status"]);
             Ok(())
         })
         .await?;
-        let owner = json!({"metadata": {"namespace": ground.name, "name": "owner"}});
-        let owner = ground.objects.create(Kind::CONFIG_MAP, &owner).await?;
-        let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-        Ok(Self { fixture: ground, proxy, script, history, owner, gate, provisioning_check: room })
+        let owner = json!({"metadata": {"namespace": fixture.name, "name": "owner"}});
+        let owner = fixture.objects.create(Kind::CONFIG_MAP, &owner).await?;
+        let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
+        Ok(Self { fixture, proxy, script, history, owner, gate, provisioning_check })
     }
 
     fn race_cases(&self) -> Vec<RaceCase<'_>> {
         let word = std::env::var("SLUICE_CELL").unwrap_or_default();
-        let mut cells = Vec::new();
-        for (moment_name, moment) in PASS_STEPS {
-            for (state_name, state) in INTERFERENCES {
-                for (pass_name, pass) in PASS_KINDS {
-                    for (end, guarded) in [("", true), ("-unguarded", false)] {
-                        let name = format!("{pass_name}-{state_name}-{moment_name}{end}");
+        let mut cases = Vec::new();
+        for (step_name, step) in PASS_STEPS {
+            for (interference_name, interference) in INTERFERENCES {
+                for (pass_name, pass_kind) in PASS_KINDS {
+                    for (suffix, guarded) in [("", true), ("-unguarded", false)] {
+                        let name = format!("{pass_name}-{interference_name}-{step_name}{suffix}");
                         if !name.contains(&word) {
                             continue;
                         }
-                        cells.push(RaceCase {
+                        cases.push(RaceCase {
                             pass_fixture: self,
                             name,
-                            pass_kind: pass,
-                            interference: state,
-                            step: moment,
-                            step_name: moment_name,
+                            pass_kind,
+                            interference,
+                            step,
+                            step_name,
                             guarded,
                         });
                     }
                 }
             }
         }
-        cells
+        cases
     }
 }
 
 impl PassFixture<'_> {
-    /// Those whom nobody stops would stay for ever.
+    /// Deletes all Workloads and their finalizers; no job controller would do it.
     pub(crate) async fn delete_workloads(&self) -> Result<()> {
         let objects = &self.fixture.objects;
         for workload in objects.list(Kind::WORKLOAD, &self.fixture.name, "").await? {
             let name = text(&workload, "/metadata/name");
             objects.delete(Kind::WORKLOAD, &self.fixture.name, name, PropagationPolicy::Background).await?;
-            let none = json!({"metadata": {"finalizers": null}});
-            // It may have gone at once.
-            let _ = objects.merge(Kind::WORKLOAD, &self.fixture.name, name, &none).await;
+            let no_finalizers = json!({"metadata": {"finalizers": null}});
+            // Ignored: the Workload may already be deleted.
+            let _ = objects.merge(Kind::WORKLOAD, &self.fixture.name, name, &no_finalizers).await;
         }
         Ok(())
     }
 
-    /// Nobody else can be placed where those stand who are to move.
+    /// Taints the host of the workloads whose node will fail, so that no other workload is assigned to it.
     pub(crate) async fn taint_hosts(&self, reserved: &[(RaceCase<'_>, Result<Value>)]) -> Result<()> {
-        let moving = reserved.iter().filter(|(cell, _)| cell.pass_kind == PassKind::NodeReplacement);
+        let replacements = reserved.iter().filter(|(case, _)| case.pass_kind == PassKind::NodeReplacement);
         let hosts: BTreeSet<&str> =
-            moving.filter_map(|(_, before)| assigned_host(before.as_ref().ok()?)).collect();
-        ensure!(hosts.len() <= 1, "they stand on {hosts:?}");
+            replacements.filter_map(|(_, before)| assigned_host(before.as_ref().ok()?)).collect();
+        ensure!(hosts.len() <= 1, "the workloads are on several hosts: {hosts:?}");
         for name in hosts {
             let taint = json!({"key": "e2e.example/failed", "effect": "NoSchedule"});
             self.fixture.set_spec(Kind::NODE, "", name, json!({"taints": [taint]})).await?;
@@ -257,17 +268,17 @@ impl PassFixture<'_> {
 }
 
 impl RaceCase<'_> {
-    /// With guards nothing went wrong; without, something did.
+    /// Runs the cell. With guards no rule may be violated; without, one must be.
     async fn run_checked(&self, reserved: Result<Value>) -> Result<()> {
-        let before = reserved.context("it has no reservation")?;
+        let before = reserved.context("cannot reserve quota")?;
         match (self.run(&before).await, self.guarded) {
             (Ok(()), true) => Ok(()),
             (Err(error), true) => Err(error),
             (outcome, false) => {
-                outcome.context("it could not be played")?;
-                within(VIOLATION_TIMEOUT, "harm is done", async || match self.violation()? {
+                outcome.context("cannot run the cell")?;
+                within(VIOLATION_TIMEOUT, "a rule is violated", async || match self.violation()? {
                     Some(_) => Ok(()),
-                    None => bail!("no rule is broken without guards"),
+                    None => bail!("no rule is violated although the guards are disabled"),
                 })
                 .await
             }
@@ -275,34 +286,34 @@ impl RaceCase<'_> {
     }
 
     async fn run(&self, before: &Value) -> Result<()> {
-        let trap = (self.step == PassStep::WriteInFlight).then(|| self.inject_fault(before, Fault::Hold));
-        let halts = self.is_failpoint();
-        if halts {
+        let fault = (self.step == PassStep::WriteInFlight).then(|| self.inject_fault(before, Fault::Hold));
+        let at_failpoint = self.is_failpoint();
+        if at_failpoint {
             fs::write(self.script_file(self.step_name), "")?;
         }
         if self.step == PassStep::Before {
             self.intervene_before_pass(before).await?;
         } else {
             self.trigger_pass(before).await?;
-            match &trap {
-                Some(trap) => trap.wait_until_matched().await?,
+            match &fault {
+                Some(fault) => fault.wait_until_matched().await?,
                 None => self.wait_for_step(self.step_name).await?,
             }
             self.intervene().await?;
         }
-        if halts {
+        if at_failpoint {
             fs::remove_file(self.script_file(self.step_name))?;
         }
-        if let Some(trap) = &trap {
-            trap.release();
-            trap.wait_until_completed().await?;
+        if let Some(fault) = &fault {
+            fault.release();
+            fault.wait_until_completed().await?;
         }
         if !self.guarded {
             return Ok(());
         }
         tokio::time::sleep(SETTLE_TIME).await;
-        if let Some(harm) = self.violation()? {
-            bail!("{harm}");
+        if let Some(violation) = self.violation()? {
+            bail!("{violation}");
         }
         self.check_usage().await
     }
@@ -311,29 +322,29 @@ impl RaceCase<'_> {
         self.pass_fixture.script.join(format!("{}.{}.{what}", self.pass_fixture.fixture.name, self.name))
     }
 
-    pub(crate) async fn wait_for_step(&self, moment: &str) -> Result<()> {
-        let file = self.script_file(&format!("{moment}.reached"));
-        eventually(format!("the pass is {moment}"), async || {
-            ensure!(file.exists(), "it is not");
+    pub(crate) async fn wait_for_step(&self, step: &str) -> Result<()> {
+        let file = self.script_file(&format!("{step}.reached"));
+        eventually(format!("the pass reaches step {step}"), async || {
+            ensure!(file.exists(), "step not reached");
             Ok(())
         })
         .await
     }
 
-    /// Whether the moment is one at which the pass halts.
+    /// Returns whether the step is a failpoint, at which the pass stops.
     pub(crate) const fn is_failpoint(&self) -> bool {
         matches!(self.step, PassStep::Armed | PassStep::Due | PassStep::Taken | PassStep::Decided)
     }
 
-    /// Does harm to the write of the pass.
+    /// Injects a fault into the write of the pass.
     pub(crate) fn inject_fault(&self, before: &Value, fault: Fault) -> ActiveFault {
         let path = format!("/workloads/{}/status", self.name);
         let old = assignment(before).clone();
-        let picks = move |call: &Call| {
+        let is_pass_write = move |call: &Call| {
             let new = assignment(&call.body);
             call.matches(&Method::PATCH, &path) && !new.is_null() && *new != old
         };
-        self.pass_fixture.proxy.inject(fault, 0..1, picks)
+        self.pass_fixture.proxy.inject(fault, 0..1, is_pass_write)
     }
 
     pub(crate) async fn workload(&self) -> Result<Value> {
@@ -348,54 +359,54 @@ impl RaceCase<'_> {
         let owner = &self.pass_fixture.owner["metadata"];
         let owner =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["name"], "uid": owner["uid"]});
-        let pods = json!({"restartPolicy": "Never", "containers": [
+        let pod_spec = json!({"restartPolicy": "Never", "containers": [
             {"name": "main", "image": "work:1", "resources": {"requests": {"cpu": cpu}}}]});
-        let set = json!({"name": "main", "count": 1, "template": {"spec": pods},
+        let pod_set = json!({"name": "main", "count": 1, "template": {"spec": pod_spec},
             "topologyRequest": {"required": HOST}});
         let body = json!({
             "metadata": {"namespace": self.pass_fixture.fixture.name, "name": name, "ownerReferences": [owner],
                 "finalizers": [FINALIZER]},
-            "spec": {"queueName": self.name, "priority": priority, "podSets": [set]},
+            "spec": {"queueName": self.name, "priority": priority, "podSets": [pod_set]},
         });
         self.pass_fixture.fixture.objects.create(Kind::WORKLOAD, &body).await?;
         Ok(())
     }
 
-    /// A queue with room for one, and the Workload that has it, short of its pass.
+    /// Creates a queue with quota for one workload and a Workload that reserves it; returns it before its second pass.
     pub(crate) async fn reserve(&self) -> Result<Value> {
         if !self.guarded {
             fs::write(self.script_file("unguarded"), "")?;
         }
-        let ground = self.pass_fixture.fixture;
+        let fixture = self.pass_fixture.fixture;
         let checks = match self.pass_kind {
             PassKind::DelayedAssignment => {
                 json!([{"name": self.pass_fixture.gate}, {"name": self.pass_fixture.provisioning_check}])
             }
             PassKind::NodeReplacement => json!([{"name": self.pass_fixture.gate}]),
         };
-        let name = ground.own_name(&self.name);
-        let mut body = objects::cluster_queue(&name, "", &ground.own_name("placed"), &[("cpu", "1", None)]);
+        let name = fixture.own_name(&self.name);
+        let mut body = objects::cluster_queue(&name, "", &fixture.own_name("placed"), &[("cpu", "1", None)]);
         body["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": checks});
         body["spec"]["preemption"] = json!({"withinClusterQueue": "LowerPriority"});
-        ground.create_tracked(Kind::CLUSTER_QUEUE, body).await?;
-        let queue = objects::local_queue(&ground.name, &self.name, &name);
-        ground.objects.create(Kind::LOCAL_QUEUE, &queue).await?;
+        fixture.create_tracked(Kind::CLUSTER_QUEUE, body).await?;
+        let queue = objects::local_queue(&fixture.name, &self.name, &name);
+        fixture.objects.create(Kind::LOCAL_QUEUE, &queue).await?;
         self.create(&self.name, 0, "1").await?;
-        self.wait_until("it holds quota", |w| {
+        self.wait_until("the workload has quota", |w| {
             condition_is_true(w, "QuotaReserved") && check_state(w, &self.pass_fixture.gate) == "Pending"
         })
         .await?;
         match self.pass_kind {
             PassKind::DelayedAssignment => {
-                let waits = |w: &Value| {
+                let is_delayed = |w: &Value| {
                     check_state(w, &self.pass_fixture.provisioning_check) == "Ready"
                         && assignment(w).is_null()
                 };
-                self.wait_until("it waits for its places", waits).await
+                self.wait_until("the workload waits for its topology assignment", is_delayed).await
             }
             PassKind::NodeReplacement => {
                 self.set_check_state("Ready").await?;
-                self.wait_until("it is admitted", |w| {
+                self.wait_until("the workload is admitted", |w| {
                     condition_is_true(w, "Admitted") && !assignment(w).is_null()
                 })
                 .await
@@ -403,55 +414,58 @@ impl RaceCase<'_> {
         }
     }
 
-    pub(crate) async fn wait_until(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub(crate) async fn wait_until(&self, what: &str, predicate: impl Fn(&Value) -> bool) -> Result<Value> {
         eventually(what, async || {
             let workload = self.workload().await?;
-            ensure!(is(&workload), "{}", workload["status"]);
+            ensure!(predicate(&workload), "{}", workload["status"]);
             Ok(workload)
         })
         .await
     }
 
-    /// The first rule that the versions of the Workload break.
+    /// Returns the first rule that the revisions of the Workload violate.
     pub(crate) fn violation(&self) -> Result<Option<String>> {
         let all = self.pass_fixture.history.revisions()?;
         let own: Vec<&Value> = all.iter().filter(|w| text(w, "/metadata/name") == self.name).collect();
         let uid = |w: &Value| w["metadata"]["uid"].clone();
-        // Nobody has answered for the one that was made again.
-        let answered =
+        // The test never sets the check of a recreated Workload to Ready.
+        let inherits_check =
             |w: &&&Value| uid(w) != uid(own[0]) && check_state(w, &self.pass_fixture.gate) == "Ready";
-        if let Some(answered) = own.iter().find(answered) {
-            return Ok(Some(format!("it has what the one before had: {}", answered["status"])));
+        if let Some(workload) = own.iter().find(inherits_check) {
+            return Ok(Some(format!(
+                "the recreated Workload has the check state of the deleted one: {}",
+                workload["status"]
+            )));
         }
         Ok(own.windows(2).find_map(|pair| transition_violation(pair[0], pair[1])))
     }
 
-    /// The queue holds what the objects say, and what is left of the reservation after what came between.
+    /// Checks that usage of the queue and reservation of the Workload match the interference.
     pub(crate) async fn check_usage(&self) -> Result<()> {
-        let lost = match self.interference {
+        let released = match self.interference {
             Interference::Finished | Interference::Unreserved => true,
             Interference::Drained => self.pass_kind == PassKind::DelayedAssignment,
             _ => false,
         };
-        let want = if lost { "0" } else { "1" };
-        self.pass_fixture.fixture.wait_for_cpu_usage(&self.name, want).await?;
+        let expected = if released { "0" } else { "1" };
+        self.pass_fixture.fixture.wait_for_cpu_usage(&self.name, expected).await?;
         let workload = self.workload().await?;
-        let reserved = if lost && self.interference != Interference::Finished { "False" } else { "True" };
+        let reserved = if released && self.interference != Interference::Finished { "False" } else { "True" };
         expect_condition(&workload, "QuotaReserved", reserved, "")
     }
 }
 
-/// The assignment of the only pod set.
+/// Returns the topology assignment of the only pod set.
 pub(crate) fn assignment(workload: &Value) -> &Value {
     &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
 }
 
-/// The host of the only pod.
+/// Returns the host of the only pod.
 pub(crate) fn assigned_host(workload: &Value) -> Option<&str> {
     assignment(workload)["slices"][0]["valuesPerLevel"][0]["universal"].as_str()
 }
 
-/// State of a check.
+/// Returns the state of an admission check, or "".
 pub(crate) fn check_state<'a>(workload: &'a Value, name: &str) -> &'a str {
     let all = workload.pointer("/status/admissionChecks").and_then(Value::as_array);
     all.and_then(|all| all.iter().find(|check| text(check, "/name") == name))

@@ -1,4 +1,4 @@
-//! The manager dies in the middle of second passes: what was to come of them comes of them after the restart, once.
+//! The manager is killed in the middle of second passes. After the restart each pass completes as without a crash, exactly once.
 
 use crate::fixture::Fixture;
 use crate::second_pass::{
@@ -16,16 +16,16 @@ use sluice_e2e::proxy::{ActiveFault, Call, Fault};
 use sluice_e2e::wait::eventually;
 use std::fs;
 
-/// When it dies, and what becomes of the write that is under way then.
+/// What happens to a write that is in flight when the manager is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteFate {
-    /// There is none.
+    /// No write is in flight.
     NoWrite,
-    /// It arrives at once.
+    /// It lands at once.
     Arrives,
-    /// It arrives when the next manager is done.
+    /// It lands after the next manager has completed the pass.
     Delayed,
-    /// It has arrived, and its answer has not.
+    /// It has landed, but its response was lost.
     Unanswered,
 }
 
@@ -39,92 +39,100 @@ const CRASH_POINTS: [(&str, PassStep, WriteFate); 7] = [
     ("landed", PassStep::WriteInFlight, WriteFate::Unanswered),
 ];
 
-/// One pass on its way.
+/// A second pass that has reached its crash point.
 struct RunningPass<'a> {
     case: RaceCase<'a>,
     fate: WriteFate,
     before: Value,
-    /// Versions before it was called for.
+    /// Number of Workload revisions before the pass was triggered.
     versions_before: usize,
     trap: Option<ActiveFault>,
 }
 
-/// What must not depend on what happened on the way.
+/// The end state of a pass, which must not depend on a crash.
 #[derive(Debug, PartialEq)]
 struct PassEnd {
     conditions: Vec<(String, String, String)>,
     checks: Vec<String>,
     delayed: Value,
-    /// How often places were given since the pass was called for.
+    /// Number of topology assignments since the pass was triggered.
     assignments: usize,
-    /// How many versions there are since then.
+    /// Number of revisions since then.
     versions: usize,
 }
 
-/// One death, with a pass of each kind at each of its moments, and one between the evictions of two victims.
-pub(crate) async fn manager_killed_mid_pass(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    let (stage, before) = PassFixture::open(cluster, ground).await?;
-    let victims = VictimPair::prepare(&stage).await?;
+/// Kills the manager once, while passes of each kind are at each crash point and a preemptor has evicted one of two victims.
+pub(crate) async fn manager_killed_mid_pass(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let (pass_fixture, before) = PassFixture::open(cluster, fixture).await?;
+    let victims = VictimPair::prepare(&pass_fixture).await?;
 
-    let cells = PASS_KINDS.iter().flat_map(|(name, pass)| {
-        let deaths =
-            CRASH_POINTS.iter().map(move |(what, moment, fate)| (format!("{name}-{what}"), *moment, *fate));
-        let calm = (format!("{name}-calm"), PassStep::Before, WriteFate::NoWrite);
-        deaths.chain([calm]).map(|(name, moment, fate)| (race_case(&stage, name, *pass, moment), fate))
+    let cases = PASS_KINDS.iter().flat_map(|(name, pass_kind)| {
+        let crashes =
+            CRASH_POINTS.iter().map(move |(point, step, fate)| (format!("{name}-{point}"), *step, *fate));
+        let undisturbed = (format!("{name}-calm"), PassStep::Before, WriteFate::NoWrite);
+        crashes
+            .chain([undisturbed])
+            .map(|(name, step, fate)| (race_case(&pass_fixture, name, *pass_kind, step), fate))
     });
-    let reserved: Vec<(RaceCase<'_>, WriteFate, Result<Value>)> = stream::iter(cells)
-        .map(async |(cell, fate)| {
-            let reserved = cell.reserve().await;
-            (cell, fate, reserved)
+    let reserved: Vec<(RaceCase<'_>, WriteFate, Result<Value>)> = stream::iter(cases)
+        .map(async |(case, fate)| {
+            let reserved = case.reserve().await;
+            (case, fate, reserved)
         })
         .buffered(PARALLEL_CASES)
         .collect()
         .await;
     let mut fates = Vec::new();
-    let mut plays = Vec::new();
-    for (cell, fate, before) in reserved {
+    let mut passes = Vec::new();
+    for (case, fate, before) in reserved {
         fates.push(fate);
-        plays.push((cell, before));
+        passes.push((case, before));
     }
-    stage.taint_hosts(&plays).await?;
+    pass_fixture.taint_hosts(&passes).await?;
     tokio::time::sleep(SETTLE_TIME).await;
-    let plays = plays.into_iter().zip(fates);
-    let plays: Vec<Result<RunningPass<'_>>> = stream::iter(plays)
-        .map(async |((cell, before), fate)| bring_to_step(cell, fate, before?).await)
+    let passes = passes.into_iter().zip(fates);
+    let passes: Vec<Result<RunningPass<'_>>> = stream::iter(passes)
+        .map(async |((case, before), fate)| bring_to_step(case, fate, before?).await)
         .buffered(PARALLEL_CASES)
         .collect()
         .await;
-    let plays: Vec<RunningPass<'_>> = plays.into_iter().collect::<Result<_>>()?;
-    let (calm, plays): (Vec<_>, Vec<_>) =
-        plays.into_iter().partition(|play| play.case.step == PassStep::Before);
+    let passes: Vec<RunningPass<'_>> = passes.into_iter().collect::<Result<_>>()?;
+    let (undisturbed, passes): (Vec<_>, Vec<_>) =
+        passes.into_iter().partition(|running| running.case.step == PassStep::Before);
     let mut ends = Vec::new();
-    for play in &calm {
-        play.wait_until_placed().await?;
+    for running in &undisturbed {
+        running.wait_until_placed().await?;
         tokio::time::sleep(SETTLE_TIME).await;
-        ends.push((play.case.pass_kind, play.end_state()?));
+        ends.push((running.case.pass_kind, running.end_state()?));
     }
-    let calm = ends;
+    let undisturbed = ends;
     victims.evict_first().await?;
 
     let old = cluster.take_manager().context("no manager")?;
     old.kill();
-    for play in &plays {
-        play.release(WriteFate::Arrives)?;
+    for running in &passes {
+        running.release(WriteFate::Arrives)?;
     }
     cluster.start_manager(old.settings()).await?;
-    let wrong = stream::iter(&plays).map(async |play| {
-        let outcome = play.check_end(&calm).await;
-        outcome.err().map(|error| format!("{}: {error:#}", play.case.name))
+    let failures = stream::iter(&passes).map(async |running| {
+        let outcome = running.check_end(&undisturbed).await;
+        outcome.err().map(|error| format!("{}: {error:#}", running.case.name))
     });
-    let mut wrong: Vec<String> = wrong.buffered(plays.len()).filter_map(async |wrong| wrong).collect().await;
-    wrong.extend(victims.check_both_evicted().await.err().map(|error| format!("victims: {error:#}")));
-    ensure!(wrong.is_empty(), "{}\nand without any death: {calm:#?}", wrong.join("\n"));
-    stage.delete_workloads().await?;
+    let mut failures: Vec<String> =
+        failures.buffered(passes.len()).filter_map(async |failure| failure).collect().await;
+    failures.extend(victims.check_both_evicted().await.err().map(|error| format!("victims: {error:#}")));
+    ensure!(failures.is_empty(), "{}\nend state without a crash: {undisturbed:#?}", failures.join("\n"));
+    pass_fixture.delete_workloads().await?;
     cluster.replace_manager(&before).await.map(drop)
 }
 
-fn race_case<'a>(stage: &'a PassFixture<'a>, name: String, pass: PassKind, moment: PassStep) -> RaceCase<'a> {
-    let moment_name = match moment {
+fn race_case<'a>(
+    pass_fixture: &'a PassFixture<'a>,
+    name: String,
+    pass_kind: PassKind,
+    step: PassStep,
+) -> RaceCase<'a> {
+    let step_name = match step {
         PassStep::Armed => "armed",
         PassStep::Due => "due",
         PassStep::Taken => "taken",
@@ -132,49 +140,49 @@ fn race_case<'a>(stage: &'a PassFixture<'a>, name: String, pass: PassKind, momen
         PassStep::Before | PassStep::WriteInFlight => "",
     };
     RaceCase {
-        pass_fixture: stage,
+        pass_fixture,
         name,
-        pass_kind: pass,
+        pass_kind,
         interference: Interference::Undisturbed,
-        step: moment,
-        step_name: moment_name,
+        step,
+        step_name,
         guarded: true,
     }
 }
 
-/// Calls for the pass and waits until it has come to its moment.
-async fn bring_to_step(cell: RaceCase<'_>, fate: WriteFate, before: Value) -> Result<RunningPass<'_>> {
+/// Triggers the pass and waits until it has reached its crash point.
+async fn bring_to_step(case: RaceCase<'_>, fate: WriteFate, before: Value) -> Result<RunningPass<'_>> {
     let fault = match fate {
         WriteFate::NoWrite => None,
         WriteFate::Arrives | WriteFate::Delayed => Some(Fault::Hold),
         WriteFate::Unanswered => Some(Fault::HoldResponse),
     };
-    let trap = fault.map(|fault| cell.inject_fault(&before, fault));
-    if cell.is_failpoint() {
-        fs::write(cell.script_file(cell.step_name), "")?;
+    let held_write = fault.map(|fault| case.inject_fault(&before, fault));
+    if case.is_failpoint() {
+        fs::write(case.script_file(case.step_name), "")?;
     }
-    let play = RunningPass { versions_before: 0, case: cell, fate, before, trap };
-    let play = RunningPass { versions_before: play.versions_of_workload()?.len(), ..play };
-    play.case.trigger_pass(&play.before).await?;
-    match &play.trap {
-        Some(trap) => trap.wait_until_matched().await?,
-        None if play.case.is_failpoint() => play.case.wait_for_step(play.case.step_name).await?,
+    let running = RunningPass { versions_before: 0, case, fate, before, trap: held_write };
+    let running = RunningPass { versions_before: running.versions_of_workload()?.len(), ..running };
+    running.case.trigger_pass(&running.before).await?;
+    match &running.trap {
+        Some(held_write) => held_write.wait_until_matched().await?,
+        None if running.case.is_failpoint() => running.case.wait_for_step(running.case.step_name).await?,
         None => {}
     }
     if fate == WriteFate::Unanswered {
-        play.wait_until_placed().await?;
+        running.wait_until_placed().await?;
     }
-    Ok(play)
+    Ok(running)
 }
 
 impl RunningPass<'_> {
-    /// Versions of the Workload so far.
+    /// Returns the revisions of the Workload so far.
     fn versions_of_workload(&self) -> Result<Vec<Value>> {
         let all = self.case.pass_fixture.history.revisions()?;
         Ok(all.into_iter().filter(|w| text(w, "/metadata/name") == self.case.name).collect())
     }
 
-    /// What was halted goes on, and a write with this fate.
+    /// Releases the failpoint, and the held write if it has this fate.
     fn release(&self, fate: WriteFate) -> Result<()> {
         if self.case.is_failpoint() && fs::exists(self.case.script_file(self.case.step_name))? {
             fs::remove_file(self.case.script_file(self.case.step_name))?;
@@ -187,22 +195,22 @@ impl RunningPass<'_> {
 
     async fn wait_until_placed(&self) -> Result<()> {
         let old = assigned_host(&self.before);
-        let placed = |w: &Value| {
+        let is_placed = |w: &Value| {
             let listed = w["status"]["unhealthyNodes"].as_array().is_some_and(|all| !all.is_empty());
             condition_is_true(w, "Admitted")
                 && !listed
                 && assigned_host(w).is_some_and(|host| Some(host) != old)
         };
-        self.case.wait_until("it has its places", placed).await.map(drop)
+        self.case.wait_until("the workload has its topology assignment", is_placed).await.map(drop)
     }
 
     fn end_state(&self) -> Result<PassEnd> {
         let own = self.versions_of_workload()?;
-        let last = own.last().context("nothing was seen of it")?;
+        let last = own.last().context("no revision of the Workload was recorded")?;
         let conditions = last["status"]["conditions"].as_array().into_iter().flatten();
-        let word = |object: &Value, what: &str| text(object, what).to_owned();
+        let string = |object: &Value, pointer: &str| text(object, pointer).to_owned();
         let mut conditions: Vec<_> =
-            conditions.map(|c| (word(c, "/type"), word(c, "/status"), word(c, "/reason"))).collect();
+            conditions.map(|c| (string(c, "/type"), string(c, "/status"), string(c, "/reason"))).collect();
         conditions.sort();
         let from = self.versions_before.saturating_sub(1);
         let recent = own.get(from..).unwrap_or_default();
@@ -220,8 +228,8 @@ impl RunningPass<'_> {
         })
     }
 
-    /// It ends as without the death, and nothing comes after that.
-    async fn check_end(&self, calm: &[(PassKind, PassEnd)]) -> Result<()> {
+    /// Checks that the pass ends as without a crash, and that nothing is written afterwards.
+    async fn check_end(&self, undisturbed: &[(PassKind, PassEnd)]) -> Result<()> {
         self.wait_until_placed().await?;
         self.release(WriteFate::Delayed)?;
         self.release(WriteFate::Unanswered)?;
@@ -230,14 +238,15 @@ impl RunningPass<'_> {
         }
         tokio::time::sleep(SETTLE_TIME).await;
         let end = self.end_state()?;
-        let want = calm.iter().find(|(pass, _)| *pass == self.case.pass_kind).map(|(_, end)| end);
-        ensure!(want == Some(&end), "it is {end:#?}");
-        ensure!(end.assignments == 1, "places were given {} times", end.assignments);
+        let expected =
+            undisturbed.iter().find(|(pass_kind, _)| *pass_kind == self.case.pass_kind).map(|(_, end)| end);
+        ensure!(expected == Some(&end), "it ended as {end:#?}");
+        ensure!(end.assignments == 1, "the topology assignment changed {} times", end.assignments);
         self.case.check_usage().await
     }
 }
 
-/// One that can be placed once two others are gone: between the eviction of the first and that of the second.
+/// A preemptor that needs the capacity of two victims; the eviction of the second one is held.
 struct VictimPair<'a> {
     stage: &'a PassFixture<'a>,
     pair: [RaceCase<'a>; 2],
@@ -246,91 +255,93 @@ struct VictimPair<'a> {
 }
 
 impl<'a> VictimPair<'a> {
-    /// A host for two, two who stand there, and one who has quota and wants all of it.
-    async fn prepare(stage: &'a PassFixture<'a>) -> Result<Self> {
-        let ground = stage.fixture;
-        let (pool, queue) = (ground.own_name("tight"), ground.own_name("victims"));
-        let room = json!({"cpu": "2", "memory": "8Gi", "pods": "20"});
+    /// Creates a host for two pods, two workloads on it, and a preemptor with quota that requests the whole host.
+    async fn prepare(pass_fixture: &'a PassFixture<'a>) -> Result<Self> {
+        let fixture = pass_fixture.fixture;
+        let (pool, queue) = (fixture.own_name("tight"), fixture.own_name("victims"));
+        let capacity = json!({"cpu": "2", "memory": "8Gi", "pods": "20"});
         let metadata = json!({"name": pool, "labels": {"e2e.example/pool": pool, HOST: pool}});
-        let status = json!({"capacity": room, "allocatable": room});
-        ground.create_tracked(Kind::NODE, json!({"metadata": metadata, "status": status})).await?;
+        let status = json!({"capacity": capacity, "allocatable": capacity});
+        fixture.create_tracked(Kind::NODE, json!({"metadata": metadata, "status": status})).await?;
         let spec =
-            json!({"nodeLabels": {"e2e.example/pool": pool}, "topologyName": ground.own_name("hosts")});
-        let flavor = ground.create_flavor("tight", spec).await?;
+            json!({"nodeLabels": {"e2e.example/pool": pool}, "topologyName": fixture.own_name("hosts")});
+        let flavor = fixture.create_flavor("tight", spec).await?;
         let mut body = objects::cluster_queue(&queue, "", &flavor, &[("cpu", "4", None)]);
-        let checks = json!([{"name": stage.gate}, {"name": stage.provisioning_check}]);
+        let checks = json!([{"name": pass_fixture.gate}, {"name": pass_fixture.provisioning_check}]);
         body["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": checks});
         body["spec"]["preemption"] = json!({"withinClusterQueue": "LowerPriority"});
-        ground.create_tracked(Kind::CLUSTER_QUEUE, body).await?;
-        let asks = async |name: &str, priority: i32, cpu: &str| {
-            let cell = race_case(stage, name.to_owned(), PassKind::DelayedAssignment, PassStep::Before);
-            ground
+        fixture.create_tracked(Kind::CLUSTER_QUEUE, body).await?;
+        let create_case = async |name: &str, priority: i32, cpu: &str| {
+            let case =
+                race_case(pass_fixture, name.to_owned(), PassKind::DelayedAssignment, PassStep::Before);
+            fixture
                 .objects
-                .create(Kind::LOCAL_QUEUE, &objects::local_queue(&ground.name, name, &queue))
+                .create(Kind::LOCAL_QUEUE, &objects::local_queue(&fixture.name, name, &queue))
                 .await?;
-            cell.create(name, priority, cpu).await?;
-            let asked = |w: &Value| {
-                condition_is_true(w, "QuotaReserved") && check_state(w, &stage.provisioning_check) == "Ready"
+            case.create(name, priority, cpu).await?;
+            let is_reserved = |w: &Value| {
+                condition_is_true(w, "QuotaReserved")
+                    && check_state(w, &pass_fixture.provisioning_check) == "Ready"
             };
-            cell.wait_until("it holds quota", asked).await?;
-            anyhow::Ok(cell)
+            case.wait_until("the workload has quota", is_reserved).await?;
+            anyhow::Ok(case)
         };
-        let pair = [asks("first", 0, "1").await?, asks("second", 0, "1").await?];
+        let pair = [create_case("first", 0, "1").await?, create_case("second", 0, "1").await?];
         for victim in &pair {
             victim.set_check_state("Ready").await?;
             victim
-                .wait_until("it has its place", |w| {
+                .wait_until("the workload has a topology assignment", |w| {
                     condition_is_true(w, "Admitted") && assigned_host(w).is_some()
                 })
                 .await?;
         }
-        let preemptor = asks("preemptor", 100, "2").await?;
-        let picks = |call: &Call| {
-            let one =
+        let preemptor = create_case("preemptor", 100, "2").await?;
+        let is_eviction = |call: &Call| {
+            let is_victim =
                 ["first", "second"].iter().any(|name| call.path.contains(&format!("/workloads/{name}/")));
-            one && call.matches(&Method::PATCH, "/status") && call.sets_condition("Evicted", "True")
+            is_victim && call.matches(&Method::PATCH, "/status") && call.sets_condition("Evicted", "True")
         };
-        let trap = stage.proxy.inject(Fault::Hold, 1..2, picks);
-        Ok(Self { stage, pair, preemptor, trap })
+        let held_eviction = pass_fixture.proxy.inject(Fault::Hold, 1..2, is_eviction);
+        Ok(Self { stage: pass_fixture, pair, preemptor, trap: held_eviction })
     }
 
-    /// One is told to go, and the write for the other is under way.
+    /// Triggers the preemption: one victim is evicted, and the eviction of the other is in flight.
     async fn evict_first(&self) -> Result<()> {
         self.preemptor.set_check_state("Ready").await?;
         self.trap.wait_until_matched().await?;
-        eventually("one victim is told", async || ensure_count(&self.evicted().await?, 1)).await
+        eventually("one victim is evicted", async || ensure_count(&self.evicted().await?, 1)).await
     }
 
     async fn evicted(&self) -> Result<Vec<Value>> {
-        let mut told = Vec::new();
+        let mut evicted = Vec::new();
         for victim in &self.pair {
-            told.extend(Some(victim.workload().await?).filter(|w| condition_is_true(w, "Evicted")));
+            evicted.extend(Some(victim.workload().await?).filter(|w| condition_is_true(w, "Evicted")));
         }
-        Ok(told)
+        Ok(evicted)
     }
 
-    /// After the restart the other is told, too, each once; when both are over, the places are given.
+    /// Checks that after the restart both victims are evicted, each once, and that the preemptor is assigned when both finished.
     async fn check_both_evicted(&self) -> Result<()> {
-        eventually("both victims are told", async || ensure_count(&self.evicted().await?, 2)).await?;
+        eventually("both victims are evicted", async || ensure_count(&self.evicted().await?, 2)).await?;
         self.trap.release();
         self.trap.wait_until_completed().await?;
         for victim in &self.pair {
             victim.update_status(|status| set_condition(status, "Finished", "True", "Succeeded")).await?;
         }
-        let placed = |w: &Value| condition_is_true(w, "Admitted") && assigned_host(w).is_some();
-        self.preemptor.wait_until("it has its places", placed).await?;
+        let is_placed = |w: &Value| condition_is_true(w, "Admitted") && assigned_host(w).is_some();
+        self.preemptor.wait_until("the workload has its topology assignment", is_placed).await?;
         let all = self.stage.history.revisions()?;
         for victim in &self.pair {
             let own: Vec<&Value> = all.iter().filter(|w| text(w, "/metadata/name") == victim.name).collect();
-            let told = own
+            let times_evicted = own
                 .windows(2)
                 .filter(|w| !condition_is_true(w[0], "Evicted") && condition_is_true(w[1], "Evicted"))
                 .count();
-            let last = own.last().context("nothing was seen of it")?;
+            let last = own.last().context("no revision of the Workload was recorded")?;
             let evictions = &last["status"]["schedulingStats"]["evictions"];
             ensure!(
-                told == 1 && evictions[0]["count"] == 1,
-                "{} was told {told} times: {evictions}",
+                times_evicted == 1 && evictions[0]["count"] == 1,
+                "{} was evicted {times_evicted} times: {evictions}",
                 victim.name
             );
             ensure!(condition(last, "Evicted").reason == "Preempted", "{}", last["status"]);
@@ -339,7 +350,7 @@ impl<'a> VictimPair<'a> {
     }
 }
 
-fn ensure_count(told: &[Value], want: usize) -> Result<()> {
-    ensure!(told.len() == want, "{} are", told.len());
+fn ensure_count(evicted: &[Value], expected: usize) -> Result<()> {
+    ensure!(evicted.len() == expected, "{} are evicted", evicted.len());
     Ok(())
 }

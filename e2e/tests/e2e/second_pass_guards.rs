@@ -1,9 +1,9 @@
-//! The guards of second passes, each taken away by itself: what only this one holds back comes through then, and what
-//! another stands behind does not.
+//! Disables each guard of second passes on its own. A violation must happen if no other guard covers the case, and must not if
+//! one does.
 //!
-//! Not by themselves: that what is due is a UID, that the object is read when its time has come, and that what was found is
-//! forgotten with the version that it was decided on. Whoever takes one of these away is held back by the version that the
-//! write carries, which is shown here.
+//! Not disabled on their own: the queue stores only UIDs, the object is read again when the pass runs, and a decision is
+//! discarded with the resourceVersion it was made on. Without any of these, the resourceVersion in the write still prevents a
+//! violation, which is tested here.
 
 use crate::fixture::Fixture;
 use crate::second_pass::{
@@ -18,129 +18,131 @@ use sluice_e2e::proxy::Fault;
 use sluice_e2e::wait::{eventually, within};
 use std::fs;
 
-/// A guard, the moment at which something comes between, what that is, and whether nobody else stands in the way.
+/// Guard, name of the step, step, interference, and whether this guard alone prevents the violation.
 type GuardCase = (&'static str, &'static str, PassStep, Interference, bool);
 
 const GUARD_CASES: [GuardCase; 6] = [
-    // The object is as it was, and what ends it is known from elsewhere: nothing but another look tells.
+    // The object is unchanged; only a second evaluation sees the preemptor or the stopped queue.
     ("recheck", "decided", PassStep::Decided, Interference::Preempted, true),
     ("recheck", "decided", PassStep::Decided, Interference::Drained, true),
-    // The write is under way when somebody else ends it.
+    // Another client finishes the workload while the write is in flight.
     ("version", "flight", PassStep::WriteInFlight, Interference::Finished, true),
-    // The write is under way, and the object stays as it is until another write overtakes it.
+    // The write is in flight, and the object is unchanged until a later write of the manager overtakes it.
     ("overtaking", "flight", PassStep::WriteInFlight, Interference::Preempted, true),
-    // Behind the look when its time has come stand the scheduler's own and the one before the write.
+    // The check at dequeue is backed by the scheduler's check and the one before the write.
     ("dequeue", "due", PassStep::Due, Interference::Preempted, false),
     ("dequeue", "due", PassStep::Due, Interference::Finished, false),
 ];
 
-/// Each row for each kind of pass.
-pub(crate) async fn each_guard_is_effective(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    let (stage, before) = PassFixture::open(cluster, ground).await?;
-    let rows = GUARD_CASES.iter().enumerate().flat_map(|(at, row)| {
-        [("late", PassKind::DelayedAssignment), ("instead", PassKind::NodeReplacement)].map(|(name, pass)| {
-            let (guard, moment_name, moment, between, needed) = *row;
-            let name = format!("{name}-{guard}-{at}");
-            let cell = RaceCase {
-                pass_fixture: &stage,
-                name,
-                pass_kind: pass,
-                interference: between,
-                step: moment,
-                step_name: moment_name,
-                guarded: true,
-            };
-            (cell, guard, needed)
-        })
+/// Runs each row for each kind of pass.
+pub(crate) async fn each_guard_is_effective(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let (pass_fixture, before) = PassFixture::open(cluster, fixture).await?;
+    let rows = GUARD_CASES.iter().enumerate().flat_map(|(index, row)| {
+        [("late", PassKind::DelayedAssignment), ("instead", PassKind::NodeReplacement)].map(
+            |(name, pass_kind)| {
+                let (guard, step_name, step, interference, needed) = *row;
+                let name = format!("{name}-{guard}-{index}");
+                let case = RaceCase {
+                    pass_fixture: &pass_fixture,
+                    name,
+                    pass_kind,
+                    interference,
+                    step,
+                    step_name,
+                    guarded: true,
+                };
+                (case, guard, needed)
+            },
+        )
     });
     let reserved: Vec<_> = stream::iter(rows)
-        .map(async |(cell, guard, needed)| {
-            let reserved = cell.reserve().await;
-            (cell, reserved, guard, needed)
+        .map(async |(case, guard, needed)| {
+            let reserved = case.reserve().await;
+            (case, reserved, guard, needed)
         })
         .buffered(PARALLEL_CASES)
         .collect()
         .await;
-    let mut rest = Vec::new();
-    let mut cells = Vec::new();
-    for (cell, reserved, guard, needed) in reserved {
-        rest.push((guard, needed));
-        cells.push((cell, reserved));
+    let mut guards = Vec::new();
+    let mut cases = Vec::new();
+    for (case, reserved, guard, needed) in reserved {
+        guards.push((guard, needed));
+        cases.push((case, reserved));
     }
-    stage.taint_hosts(&cells).await?;
-    let wrong: Vec<String> = stream::iter(cells.into_iter().zip(rest))
-        .map(async |((cell, reserved), (guard, needed))| {
-            let outcome = async { run_case(&cell, &reserved?, guard, needed).await };
-            outcome.await.err().map(|error| format!("{} ({:?}): {error:#}", cell.name, cell.interference))
+    pass_fixture.taint_hosts(&cases).await?;
+    let failures: Vec<String> = stream::iter(cases.into_iter().zip(guards))
+        .map(async |((case, reserved), (guard, needed))| {
+            let outcome = async { run_case(&case, &reserved?, guard, needed).await };
+            outcome.await.err().map(|error| format!("{} ({:?}): {error:#}", case.name, case.interference))
         })
         .buffered(PARALLEL_CASES)
-        .filter_map(async |wrong| wrong)
+        .filter_map(async |failure| failure)
         .collect()
         .await;
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    stage.delete_workloads().await?;
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    pass_fixture.delete_workloads().await?;
     cluster.replace_manager(&before).await.map(drop)
 }
 
-async fn run_case(cell: &RaceCase<'_>, before: &serde_json::Value, guard: &str, needed: bool) -> Result<()> {
-    fs::write(cell.script_file(&format!("without-{guard}")), "")?;
-    let trap = (cell.step == PassStep::WriteInFlight).then(|| cell.inject_fault(before, Fault::Hold));
-    if cell.is_failpoint() {
-        fs::write(cell.script_file(cell.step_name), "")?;
+async fn run_case(case: &RaceCase<'_>, before: &serde_json::Value, guard: &str, needed: bool) -> Result<()> {
+    fs::write(case.script_file(&format!("without-{guard}")), "")?;
+    let fault = (case.step == PassStep::WriteInFlight).then(|| case.inject_fault(before, Fault::Hold));
+    if case.is_failpoint() {
+        fs::write(case.script_file(case.step_name), "")?;
     }
-    cell.trigger_pass(before).await?;
-    match &trap {
-        Some(trap) => trap.wait_until_matched().await?,
-        None => cell.wait_for_step(cell.step_name).await?,
+    case.trigger_pass(before).await?;
+    match &fault {
+        Some(fault) => fault.wait_until_matched().await?,
+        None => case.wait_for_step(case.step_name).await?,
     }
-    intervene(cell).await?;
-    if cell.is_failpoint() {
-        fs::remove_file(cell.script_file(cell.step_name))?;
+    intervene(case).await?;
+    if case.is_failpoint() {
+        fs::remove_file(case.script_file(case.step_name))?;
     }
-    if let Some(trap) = &trap {
-        trap.release();
-        trap.wait_until_completed().await?;
+    if let Some(fault) = &fault {
+        fault.release();
+        fault.wait_until_completed().await?;
     }
     if needed {
-        return within(VIOLATION_TIMEOUT, "harm is done", async || match cell.violation()? {
+        return within(VIOLATION_TIMEOUT, "a rule is violated", async || match case.violation()? {
             Some(_) => Ok(()),
-            None => bail!("no rule is broken without it"),
+            None => bail!("no rule is violated without guard {guard}"),
         })
         .await;
     }
     tokio::time::sleep(SETTLE_TIME).await;
-    match cell.violation()? {
-        Some(harm) => bail!("{harm}"),
+    match case.violation()? {
+        Some(violation) => bail!("{violation}"),
         None => Ok(()),
     }
 }
 
-/// What comes between, known to the manager although it cannot write of it.
-async fn intervene(cell: &RaceCase<'_>) -> Result<()> {
-    let ground = cell.pass_fixture.fixture;
-    match cell.interference {
+/// Causes the interference and waits until the manager knows it, although its writes to the Workload are held.
+async fn intervene(case: &RaceCase<'_>) -> Result<()> {
+    let fixture = case.pass_fixture.fixture;
+    match case.interference {
         Interference::Preempted => {
-            let name = format!("{}-preemptor", cell.name);
-            cell.create(&name, 100, "1").await?;
-            eventually("the preemptor waits for it", async || {
-                let workload = ground.objects.must_get(Kind::WORKLOAD, &ground.name, &name).await?;
-                let why = condition(&workload, "QuotaReserved").reason;
-                ensure!(why == "WaitingForPreemptedWorkloads", "{why}");
+            let name = format!("{}-preemptor", case.name);
+            case.create(&name, 100, "1").await?;
+            eventually("the preemptor waits for the victim", async || {
+                let workload = fixture.objects.must_get(Kind::WORKLOAD, &fixture.name, &name).await?;
+                let reason = condition(&workload, "QuotaReserved").reason;
+                ensure!(reason == "WaitingForPreemptedWorkloads", "{reason}");
                 Ok(())
             })
             .await
         }
         Interference::Drained => {
             let spec = json!({"stopPolicy": "HoldAndDrain"});
-            ground.set_spec(Kind::LOCAL_QUEUE, &ground.name, &cell.name, spec).await?;
-            eventually("its queue is stopped", async || {
-                let queue = ground.objects.must_get(Kind::LOCAL_QUEUE, &ground.name, &cell.name).await?;
+            fixture.set_spec(Kind::LOCAL_QUEUE, &fixture.name, &case.name, spec).await?;
+            eventually("the queue is stopped", async || {
+                let queue = fixture.objects.must_get(Kind::LOCAL_QUEUE, &fixture.name, &case.name).await?;
                 ensure!(condition(&queue, "Active").status == "False", "{}", queue["status"]);
                 Ok(())
             })
             .await
         }
-        Interference::Finished => cell.intervene().await,
-        other => Err(anyhow::anyhow!("{other:?}")).context("no row has it"),
+        Interference::Finished => case.intervene().await,
+        other => Err(anyhow::anyhow!("{other:?}")).context("no row uses this interference"),
     }
 }

@@ -1,4 +1,4 @@
-//! What comes between a reason for a second pass and its end, as other controllers, users and the manager itself do it.
+//! The interferences of the second pass matrix (see `second_pass`), as other controllers, users and the manager cause them.
 
 use crate::second_pass::{Interference, PassKind, RaceCase, assigned_host};
 use anyhow::{Context as _, Result};
@@ -12,10 +12,10 @@ use std::time::Duration;
 const STAMP: &str = "2026-01-01T00:00:00Z";
 
 impl RaceCase<'_> {
-    /// Writes the status as the manager would, on the newest version.
+    /// Changes the newest status and applies it as the manager would.
     pub(crate) async fn update_status(&self, change: impl Fn(&mut Value)) -> Result<()> {
         let api = self.pass_fixture.fixture.objects.api(Kind::WORKLOAD, &self.pass_fixture.fixture.name);
-        eventually("the status is written", async || {
+        eventually("the status is applied", async || {
             let workload = self.workload().await?;
             let mut status = workload["status"].clone();
             change(&mut status);
@@ -41,7 +41,7 @@ impl RaceCase<'_> {
         .await
     }
 
-    /// Gives the reason for the pass.
+    /// Creates the reason for the second pass.
     pub(crate) async fn trigger_pass(&self, before: &Value) -> Result<()> {
         match self.pass_kind {
             PassKind::DelayedAssignment => self.set_check_state("Ready").await,
@@ -52,17 +52,17 @@ impl RaceCase<'_> {
         }
     }
 
-    /// First what comes between, then the reason for the pass. One that is made again has its reason before it goes.
+    /// Interferes first and triggers the pass afterwards. For `Recreated`, the pass is triggered before the Workload is gone.
     pub(crate) async fn intervene_before_pass(&self, before: &Value) -> Result<()> {
         if self.interference == Interference::Recreated {
             self.mark_deleted().await?;
             if self.guarded {
                 self.trigger_pass(before).await?;
-                // It is seen as long as it is there.
+                // Give the manager time to see the reason before the Workload is gone.
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 return self.recreate().await;
             }
-            // Without guards it is armed all the same, and halts for what comes.
+            // Without guards the pass is scheduled nevertheless; stop it there until the Workload is recreated.
             fs::write(self.script_file("armed"), "")?;
             self.trigger_pass(before).await?;
             self.wait_for_step("armed").await?;
@@ -73,9 +73,9 @@ impl RaceCase<'_> {
         self.trigger_pass(before).await
     }
 
-    /// What comes between.
+    /// Causes the interference and waits until the manager has acted on it.
     pub(crate) async fn intervene(&self) -> Result<()> {
-        let ground = self.pass_fixture.fixture;
+        let fixture = self.pass_fixture.fixture;
         let evicted = |w: &Value| condition_is_true(w, "Evicted");
         match self.interference {
             Interference::Undisturbed => Ok(()),
@@ -84,7 +84,7 @@ impl RaceCase<'_> {
             }
             Interference::Preempted => {
                 self.create(&format!("{}-preemptor", self.name), 100, "1").await?;
-                self.wait_until("it is evicted", evicted).await.map(drop)
+                self.wait_until("the workload is evicted", evicted).await.map(drop)
             }
             Interference::Deleted => self.mark_deleted().await,
             Interference::Recreated => {
@@ -92,46 +92,51 @@ impl RaceCase<'_> {
                 self.recreate().await
             }
             Interference::Deactivated => {
-                ground.set_spec(Kind::WORKLOAD, &ground.name, &self.name, json!({"active": false})).await?;
-                self.wait_until("it is evicted", evicted).await.map(drop)
+                fixture.set_spec(Kind::WORKLOAD, &fixture.name, &self.name, json!({"active": false})).await?;
+                self.wait_until("the workload is evicted", evicted).await.map(drop)
             }
             Interference::Unreserved => self.remove_reservation().await,
             Interference::Retried => {
                 self.set_check_state("Retry").await?;
-                self.wait_until("it is evicted", evicted).await.map(drop)
+                self.wait_until("the workload is evicted", evicted).await.map(drop)
             }
             Interference::Drained => {
                 let spec = json!({"stopPolicy": "HoldAndDrain"});
-                ground.set_spec(Kind::LOCAL_QUEUE, &ground.name, &self.name, spec).await?;
-                self.wait_until("it lets go", |w| evicted(w) || !condition_is_true(w, "QuotaReserved"))
-                    .await
-                    .map(drop)
+                fixture.set_spec(Kind::LOCAL_QUEUE, &fixture.name, &self.name, spec).await?;
+                self.wait_until("the workload is evicted or loses its reservation", |w| {
+                    evicted(w) || !condition_is_true(w, "QuotaReserved")
+                })
+                .await
+                .map(drop)
             }
         }
     }
 
     async fn mark_deleted(&self) -> Result<()> {
-        let ground = self.pass_fixture.fixture;
-        let how = PropagationPolicy::Background;
-        ground.objects.delete(Kind::WORKLOAD, &ground.name, &self.name, how).await?;
+        let fixture = self.pass_fixture.fixture;
+        let propagation = PropagationPolicy::Background;
+        fixture.objects.delete(Kind::WORKLOAD, &fixture.name, &self.name, propagation).await?;
         Ok(())
     }
 
     async fn recreate(&self) -> Result<()> {
-        let ground = self.pass_fixture.fixture;
-        let none = json!({"metadata": {"finalizers": null}});
-        ground.objects.merge(Kind::WORKLOAD, &ground.name, &self.name, &none).await?;
+        let fixture = self.pass_fixture.fixture;
+        let no_finalizers = json!({"metadata": {"finalizers": null}});
+        fixture.objects.merge(Kind::WORKLOAD, &fixture.name, &self.name, &no_finalizers).await?;
         self.create(&self.name, 0, "1").await?;
-        self.wait_until("the new one holds quota", |w| condition_is_true(w, "QuotaReserved")).await.map(drop)
+        self.wait_until("the recreated workload has quota", |w| condition_is_true(w, "QuotaReserved"))
+            .await
+            .map(drop)
     }
 
-    /// Somebody takes its reservation, and there is no quota for another.
+    /// Removes the reservation as another client would, with quota 0 so that it cannot be reserved again.
     async fn remove_reservation(&self) -> Result<()> {
-        let ground = self.pass_fixture.fixture;
-        let name = ground.own_name(&self.name);
-        let none = objects::cluster_queue(&name, "", &ground.own_name("placed"), &[("cpu", "0", None)]);
-        let groups = json!({"resourceGroups": none["spec"]["resourceGroups"]});
-        ground.set_spec(Kind::CLUSTER_QUEUE, "", &name, groups).await?;
+        let fixture = self.pass_fixture.fixture;
+        let name = fixture.own_name(&self.name);
+        let without_quota =
+            objects::cluster_queue(&name, "", &fixture.own_name("placed"), &[("cpu", "0", None)]);
+        let groups = json!({"resourceGroups": without_quota["spec"]["resourceGroups"]});
+        fixture.set_spec(Kind::CLUSTER_QUEUE, "", &name, groups).await?;
         self.update_status(|status| {
             set_condition(status, "QuotaReserved", "False", "Pending");
             set_condition(status, "Admitted", "False", "NoReservation");
@@ -140,18 +145,20 @@ impl RaceCase<'_> {
             }
         })
         .await?;
-        self.wait_until("there is no quota", |w| condition(w, "QuotaReserved").reason == "ExceedsMaxQuota")
-            .await
-            .map(drop)
+        self.wait_until("the workload exceeds all quota", |w| {
+            condition(w, "QuotaReserved").reason == "ExceedsMaxQuota"
+        })
+        .await
+        .map(drop)
     }
 }
 
 /// Sets a condition in a status.
-pub(crate) fn set_condition(status: &mut Value, kind: &str, holds: &str, reason: &str) {
-    let said =
-        json!({"type": kind, "status": holds, "reason": reason, "message": "", "lastTransitionTime": STAMP});
+pub(crate) fn set_condition(status: &mut Value, kind: &str, state: &str, reason: &str) {
+    let new_condition =
+        json!({"type": kind, "status": state, "reason": reason, "message": "", "lastTransitionTime": STAMP});
     if let Some(all) = status["conditions"].as_array_mut() {
         all.retain(|condition| condition["type"] != kind);
-        all.push(said);
+        all.push(new_condition);
     }
 }

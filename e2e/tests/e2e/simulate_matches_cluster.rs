@@ -22,47 +22,47 @@ struct PredictedJob {
     expected: &'static str,
 }
 
-pub(crate) async fn twelve_jobs_match_prediction(cluster: &Cluster, ground: &Fixture) -> Result<()> {
-    create_queues(ground).await?;
-    let high = ground.create_priority_class("high", 1000).await?;
-    for case in predicted_jobs(ground, &high) {
+pub(crate) async fn twelve_jobs_match_prediction(cluster: &Cluster, fixture: &Fixture) -> Result<()> {
+    create_queues(fixture).await?;
+    let high = fixture.create_priority_class("high", 1000).await?;
+    for case in predicted_jobs(fixture, &high) {
         let name = case.name;
-        check_prediction(cluster, ground, case).await.with_context(|| name.to_owned())?;
+        check_prediction(cluster, fixture, case).await.with_context(|| name.to_owned())?;
     }
     Ok(())
 }
 
 /// A queue for each case: none has to do with another.
-async fn create_queues(ground: &Fixture) -> Result<()> {
+async fn create_queues(fixture: &Fixture) -> Result<()> {
     let cpu = |amount| [("cpu", amount, None)];
     for name in ["fits", "full", "small", "checked"] {
-        ground.create_queue(name, "", &cpu("2"), json!({})).await?;
+        fixture.create_queue(name, "", &cpu("2"), json!({})).await?;
     }
-    ground.create_queue("lends", "idle", &cpu("2"), json!({})).await?;
-    ground.create_queue("borrows", "idle", &cpu("2"), json!({})).await?;
-    ground.create_queue("held", "", &cpu("2"), json!({"stopPolicy": "Hold"})).await?;
-    ground.create_queue("strict", "", &cpu("2"), json!({"queueingStrategy": "StrictFIFO"})).await?;
+    fixture.create_queue("lends", "idle", &cpu("2"), json!({})).await?;
+    fixture.create_queue("borrows", "idle", &cpu("2"), json!({})).await?;
+    fixture.create_queue("held", "", &cpu("2"), json!({"stopPolicy": "Hold"})).await?;
+    fixture.create_queue("strict", "", &cpu("2"), json!({"queueingStrategy": "StrictFIFO"})).await?;
     let within = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
-    ground.create_queue("contended", "", &cpu("2"), within).await?;
+    fixture.create_queue("contended", "", &cpu("2"), within).await?;
     let reclaims = json!({"preemption": {"reclaimWithinCohort": "Any"}});
-    ground.create_queue("owner", "lent", &cpu("2"), reclaims).await?;
-    ground.create_queue("guest", "lent", &cpu("2"), json!({})).await?;
-    let spare = ground.create_flavor("spare", json!({})).await?;
+    fixture.create_queue("owner", "lent", &cpu("2"), reclaims).await?;
+    fixture.create_queue("guest", "lent", &cpu("2"), json!({})).await?;
+    let spare = fixture.create_flavor("spare", json!({})).await?;
     let flavor = |name: &str| json!({"name": name, "resources": [{"name": "cpu", "nominalQuota": "2"}]});
     let groups =
-        json!([{"coveredResources": ["cpu"], "flavors": [flavor(&ground.own_name("any")), flavor(&spare)]}]);
-    ground.create_queue("two", "", &cpu("2"), json!({"resourceGroups": groups})).await.map(drop)
+        json!([{"coveredResources": ["cpu"], "flavors": [flavor(&fixture.own_name("any")), flavor(&spare)]}]);
+    fixture.create_queue("two", "", &cpu("2"), json!({"resourceGroups": groups})).await.map(drop)
 }
 
-fn predicted_jobs(ground: &Fixture, high: &str) -> Vec<PredictedJob> {
+fn predicted_jobs(fixture: &Fixture, high: &str) -> Vec<PredictedJob> {
     let case =
         |name: &'static str, queue: &str, cpu: &str, others: &[(&str, &str)], outcome: &'static str| {
             let others = others.iter().enumerate();
             PredictedJob {
                 name,
-                job: ground.job(name, queue, cpu),
+                job: fixture.job(name, queue, cpu),
                 running_jobs: others
-                    .map(|(at, (q, cpu))| ground.job(&format!("{name}-{at}"), q, cpu))
+                    .map(|(at, (q, cpu))| fixture.job(&format!("{name}-{at}"), q, cpu))
                     .collect(),
                 expected: outcome,
             }
@@ -88,7 +88,7 @@ fn predicted_jobs(ground: &Fixture, high: &str) -> Vec<PredictedJob> {
             // A label that the server takes, and a name that no queue can have.
             "it-is-refused" => case.job.clone().label("kueue.x-k8s.io/queue-name", "Not_A_Name"),
             "its-resource-is-not-declared" => {
-                Job::new(&ground.name, case.name, "checked", &[("memory", "1Gi")])
+                Job::new(&fixture.name, case.name, "checked", &[("memory", "1Gi")])
             }
             _ => case.job.clone(),
         };
@@ -96,21 +96,21 @@ fn predicted_jobs(ground: &Fixture, high: &str) -> Vec<PredictedJob> {
     found
 }
 
-async fn check_prediction(cluster: &Cluster, ground: &Fixture, case: PredictedJob) -> Result<()> {
+async fn check_prediction(cluster: &Cluster, fixture: &Fixture, case: PredictedJob) -> Result<()> {
     for job in case.running_jobs {
         let name = text(job.body(), "/metadata/name").to_owned();
-        ground.submit(job).await?;
-        ground.wait_until_running(&name).await?;
+        fixture.submit(job).await?;
+        fixture.wait_until_running(&name).await?;
     }
     if case.name == "it-stands-behind" {
-        ground.submit(ground.job("large", "strict", "2")).await?;
-        ground.wait_until_pending("large", "WaitingForQuota").await?;
+        fixture.submit(fixture.job("large", "strict", "2")).await?;
+        fixture.wait_until_pending("large", "WaitingForQuota").await?;
         // Creation times have whole seconds: the next one must be of a later second.
         tokio::time::sleep(Duration::from_millis(1100)).await;
     }
     let (code, report, told) = simulate(cluster, case.name, &case.job).await?;
     let refusal = told.lines().find_map(|line| line.split_once(&format!("{}: ", case.name)));
-    match ground.objects.create(Kind::JOB, case.job.body()).await {
+    match fixture.objects.create(Kind::JOB, case.job.body()).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) => {
             let (_, reason) = refusal.with_context(|| format!("it was not said to be refused: {told}"))?;
@@ -121,17 +121,17 @@ async fn check_prediction(cluster: &Cluster, ground: &Fixture, case: PredictedJo
         Err(error) => return Err(error.into()),
     }
     ensure!(code == 0, "code {code}: {told}");
-    let job = report_row(&report, &ground.name, case.name)?;
+    let job = report_row(&report, &fixture.name, case.name)?;
     let waits = text(&job, "/conditions/QuotaReserved/reason");
     let outcome = if job["admission"].is_null() { waits } else { "admitted" };
     ensure!(outcome == case.expected, "it was said to be {outcome}");
     let victims: Vec<&str> =
         report["preempted"].as_array().context("no victims")?.iter().map(|v| text(v, "/job")).collect();
     let agrees = async || {
-        check_workload_matches(ground, case.name, &job).await?;
+        check_workload_matches(fixture, case.name, &job).await?;
         for victim in &victims {
             let name = victim.rsplit('/').next().unwrap_or_default();
-            check_workload_matches(ground, name, &report_row(&report, &ground.name, name)?).await?;
+            check_workload_matches(fixture, name, &report_row(&report, &fixture.name, name)?).await?;
         }
         Ok(())
     };
@@ -175,8 +175,8 @@ fn report_row(report: &Value, namespace: &str, job: &str) -> Result<Value> {
 }
 
 /// Whether a Job's Workload has come to what was said.
-async fn check_workload_matches(ground: &Fixture, job: &str, said: &Value) -> Result<()> {
-    let workload = ground.workload(job).await?;
+async fn check_workload_matches(fixture: &Fixture, job: &str, said: &Value) -> Result<()> {
+    let workload = fixture.workload(job).await?;
     let list = workload.pointer("/status/conditions").and_then(Value::as_array);
     let mut conditions = Map::new();
     for c in list.into_iter().flatten() {

@@ -20,21 +20,21 @@ const LAG: Duration = Duration::from_secs(30);
 /// Its first lists show a Job that has gone since, one pending that runs by now, and one not at all that waits: what it
 /// writes of them does not land, nothing comes back from the dead, no queue holds more than its quota, and when the server
 /// has caught up everything goes on.
-pub(crate) async fn manager_starts_on_stale_lists(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn manager_starts_on_stale_lists(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let proxy = Proxy::open(&cluster.plane).await?;
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-    ground.submit(ground.job("gone", "main", "1")).await?;
-    ground.wait_until_running("gone").await?;
-    ground.submit(ground.job("next", "main", "1")).await?;
-    ground.wait_until_pending("next", "WaitingForQuota").await?;
-    let list = ground.objects.api(Kind::WORKLOAD, "").list(&ListParams::default()).await?;
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
+    fixture.submit(fixture.job("gone", "main", "1")).await?;
+    fixture.wait_until_running("gone").await?;
+    fixture.submit(fixture.job("next", "main", "1")).await?;
+    fixture.wait_until_pending("next", "WaitingForQuota").await?;
+    let list = fixture.objects.api(Kind::WORKLOAD, "").list(&ListParams::default()).await?;
     let revision = list.metadata.resource_version.unwrap_or_default();
-    ground.objects.delete(Kind::JOB, &ground.name, "gone", PropagationPolicy::Background).await?;
-    ground.wait_until_running("next").await?;
-    ground.submit(ground.job("third", "main", "1")).await?;
-    ground.wait_until_pending("third", "WaitingForQuota").await?;
-    wait_until_deleted(ground, "gone").await?;
+    fixture.objects.delete(Kind::JOB, &fixture.name, "gone", PropagationPolicy::Background).await?;
+    fixture.wait_until_running("next").await?;
+    fixture.submit(fixture.job("third", "main", "1")).await?;
+    fixture.wait_until_pending("third", "WaitingForQuota").await?;
+    wait_until_deleted(fixture, "gone").await?;
 
     let time = scaled_duration(LAG);
     proxy.serve_stale_lists(Some(StaleLists { revision, delay: time }));
@@ -45,25 +45,25 @@ pub(crate) async fn manager_starts_on_stale_lists(cluster: &mut Cluster, ground:
     proxy.serve_stale_lists(None);
     // It goes on to act on what it sees for as long as it sees no more.
     tokio::time::sleep(time / 2).await;
-    ensure!(condition_is_true(&ground.workload("next").await?, "Admitted"), "the one that runs was stopped");
-    ground.check_pending("third").await?;
-    wait_until_deleted(ground, "gone").await?;
+    ensure!(condition_is_true(&fixture.workload("next").await?, "Admitted"), "the one that runs was stopped");
+    fixture.check_pending("third").await?;
+    wait_until_deleted(fixture, "gone").await?;
     tokio::time::sleep(time / 2).await;
-    ground.wait_for_queue_counts("main", (1, 1, 1), &[("cpu", "1")]).await?;
-    ground.finish_job("next").await?;
-    ground.wait_until_running("third").await?;
-    ground.finish_job("third").await?;
-    ground.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
-    wait_until_deleted(ground, "gone").await?;
+    fixture.wait_for_queue_counts("main", (1, 1, 1), &[("cpu", "1")]).await?;
+    fixture.finish_job("next").await?;
+    fixture.wait_until_running("third").await?;
+    fixture.finish_job("third").await?;
+    fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
+    wait_until_deleted(fixture, "gone").await?;
     ensure!(max_reserved(&history.revisions()?, 1)? == 1, "nobody held anything");
     let evicted = history.first_index("", "Evicted")?;
     ensure!(evicted.is_none(), "somebody was evicted");
     cluster.replace_manager(&before).await.map(drop)
 }
 
-async fn wait_until_deleted(ground: &Fixture, job: &str) -> Result<()> {
+async fn wait_until_deleted(fixture: &Fixture, job: &str) -> Result<()> {
     eventually(format!("nothing is left of {job}"), async || {
-        let all = ground.objects.list(Kind::WORKLOAD, &ground.name, "").await?;
+        let all = fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await?;
         let left = all.iter().find(|w| text(w, "/metadata/name").starts_with(&format!("job-{job}-")));
         ensure!(left.is_none(), "{left:?}");
         Ok(())

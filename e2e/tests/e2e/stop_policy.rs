@@ -1,4 +1,4 @@
-//! Stopping workloads and queues, and giving quota back when the pods are gone, not before.
+//! Stopping workloads and queues; quota is released only when the pods have ended.
 
 use crate::fixture::Fixture;
 use anyhow::{Result, ensure};
@@ -7,142 +7,144 @@ use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, condition_is_true, text};
 use sluice_e2e::wait::eventually;
 
-pub(crate) async fn deactivate_and_reactivate(_: &Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    ground.submit(ground.job("first", "main", "1")).await?;
-    ground.wait_until_running("first").await?;
-    ground.submit(ground.job("second", "main", "1")).await?;
-    ground.wait_until_pending("second", "WaitingForQuota").await?;
+pub(crate) async fn deactivate_and_reactivate(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture.submit(fixture.job("first", "main", "1")).await?;
+    fixture.wait_until_running("first").await?;
+    fixture.submit(fixture.job("second", "main", "1")).await?;
+    fixture.wait_until_pending("second", "WaitingForQuota").await?;
 
-    ground.set_workload_spec("first", json!({"active": false})).await?;
-    ground.wait_for_condition("first", "Evicted", "True", "Deactivated").await?;
-    ground.wait_until_pending("first", "Deactivated").await?;
-    ground.wait_for_condition("first", "Requeued", "False", "Deactivated").await?;
-    ground.wait_until_running("second").await?;
+    fixture.set_workload_spec("first", json!({"active": false})).await?;
+    fixture.wait_for_condition("first", "Evicted", "True", "Deactivated").await?;
+    fixture.wait_until_pending("first", "Deactivated").await?;
+    fixture.wait_for_condition("first", "Requeued", "False", "Deactivated").await?;
+    fixture.wait_until_running("second").await?;
 
-    ground.set_workload_spec("first", json!({"active": true})).await?;
-    ground.wait_until_pending("first", "WaitingForQuota").await?;
-    ground.finish_job("second").await?;
-    ground.wait_until_running("first").await?;
-    ground.wait_for_condition("first", "Evicted", "False", "QuotaReserved").await?;
+    fixture.set_workload_spec("first", json!({"active": true})).await?;
+    fixture.wait_until_pending("first", "WaitingForQuota").await?;
+    fixture.finish_job("second").await?;
+    fixture.wait_until_running("first").await?;
+    fixture.wait_for_condition("first", "Evicted", "False", "QuotaReserved").await?;
 
-    // A pending one, too.
-    ground.submit(ground.job("third", "main", "1")).await?;
-    ground.wait_until_pending("third", "WaitingForQuota").await?;
-    ground.set_workload_spec("third", json!({"active": false})).await?;
-    ground.wait_until_pending("third", "Deactivated").await
+    // Also while pending.
+    fixture.submit(fixture.job("third", "main", "1")).await?;
+    fixture.wait_until_pending("third", "WaitingForQuota").await?;
+    fixture.set_workload_spec("third", json!({"active": false})).await?;
+    fixture.wait_until_pending("third", "Deactivated").await
 }
 
-/// Eviction has two steps: pods that will not go keep their quota.
-pub(crate) async fn quota_kept_until_pods_end(_: &Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    ground
-        .submit(ground.job("stubborn", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "true"))
+/// Eviction has two steps: the quota stays reserved until the pods have ended.
+pub(crate) async fn quota_kept_until_pods_end(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture
+        .submit(fixture.job("stubborn", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "true"))
         .await?;
-    ground.wait_until_running("stubborn").await?;
-    ground.submit(ground.job("next", "main", "1")).await?;
-    ground.wait_until_pending("next", "WaitingForQuota").await?;
-    ground.set_workload_spec("stubborn", json!({"active": false})).await?;
-    ground.wait_for_condition("stubborn", "Evicted", "True", "Deactivated").await?;
-    eventually("the Job is suspended and its pod is asked to go", async || {
-        let job = ground.objects.must_get(Kind::JOB, &ground.name, "stubborn").await?;
+    fixture.wait_until_running("stubborn").await?;
+    fixture.submit(fixture.job("next", "main", "1")).await?;
+    fixture.wait_until_pending("next", "WaitingForQuota").await?;
+    fixture.set_workload_spec("stubborn", json!({"active": false})).await?;
+    fixture.wait_for_condition("stubborn", "Evicted", "True", "Deactivated").await?;
+    eventually("the Job is suspended and its pod is being deleted", async || {
+        let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "stubborn").await?;
         ensure!(job["spec"]["suspend"] == json!(true), "it is not suspended");
-        let pods = ground.pods("stubborn").await?;
+        let pods = fixture.pods("stubborn").await?;
         ensure!(
             pods.iter().all(|pod| pod["metadata"]["deletionTimestamp"].is_string()),
-            "a pod was not asked"
+            "a pod is not being deleted"
         );
-        ensure!(!pods.is_empty(), "the pod is gone");
+        ensure!(!pods.is_empty(), "the pod is already gone");
         Ok(())
     })
     .await?;
     ensure!(
-        condition_is_true(&ground.workload("stubborn").await?, "QuotaReserved"),
-        "quota was given back under a pod"
+        condition_is_true(&fixture.workload("stubborn").await?, "QuotaReserved"),
+        "quota was released while a pod was running"
     );
-    ground.check_pending("next").await?;
-    ground.force_delete_pods("stubborn")?;
-    ground.wait_until_pending("stubborn", "Deactivated").await?;
-    ground.wait_until_running("next").await
+    fixture.check_pending("next").await?;
+    fixture.force_delete_pods("stubborn")?;
+    fixture.wait_until_pending("stubborn", "Deactivated").await?;
+    fixture.wait_until_running("next").await
 }
 
-pub(crate) async fn hold_and_drain_cluster_queue(_: &Cluster, ground: &Fixture) -> Result<()> {
-    let queue = ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    ground.submit(ground.job("first", "main", "1")).await?;
-    ground.wait_until_running("first").await?;
-    ground.submit(ground.job("second", "main", "1")).await?;
-    ground.wait_until_pending("second", "WaitingForQuota").await?;
+pub(crate) async fn hold_and_drain_cluster_queue(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    let queue = fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture.submit(fixture.job("first", "main", "1")).await?;
+    fixture.wait_until_running("first").await?;
+    fixture.submit(fixture.job("second", "main", "1")).await?;
+    fixture.wait_until_pending("second", "WaitingForQuota").await?;
     let stop = async |policy: &str| {
-        ground.set_spec(Kind::CLUSTER_QUEUE, "", &queue, json!({"stopPolicy": policy})).await
+        fixture.set_spec(Kind::CLUSTER_QUEUE, "", &queue, json!({"stopPolicy": policy})).await
     };
 
-    // Hold: who runs runs on, who waits is told.
+    // Hold: running workloads continue, pending ones report it.
     stop("Hold").await?;
-    ground.wait_until_pending("second", "Suspended").await?;
-    ensure!(condition_is_true(&ground.workload("first").await?, "Admitted"), "Hold stopped a running Job");
+    fixture.wait_until_pending("second", "Suspended").await?;
+    ensure!(condition_is_true(&fixture.workload("first").await?, "Admitted"), "Hold stopped a running Job");
     stop("None").await?;
-    ground.finish_job("first").await?;
-    ground.wait_until_running("second").await?;
+    fixture.finish_job("first").await?;
+    fixture.wait_until_running("second").await?;
 
     stop("HoldAndDrain").await?;
-    ground.wait_for_condition("second", "Evicted", "True", "ClusterQueueStopped").await?;
-    ground.wait_until_pending("second", "Suspended").await?;
-    ground.wait_for_queue_counts("main", (1, 0, 0), &[("cpu", "0")]).await?;
+    fixture.wait_for_condition("second", "Evicted", "True", "ClusterQueueStopped").await?;
+    fixture.wait_until_pending("second", "Suspended").await?;
+    fixture.wait_for_queue_counts("main", (1, 0, 0), &[("cpu", "0")]).await?;
     stop("None").await?;
-    ground.wait_until_running("second").await?;
-    ground.wait_for_condition("second", "Requeued", "True", "ClusterQueueRestarted").await
+    fixture.wait_until_running("second").await?;
+    fixture.wait_for_condition("second", "Requeued", "True", "ClusterQueueRestarted").await
 }
 
-pub(crate) async fn hold_and_drain_local_queue(_: &Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    ground.submit(ground.job("first", "main", "1")).await?;
-    ground.wait_until_running("first").await?;
+pub(crate) async fn hold_and_drain_local_queue(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture.submit(fixture.job("first", "main", "1")).await?;
+    fixture.wait_until_running("first").await?;
     let stop = async |policy: &str| {
-        ground.set_spec(Kind::LOCAL_QUEUE, &ground.name, "main", json!({"stopPolicy": policy})).await
+        fixture.set_spec(Kind::LOCAL_QUEUE, &fixture.name, "main", json!({"stopPolicy": policy})).await
     };
     stop("HoldAndDrain").await?;
-    ground.wait_for_condition("first", "Evicted", "True", "LocalQueueStopped").await?;
-    ground.wait_until_pending("first", "Suspended").await?;
+    fixture.wait_for_condition("first", "Evicted", "True", "LocalQueueStopped").await?;
+    fixture.wait_until_pending("first", "Suspended").await?;
     stop("None").await?;
-    ground.wait_until_running("first").await?;
-    ground.wait_for_condition("first", "Requeued", "True", "LocalQueueRestarted").await
+    fixture.wait_until_running("first").await?;
+    fixture.wait_for_condition("first", "Requeued", "True", "LocalQueueRestarted").await
 }
 
-pub(crate) async fn quota_lowered_under_usage(_: &Cluster, ground: &Fixture) -> Result<()> {
-    let queue = ground.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
-    ground.submit(ground.job("first", "main", "2")).await?;
-    ground.wait_until_running("first").await?;
-    let any = ground.own_name("any");
+pub(crate) async fn quota_lowered_under_usage(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    let queue = fixture.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
+    fixture.submit(fixture.job("first", "main", "2")).await?;
+    fixture.wait_until_running("first").await?;
+    let any = fixture.own_name("any");
     let quota = |cpu: &str| {
         json!({"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
             {"name": any, "resources": [{"name": "cpu", "nominalQuota": cpu}]},
         ]}]})
     };
-    ground.set_spec(Kind::CLUSTER_QUEUE, "", &queue, quota("1")).await?;
-    ground.submit(ground.job("second", "main", "1")).await?;
-    ground.wait_until_pending("second", "WaitingForQuota").await?;
-    ensure!(condition_is_true(&ground.workload("first").await?, "Admitted"), "a running Job lost its quota");
-    ground.finish_job("first").await?;
-    ground.wait_until_running("second").await?;
-    ground.submit(ground.job("third", "main", "1")).await?;
-    ground.wait_until_pending("third", "WaitingForQuota").await?;
-    ground.set_spec(Kind::CLUSTER_QUEUE, "", &queue, quota("2")).await?;
-    ground.wait_until_running("third").await
+    fixture.set_spec(Kind::CLUSTER_QUEUE, "", &queue, quota("1")).await?;
+    fixture.submit(fixture.job("second", "main", "1")).await?;
+    fixture.wait_until_pending("second", "WaitingForQuota").await?;
+    ensure!(condition_is_true(&fixture.workload("first").await?, "Admitted"), "a running Job lost its quota");
+    fixture.finish_job("first").await?;
+    fixture.wait_until_running("second").await?;
+    fixture.submit(fixture.job("third", "main", "1")).await?;
+    fixture.wait_until_pending("third", "WaitingForQuota").await?;
+    fixture.set_spec(Kind::CLUSTER_QUEUE, "", &queue, quota("2")).await?;
+    fixture.wait_until_running("third").await
 }
 
-/// A new ClusterQueue that leaves a quota out is stored with 0, as with Kueue; a Cohort must say it.
-pub(crate) async fn missing_quota_is_zero(_: &Cluster, ground: &Fixture) -> Result<()> {
+/// A ClusterQueue without nominalQuota is stored with 0, as with Kueue; in a Cohort it is required.
+pub(crate) async fn missing_quota_is_zero(_: &Cluster, fixture: &Fixture) -> Result<()> {
     let groups = json!([{"coveredResources": ["cpu"], "flavors": [
-        {"name": ground.own_name("any"), "resources": [{"name": "cpu"}]},
+        {"name": fixture.own_name("any"), "resources": [{"name": "cpu"}]},
     ]}]);
-    let body =
-        |name: &str| json!({"metadata": {"name": ground.own_name(name)}, "spec": {"resourceGroups": groups}});
-    let queue = ground.create_tracked(Kind::CLUSTER_QUEUE, body("empty")).await?;
-    let stored = ground.objects.must_get(Kind::CLUSTER_QUEUE, "", &queue).await?;
+    let body = |name: &str| json!({"metadata": {"name": fixture.own_name(name)}, "spec": {"resourceGroups": groups}});
+    let queue = fixture.create_tracked(Kind::CLUSTER_QUEUE, body("empty")).await?;
+    let stored = fixture.objects.must_get(Kind::CLUSTER_QUEUE, "", &queue).await?;
     let quota = text(&stored, "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota");
-    ensure!(quota == "0", "it is stored with the quota {quota:?}");
-    let refused = ground.objects.create(Kind::COHORT, &body("mute")).await;
-    let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
-    ensure!(said.contains("nominalQuota: Required value"), "a Cohort without it is answered with {said:?}");
+    ensure!(quota == "0", "it is stored with nominalQuota {quota:?}");
+    let outcome = fixture.objects.create(Kind::COHORT, &body("mute")).await;
+    let error = outcome.err().map(|error| error.to_string()).unwrap_or_default();
+    ensure!(
+        error.contains("nominalQuota: Required value"),
+        "a Cohort without nominalQuota returns {error:?}"
+    );
     Ok(())
 }

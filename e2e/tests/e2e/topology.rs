@@ -17,33 +17,33 @@ const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
 const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
 
 /// Two racks of two nodes with 2 CPUs each, a flavor for them, and a queue with more quota than they have room.
-async fn create_racks(ground: &Fixture) -> Result<()> {
+async fn create_racks(fixture: &Fixture) -> Result<()> {
     for (rack, nodes) in [("a", ["a1", "a2"]), ("b", ["b1", "b2"])] {
         for node in nodes {
-            let name = ground.own_name(node);
-            let labels = json!({CASE_LABEL: ground.name, RACK: rack, HOST: name});
+            let name = fixture.own_name(node);
+            let labels = json!({CASE_LABEL: fixture.name, RACK: rack, HOST: name});
             let room = json!({"cpu": "2", "memory": "8Gi", "pods": "20"});
-            let taint = json!({"key": CASE_LABEL, "value": ground.name, "effect": "NoSchedule"});
+            let taint = json!({"key": CASE_LABEL, "value": fixture.name, "effect": "NoSchedule"});
             let body = json!({
                 "metadata": {"name": name, "labels": labels}, "spec": {"taints": [taint]},
                 "status": {"capacity": room, "allocatable": room},
             });
-            ground.create_tracked(Kind::NODE, body).await?;
+            fixture.create_tracked(Kind::NODE, body).await?;
         }
     }
     let levels = json!([{"nodeLabel": RACK}, {"nodeLabel": HOST}]);
-    let body = json!({"metadata": {"name": ground.own_name("racks")}, "spec": {"levels": levels}});
-    let topology = ground.create_tracked(Kind::TOPOLOGY, body).await?;
+    let body = json!({"metadata": {"name": fixture.own_name("racks")}, "spec": {"levels": levels}});
+    let topology = fixture.create_tracked(Kind::TOPOLOGY, body).await?;
     let toleration = json!({"key": CASE_LABEL, "operator": "Exists"});
-    let spec = json!({"nodeLabels": {CASE_LABEL: ground.name}, "tolerations": [toleration], "topologyName": topology});
-    let flavor = ground.create_flavor("racks", spec).await?;
+    let spec = json!({"nodeLabels": {CASE_LABEL: fixture.name}, "tolerations": [toleration], "topologyName": topology});
+    let flavor = fixture.create_flavor("racks", spec).await?;
     let quota = json!([{"name": "cpu", "nominalQuota": "100"}]);
     let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": quota}]}]);
-    ground.create_queue("main", "", &[], json!({"resourceGroups": groups})).await?;
-    ground.wait_until_queue_active("main").await?;
+    fixture.create_queue("main", "", &[], json!({"resourceGroups": groups})).await?;
+    fixture.wait_until_queue_active("main").await?;
     eventually("the nodes are ready and nothing but ours keeps pods away", async || {
         for node in ["a1", "a2", "b1", "b2"] {
-            let node = ground.objects.must_get(Kind::NODE, "", &ground.own_name(node)).await?;
+            let node = fixture.objects.must_get(Kind::NODE, "", &fixture.own_name(node)).await?;
             ensure!(condition_is_true(&node, "Ready"), "{} is not ready", text(&node, "/metadata/name"));
             let taints = node["spec"]["taints"].as_array().map_or(0, Vec::len);
             ensure!(taints == 1, "{}", node["spec"]["taints"]);
@@ -54,134 +54,134 @@ async fn create_racks(ground: &Fixture) -> Result<()> {
 }
 
 /// A Job of so many pods of 1 CPU, each with an index, that asks for its place by an annotation.
-fn job(ground: &Fixture, name: &str, pods: i32, annotation: &str) -> Job {
-    let job = ground.job(name, "main", "1").pods(pods).spec("completionMode", json!("Indexed"));
+fn job(fixture: &Fixture, name: &str, pods: i32, annotation: &str) -> Job {
+    let job = fixture.job(name, "main", "1").pods(pods).spec("completionMode", json!("Indexed"));
     job.pod_annotation(annotation, RACK)
 }
 
 /// Nodes of a Job's pods by index, without the name of the ground.
-async fn nodes_by_index(ground: &Fixture, job: &str) -> Result<Vec<String>> {
+async fn nodes_by_index(fixture: &Fixture, job: &str) -> Result<Vec<String>> {
     let mut by_index = BTreeMap::new();
-    for pod in ground.pods(job).await? {
+    for pod in fixture.pods(job).await? {
         let label = "/metadata/labels/batch.kubernetes.io~1job-completion-index";
         let index: u32 = text(&pod, label).parse().context("index")?;
         let node = text(&pod, "/spec/nodeName");
         ensure!(!node.is_empty(), "pod {index} is on no node");
         let wanted = text(&pod, "/spec/nodeSelector/kubernetes.io~1hostname");
         ensure!(wanted == node, "pod {index} was sent to {wanted:?} and is on {node}");
-        let short = node.strip_prefix(&format!("{}-", ground.name)).unwrap_or(node);
+        let short = node.strip_prefix(&format!("{}-", fixture.name)).unwrap_or(node);
         by_index.insert(index, short.to_owned());
     }
     Ok(by_index.into_values().collect())
 }
 
 /// A pod of nobody, bound by hand.
-async fn create_bound_pod(ground: &Fixture, name: &str, node: &str, cpu: &str) -> Result<()> {
+async fn create_bound_pod(fixture: &Fixture, name: &str, node: &str, cpu: &str) -> Result<()> {
     let container = json!({"name": "c", "image": "work:1", "resources": {"requests": {"cpu": cpu}}});
     let tolerations = json!([{"operator": "Exists"}]);
     let body = json!({
-        "metadata": {"name": name, "namespace": ground.name},
-        "spec": {"nodeName": ground.own_name(node), "containers": [container], "tolerations": tolerations},
+        "metadata": {"name": name, "namespace": fixture.name},
+        "spec": {"nodeName": fixture.own_name(node), "containers": [container], "tolerations": tolerations},
     });
-    ground.objects.create(Kind::POD, &body).await?;
+    fixture.objects.create(Kind::POD, &body).await?;
     Ok(())
 }
 
 /// Pods land where the assignment says, in the order of their indexes; what others take of nodes counts; a Job that
 /// prefers a rack is spread when it must be; room that comes back is found.
-pub(crate) async fn pods_land_on_assigned_nodes(_: &Cluster, ground: &Fixture) -> Result<()> {
-    create_racks(ground).await?;
-    create_bound_pod(ground, "other", "a1", "1").await?;
+pub(crate) async fn pods_land_on_assigned_nodes(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    create_racks(fixture).await?;
+    create_bound_pod(fixture, "other", "a1", "1").await?;
     eventually("the pod of others runs", async || {
-        let pod = ground.objects.must_get(Kind::POD, &ground.name, "other").await?;
+        let pod = fixture.objects.must_get(Kind::POD, &fixture.name, "other").await?;
         ensure!(text(&pod, "/status/phase") == "Running", "{}", pod["status"]);
         Ok(())
     })
     .await?;
-    ground.submit(job(ground, "required", 4, REQUIRED)).await?;
-    ground.wait_until_running("required").await?;
-    let found = nodes_by_index(ground, "required").await?;
+    fixture.submit(job(fixture, "required", 4, REQUIRED)).await?;
+    fixture.wait_until_running("required").await?;
+    let found = nodes_by_index(fixture, "required").await?;
     ensure!(found == ["b1", "b1", "b2", "b2"], "rack a has room for 3: {found:?}");
 
-    ground.submit(job(ground, "preferred", 3, PREFERRED)).await?;
-    ground.wait_until_running("preferred").await?;
-    let mut found = nodes_by_index(ground, "preferred").await?;
+    fixture.submit(job(fixture, "preferred", 3, PREFERRED)).await?;
+    fixture.wait_until_running("preferred").await?;
+    let mut found = nodes_by_index(fixture, "preferred").await?;
     found.sort();
     ensure!(found == ["a1", "a2", "a2"], "{found:?}");
 
-    ground.submit(job(ground, "waits", 1, REQUIRED)).await?;
-    ground.wait_until_pending("waits", "WaitingForQuota").await?;
-    ground.objects.delete(Kind::POD, &ground.name, "other", PropagationPolicy::Background).await?;
-    ground.wait_until_running("waits").await?;
-    let found = nodes_by_index(ground, "waits").await?;
+    fixture.submit(job(fixture, "waits", 1, REQUIRED)).await?;
+    fixture.wait_until_pending("waits", "WaitingForQuota").await?;
+    fixture.objects.delete(Kind::POD, &fixture.name, "other", PropagationPolicy::Background).await?;
+    fixture.wait_until_running("waits").await?;
+    let found = nodes_by_index(fixture, "waits").await?;
     ensure!(found == ["a1"], "{found:?}");
 
-    let workload = ground.workload("required").await?;
+    let workload = fixture.workload("required").await?;
     let levels = workload.pointer("/status/admission/podSetAssignments/0/topologyAssignment/levels");
     ensure!(levels == Some(&json!([HOST])), "{levels:?}");
     // A Job that ends gives its places back.
-    ground.finish_job("required").await?;
-    ground.submit(job(ground, "again", 4, REQUIRED)).await?;
-    ground.wait_until_running("again").await?;
-    let found = nodes_by_index(ground, "again").await?;
+    fixture.finish_job("required").await?;
+    fixture.submit(job(fixture, "again", 4, REQUIRED)).await?;
+    fixture.wait_until_running("again").await?;
+    let found = nodes_by_index(fixture, "again").await?;
     ensure!(found == ["b1", "b1", "b2", "b2"], "{found:?}");
     for name in ["preferred", "waits", "again"] {
-        ground.finish_job(name).await?;
+        fixture.finish_job(name).await?;
     }
     Ok(())
 }
 
 /// A pod that was bound by hand to a node that it does not fit on leaves less than nothing there: that node is out, and
 /// nobody else notices.
-pub(crate) async fn oversized_pod_affects_one_node(_: &Cluster, ground: &Fixture) -> Result<()> {
-    create_racks(ground).await?;
-    create_bound_pod(ground, "huge", "a1", "7").await?;
+pub(crate) async fn oversized_pod_affects_one_node(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    create_racks(fixture).await?;
+    create_bound_pod(fixture, "huge", "a1", "7").await?;
     eventually("it is on the node", async || {
-        let pod = ground.objects.must_get(Kind::POD, &ground.name, "huge").await?;
+        let pod = fixture.objects.must_get(Kind::POD, &fixture.name, "huge").await?;
         ensure!(text(&pod, "/status/phase") != "Failed", "{}", pod["status"]);
         Ok(())
     })
     .await?;
-    ground.submit(job(ground, "four", 4, REQUIRED)).await?;
-    ground.submit(job(ground, "two", 2, REQUIRED)).await?;
-    ground.wait_until_running("four").await?;
-    ground.wait_until_running("two").await?;
-    let (four, two) = (nodes_by_index(ground, "four").await?, nodes_by_index(ground, "two").await?);
+    fixture.submit(job(fixture, "four", 4, REQUIRED)).await?;
+    fixture.submit(job(fixture, "two", 2, REQUIRED)).await?;
+    fixture.wait_until_running("four").await?;
+    fixture.wait_until_running("two").await?;
+    let (four, two) = (nodes_by_index(fixture, "four").await?, nodes_by_index(fixture, "two").await?);
     ensure!(four == ["b1", "b1", "b2", "b2"] && two == ["a2", "a2"], "{four:?} {two:?}");
-    ground.submit(job(ground, "one", 1, REQUIRED)).await?;
-    ground.wait_until_pending("one", "WaitingForQuota").await?;
-    ground.objects.delete(Kind::POD, &ground.name, "huge", PropagationPolicy::Background).await?;
-    ground.wait_until_running("one").await?;
-    ground.finish_job("four").await
+    fixture.submit(job(fixture, "one", 1, REQUIRED)).await?;
+    fixture.wait_until_pending("one", "WaitingForQuota").await?;
+    fixture.objects.delete(Kind::POD, &fixture.name, "huge", PropagationPolicy::Background).await?;
+    fixture.wait_until_running("one").await?;
+    fixture.finish_job("four").await
 }
 
 /// A node that is deleted under a Job is named in the status of its Workload; the pods get another one in the same rack, and
 /// go there when they are made anew.
-pub(crate) async fn deleted_node_is_replaced(_: &Cluster, ground: &Fixture) -> Result<()> {
-    create_racks(ground).await?;
-    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-    ground.submit(job(ground, "runs", 2, REQUIRED).spec("backoffLimit", json!(6))).await?;
-    ground.wait_until_running("runs").await?;
-    let before = nodes_by_index(ground, "runs").await?;
+pub(crate) async fn deleted_node_is_replaced(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    create_racks(fixture).await?;
+    let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
+    fixture.submit(job(fixture, "runs", 2, REQUIRED).spec("backoffLimit", json!(6))).await?;
+    fixture.wait_until_running("runs").await?;
+    let before = nodes_by_index(fixture, "runs").await?;
     ensure!(before == ["a1", "a1"], "{before:?}");
-    let fallen = ground.own_name("a1");
-    ground.objects.delete(Kind::NODE, "", &fallen, PropagationPolicy::Background).await?;
+    let fallen = fixture.own_name("a1");
+    fixture.objects.delete(Kind::NODE, "", &fallen, PropagationPolicy::Background).await?;
     eventually("the lost node is named", async || {
         let want = json!([{"name": fallen}]);
         let told = |w: &Value| w.pointer("/status/unhealthyNodes") == Some(&want);
-        ensure!(history.revisions()?.iter().any(told), "{}", ground.workload("runs").await?["status"]);
+        ensure!(history.revisions()?.iter().any(told), "{}", fixture.workload("runs").await?["status"]);
         Ok(())
     })
     .await?;
     eventually("another node is given", async || {
-        let status = &ground.workload("runs").await?["status"];
+        let status = &fixture.workload("runs").await?["status"];
         ensure!(status["unhealthyNodes"].is_null(), "{status}");
         Ok(())
     })
     .await?;
-    ground.force_delete_pods("runs")?;
-    ground.wait_until_running("runs").await?;
-    let after = nodes_by_index(ground, "runs").await?;
+    fixture.force_delete_pods("runs")?;
+    fixture.wait_until_running("runs").await?;
+    let after = nodes_by_index(fixture, "runs").await?;
     ensure!(after == ["a2", "a2"], "{after:?}");
     // No condition disappears on the way.
     let mut known: Vec<String> = Vec::new();
@@ -195,5 +195,5 @@ pub(crate) async fn deleted_node_is_replaced(_: &Cluster, ground: &Fixture) -> R
         ensure!(known.iter().all(|kind| kinds.contains(kind)), "{known:?} became {kinds:?}");
         known = kinds;
     }
-    ground.finish_job("runs").await
+    fixture.finish_job("runs").await
 }

@@ -39,83 +39,83 @@ fn workload(name: &str, namespace: &str, ballast: &str) -> Value {
     })
 }
 
-fn large_job(ground: &Fixture, name: &str, bytes: usize) -> Job {
+fn large_job(fixture: &Fixture, name: &str, bytes: usize) -> Job {
     let environment = json!([{"name": "BALLAST", "value": "x".repeat(bytes)}]);
     let container = json!([{"name": "main", "image": "work:1", "env": environment,
         "resources": {"requests": {"cpu": "1"}}}]);
-    ground.job(name, "main", "1").pod_spec("containers", container)
+    fixture.job(name, "main", "1").pod_spec("containers", container)
 }
 
 /// What the server takes runs, what it does not take is refused with the reason, and small ones are not held up.
-pub(crate) async fn large_objects_delay_no_others(_: &Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "3", None)], json!({})).await?;
-    ground.submit(large_job(ground, "large", 1_000_000)).await?;
-    ground.submit(ground.job("small", "main", "1")).await?;
-    ground.wait_until_running("small").await?;
-    ground.wait_until_running("large").await?;
+pub(crate) async fn large_objects_delay_no_others(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "3", None)], json!({})).await?;
+    fixture.submit(large_job(fixture, "large", 1_000_000)).await?;
+    fixture.submit(fixture.job("small", "main", "1")).await?;
+    fixture.wait_until_running("small").await?;
+    fixture.wait_until_running("large").await?;
 
-    let huge = workload("huge", &ground.name, &"x".repeat(2_000_000));
+    let huge = workload("huge", &fixture.name, &"x".repeat(2_000_000));
     let message =
-        ground.objects.create(Kind::WORKLOAD, &huge).await.err().context("2 MB were stored")?.to_string();
+        fixture.objects.create(Kind::WORKLOAD, &huge).await.err().context("2 MB were stored")?.to_string();
     ensure!(message.contains("too large"), "the answer is not clear: {message}");
-    let mut noted = ground.job("noted", "main", "1").body().clone();
+    let mut noted = fixture.job("noted", "main", "1").body().clone();
     noted["metadata"]["annotations"] = json!({"note": "x".repeat(1_400_000)});
-    let message = expect_refused(ground.objects.create(Kind::JOB, &noted).await, 422)?;
+    let message = expect_refused(fixture.objects.create(Kind::JOB, &noted).await, 422)?;
     ensure!(message.contains("metadata.annotations: Too long"), "{message}");
 
-    ground.submit(ground.job("after", "main", "1")).await?;
-    ground.wait_until_running("after").await?;
+    fixture.submit(fixture.job("after", "main", "1")).await?;
+    fixture.wait_until_running("after").await?;
     for name in ["small", "large", "after"] {
-        ground.finish_job(name).await?;
+        fixture.finish_job(name).await?;
     }
-    ground.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await
+    fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await
 }
 
 /// A Job that the store just takes, and whose Workload with its status it does not: that is told, and others run.
-pub(crate) async fn too_large_workload_is_reported(_: &Cluster, ground: &Fixture) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    ground.submit(large_job(ground, "brim", 1_571_000)).await?;
+pub(crate) async fn too_large_workload_is_reported(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture.submit(large_job(fixture, "brim", 1_571_000)).await?;
     eventually("events say what is too large", async || {
-        let events = ground.objects.list(Kind::EVENT, &ground.name, "").await?;
+        let events = fixture.objects.list(Kind::EVENT, &fixture.name, "").await?;
         let brim = events.iter().filter(|e| text(e, "/regarding/name").contains("brim"));
         let notes: Vec<&str> = brim.map(|e| text(e, "/note")).collect();
         ensure!(notes.iter().any(|note| note.contains("too large")), "they say {notes:?}");
         Ok(())
     })
     .await?;
-    ground.submit(ground.job("small", "main", "1")).await?;
-    ground.wait_until_running("small").await?;
-    ground.finish_job("small").await
+    fixture.submit(fixture.job("small", "main", "1")).await?;
+    fixture.wait_until_running("small").await?;
+    fixture.finish_job("small").await
 }
 
 /// A Workload that was stored under another schema while no webhook looked stops nobody, before and after a restart.
 pub(crate) async fn undecodable_workload_blocks_no_others(
     cluster: &mut Cluster,
-    ground: &Fixture,
+    fixture: &Fixture,
 ) -> Result<()> {
-    ground.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    let strict = ground.objects.must_get(Kind::CRD, "", CRD).await?;
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    let strict = fixture.objects.must_get(Kind::CRD, "", CRD).await?;
     let strict = strict.pointer(PRIORITY_SCHEMA_PATH).context("no priority in the schema")?.clone();
-    let webhooks = remove_webhooks(&ground.objects).await?;
+    let webhooks = remove_webhooks(&fixture.objects).await?;
     ensure!(webhooks.len() >= 2, "there are {} webhook configurations", webhooks.len());
-    set_priority_schema(ground, &json!({"x-kubernetes-int-or-string": true}))?;
-    let mut body = workload("broken", &ground.name, "");
+    set_priority_schema(fixture, &json!({"x-kubernetes-int-or-string": true}))?;
+    let mut body = workload("broken", &fixture.name, "");
     body["spec"]["priority"] = "very high".into();
     let stored = eventually("the broken one is stored", async || {
-        Ok(ground.objects.create(Kind::WORKLOAD, &body).await.map(drop)?)
+        Ok(fixture.objects.create(Kind::WORKLOAD, &body).await.map(drop)?)
     })
     .await;
-    set_priority_schema(ground, &strict)?;
+    set_priority_schema(fixture, &strict)?;
     for (kind, object) in webhooks {
-        ground.objects.create(kind, &object).await?;
+        fixture.objects.create(kind, &object).await?;
     }
     stored?;
     cluster.wait_for_webhooks().await?;
 
     for name in ["one", "two"] {
-        ground.submit(ground.job(name, "main", "1")).await?;
-        ground.wait_until_running(name).await?;
-        ground.finish_job(name).await?;
+        fixture.submit(fixture.job(name, "main", "1")).await?;
+        fixture.wait_until_running(name).await?;
+        fixture.finish_job(name).await?;
         let old = cluster.take_manager().context("no manager")?;
         old.kill();
         let new = Manager::start(&cluster.plane, old.settings()).await?;
@@ -124,7 +124,7 @@ pub(crate) async fn undecodable_workload_blocks_no_others(
         cluster.wait_for_webhooks().await?;
     }
     eventually("an event says what cannot be read", async || {
-        let events = ground.objects.list(Kind::EVENT, &ground.name, "").await?;
+        let events = fixture.objects.list(Kind::EVENT, &fixture.name, "").await?;
         let said = events.iter().find(|e| text(e, "/reason") == "Unreadable").context("there is none")?;
         ensure!(text(said, "/regarding/name") == "broken", "it is about another: {said}");
         ensure!(
@@ -134,12 +134,12 @@ pub(crate) async fn undecodable_workload_blocks_no_others(
         Ok(())
     })
     .await?;
-    ground.objects.delete(Kind::WORKLOAD, &ground.name, "broken", PropagationPolicy::Background).await?;
+    fixture.objects.delete(Kind::WORKLOAD, &fixture.name, "broken", PropagationPolicy::Background).await?;
     Ok(())
 }
 
 /// Sets the schema of a Workload's priority.
-fn set_priority_schema(ground: &Fixture, schema: &Value) -> Result<()> {
+fn set_priority_schema(fixture: &Fixture, schema: &Value) -> Result<()> {
     let patch = json!([{"op": "replace", "path": PRIORITY_SCHEMA_PATH, "value": schema}]).to_string();
-    ground.kubectl.run(&["patch", "crd", CRD, "--type=json", "-p", &patch]).map(drop)
+    fixture.kubectl.run(&["patch", "crd", CRD, "--type=json", "-p", &patch]).map(drop)
 }

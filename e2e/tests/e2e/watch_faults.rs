@@ -58,7 +58,7 @@ const EVENTS: [(&str, &str, &str, EventPredicate); 12] = [
 /// One event of each kind, at each of its moments, withheld, repeated, late, answered with 410 Gone in its stead, or the
 /// last on a stream that stalls without an error, while others run on: the end and the counts are as without, and no
 /// queue ever holds more than its quota.
-pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
+pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
     let proxy = Proxy::open(&cluster.plane).await?;
@@ -67,11 +67,11 @@ pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, ground: &F
     let manager = Manager::start(&cluster.plane, &settings).await?;
     manager.wait_until_ready().await?;
     cluster.wait_for_webhooks().await?;
-    let history = History::start(&ground.objects, Kind::WORKLOAD, &ground.name).await?;
-    create_bystanders(ground).await?;
+    let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
+    create_bystanders(fixture).await?;
 
     let play = async {
-        let calm = scenario(ground, &manager, "calm", None).await?;
+        let calm = scenario(fixture, &manager, "calm", None).await?;
         let word = std::env::var("SLUICE_CELL").unwrap_or_default();
         let all = EVENTS.iter().flat_map(|event| EVENT_FAULTS.iter().map(move |harm| (event, harm)));
         let cells: Vec<_> =
@@ -87,7 +87,7 @@ pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, ground: &F
                     for attempt in 1..=ATTEMPTS {
                         let name = format!("{cell}-{attempt}");
                         let tap = proxy.inject_watch_fault(fault_once(name.clone(), path, kind, shown, harm));
-                        scenario(ground, &manager, &name, Some(&calm)).await?;
+                        scenario(fixture, &manager, &name, Some(&calm)).await?;
                         if tap.injected_faults() == 1 {
                             return Ok(());
                         }
@@ -105,7 +105,7 @@ pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, ground: &F
     };
     tokio::select! {
         outcome = play => outcome?,
-        outcome = touch_bystanders(ground) => outcome?,
+        outcome = touch_bystanders(fixture) => outcome?,
     }
     let most = max_reserved(&history.revisions()?, 1)?;
     ensure!(most == 1, "the queues held at most {most}");
@@ -141,65 +141,65 @@ fn fault_once(
 /// Three Jobs with room for one, on a node of their own: one is stopped by its user and runs again after the next has
 /// ended; all goes, the node too; the third runs on another node of the same name.
 async fn scenario(
-    ground: &Fixture,
+    fixture: &Fixture,
     manager: &Manager,
     cell: &str,
     calm: Option<&EndState>,
 ) -> Result<EndState> {
     let (next, last) = (format!("next-{cell}"), format!("last-{cell}"));
-    create_queue_and_node(ground, cell).await?;
-    ground.submit(ground.job(cell, cell, "1")).await?;
-    ground.wait_until_running(cell).await?;
-    ground.submit(ground.job(&next, cell, "1")).await?;
-    ground.wait_until_pending(&next, "WaitingForQuota").await?;
-    ground.set_workload_spec(cell, json!({"active": false})).await?;
-    ground.wait_until_running(&next).await?;
-    ground.wait_until_pending(cell, "Deactivated").await?;
-    ground.set_workload_spec(cell, json!({"active": true})).await?;
-    ground.finish_job(&next).await?;
-    ground.wait_until_running_and_reported(cell).await?;
-    ground.finish_job(cell).await?;
-    ground.wait_for_queue_counts(cell, (0, 0, 0), &[("cpu", "0")]).await?;
+    create_queue_and_node(fixture, cell).await?;
+    fixture.submit(fixture.job(cell, cell, "1")).await?;
+    fixture.wait_until_running(cell).await?;
+    fixture.submit(fixture.job(&next, cell, "1")).await?;
+    fixture.wait_until_pending(&next, "WaitingForQuota").await?;
+    fixture.set_workload_spec(cell, json!({"active": false})).await?;
+    fixture.wait_until_running(&next).await?;
+    fixture.wait_until_pending(cell, "Deactivated").await?;
+    fixture.set_workload_spec(cell, json!({"active": true})).await?;
+    fixture.finish_job(&next).await?;
+    fixture.wait_until_running_and_reported(cell).await?;
+    fixture.finish_job(cell).await?;
+    fixture.wait_for_queue_counts(cell, (0, 0, 0), &[("cpu", "0")]).await?;
     let found = eventually("the end is as without any fault", async || {
-        let found = end_state(ground, manager, cell).await?.without_placement();
+        let found = end_state(fixture, manager, cell).await?.without_placement();
         ensure!(found.is_counted(), "the manager counts too little: {found:?}");
         ensure!(calm.is_none_or(|calm| *calm == found), "it is {found:#?}");
         Ok(found)
     })
     .await?;
     for job in [cell, &next] {
-        ground.objects.delete(Kind::JOB, &ground.name, job, PropagationPolicy::Background).await?;
+        fixture.objects.delete(Kind::JOB, &fixture.name, job, PropagationPolicy::Background).await?;
     }
-    wait_until_gone(ground, Kind::WORKLOAD, &ground.name, cell).await?;
-    ground.objects.delete(Kind::NODE, "", &ground.own_name(cell), PropagationPolicy::Background).await?;
-    wait_until_gone(ground, Kind::NODE, "", &ground.own_name(cell)).await?;
-    ground.objects.create(Kind::NODE, &node(ground, cell)).await?;
-    ground.submit(ground.job(&last, cell, "1")).await?;
-    ground.wait_until_running(&last).await?;
-    ground.finish_job(&last).await?;
-    ground.wait_for_queue_counts(cell, (0, 0, 0), &[("cpu", "0")]).await?;
+    wait_until_gone(fixture, Kind::WORKLOAD, &fixture.name, cell).await?;
+    fixture.objects.delete(Kind::NODE, "", &fixture.own_name(cell), PropagationPolicy::Background).await?;
+    wait_until_gone(fixture, Kind::NODE, "", &fixture.own_name(cell)).await?;
+    fixture.objects.create(Kind::NODE, &node(fixture, cell)).await?;
+    fixture.submit(fixture.job(&last, cell, "1")).await?;
+    fixture.wait_until_running(&last).await?;
+    fixture.finish_job(&last).await?;
+    fixture.wait_for_queue_counts(cell, (0, 0, 0), &[("cpu", "0")]).await?;
     Ok(found)
 }
 
 /// A queue for one, and a node for one that nobody else is sent to.
-async fn create_queue_and_node(ground: &Fixture, cell: &str) -> Result<()> {
-    let name = ground.own_name(cell);
-    ground.create_tracked(Kind::NODE, node(ground, cell)).await?;
+async fn create_queue_and_node(fixture: &Fixture, cell: &str) -> Result<()> {
+    let name = fixture.own_name(cell);
+    fixture.create_tracked(Kind::NODE, node(fixture, cell)).await?;
     let levels = json!([{"nodeLabel": HOST}]);
-    ground
+    fixture
         .create_tracked(Kind::TOPOLOGY, json!({"metadata": {"name": name}, "spec": {"levels": levels}}))
         .await?;
     let toleration = json!({"key": LABEL, "operator": "Exists"});
     let spec = json!({"nodeLabels": {LABEL: name}, "tolerations": [toleration], "topologyName": name});
-    ground.create_flavor(cell, spec).await?;
+    fixture.create_flavor(cell, spec).await?;
     let body = objects::cluster_queue(&name, "", &name, &[("cpu", "1", None)]);
-    ground.create_tracked(Kind::CLUSTER_QUEUE, body).await?;
-    ground.objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(&ground.name, cell, &name)).await?;
+    fixture.create_tracked(Kind::CLUSTER_QUEUE, body).await?;
+    fixture.objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(&fixture.name, cell, &name)).await?;
     Ok(())
 }
 
-fn node(ground: &Fixture, cell: &str) -> Value {
-    let name = ground.own_name(cell);
+fn node(fixture: &Fixture, cell: &str) -> Value {
+    let name = fixture.own_name(cell);
     let room = json!({"cpu": "1", "memory": "8Gi", "pods": "20"});
     let taint = json!({"key": LABEL, "value": name, "effect": "NoSchedule"});
     json!({
@@ -208,9 +208,9 @@ fn node(ground: &Fixture, cell: &str) -> Value {
     })
 }
 
-async fn wait_until_gone(ground: &Fixture, kind: Kind, namespace: &str, part: &str) -> Result<()> {
+async fn wait_until_gone(fixture: &Fixture, kind: Kind, namespace: &str, part: &str) -> Result<()> {
     eventually(format!("{part} is gone"), async || {
-        let all = ground.objects.list(kind, namespace, "").await?;
+        let all = fixture.objects.list(kind, namespace, "").await?;
         let left = all.iter().find(|object| text(object, "/metadata/name").contains(part));
         ensure!(left.is_none(), "{left:?} is left");
         Ok(())
@@ -221,32 +221,32 @@ async fn wait_until_gone(ground: &Fixture, kind: Kind, namespace: &str, part: &s
 const BYSTANDERS: [Kind; 4] = [Kind::JOB, Kind::WORKLOAD, Kind::POD, Kind::NODE];
 
 /// One object of each kind, of no account to anybody.
-async fn create_bystanders(ground: &Fixture) -> Result<()> {
-    let name = ground.own_name("other");
-    let metadata = json!({"namespace": ground.name, "name": name});
+async fn create_bystanders(fixture: &Fixture) -> Result<()> {
+    let name = fixture.own_name("other");
+    let metadata = json!({"namespace": fixture.name, "name": name});
     let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "work:1"}]});
     let job = json!({"metadata": metadata, "spec": {"suspend": true, "template": {"spec": pod}}});
-    ground.objects.create(Kind::JOB, &job).await?;
+    fixture.objects.create(Kind::JOB, &job).await?;
     let sets = json!([{"name": "main", "count": 1, "template": {"spec": pod}}]);
     let workload = json!({"metadata": metadata, "spec": {"queueName": "none", "podSets": sets}});
-    ground.objects.create(Kind::WORKLOAD, &workload).await?;
+    fixture.objects.create(Kind::WORKLOAD, &workload).await?;
     let mut gated = json!({"metadata": metadata, "spec": pod});
     gated["spec"]["schedulingGates"] = json!([{"name": "e2e.example/never"}]);
-    ground.objects.create(Kind::POD, &gated).await?;
-    ground
+    fixture.objects.create(Kind::POD, &gated).await?;
+    fixture
         .create_tracked(Kind::NODE, json!({"metadata": {"name": name}, "spec": {"unschedulable": true}}))
         .await?;
     Ok(())
 }
 
 /// Changes the bystanders for ever: what was withheld is followed by another event, and does not come again.
-async fn touch_bystanders(ground: &Fixture) -> Result<()> {
-    let name = ground.own_name("other");
+async fn touch_bystanders(fixture: &Fixture) -> Result<()> {
+    let name = fixture.own_name("other");
     for round in 0_u64.. {
         for kind in BYSTANDERS {
-            let namespace = if kind == Kind::NODE { "" } else { &ground.name };
+            let namespace = if kind == Kind::NODE { "" } else { &fixture.name };
             let patch = json!({"metadata": {"annotations": {"e2e.example/round": round.to_string()}}});
-            ground.objects.merge(kind, namespace, &name, &patch).await?;
+            fixture.objects.merge(kind, namespace, &name, &patch).await?;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -1,4 +1,4 @@
-//! Certificates made outside the manager, bad certificates, and callers without a client certificate.
+//! Externally managed certificates, invalid certificates, client certificates of webhook callers, and another namespace.
 
 use crate::certificates::{CA_SECRET, SERVING_SECRET, certificate, create_load};
 use crate::fixture::Fixture;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// The manager that stands there, ended, to be started again with other settings and in the end with its own.
+/// Terminates the manager and starts one with changed settings; returns it with the previous settings.
 async fn replace_manager(
     cluster: &mut Cluster,
     change: impl FnOnce(&mut ManagerSettings),
@@ -34,42 +34,42 @@ async fn replace_manager(
     Ok((Manager::start(&cluster.plane, &settings).await?, old.settings().clone()))
 }
 
-async fn restore_manager(cluster: &mut Cluster, played: Manager, settings: &ManagerSettings) -> Result<()> {
-    played.terminate();
+async fn restore_manager(cluster: &mut Cluster, manager: Manager, settings: &ManagerSettings) -> Result<()> {
+    manager.terminate();
     cluster.start_manager(settings).await
 }
 
-/// With a client CA the API server is answered; clients without a certificate, or with a foreign one, are refused.
+/// With a client CA, the API server is answered; clients without a certificate or with one of another CA are refused.
 pub(crate) async fn only_api_server_is_answered(cluster: &mut Cluster, _: &Fixture) -> Result<()> {
     let file = cluster.plane.folder().join("webhook-callers.crt");
     std::fs::write(&file, cluster.plane.webhook_client_ca())?;
     let flag = format!("--webhook-client-ca={}", file.display());
-    let (guarded, settings) = replace_manager(cluster, |settings| settings.flags.push(flag)).await?;
-    guarded.wait_until_ready().await?;
+    let (manager, settings) = replace_manager(cluster, |settings| settings.flags.push(flag)).await?;
+    manager.wait_until_ready().await?;
     cluster.wait_for_webhooks().await?;
 
     let secret = cluster.objects.must_get(Kind::SECRET, NAMESPACE, SERVING_SECRET).await?;
     let ca: k8s_openapi::ByteString = serde_json::from_value(secret["data"]["ca.crt"].clone())?;
     let ca = String::from_utf8(ca.0)?;
-    let server = format!("https://127.0.0.1:{}", guarded.settings().webhook_port);
-    let known = cluster.plane.webhook_client_credentials(&server, &ca, true)?.client().await?;
-    send_review(&known).await.context("a client of the right authority")?;
-    for (what, client) in [
+    let server = format!("https://127.0.0.1:{}", manager.settings().webhook_port);
+    let trusted_client = cluster.plane.webhook_client_credentials(&server, &ca, true)?.client().await?;
+    send_review(&trusted_client).await.context("a client with a trusted certificate")?;
+    for (credential, client) in [
         ("no certificate", anonymous(&server, &ca)?),
         (
-            "a foreign certificate",
+            "a certificate of another CA",
             cluster.plane.webhook_client_credentials(&server, &ca, false)?.client().await?,
         ),
     ] {
         match tokio::time::timeout(Duration::from_secs(20), send_review(&client)).await {
-            Ok(Ok(answer)) => bail!("a client with {what} is answered: {answer}"),
-            Ok(Err(error)) => println!("      {what}: {error:#}"),
-            Err(_) => bail!("a client with {what} is not refused"),
+            Ok(Ok(response)) => bail!("a client with {credential} got a response: {response}"),
+            Ok(Err(error)) => println!("      {credential}: {error:#}"),
+            Err(_) => bail!("a client with {credential} is not refused"),
         }
     }
-    // The API server is still answered after refused ones.
+    // The API server still gets responses after refused clients.
     cluster.wait_for_webhooks().await?;
-    restore_manager(cluster, guarded, &settings).await
+    restore_manager(cluster, manager, &settings).await
 }
 
 async fn send_review(client: &Client) -> Result<String> {
@@ -85,19 +85,19 @@ fn authority() -> Result<PemPair> {
     Ok(pki::new_ca(Timestamp::now().saturating_sub(DAY)?, 30 * DAY)?)
 }
 
-fn leaf(authority: &PemPair, names: &[&str], made: Timestamp, lifetime: Duration) -> Result<PemPair> {
+fn leaf(authority: &PemPair, names: &[&str], issued_at: Timestamp, lifetime: Duration) -> Result<PemPair> {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    Ok(pki::new_leaf(authority, Timestamp::MAX, &names, made, lifetime)?)
+    Ok(pki::new_leaf(authority, Timestamp::MAX, &names, issued_at, lifetime)?)
 }
 
-/// Puts a certificate into the Secret, as cert-manager does.
+/// Stores a certificate in the Secret, as cert-manager does.
 async fn store_certificate(objects: &ObjectClient, leaf: &PemPair, authority: &PemPair) -> Result<()> {
     let parts = json!({"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate});
     objects.merge(Kind::SECRET, NAMESPACE, SERVING_SECRET, &json!({"stringData": parts})).await?;
     Ok(())
 }
 
-/// Lets all webhooks trust these authorities, as cert-manager's injector does.
+/// Writes these authorities to the caBundle of all webhooks, as cert-manager's injector does.
 async fn publish_bundle(objects: &ObjectClient, trusted: &[&PemPair]) -> Result<()> {
     let pem: String = trusted.iter().map(|authority| authority.certificate.as_str()).collect();
     let bundle = serde_json::to_value(k8s_openapi::ByteString(pem.into_bytes()))?;
@@ -114,11 +114,11 @@ async fn publish_bundle(objects: &ObjectClient, trusted: &[&PemPair]) -> Result<
     Ok(())
 }
 
-/// Waits until the manager is not ready for this reason; prints how long it took.
+/// Waits until the manager is not ready with a reason that contains `words`; prints how long it took.
 async fn wait_until_not_ready(manager: &Manager, what: &str, words: &str) -> Result<()> {
     let begun = Instant::now();
-    eventually(format!("not ready: {what}"), async || match manager.is_ready().await {
-        Ok(()) => bail!("it is ready"),
+    eventually(format!("the manager is not ready: {what}"), async || match manager.is_ready().await {
+        Ok(()) => bail!("the manager is ready"),
         Err(error) => {
             let reason = format!("{error:#}");
             ensure!(reason.contains(words), "{reason}");
@@ -130,10 +130,10 @@ async fn wait_until_not_ready(manager: &Manager, what: &str, words: &str) -> Res
     Ok(())
 }
 
-/// Fault row 39 with certificates made outside the manager: a renewal under load has no gap although the bundles follow
-/// later; a wrong authority, expired and not yet valid certificates make the manager not ready, with the reason.
-pub(crate) async fn externally_managed_certificates(cluster: &mut Cluster, ground: &Fixture) -> Result<()> {
-    let objects = &ground.objects;
+/// Externally managed certificates: a renewal under load causes no failure although the bundles are updated later; a wrong
+/// authority and expired or not yet valid certificates make the manager not ready, with the reason.
+pub(crate) async fn externally_managed_certificates(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let objects = &fixture.objects;
     let (old, new, foreign) = (authority()?, authority()?, authority()?);
     let now = Timestamp::now;
     let first = leaf(&old, &["127.0.0.1"], now().saturating_sub(DAY)?, 10 * DAY)?;
@@ -151,23 +151,23 @@ pub(crate) async fn externally_managed_certificates(cluster: &mut Cluster, groun
     let second = leaf(&new, &["127.0.0.1"], now(), 10 * DAY)?;
     store_certificate(objects, &second, &new).await?;
     wait_for_metric(&manager, "sluice_serving_certificate_held_back 1").await?;
-    manager.is_ready().await.context("the old one is served meanwhile")?;
+    manager.is_ready().await.context("not ready although the previous certificate is still served")?;
     publish_bundle(objects, &[&old, &new]).await?;
     wait_for_metric(&manager, "sluice_serving_certificate_held_back 0").await?;
-    let until = pki::certificates(second.certificate.as_bytes());
-    let until = until.first().context("no certificate")?.info.not_after.as_second();
-    wait_for_metric(&manager, &format!("sluice_serving_certificate_expiry_timestamp_seconds {until}"))
+    let expiry = pki::certificates(second.certificate.as_bytes());
+    let expiry = expiry.first().context("no certificate")?.info.not_after.as_second();
+    wait_for_metric(&manager, &format!("sluice_serving_certificate_expiry_timestamp_seconds {expiry}"))
         .await?;
-    // All connections of the API server are by the new one, or will be.
+    // From now on the API server opens connections with the new certificate.
     let before = done.load(Ordering::Acquire);
-    eventually("creates go on", async || {
-        let more = done.load(Ordering::Acquire) - before;
-        ensure!(more > 100, "{more} more creates");
+    eventually("creates continue", async || {
+        let new_creates = done.load(Ordering::Acquire) - before;
+        ensure!(new_creates > 100, "{new_creates} creates since the renewal");
         Ok(())
     })
     .await?;
     stop.store(true, Ordering::Release);
-    load.await?.context("a renewal has a gap")?;
+    load.await?.context("a create failed during the renewal")?;
     manager.is_ready().await?;
 
     publish_bundle(objects, &[&foreign]).await?;
@@ -176,7 +176,7 @@ pub(crate) async fn externally_managed_certificates(cluster: &mut Cluster, groun
     manager.wait_until_ready().await?;
     let short = leaf(&new, &["127.0.0.1"], now(), Duration::from_secs(10))?;
     store_certificate(objects, &short, &new).await?;
-    wait_until_not_ready(&manager, "expired (10 s after it was made)", "it expired at").await?;
+    wait_until_not_ready(&manager, "expired (lifetime 10 s)", "it expired at").await?;
     let early = leaf(&new, &["127.0.0.1"], now().saturating_add(SignedDuration::from_hours(2))?, DAY)?;
     store_certificate(objects, &early, &new).await?;
     manager.terminate();
@@ -186,43 +186,43 @@ pub(crate) async fn externally_managed_certificates(cluster: &mut Cluster, groun
     store_certificate(objects, &other, &new).await?;
     wait_until_not_ready(&manager, "another name", "does not bear the name 127.0.0.1").await?;
 
-    // Self-managed again: the certificate in the Secret lacks the name that webhooks dial, so it is replaced at once.
+    // Internally managed again: the stored certificate lacks the name that webhooks use, so it is replaced at once.
     restore_manager(cluster, manager, &settings).await?;
-    let made = certificate(objects).await?;
-    ensure!(made != base64(other.certificate.as_bytes()), "the old one stands");
+    let stored = certificate(objects).await?;
+    ensure!(stored != base64(other.certificate.as_bytes()), "the certificate was not replaced");
     Ok(())
 }
 
 async fn wait_for_metric(manager: &Manager, line: &str) -> Result<()> {
     eventually(format!("metrics show {line}"), async || {
         let page = manager.metrics().await?;
-        ensure!(page.lines().any(|shown| shown == line), "they do not");
+        ensure!(page.lines().any(|shown| shown == line), "line not found");
         Ok(())
     })
     .await
 }
 
-/// The manifests of a kustomization with another namespace, installed on a plane of its own, work.
+/// The manifests of a kustomization for another namespace work, on their own control plane.
 pub(crate) async fn other_namespace_installation(_: &mut Cluster, _: &Fixture) -> Result<()> {
     use sluice_e2e::{binaries, cluster, control_plane, install, kubectl::Kubectl, paths, process};
-    let space = "batch-queues";
+    let namespace = "batch-queues";
     let folder = control_plane::ControlPlane::temporary_folder().with_extension("namespace");
     let plane = control_plane::ControlPlane::start(control_plane::Extent::Api, &folder).await?;
     let objects = ObjectClient::new(plane.admin().await?);
     let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
-    // kustomize takes relative paths alone.
+    // kustomize accepts only relative paths.
     let overlay = paths::root().join("target").join(format!("overlay-{}", std::process::id()));
     std::fs::create_dir_all(&overlay)?;
     let kustomization = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": space,
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": namespace,
         "resources": ["../../config/default"], "transformers": ["../../config/namespace"],
     });
     std::fs::write(overlay.join("kustomization.yaml"), kustomization.to_string())?;
-    let built = kubectl.run(&["kustomize", &overlay.display().to_string()]);
+    let manifests = kubectl.run(&["kustomize", &overlay.display().to_string()]);
     std::fs::remove_dir_all(&overlay)?;
-    let built = built?;
-    ensure!(!built.contains(NAMESPACE), "{NAMESPACE} is left in what is built");
-    let all: Vec<Value> = serde_saphyr::from_multiple(&built).context("no YAML")?;
+    let manifests = manifests?;
+    ensure!(!manifests.contains(NAMESPACE), "the manifests still contain {NAMESPACE}");
+    let all: Vec<Value> = serde_saphyr::from_multiple(&manifests).context("invalid YAML")?;
     let port = process::free_ports(1)?.first().copied().context("no port")?;
     install::install_all(&kubectl, &objects, port, all).await?;
     let settings = ManagerSettings {
@@ -232,7 +232,7 @@ pub(crate) async fn other_namespace_installation(_: &mut Cluster, _: &Fixture) -
         configuration: Value::Null,
         flags: Vec::new(),
         api_server_url: None,
-        namespace: space.to_owned(),
+        namespace: namespace.to_owned(),
     };
     let manager = Manager::start(&plane, &settings).await?;
     manager.wait_until_ready().await?;
@@ -242,20 +242,23 @@ pub(crate) async fn other_namespace_installation(_: &mut Cluster, _: &Fixture) -
         (Kind::SECRET, CA_SECRET),
         (Kind::LEASE, sluice_e2e::manager::LEASE_NAME),
     ] {
-        eventually(format!("{name} is in {space}"), async || {
-            objects.must_get(kind, space, name).await.map(drop)
+        eventually(format!("{name} exists in {namespace}"), async || {
+            objects.must_get(kind, namespace, name).await.map(drop)
         })
         .await?;
     }
-    // Without a manager, queued Jobs are refused, except in the manager's own namespace: it must be able to start there.
+    // Without a manager, Jobs with a queue name are refused, except in the manager's namespace, where it must be able to start.
     manager.terminate();
     let job = |namespace: &str| {
         let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
         json!({"metadata": {"namespace": namespace, "name": "queued", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
             "spec": {"template": {"spec": pod}}})
     };
-    objects.create(Kind::JOB, &job(space)).await.context("a Job beside the manager")?;
-    let elsewhere = objects.create(Kind::JOB, &job("default")).await;
-    ensure!(elsewhere.is_err(), "a queued Job passes without the manager");
+    objects
+        .create(Kind::JOB, &job(namespace))
+        .await
+        .context("a Job in the manager's namespace was refused")?;
+    let queued = objects.create(Kind::JOB, &job("default")).await;
+    ensure!(queued.is_err(), "a Job with a queue name was accepted without a manager");
     Ok(())
 }
