@@ -59,7 +59,7 @@ bench-manager: ## memory and start with 15,000 pending Workloads, and with 40,00
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --locked --package sluice --features moments --bin sluice-moments -- -D warnings
+	$(CARGO) clippy --locked --package sluice --features failpoints --bin sluice-failpoints -- -D warnings
 
 fmt: ## format
 	$(CARGO) fmt --all

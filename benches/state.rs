@@ -7,7 +7,8 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{CoreSettings, Delta, Effect, Kind, Reconciler};
+use sluice::cache::Kind;
+use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler};
 
 const QUEUES: usize = 30;
 const COHORTS: usize = 5;

@@ -1,7 +1,7 @@
 //! Sluice: an admission gate and quota scheduler for Kubernetes batch workloads that speaks Kueue's API.
 //!
 //! Modules are listed in the order of their dependencies: each may use only the modules above it. The modules up to
-//! `view` are pure: no clock, environment, network or task. `kube`, `server` and `cli` are the shell that performs I/O.
+//! `metrics` are pure: no clock, environment, network or task. `kube`, `server` and `cli` are the shell that performs I/O.
 
 pub mod resources;
 
@@ -17,15 +17,19 @@ pub mod scheduler;
 
 pub mod lifecycle;
 
-pub mod jobs;
+pub mod frameworks;
 
-pub mod state;
+pub mod cache;
+
+pub mod snapshot;
+
+pub mod reconciler;
 
 pub mod admission;
 
 pub mod simulate;
 
-pub mod view;
+pub mod metrics;
 
 pub mod kube;
 

@@ -226,8 +226,8 @@ pub fn sluice(release: bool) -> Result<PathBuf> {
 
 /// Builds sluice with the feature that stops second passes at the failpoints of a test.
 pub fn sluice_with_failpoints() -> Result<PathBuf> {
-    build("sluice-moments", &["--features", "moments"])?;
-    Ok(profile_folder(false).join("sluice-moments"))
+    build("sluice-failpoints", &["--features", "failpoints"])?;
+    Ok(profile_folder(false).join("sluice-failpoints"))
 }
 
 fn build(program: &str, how: &[&str]) -> Result<()> {

@@ -17,7 +17,7 @@ pub const LEASE_NAME: &str = "c1f6bfd2.kueue.x-k8s.io";
 
 /// Returns the folder where a build with failpoints reads the active ones.
 pub fn failpoints_folder(plane: &ControlPlane) -> PathBuf {
-    plane.folder().join("moments")
+    plane.folder().join("failpoints")
 }
 
 /// Settings of one replica.
@@ -84,7 +84,7 @@ impl Manager {
             .arg(file("yaml"))
             .args(&settings.flags)
             // Read only by a build with failpoints.
-            .env("SLUICE_MOMENTS", failpoints_folder(plane))
+            .env("SLUICE_FAILPOINTS", failpoints_folder(plane))
             .current_dir(plane.folder());
         let process = Process::start("sluice", &mut command, &file("log"), &plane.guard)?;
         Ok(Self { process, settings, health, metrics })

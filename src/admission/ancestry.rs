@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{OwnerRef, ReviewContext};
-use crate::jobs::{Ancestor, AncestryError, Management, OwnerLookup, queued_ancestor};
+use crate::frameworks::{Ancestor, AncestryError, Management, OwnerLookup, queued_ancestor};
 
 /// Returns the controller owner reference of an object, if any.
 pub(super) fn controller_of(object: &Value) -> Option<OwnerRef> {

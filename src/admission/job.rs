@@ -14,7 +14,7 @@ use crate::api::names::{
 };
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, FieldCursor, Gate};
-use crate::jobs::{Ancestor, Management};
+use crate::frameworks::{Ancestor, Management};
 
 /// Group and kind.
 const KIND: (&str, &str) = ("batch", "Job");

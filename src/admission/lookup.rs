@@ -2,7 +2,7 @@
 
 use super::{ObjectLookup, OwnerView};
 use crate::api::ObjectKey;
-use crate::state::Snapshot;
+use crate::snapshot::Snapshot;
 use std::collections::BTreeMap;
 
 impl ObjectLookup for Snapshot {

@@ -30,7 +30,7 @@ pub use reading::{MAX_LIGHT_VALUES, ReadError, read_heavy, read_light};
 pub use review::{BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE, PATHS, review};
 pub use settings::AdmissionSettings;
 
-pub use crate::jobs::OwnerRef;
+pub use crate::frameworks::OwnerRef;
 
 use std::collections::BTreeMap;
 

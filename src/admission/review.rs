@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::response::ReviewResponse;
 use super::{ReviewContext, defaults, job, kueue_kinds};
 use crate::api::GROUP;
-use crate::jobs::{JobKind, kind_of};
+use crate::frameworks::{JobKind, kind_of};
 
 /// Path of the webhook that defaults Jobs.
 pub const BATCH_JOB_MUTATE: &str = "/mutate-batch-v1-job";

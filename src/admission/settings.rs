@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::api::validation::Gates;
-use crate::jobs::ManagedKinds;
+use crate::frameworks::ManagedKinds;
 
 /// The part of the configuration on which reviews depend.
 #[derive(Clone, Debug)]

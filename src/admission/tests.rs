@@ -13,7 +13,7 @@ use super::{
     AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, PATHS, ReadError, ReviewContext, admit_object,
     managed_ancestor, read_heavy, read_light, review,
 };
-use crate::jobs::{Ancestor, AncestryError};
+use crate::frameworks::{Ancestor, AncestryError};
 
 #[derive(Default)]
 struct Cluster {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::settings::ManagerSettings;
 use crate::admission::fails_closed_for_unqueued_jobs;
 use crate::kube::webhook_config_watch;
-use crate::view::ConfigurationGaps;
+use crate::metrics::ConfigurationGaps;
 
 /// Returns an error if the initial lists take longer than `controller.cacheSyncTimeout`, so that the process is
 /// restarted as with Kueue. Never returns without a limit, or once everything is listed.

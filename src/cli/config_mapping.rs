@@ -12,21 +12,21 @@ use crate::api::config::{
 };
 use crate::api::validation::Gates;
 use crate::lifecycle::{backoff, node_failure, pods_ready, workload};
+use crate::metrics::model::MetricFamilies;
+use crate::reconciler;
 use crate::resources::Quantity;
 use crate::resources::transform::{Strategy, Transform, Transformation};
 use crate::scheduler::{
     AdmissionFairSharing, EngineGates, EngineSettings, FairStrategy, UndeclaredResources,
 };
-use crate::state;
 use crate::topology;
-use crate::view::metrics::MetricFamilies;
 
 /// Returns the settings of the core.
-pub(super) fn core_settings(configuration: &Configuration, namespace: &str) -> state::CoreSettings {
+pub(super) fn core_settings(configuration: &Configuration, namespace: &str) -> reconciler::CoreSettings {
     let requeuing = &configuration.wait_for_pods_ready.requeuing_strategy;
     let local_queues = &configuration.metrics.local_queue_metrics;
     let gate = |name: &str| configuration.gates.enabled(name);
-    state::CoreSettings {
+    reconciler::CoreSettings {
         lifecycle: lifecycle_settings(configuration),
         manage_jobs_without_queue_name: configuration.manage_jobs_without_queue_name,
         managed_namespaces: configuration.managed_namespaces(namespace),
@@ -37,7 +37,7 @@ pub(super) fn core_settings(configuration: &Configuration, namespace: &str) -> s
         frameworks: frameworks(configuration),
         external_kinds: external_kinds(configuration),
         local_queue_metrics_selector: local_queues.local_queue_selector.clone(),
-        gates: state::CoreGates {
+        gates: reconciler::CoreGates {
             admission_gated_by: gate("AdmissionGatedBy"),
             queue_labels_on_pods: gate("AssignQueueLabelsForPods"),
             finish_orphaned_workloads: gate("FinishOrphanedWorkloads"),
@@ -51,7 +51,7 @@ pub(super) fn core_settings(configuration: &Configuration, namespace: &str) -> s
                 not_ready_over_fixed_time: gate("TASReplaceNodeDueToNotReadyOverFixedTime"),
             }),
         },
-        ..state::CoreSettings::default()
+        ..reconciler::CoreSettings::default()
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
         config::parse(&format!("{head}{body}\n")).unwrap().configuration
     }
 
-    fn core_of(body: &str) -> state::CoreSettings {
+    fn core_of(body: &str) -> reconciler::CoreSettings {
         core_settings(&loaded(body), "here")
     }
 
@@ -378,7 +378,7 @@ integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
 
     #[test]
     fn gates_reach_core() {
-        assert_eq!(core_of("").gates, state::CoreGates::default());
+        assert_eq!(core_of("").gates, reconciler::CoreGates::default());
         let off = core_of(
             "featureGates: {AdmissionGatedBy: false, AssignQueueLabelsForPods: false,
             FinishOrphanedWorkloads: false, CleanupProvisioningRequestsOnEviction: false, ReclaimablePods: false, WorkloadIdentifierAnnotations: false,
@@ -387,7 +387,7 @@ integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
             TASFailedNodeReplacementFailFast: false, TASReplaceNodeOnPodTermination: false}
 resources: {quotaCheckStrategy: IgnoreUndeclared}",
         );
-        let gates = state::CoreGates {
+        let gates = reconciler::CoreGates {
             admission_gated_by: false,
             queue_labels_on_pods: false,
             finish_orphaned_workloads: false,

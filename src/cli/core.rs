@@ -16,9 +16,10 @@ use super::batch_pacing::BatchPacer;
 use crate::kube::heartbeat::Heartbeat;
 use crate::kube::task_queue::Task;
 use crate::lifecycle::clock::SlewedClock;
-use crate::state::{Delta, Effect, Event, Observation, Reconciler, Snapshot};
-use crate::view::counters::Counters;
-use crate::view::metrics::Role;
+use crate::metrics::counters::Counters;
+use crate::metrics::model::Role;
+use crate::reconciler::{Delta, Effect, Event, Observation, Reconciler};
+use crate::snapshot::Snapshot;
 
 /// Maximum number of deltas that are processed before effects are sent and a snapshot is published.
 const MAX_BATCH: usize = 256;
@@ -83,7 +84,7 @@ impl Core {
         let mut stale = false;
         loop {
             self.heartbeat.beat();
-            #[cfg(feature = "moments")]
+            #[cfg(feature = "failpoints")]
             super::failpoints::hang_if_requested();
             let due = self.time_until_due(clock.now());
             let publish = published_at + MIN_SNAPSHOT_INTERVAL;

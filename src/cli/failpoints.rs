@@ -6,12 +6,12 @@
 //! `core.PID.hangs` makes the core of that process hang. Not compiled into released builds.
 
 use crate::api::ObjectKey;
-use crate::state::moments::{Failpoint, FailpointScript, Moments, SecondPassGuard};
+use crate::reconciler::second_pass::failpoints::{Failpoint, FailpointScript, Failpoints, SecondPassGuard};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Path of the directory.
-const DIR_ENV_VAR: &str = "SLUICE_MOMENTS";
+const DIR_ENV_VAR: &str = "SLUICE_FAILPOINTS";
 
 #[derive(Debug)]
 struct FailpointDir(PathBuf);
@@ -54,7 +54,7 @@ pub(super) fn hang_if_requested() {
 }
 
 /// Returns the script of the directory in the environment variable, if it is set.
-pub(super) fn from_env() -> Moments {
+pub(super) fn from_env() -> Failpoints {
     let folder = std::env::var_os(DIR_ENV_VAR);
-    Moments(folder.map(|folder| -> Arc<dyn FailpointScript> { Arc::new(FailpointDir(folder.into())) }))
+    Failpoints(folder.map(|folder| -> Arc<dyn FailpointScript> { Arc::new(FailpointDir(folder.into())) }))
 }

@@ -14,14 +14,13 @@ use super::supervise::SupervisedTasks;
 use super::threads::Threads;
 use super::workers::run_until;
 use crate::admission::{self, ReviewContext};
+use crate::metrics::{self, model::Role};
 use crate::server::client_verifier::WebhookClientVerifier;
 use crate::server::health::{self, NotReadyReasons};
 use crate::server::listener::{Listener, ListenerLimits};
-use crate::server::metrics::{self, MetricsAuthorizer, Render};
+use crate::server::metrics::{self as metrics_server, MetricsAuthorizer, Render};
 use crate::server::tls;
 use crate::server::webhooks::{self, Review};
-use crate::view;
-use crate::view::metrics::Role;
 
 /// Minimum time without activity after which a watch makes the replica not ready.
 const MAX_WATCH_SILENCE: Duration = Duration::from_mins(5);
@@ -76,7 +75,7 @@ pub(super) async fn start(
     if let Some(addresses) = address::parse("metrics address", metrics_address).await? {
         let guard = (!args.metrics_insecure).then(|| MetricsAuthorizer::new(&shared.clients.call));
         let tls = (!args.metrics_insecure).then_some(tls);
-        let router = metrics::router(renderer(settings, shared), guard);
+        let router = metrics_server::router(renderer(settings, shared), guard);
         let listener = Listener::bind("metrics", addresses, tls, router, limits.for_low_traffic());
         let listener =
             bind_on(&threads.serve, listener).await.with_context(|| format!("metrics: {metrics_address}"))?;
@@ -171,8 +170,8 @@ fn renderer(settings: &ManagerSettings, shared: &ManagerContext) -> Render {
             (false, false) => Role::Follower,
         };
         let mut text = counters.render().unwrap_or_default();
-        text.push_str(&view::certificates::render(&serving.status(), clock.ahead()).unwrap_or_default());
-        text.push_str(&view::render(&view::gauges(&snapshot), families, role).unwrap_or_default());
+        text.push_str(&metrics::certificates::render(&serving.status(), clock.ahead()).unwrap_or_default());
+        text.push_str(&metrics::render(&metrics::gauges(&snapshot), families, role).unwrap_or_default());
         text.push_str(&process_metrics::render(&process));
         text.push_str(&gaps.render().unwrap_or_default());
         text

@@ -22,10 +22,11 @@ use crate::kube::lease::Fence;
 use crate::kube::rbac_check::MissingPermissions;
 use crate::kube::task_queue::Task;
 use crate::kube::watch_status::WatchStatuses;
-use crate::state::{Delta, Event, Reconciler, Snapshot};
-use crate::view::ConfigurationGaps;
-use crate::view::counters::Counters;
-use crate::view::metrics::Role;
+use crate::metrics::ConfigurationGaps;
+use crate::metrics::counters::Counters;
+use crate::metrics::model::Role;
+use crate::reconciler::{Delta, Event, Reconciler};
+use crate::snapshot::Snapshot;
 
 /// Capacity of the channel to the core; watches wait while it is full. Each delta contains a whole object, so a larger
 /// channel would raise peak memory during long lists.

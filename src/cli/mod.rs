@@ -8,7 +8,7 @@ mod config_checks;
 mod config_mapping;
 mod core;
 mod crds;
-#[cfg(feature = "moments")]
+#[cfg(feature = "failpoints")]
 mod failpoints;
 mod listeners;
 mod logs;

@@ -13,8 +13,8 @@ use super::manager::ManagerContext;
 use crate::kube::heartbeat::Heartbeats;
 use crate::kube::rbac_check::Permission;
 use crate::kube::watch_status::WatchStatuses;
-use crate::state::Delta;
-use crate::view;
+use crate::metrics;
+use crate::reconciler::Delta;
 
 type MetricLabels = Vec<(&'static str, String)>;
 type GaugeFamily = Family<MetricLabels, Gauge>;
@@ -31,7 +31,7 @@ pub(super) fn render(shared: &ProcessMetrics) -> String {
     register_permissions(own, &shared.missing_permissions.list());
     #[cfg(target_os = "linux")]
     process::register(&mut registry);
-    view::text(&registry).unwrap_or_default()
+    metrics::text(&registry).unwrap_or_default()
 }
 
 /// Sources of the process metrics.
@@ -154,12 +154,12 @@ mod process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Kind;
+    use crate::cache::Kind;
 
     fn text(fill: impl FnOnce(&mut Registry)) -> String {
         let mut registry = Registry::default();
         fill(registry.sub_registry_with_prefix("sluice"));
-        view::text(&registry).unwrap()
+        metrics::text(&registry).unwrap()
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
     fn process_metrics_use_standard_names() {
         let mut registry = Registry::default();
         process::register(&mut registry);
-        let page = view::text(&registry).unwrap();
+        let page = metrics::text(&registry).unwrap();
         for name in [
             "process_open_fds",
             "process_max_fds",

@@ -18,8 +18,8 @@ use crate::kube::executor::ExecutorSettings;
 use crate::kube::lease::LeaseSettings;
 use crate::kube::watch::WatchSettings;
 use crate::lifecycle::{certificates, lease};
-use crate::state;
-use crate::view::metrics::MetricFamilies;
+use crate::metrics::model::MetricFamilies;
+use crate::reconciler;
 
 /// File with the namespace of the pod.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -103,10 +103,10 @@ fn default_identity() -> String {
 }
 
 impl ManagerSettings {
-    pub(super) fn core(&self) -> state::CoreSettings {
-        state::CoreSettings {
+    pub(super) fn core(&self) -> reconciler::CoreSettings {
+        reconciler::CoreSettings {
             status_writes_per_second: Some(self.args.queue_status_writes_per_second),
-            #[cfg(feature = "moments")]
+            #[cfg(feature = "failpoints")]
             failpoints: super::failpoints::from_env(),
             max_in_flight_status_writes: Some(self.args.write_concurrency.max(1)),
             ..config_mapping::core_settings(&self.configuration, &self.namespace)

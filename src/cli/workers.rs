@@ -13,6 +13,7 @@ use super::manager::{ChannelEnds, ManagerContext};
 use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
+use crate::cache::Kind;
 use crate::kube::client::Rate;
 use crate::kube::executor::{Executor, OnCall, RefusalLog};
 use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
@@ -20,7 +21,7 @@ use crate::kube::lease::{self, LeaseSettings};
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements};
 use crate::kube::watch::run_watch;
 use crate::kube::{certificates, events, rbac_check};
-use crate::state::{Delta, Kind, Reconciler, Verb, WriteOutcome};
+use crate::reconciler::{Delta, Reconciler, Verb, WriteOutcome};
 
 /// Interval between two heartbeats of the threads that call the API server.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);

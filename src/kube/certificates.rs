@@ -28,7 +28,7 @@ use super::watch::{WatchSettings, watch_object};
 use crate::lifecycle::certificates::{
     CertificateStep, Fingerprint, Leaf, Observed, RotationSettings as Rotation, next_step,
 };
-use crate::view::certificates::CertificateStatus;
+use crate::metrics::certificates::CertificateStatus;
 
 pub use super::serving_certificate::ServingCertificate;
 

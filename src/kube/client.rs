@@ -23,7 +23,7 @@ use tower::util::MapResponseLayer;
 use super::rate_limit::TokenBucket;
 use super::server_clock::ServerClock;
 use crate::api::ObjectKey;
-use crate::state::ApiResourceInfo;
+use crate::cache::ApiResourceInfo;
 
 /// Why a client could not be created.
 #[derive(Debug, thiserror::Error)]

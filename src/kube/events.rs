@@ -18,7 +18,7 @@ use super::client::{CallError, Caller, Content};
 use super::lease::Fence;
 use super::rate_limit::AdaptiveRateLimiter;
 use super::watch::api_version;
-use crate::state::Event;
+use crate::reconciler::Event;
 
 /// Limits of the API server.
 const MAX_NOTE_BYTES: usize = 1024;

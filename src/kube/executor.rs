@@ -21,7 +21,8 @@ use super::rate_limit::TokenBucket;
 use super::task_queue::{NextTask, Task, TaskQueue, TaskTarget};
 use super::watch::jitter;
 use crate::api::{ObjectKey, names};
-use crate::state::{Delta, Kind, Verb, Write, WriteOutcome, WriteResult};
+use crate::cache::Kind;
+use crate::reconciler::{Delta, Verb, Write, WriteOutcome, WriteResult};
 
 /// The API server's message if etcd rejects an object because of its size.
 const TOO_LARGE: &str = "request is too large";

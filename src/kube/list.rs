@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{CallError, Caller, all_path};
-use crate::state::ApiResourceInfo;
+use crate::cache::ApiResourceInfo;
 
 /// HTTP status if the continue token of a list expired.
 const GONE: u16 = 410;

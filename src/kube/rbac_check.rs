@@ -18,7 +18,7 @@ use super::certificates::{CertificateMode, CertificateSettings};
 use super::client::{CallError, Caller};
 use super::lease::LeaseSettings;
 use super::watch_status::WatchStatuses;
-use crate::state::Kind;
+use crate::cache::Kind;
 
 /// Maximum number of concurrent access reviews.
 const MAX_CONCURRENT_REVIEWS: usize = 4;

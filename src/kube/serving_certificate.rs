@@ -14,7 +14,7 @@ use rustls::sign::CertifiedKey;
 use serde_json::Value;
 
 use super::pki::{self, Certificate, VerificationError};
-use crate::view::certificates::CertificateStatus;
+use crate::metrics::certificates::CertificateStatus;
 
 /// Why webhooks cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::rate_limit::AdaptiveRateLimiter;
 use crate::api::ObjectKey;
-use crate::state::{Kind, Write};
+use crate::cache::Kind;
+use crate::reconciler::Write;
 
 /// The object that a task is about.
 pub type TaskTarget = (Kind, ObjectKey);
@@ -130,7 +131,7 @@ impl TaskQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Verb;
+    use crate::reconciler::Verb;
 
     fn write(id: u64, name: &str, background: bool) -> Task {
         Task::Write(Write {

@@ -21,7 +21,8 @@ use super::partial_objects::{Partial, PartialKind, PartialNode, PartialPod};
 use super::watch_status::WatchStatuses;
 use super::workload::PartialWorkload;
 use crate::api::ObjectKey;
-use crate::state::{ApiResourceInfo, Delta, Kind};
+use crate::cache::{ApiResourceInfo, Kind};
+use crate::reconciler::Delta;
 
 /// Finished pods use no node capacity and never run again.
 const ACTIVE_PODS_SELECTOR: &str = "status.phase!=Succeeded,status.phase!=Failed";

@@ -14,7 +14,7 @@ use ::kube::client::Body;
 use http::Request;
 use http_body_util::BodyExt;
 
-use crate::state::Kind;
+use crate::cache::Kind;
 
 /// State of one watch.
 #[derive(Debug)]

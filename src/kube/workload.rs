@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::metadata;
-use crate::state::{Delta, Kind, WorkloadObject};
+use crate::cache::{Kind, WorkloadObject};
+use crate::reconciler::Delta;
 
 /// A Workload with decoded metadata, whose schema is the same for every kind.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,8 +1,8 @@
-//! Waits that grow with failures.
+//! Exponential back-off, and time arithmetic that saturates instead of overflowing.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Exponential wait: `base * 2^(failures - 1)`, at most `max`; nothing for zero failures.
+/// Returns `base * 2^(failures - 1)`, capped at `max`; zero for zero failures.
 pub fn exponential(base: SignedDuration, max: SignedDuration, failures: u32) -> SignedDuration {
     if failures == 0 {
         return SignedDuration::ZERO;
@@ -11,17 +11,17 @@ pub fn exponential(base: SignedDuration, max: SignedDuration, failures: u32) -> 
     base.checked_mul(factor).unwrap_or(max).min(max)
 }
 
-/// The time `wait` after `now`, or the end of time.
+/// Returns `now + wait`, or [`Timestamp::MAX`] if that overflows.
 pub fn after(now: Timestamp, wait: SignedDuration) -> Timestamp {
     now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// Time from `start` to `now`, never negative.
+/// Returns the time from `start` to `now`, or zero if `start` is later.
 pub fn elapsed(start: Timestamp, now: Timestamp) -> SignedDuration {
     now.duration_since(start).max(SignedDuration::ZERO)
 }
 
-/// Whole seconds as a duration.
+/// Converts whole seconds to a duration.
 pub fn seconds(n: i32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(n))
 }

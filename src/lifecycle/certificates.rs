@@ -1,12 +1,17 @@
-//! Rotation of the self-managed serving certificate, as a function of what is observed.
+//! Rotation of the self-managed serving certificate: computes the next step from the observed state.
 //!
-//! The webhook bundles and the serving certificate reach the API server at different moments, so one step changes
-//! either the bundles or the leaf, never both, and between them there is an overlap in which both answers are right.
-//! Invariants: no step takes the issuer of the valid serving leaf out of a bundle; a leaf that replaces a valid one comes from an
-//! authority that every bundle has carried for the overlap, or for as long as the valid one lasts, so that none expires
-//! while it is served; bundles shrink only when the leaf has served for the
-//! retirement time. Any replica may run this: the same observation gives the same step, and Secrets are written with
-//! create-only or resourceVersion.
+//! The API server sees changes of the webhook bundles and of the serving certificate at different times. One step
+//! therefore changes either the bundles or the leaf, never both, and between the two steps there is an overlap
+//! during which every bundle accepts the old leaf and the new leaf.
+//!
+//! Invariants:
+//! - No step removes the issuer of the valid serving leaf from a bundle.
+//! - A leaf that replaces a valid leaf is signed by a CA that every bundle has carried for the overlap. The overlap is
+//!   cut short if the valid leaf would expire first, so that no leaf expires while it is served.
+//! - Bundles shrink only after the leaf has served for the retirement period.
+//!
+//! Any replica may run this: the same observation gives the same step, and Secrets are written by create-only requests
+//! or with a resourceVersion precondition.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,29 +19,29 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Time for a new certificate to come into use.
+/// Time reserved before a leaf expires for its replacement to be written, read and served.
 const ROLLOUT_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 
-/// Digest of a certificate.
+/// Digest that identifies a certificate.
 pub type Fingerprint = Arc<str>;
 
-/// Durations of the rotation.
+/// Durations of the certificate rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RotationSettings {
-    /// How long an authority is valid.
+    /// Validity period of a new CA.
     pub ca_lifetime: Duration,
-    /// How long a serving certificate is valid.
+    /// Validity period of a new serving certificate.
     pub leaf_lifetime: Duration,
-    /// How long every bundle carries a new authority before a leaf comes from it.
+    /// Time for which every bundle carries a new CA before that CA signs a leaf.
     pub overlap: Duration,
-    /// How long a new leaf serves before the old authority leaves the bundles.
+    /// Time for which a new leaf serves before the old CA is removed from the bundles.
     pub retirement: Duration,
 }
 
-/// A certificate authority as observed.
+/// A certificate authority (CA) as observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
-    /// Digest of its certificate.
+    /// Digest of the CA certificate.
     pub fingerprint: Fingerprint,
     /// Start of validity.
     pub not_before: Timestamp,
@@ -44,53 +49,53 @@ pub struct Authority {
     pub not_after: Timestamp,
 }
 
-/// The serving certificate as observed; absent when it cannot be served (unreadable, key mismatch) or no webhook could
-/// accept it (not valid, a name lacks that they dial).
+/// The serving certificate as observed. [`Observed::leaf`] is `None` if the certificate cannot be served (unreadable,
+/// key mismatch) or if every webhook call would reject it (not valid, or without a name that a webhook dials).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// Digest of the authority that signed it; empty when the Secret does not hold its certificate.
+    /// Digest of the CA that signed the leaf; empty if the serving Secret does not contain the CA certificate.
     pub issuer: Fingerprint,
-    /// When it was made.
+    /// Start of validity, taken as the time of issue.
     pub not_before: Timestamp,
     /// End of validity.
     pub not_after: Timestamp,
-    /// Whether it bears all names wanted now.
+    /// Whether the leaf has all names (SANs) that are configured now.
     pub names_complete: bool,
 }
 
-/// All that a step depends on.
+/// Everything that the next step depends on, except settings and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// The authority that signs.
+    /// The CA that signs new leaves.
     pub current: Option<Authority>,
-    /// The one before, kept in bundles.
+    /// The CA that `current` replaced; bundles keep it until it is dropped.
     pub previous: Option<Authority>,
-    /// The certificate in the serving Secret.
+    /// The certificate in the serving Secret, if it is usable.
     pub leaf: Option<Leaf>,
-    /// What each target's bundle carries.
+    /// Digests of the CAs in the bundle of each webhook target.
     pub bundles: Vec<BTreeSet<Fingerprint>>,
-    /// Since when every bundle was seen to carry the current authority.
+    /// Time since which every bundle has been observed to carry the current CA.
     pub published_since: Option<Timestamp>,
 }
 
-/// What to do now.
+/// The next step of the rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateStep {
-    /// Make an authority; the current one, where there is one, becomes the previous.
+    /// Create a CA; the current CA, if there is one, becomes the previous CA.
     CreateCa,
-    /// Write exactly these authorities to every target's bundle.
+    /// Write exactly these CAs to the bundle of every target.
     PublishBundle(BTreeSet<Fingerprint>),
-    /// Make a serving certificate from the current authority.
+    /// Issue a serving certificate signed by the current CA.
     IssueLeaf,
-    /// Forget the previous authority.
+    /// Remove the previous CA.
     DropPreviousCa,
-    /// Nothing before then.
+    /// Do nothing before this time.
     Wait(Timestamp),
 }
 
-/// The next step.
+/// Returns the next step of the rotation.
 pub fn next_step(observed: &Observed, settings: &RotationSettings, now: Timestamp) -> CertificateStep {
-    // An authority that is not valid yet was made by a clock that was ahead; clients refuse its leaves until then.
+    // A CA that is not valid yet was created by a clock that runs ahead; clients reject its leaves until then.
     let valid = |authority: &&Authority| authority.not_before <= now && authority.not_after > now;
     let Some(current) = observed.current.as_ref().filter(valid) else {
         return CertificateStep::CreateCa;
@@ -98,7 +103,7 @@ pub fn next_step(observed: &Observed, settings: &RotationSettings, now: Timestam
     let leaf = observed.leaf.as_ref().filter(|leaf| leaf.not_after > now);
     let wanted = wanted_bundle(observed, current, leaf, now);
     if observed.bundles.iter().any(|bundle| !wanted.is_subset(bundle)) {
-        // What is there already stays: shrinking is a step of its own.
+        // Keeps the CAs that are already present: shrinking a bundle is a separate step.
         let present = observed.bundles.iter().flatten().cloned();
         return CertificateStep::PublishBundle(wanted.iter().cloned().chain(present).collect());
     }
@@ -135,7 +140,7 @@ pub fn next_step(observed: &Observed, settings: &RotationSettings, now: Timestam
     CertificateStep::Wait(wake)
 }
 
-/// The authorities that every bundle must carry: the one that signs, the one before, and the one behind the leaf in use.
+/// Returns the CAs that every bundle must carry: the current CA, the previous CA and the issuer of the leaf in use.
 fn wanted_bundle(
     observed: &Observed,
     current: &Authority,
@@ -145,26 +150,27 @@ fn wanted_bundle(
     let previous = observed.previous.as_ref().filter(|authority| authority.not_after > now);
     let mut wanted = BTreeSet::from([current.fingerprint.clone()]);
     wanted.extend(previous.map(|authority| authority.fingerprint.clone()));
-    // An unknown authority cannot be published.
+    // An empty issuer means that its certificate is unknown and cannot be published.
     wanted.extend(leaf.map(|leaf| leaf.issuer.clone()).filter(|issuer| !issuer.is_empty()));
     wanted
 }
 
-/// A leaf is replaced when less than a third of its life is left.
+/// Returns when a leaf is due for renewal: when a third of its lifetime is left.
 fn leaf_renewal_time(leaf: &Leaf, settings: &RotationSettings) -> Timestamp {
     let life = to_signed_duration(settings.leaf_lifetime).min(leaf.not_after.duration_since(leaf.not_before));
     leaf.not_after.saturating_sub(life / 3).unwrap_or(leaf.not_after)
 }
 
-/// When a leaf that is to be replaced cannot wait for the overlap any more: a minute of it, or a tenth of its life, is
-/// left for the new one to be written, read and served. Where there is less, half of the rest is for the bundles.
+/// Returns the latest time to replace a leaf, even if the overlap has not passed. The new leaf needs time to be
+/// written, read and served: `ROLLOUT_MARGIN` or a tenth of the lifetime, whichever is shorter. If less than twice
+/// that is left at `published`, half of the rest remains for the bundles to propagate.
 fn latest_renewal_time(leaf: &Leaf, published: Timestamp) -> Timestamp {
     let margin = ROLLOUT_MARGIN.min(leaf.not_after.duration_since(leaf.not_before) / 10);
     let left = leaf.not_after.duration_since(published).max(SignedDuration::ZERO);
     leaf.not_after.saturating_sub(margin.min(left / 2)).unwrap_or(leaf.not_after)
 }
 
-/// The moment at which one part of `parts` of a life is left.
+/// Returns the time at which `1 / parts` of the lifetime is left.
 fn renewal_time(from: Timestamp, until: Timestamp, parts: i32) -> Timestamp {
     until.saturating_sub(until.duration_since(from) / parts).unwrap_or(until)
 }

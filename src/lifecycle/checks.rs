@@ -1,4 +1,4 @@
-//! Admission checks of a workload: the list that applies, and what their states ask for.
+//! Admission checks of a workload: which checks apply, and which action their states require.
 
 use super::conditions::to_api_time;
 use crate::api::v1beta2::{
@@ -7,23 +7,23 @@ use crate::api::v1beta2::{
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 
-/// What the states of the checks ask for.
+/// Action that the states of the admission checks require.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckAction {
-    /// Nothing.
+    /// No check requires an action.
     None,
-    /// Give the reservation back and queue again.
+    /// Evict the workload and requeue it; the message is the eviction message.
     Retry(String),
-    /// Deactivate the workload.
+    /// Deactivate the workload; the message names the rejecting checks.
     Reject(String),
 }
 
-/// Whether every listed check is ready; true for an empty list.
+/// Returns whether every listed check is Ready; true for an empty list.
 pub fn all_ready(status: &WorkloadStatus) -> bool {
     status.admission_checks.iter().all(|c| c.state == CheckState::Ready)
 }
 
-/// Whether a pod set still waits for its topology.
+/// Returns whether a pod set has a pending delayed topology request without a topology assignment.
 pub fn awaits_topology(admission: &Admission) -> bool {
     admission.pod_set_assignments.iter().any(|a| {
         a.delayed_topology_request == Some(DelayedTopologyRequestState::Pending)
@@ -31,7 +31,8 @@ pub fn awaits_topology(admission: &Admission) -> bool {
     })
 }
 
-/// Names of the checks that apply: with an admission those of its flavors, without one those of all flavors.
+/// Returns the sorted names of the checks that apply. With an admission, a rule limited to flavors applies if one of
+/// those flavors is assigned; without an admission, only if the rule covers all flavors of the ClusterQueue.
 pub fn applicable(queue: &ClusterQueueSpec, admission: Option<&Admission>) -> Vec<String> {
     let Some(strategy) = &queue.admission_checks_strategy else {
         return Vec::new();
@@ -58,7 +59,8 @@ pub fn applicable(queue: &ClusterQueueSpec, admission: Option<&Admission>) -> Ve
     names
 }
 
-/// Brings the list of states in line with the checks that apply: new ones are pending, others go.
+/// Makes the list of check states contain exactly `names`: adds missing checks as Pending, keeps the states of listed
+/// checks, removes checks that no longer apply.
 pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
     let known = std::mem::take(&mut status.admission_checks);
     status.admission_checks = names
@@ -77,15 +79,16 @@ pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
         .collect();
 }
 
-/// Takes over the states of checks of our own. Returns the words for each that has changed.
+/// Copies the states of the checks that this manager controls into the status. Returns an event message for each
+/// check whose state changed.
 pub fn apply_check_states(status: &mut WorkloadStatus, judged: &[AdmissionCheckState]) -> Vec<String> {
     let mut changes = Vec::new();
     for check in &mut status.admission_checks {
         let Some(new) = judged.iter().find(|new| new.name == check.name) else { continue };
         if new.state != check.state {
-            let said = if new.message.is_empty() { "" } else { " with message: " };
+            let separator = if new.message.is_empty() { "" } else { " with message: " };
             changes.push(format!(
-                "Admission check {} updated state from {:?} to {:?}{said}{}",
+                "Admission check {} updated state from {:?} to {:?}{separator}{}",
                 check.name, check.state, new.state, new.message
             ));
         }
@@ -94,7 +97,7 @@ pub fn apply_check_states(status: &mut WorkloadStatus, judged: &[AdmissionCheckS
     changes
 }
 
-/// Adds the checks that apply and are not listed yet; others stay until the list is brought in line.
+/// Adds missing checks as Pending. Does not remove checks that no longer apply; [`sync`] does that later.
 pub fn add(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
     let listed = status.admission_checks.iter().map(|c| c.name.clone());
     let mut all: Vec<String> = listed.chain(names.iter().cloned()).collect();
@@ -103,7 +106,7 @@ pub fn add(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
     sync(status, &all, now);
 }
 
-/// What the states ask for; a rejection goes before a retry.
+/// Returns the action that the check states require; a rejection takes precedence over a retry.
 pub fn required_action(status: &WorkloadStatus) -> CheckAction {
     if let Some(checks) = describe_checks_in_state(status, CheckState::Rejected) {
         return CheckAction::Reject(checks);
@@ -112,7 +115,7 @@ pub fn required_action(status: &WorkloadStatus) -> CheckAction {
         .map_or(CheckAction::None, |checks| CheckAction::Retry(format!("Evicted due to {checks}")))
 }
 
-/// The checks in a state with their messages, by name; none if there are none.
+/// Lists the checks in a state with their messages, sorted by name. Returns `None` if no check is in that state.
 fn describe_checks_in_state(status: &WorkloadStatus, wanted: CheckState) -> Option<String> {
     let mut found: Vec<&AdmissionCheckState> =
         status.admission_checks.iter().filter(|check| check.state == wanted).collect();
@@ -122,15 +125,15 @@ fn describe_checks_in_state(status: &WorkloadStatus, wanted: CheckState) -> Opti
         1 => "AdmissionCheck",
         _ => "AdmissionChecks",
     };
-    let one = |check: &&AdmissionCheckState| match check.message.as_str() {
+    let describe = |check: &&AdmissionCheckState| match check.message.as_str() {
         "" => format!("\"{}\"", check.name),
         message => format!("\"{}\" ({message})", check.name),
     };
-    let all: Vec<String> = found.iter().map(one).collect();
+    let all: Vec<String> = found.iter().map(describe).collect();
     Some(format!("{noun} in {wanted:?} state: {}", all.join("; ")))
 }
 
-/// The latest time before which a check that asked for a retry wants the workload not to be queued.
+/// Returns the earliest time to requeue the workload: the latest retry time of all checks in state Retry.
 pub fn retry_at(status: &WorkloadStatus) -> Option<Timestamp> {
     status
         .admission_checks
@@ -143,7 +146,7 @@ pub fn retry_at(status: &WorkloadStatus) -> Option<Timestamp> {
         .max()
 }
 
-/// Sets the states back after an eviction; only checks that asked for a retry count it.
+/// Resets the check states to Pending after an eviction. Only checks in state Retry increment their retry count.
 pub fn reset(status: &mut WorkloadStatus, now: Timestamp) {
     for check in &mut status.admission_checks {
         if check.state == CheckState::Pending {

@@ -1,13 +1,13 @@
-//! The clock that decisions are made by. It follows the wall clock, but no step of it: waits neither end all at once nor
-//! stand still when somebody sets the time.
+//! Slewed wall clock for scheduling decisions. It follows the wall clock but absorbs its steps gradually: when the
+//! system time is set, timeouts neither all fire at once nor stall.
 //!
-//! Invariants: never goes back; between two readings it advances by half to twice of what passed on a clock that nobody
-//! sets, so that a step of an hour is made up for within two hours.
+//! Invariants: the clock never goes back. Between two readings it advances by 0.5 to 2 times the elapsed monotonic
+//! time, so a step of one hour is absorbed within two hours.
 
 use super::lease::Monotonic;
 use jiff::{SignedDuration, Timestamp};
 
-/// A clock that follows another without its steps.
+/// A clock that follows the wall clock at half to double speed instead of stepping with it.
 #[derive(Clone, Copy, Debug)]
 pub struct SlewedClock {
     last_time: Timestamp,
@@ -15,17 +15,17 @@ pub struct SlewedClock {
 }
 
 impl SlewedClock {
-    /// One that shows the wall clock's time at a moment.
+    /// Creates a clock that reads `wall` at monotonic time `at`.
     pub const fn new(wall: Timestamp, at: Monotonic) -> Self {
         Self { last_time: wall, last_read: at }
     }
 
-    /// The time at a moment at which the wall clock shows this.
+    /// Returns the slewed time, given the wall clock and the monotonic clock.
     pub fn read(&mut self, wall: Timestamp, at: Monotonic) -> Timestamp {
         let passed =
             SignedDuration::try_from(at.saturating_sub(self.last_read)).unwrap_or(SignedDuration::MAX);
-        let (least, most) = (passed.checked_div(2).unwrap_or_default(), passed.saturating_mul(2));
-        let step = wall.duration_since(self.last_time).clamp(least, most);
+        let (min_step, max_step) = (passed.checked_div(2).unwrap_or_default(), passed.saturating_mul(2));
+        let step = wall.duration_since(self.last_time).clamp(min_step, max_step);
         self.last_time = super::backoff::after(self.last_time, step);
         self.last_read = self.last_read.max(at);
         self.last_time
@@ -60,8 +60,9 @@ mod tests {
             for (pause, off) in readings {
                 at += pause;
                 let now = clock.read(wall(i64::try_from(at).unwrap() + off), Monotonic::from_millis(at));
-                let (went, pause) = (now.duration_since(shown), SignedDuration::from_millis(i64::try_from(pause).unwrap()));
-                prop_assert!(went >= pause / 2 && went <= pause * 2, "{went} in {pause}");
+                let pause = SignedDuration::from_millis(i64::try_from(pause).unwrap());
+                let advanced = now.duration_since(shown);
+                prop_assert!(advanced >= pause / 2 && advanced <= pause * 2, "{advanced} in {pause}");
                 shown = now;
             }
             let off = wall(i64::try_from(at).unwrap() + last).duration_since(shown).unsigned_abs();

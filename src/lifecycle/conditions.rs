@@ -1,57 +1,57 @@
-//! Reading and setting conditions. Setting one that says the same already changes nothing.
+//! Reads and sets conditions. Setting a condition to its current status, reason and message changes nothing.
 
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::WorkloadStatus;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// Longest message that the API server takes.
+/// Maximum length of a condition message that the API server accepts, in bytes.
 const MAX_MESSAGE_BYTES: usize = 32 * 1024;
 
-/// A condition to be set, but for its time.
+/// Content of a condition to set; [`set`] adds the generation and the transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionUpdate<'a> {
-    /// Which condition.
+    /// Condition type.
     pub kind: ConditionType,
-    /// True or False.
+    /// Condition status: True or False.
     pub holds: bool,
-    /// Reason, one word.
+    /// Machine-readable reason in CamelCase.
     pub reason: &'a str,
-    /// A sentence.
+    /// Human-readable message; truncated to the limit of the API server.
     pub message: &'a str,
 }
 
-/// The condition of a type.
+/// Returns the condition of a type.
 pub fn find(status: &WorkloadStatus, kind: ConditionType) -> Option<&Condition> {
     status.conditions.iter().find(|c| c.type_ == kind.as_str())
 }
 
-/// Whether the condition of a type stands at True.
+/// Returns whether the condition of a type is True.
 pub fn is_true(status: &WorkloadStatus, kind: ConditionType) -> bool {
     find(status, kind).is_some_and(|c| c.status == "True")
 }
 
-/// Whether the condition of a type stands at False.
+/// Returns whether the condition of a type is False; false if the condition is absent.
 pub fn is_false(status: &WorkloadStatus, kind: ConditionType) -> bool {
     find(status, kind).is_some_and(|c| c.status == "False")
 }
 
-/// Reason of the condition of a type, or empty.
+/// Returns the reason of a condition, or the empty string if the condition is absent.
 pub fn reason(status: &WorkloadStatus, kind: ConditionType) -> &str {
     find(status, kind).map_or("", |c| c.reason.as_str())
 }
 
-/// When the condition of a type last changed, if it stands at True.
+/// Returns the last transition time of a condition if it is True.
 pub fn true_since(status: &WorkloadStatus, kind: ConditionType) -> Option<Timestamp> {
     find(status, kind).filter(|c| c.status == "True").map(|c| c.last_transition_time.0)
 }
 
-/// The time with the precision that objects keep.
+/// Truncates a time to whole seconds, the precision of API objects, so that a written time equals the time read back.
 pub fn to_api_time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// Sets a condition; the transition time moves only with the status.
+/// Sets a condition. The transition time changes only if the condition status changes.
 pub fn set(status: &mut WorkloadStatus, statement: &ConditionUpdate<'_>, generation: i64, now: Timestamp) {
     let holds = if statement.holds { "True" } else { "False" };
     let message = truncate(statement.message);

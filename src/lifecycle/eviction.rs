@@ -1,4 +1,5 @@
-//! Eviction in two steps: first the condition, then, when nothing runs any more, the quota.
+//! Eviction in two steps: [`evict`] sets the Evicted condition; [`release`] releases the quota after all pods have
+//! stopped.
 
 use super::reservation::{set_condition, unreserve};
 use super::{checks, conditions, pods_ready};
@@ -10,21 +11,21 @@ use jiff::Timestamp;
 /// Why a workload is evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvictionCause {
-    /// Reason of the Evicted condition without what is behind it, as metrics count it.
+    /// Reason without the underlying cause, as metrics and eviction counts use it.
     pub reason: &'static str,
-    /// What is behind it, or empty.
+    /// Underlying cause, or empty.
     pub underlying_cause: String,
-    /// A sentence.
+    /// Human-readable message for the conditions.
     pub message: String,
 }
 
 impl EvictionCause {
-    /// A cause with nothing behind it.
+    /// Creates a cause without an underlying cause.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, underlying_cause: String::new(), message: message.into() }
     }
 
-    /// Reason of the condition: a deactivation names what is behind it there, a timeout does not.
+    /// Returns the reason of the Evicted condition. Only a deactivation includes its underlying cause there.
     pub fn condition_reason(&self) -> String {
         if self.reason == DEACTIVATED && !self.underlying_cause.is_empty() {
             format!("{DEACTIVATED}DueTo{}", self.underlying_cause)
@@ -33,7 +34,7 @@ impl EvictionCause {
         }
     }
 
-    /// Reason of the event.
+    /// Returns the reason of the eviction event.
     pub fn event_reason(&self) -> String {
         format!("EvictedDueTo{}", self.condition_reason())
     }
@@ -41,24 +42,24 @@ impl EvictionCause {
 
 /// `spec.active` is false.
 pub const DEACTIVATED: &str = "Deactivated";
-/// An admission check asked for a retry.
+/// An admission check asked for a retry. Also the cause of a deactivation after a check rejected the workload.
 pub const ADMISSION_CHECK: &str = "AdmissionCheck";
 /// Pods were not ready in time.
 pub const PODS_READY_TIMEOUT: &str = "PodsReadyTimeout";
-/// The ClusterQueue drains.
+/// The ClusterQueue is stopped with `HoldAndDrain`.
 pub const CLUSTER_QUEUE_STOPPED: &str = "ClusterQueueStopped";
-/// The LocalQueue drains.
+/// The LocalQueue is stopped with `HoldAndDrain`.
 pub const LOCAL_QUEUE_STOPPED: &str = "LocalQueueStopped";
-/// Others need the room.
+/// A preemptor needs the quota or the topology capacity of the workload.
 pub const PREEMPTED: &str = "Preempted";
-/// A variant with a better flavor takes over.
+/// A variant of the workload with a better flavor replaces it.
 pub const FLAVOR_MIGRATION: &str = "FlavorMigration";
-/// Reason of the Finished condition of a slice that another has taken over from.
+/// Reason of the Finished condition of a workload slice that a newer slice has replaced.
 pub const SLICE_REPLACED: &str = "WorkloadSliceReplaced";
-/// Nodes have failed.
+/// Assigned nodes have failed.
 pub const NODE_FAILURES: &str = "NodeFailures";
 
-/// First step: the workload must stop. The reservation stays.
+/// First step: sets the Evicted condition so that the job is stopped. The workload keeps its quota reservation.
 pub fn evict(status: &mut WorkloadStatus, cause: &EvictionCause, generation: i64, now: Timestamp) {
     let reason = cause.condition_reason();
     set_condition(status, ConditionType::Evicted, true, &reason, &cause.message, generation, now);
@@ -86,7 +87,7 @@ pub fn evict(status: &mut WorkloadStatus, cause: &EvictionCause, generation: i64
     increment_eviction_count(status, cause);
 }
 
-/// First step for one that has to make room. One that is going already stays as it is.
+/// First step for a preemption victim. Changes nothing if the workload is already evicted.
 pub fn preempt(
     status: &mut WorkloadStatus,
     reason: PreemptionReason,
@@ -104,7 +105,7 @@ pub fn preempt(
     set_condition(status, ConditionType::Preempted, true, reason.as_str(), message, generation, now);
 }
 
-/// What is behind the eviction of one that has to make room.
+/// Returns the eviction cause of a preemption victim.
 pub fn preemption_cause(reason: PreemptionReason, message: &str) -> EvictionCause {
     EvictionCause::new(
         if reason == PreemptionReason::FlavorMigration { FLAVOR_MIGRATION } else { PREEMPTED },
@@ -112,14 +113,16 @@ pub fn preemption_cause(reason: PreemptionReason, message: &str) -> EvictionCaus
     )
 }
 
-/// Why a slice is over that another has taken over from.
+/// Returns the Finished message of a workload slice that the slice with this UID has replaced.
 pub fn slice_replaced_message(uid: &str, job_uid: &str) -> String {
     format!(
         "Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation"
     )
 }
 
-/// Second step: nothing runs any more; the quota returns and the workload may be queued again, or not.
+/// Second step, after all pods have stopped: releases the quota and sets the Requeued condition. Requeued is True
+/// only after a preemption or node failures; after other evictions the workload is not queued until its cause ends.
+/// `pods_ready_kept` says whether the PodsReady condition is in use and must be reset.
 pub fn release(
     status: &mut WorkloadStatus,
     active: bool,
@@ -131,21 +134,21 @@ pub fn release(
         .map_or_else(Default::default, |c| (c.reason.clone(), c.message.clone()));
     let pending = if active { PendingReason::PendingEvaluation } else { PendingReason::Deactivated };
     unreserve(status, pending, &message, generation, now);
-    let again = reason == PREEMPTED || reason == NODE_FAILURES;
-    set_condition(status, ConditionType::Requeued, again, &reason, &message, generation, now);
+    let requeued = reason == PREEMPTED || reason == NODE_FAILURES;
+    set_condition(status, ConditionType::Requeued, requeued, &reason, &message, generation, now);
     if pods_ready_kept {
         pods_ready::reset(status, generation, now);
     }
 }
 
-/// Since when the workload is stopped because the manager has deactivated it; a user's deactivation does not count.
+/// Returns when the manager deactivated the workload, or `None` if it is not evicted or a user deactivated it.
 pub fn deactivated_by_manager(status: &WorkloadStatus) -> Option<Timestamp> {
     let evicted = conditions::find(status, ConditionType::Evicted).filter(|c| c.status == "True")?;
     let cause = evicted.reason.strip_prefix(DEACTIVATED)?;
     cause.starts_with("DueTo").then_some(evicted.last_transition_time.0)
 }
 
-/// Evictions so far for the same reason and cause.
+/// Returns the number of evictions so far with the same reason and underlying cause.
 pub fn eviction_count(status: &WorkloadStatus, cause: &EvictionCause) -> i32 {
     status.scheduling_stats.as_ref().map_or(0, |s| {
         s.evictions

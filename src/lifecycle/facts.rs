@@ -1,4 +1,4 @@
-//! What the life cycle of a Workload is decided on, and what it decides.
+//! Input and output types of the Workload lifecycle: the facts that `plan` reads and the plan that it returns.
 
 use super::eviction::EvictionCause;
 use super::{node_failure, pods_ready};
@@ -8,115 +8,115 @@ use crate::scheduler::PreemptionReason;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 
-/// What a Workload says of itself.
+/// Fields of a Workload that its lifecycle depends on.
 #[derive(Clone, Debug)]
 pub struct WorkloadInput<'a> {
-    /// Generation of the spec.
+    /// `metadata.generation`, for the observed generation of conditions.
     pub generation: i64,
     /// `spec.active`.
     pub active: bool,
-    /// Whether deletion was asked for.
+    /// Whether the Workload has a deletion timestamp.
     pub deleting: bool,
-    /// Whether our finalizer is on it.
+    /// Whether the Workload carries the finalizer of this manager.
     pub has_finalizer: bool,
-    /// Whether it was made for a job (label with the job's UID).
+    /// Whether the Workload was created for a job (label with the UID of the job).
     pub made_for_job: bool,
-    /// Gates of the annotation that holds it back, or none.
+    /// Admission gates named by the annotation; `None` if the Workload is not gated.
     pub admission_gates: Option<&'a str>,
     /// `spec.maximumExecutionTimeSeconds`.
     pub max_execution_seconds: Option<i32>,
-    /// Its status.
+    /// Current status of the Workload.
     pub status: &'a WorkloadStatus,
 }
 
-/// Whose Workload it is.
+/// Owner of a Workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkloadOwner {
-    /// Nobody's: it is scheduled for its own sake.
+    /// No owner: the Workload is scheduled on its own.
     None,
-    /// A job that the core follows and that exists.
+    /// A job of a kind that this manager watches; the job exists.
     Job(JobFacts),
-    /// A job that the core follows, but that is gone.
+    /// A job of a kind that this manager watches; the job no longer exists.
     Missing,
-    /// An object of a kind that another controller looks after.
+    /// An object of a kind that another controller manages.
     External,
 }
 
-/// What a job says.
+/// State of the job that owns a Workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFacts {
-    /// Whether its deletion was asked for.
+    /// Whether the job has a deletion timestamp.
     pub deleting: bool,
-    /// Whether it is suspended, its template is as before the start, and no pod of it is left.
+    /// Whether the job is suspended, its pod templates are as before the start, and no pod of the job is left.
     pub stopped: bool,
-    /// Whether it has ended: whether well, and its message.
+    /// Set if the job has finished: whether it succeeded, and its message.
     pub finished: Option<(bool, String)>,
-    /// Whether all its pods are ready or have succeeded.
+    /// Whether all pods of the job are ready or have succeeded.
     pub pods_ready: bool,
-    /// Pods that will not run again.
+    /// Number of pods per pod set that will not run again; their quota can be reclaimed.
     pub reclaimable: Vec<(String, i32)>,
-    /// The job no longer matches the Workload that it had named itself.
+    /// Whether the job no longer matches the prebuilt Workload that it names.
     pub out_of_sync: bool,
-    /// A start is impossible for good: why.
+    /// Set if the job can never be started: the error.
     pub start_failed: Option<String>,
 }
 
-/// A queue on the way.
+/// State of the LocalQueue or the ClusterQueue of a Workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueFact {
-    /// It is there and admits.
+    /// The queue exists and admits workloads.
     Active,
-    /// It is stopped.
+    /// The queue is stopped with this policy.
     Stopped(StopPolicy),
-    /// It is there, but inactive: why.
+    /// The queue exists but is inactive, with the cause.
     Inactive(String),
-    /// It is being deleted, and there as long as somebody uses it.
+    /// The queue is being deleted; it exists until no workload uses it.
     Terminating,
-    /// It is not there.
+    /// The queue does not exist.
     Missing,
 }
 
-/// Facts around a Workload.
+/// State outside the Workload that its lifecycle depends on.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    /// Names of LocalQueue and ClusterQueue, for messages.
+    /// Names of the LocalQueue and the ClusterQueue, for messages.
     pub queue_names: (&'a str, &'a str),
-    /// The LocalQueue.
+    /// State of the LocalQueue.
     pub local_queue: QueueFact,
-    /// The ClusterQueue.
+    /// State of the ClusterQueue.
     pub cluster_queue: QueueFact,
-    /// Whose it is.
+    /// Owner of the Workload.
     pub owner: WorkloadOwner,
-    /// Checks that apply.
+    /// Names of the admission checks that apply.
     pub checks: Vec<String>,
-    /// Why the requests or limits can never be admitted as they are, or none.
+    /// Why the Workload can never be admitted with its present requests and limits; `None` if they are valid.
     pub misconfigured: Option<String>,
-    /// The scheduler's verdict on it, if it is queued.
+    /// Verdict of the scheduler, if the Workload is queued.
     pub verdict: Option<(PendingReason, String)>,
-    /// It holds quota that is needed elsewhere: why, with the words for the conditions.
+    /// Set if the Workload is a preemption victim: the reason, and the message for the conditions.
     pub preemption: Option<(PreemptionReason, String)>,
-    /// Words for the slice that has taken over from it.
+    /// Set if a newer workload slice has replaced this one: the message of the Finished condition.
     pub slice_replaced_message: Option<String>,
-    /// States of checks of our own that are not what they should be.
+    /// New states of the checks that this manager controls and whose present state is outdated.
     pub own_check_states: Vec<AdmissionCheckState>,
-    /// Nodes that its pods were given.
+    /// Health of the nodes that the pods are assigned to.
     pub node_health: node_failure::NodeHealthReport,
-    /// Effective requests, to be shown while pending.
+    /// Effective requests, published in the status while the Workload is pending.
     pub resource_requests: Arc<[PodSetRequest]>,
 }
 
-/// Settings of the life cycle.
+/// Settings of the Workload lifecycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LifecycleSettings {
-    /// Limits on readiness; none turns the PodsReady condition off.
+    /// Timeouts for pods to become ready; `None` disables the PodsReady condition.
     pub pods_ready: Option<pods_ready::PodsReadyLimits>,
-    /// How long finished Workloads are kept; for ever when absent.
+    /// Retention period of finished Workloads; `None` keeps them forever.
     pub retain_finished: Option<SignedDuration>,
-    /// How long the job of a Workload is kept that the manager itself has deactivated; for ever when absent.
+    /// Retention period of the job of a Workload that the manager deactivated; `None` keeps the job forever.
     pub retain_deactivated: Option<SignedDuration>,
 }
 
-/// One write, or none.
+/// The next write to a Workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkloadStep {
     /// Nothing to write.
@@ -125,64 +125,64 @@ pub enum WorkloadStep {
     WriteStatus(Box<WorkloadStatus>),
     /// Set `spec.active` to false.
     Deactivate,
-    /// Take our finalizer off.
+    /// Remove the finalizer of this manager.
     RemoveFinalizer,
-    /// Delete it: it was kept long enough.
+    /// Delete the Workload: its retention period has expired.
     Delete,
 }
 
-/// Something to be told when the write has landed.
+/// State transition to report as event and metric once the write has landed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Transition {
-    /// It was evicted while it held quota; whether for the first time for that cause.
+    /// The Workload was evicted while it had quota; true if this is the first eviction with that cause.
     Evicted(EvictionCause, bool),
-    /// It has finished: why, with a sentence, and after so long admitted, if it was admitted.
+    /// The Workload has finished: reason, message, and the total time admitted if it was admitted at the end.
     Finished(&'static str, String, Option<SignedDuration>),
-    /// It was evicted, and has given its quota back.
+    /// The evicted Workload has released its quota.
     QuotaReleased,
-    /// It has finished, and is deleted because it was kept long enough.
+    /// The retention period of the finished Workload has expired; it is deleted.
     RetentionExpired,
-    /// It was evicted to make room.
+    /// The Workload was preempted: reason and message.
     Preempted(PreemptionReason, String),
-    /// All checks are ready.
+    /// The Workload is admitted: all checks are ready and no delayed topology request is pending.
     Admitted,
-    /// It waits, and why.
+    /// The Workload is pending: reason and message.
     Pending(PendingReason, String),
-    /// Pods are ready for the first time in this admission.
+    /// All pods are ready for the first time in this admission.
     PodsReady,
-    /// A check was rejected.
+    /// An admission check rejected the Workload: the message.
     CheckRejected(String),
-    /// A check of this controller changed its state: the words for it.
+    /// A check that this manager controls changed its state: the event message.
     CheckUpdated(String),
-    /// It ran for longer than these seconds.
+    /// The Workload exceeded its maximum execution time, in seconds.
     ExecutionTimeExceeded(i32),
-    /// It is held back by these gates of an annotation.
+    /// Admission is gated by these gates of the annotation.
     AdmissionGated(String),
-    /// No annotation holds it back any longer.
+    /// The admission gates of the annotation were removed.
     AdmissionGateCleared,
 }
 
-/// Where a Workload belongs.
+/// Whether a Workload belongs in the queue of its ClusterQueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueMembership {
-    /// In the queue of its ClusterQueue.
+    /// In the queue: the scheduler may nominate it.
     Queued,
-    /// It waits for something else than its turn, and counts as pending all the same.
+    /// Not in the queue but counted as pending: not requeued yet after an eviction, or requests or limits are invalid.
     Waiting,
-    /// Neither: it holds quota, is over, or no queue takes it.
+    /// Not queued: has quota, is finished, deactivated, gated or on hold, or has no usable queue or no job.
     NotQueued,
 }
 
-/// What comes next.
+/// Result of a lifecycle decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The write.
+    /// The next write.
     pub step: WorkloadStep,
-    /// To be told when it has landed.
+    /// Transitions to report once the write has landed.
     pub transitions: Vec<Transition>,
-    /// When to look again at the latest.
+    /// Latest time at which to plan again, if time alone can change the plan.
     pub due: Option<Timestamp>,
-    /// Where it belongs.
+    /// Queue membership of the Workload.
     pub membership: QueueMembership,
 }
 

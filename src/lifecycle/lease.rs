@@ -1,93 +1,101 @@
-//! Who leads: the state machine of a replica that competes for one Lease.
+//! Leader election: the state machine of a replica that competes for one Lease.
 //!
-//! Invariants: at most one replica is inside its own deadline at any time. A holder counts from the moment at which it
-//! *sent* its last confirmed renewal, or from the last progress of its core before that, so that a leader that hangs loses
-//! the lease although the task that renews it runs on; a candidate counts from the moment at which it *received* a change
-//! of the record, by its own monotonic clock, and never reads the holder's clock. Every write carries the resourceVersion
-//! that was read. Safe while `renew_deadline < lease_duration` by more than the clocks' rates differ.
+//! Invariants:
+//! - At most one replica is before its own renew deadline at any time.
+//! - A holder measures its deadline from the time at which it *sent* its last confirmed renewal, or from the last
+//!   progress of its core before that. A leader that hangs therefore loses the lease even if its renewal task still
+//!   runs.
+//! - A candidate measures from the time at which it *received* a change of the record, by its own monotonic clock. It
+//!   never reads the clock of the holder.
+//! - Every write carries the resourceVersion that was read.
 //!
-//! A Lease that is edited or deleted by hand under its holder gives nobody the right to act before that holder's deadline:
-//! without a holder it is free after the duration that it states (1 s when its holder gave it back), one that names this
-//! replica while it does not lead is a foreign one, and one that has gone is free when a replica that knew it has waited for the
-//! whole duration. A replica that never saw a Lease waits for one retry only, so that a first start is not late: it may
-//! then stand beside a holder that was cut off from the API server while the Lease was deleted, until its deadline. Nor can a
-//! replica know of a Lease that is made and deleted between two of its reads.
+//! The election is safe while `renew_deadline < lease_duration` by more than the rates of the clocks differ.
+//!
+//! If a user edits or deletes the Lease of an active holder, no replica may act before the deadline of that holder:
+//! - A Lease without a holder is free after the duration stated in it (1 s if its holder released it).
+//! - A Lease that names this replica while this replica does not lead counts as held by another replica.
+//! - A deleted Lease is free only after the whole lease duration, for a replica that has seen the Lease before.
+//!
+//! Known limits: a replica that has never seen a Lease waits for one retry period only, so that the first start is
+//! not delayed. If the Lease was deleted while its holder was cut off from the API server, both replicas may lead
+//! until the deadline of that holder. A replica cannot detect a Lease that is created and deleted between two of its
+//! reads.
 
 use std::time::Duration;
 
-/// Time since some fixed origin of this process, by a clock that never goes back.
+/// Monotonic time since a fixed origin of this process.
 pub type Monotonic = Duration;
 
-/// Durations and identity of a candidate.
+/// Identity and durations of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionSettings {
-    /// Unique among all candidates.
+    /// Identity, unique among all candidates.
     pub identity: String,
-    /// How long others wait after the last change that they saw.
+    /// Time for which other candidates wait after the last change of the record that they observed.
     pub lease_duration: Duration,
-    /// How long a holder acts after the last renewal that it knows of.
+    /// Time for which a holder may act after its last confirmed renewal.
     pub renew_deadline: Duration,
-    /// Pause between tries.
+    /// Pause between two attempts to read or write the Lease.
     pub retry_period: Duration,
 }
 
-/// What a Lease says.
+/// Content of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Holder's identity; empty when released.
+    /// Identity of the holder; empty if the Lease was released.
     pub holder: String,
-    /// Seconds that others wait.
+    /// Lease duration, in seconds: time for which other candidates wait.
     pub duration_secs: i32,
     /// Number of changes of holder.
     pub transitions: i32,
-    /// The holder's wall clock at its last renewal: shown to people, compared for equality only.
+    /// Wall clock of the holder at its last renewal: for display; compared for equality only.
     pub renew_time: String,
-    /// resourceVersion; absent in a record that shall be created.
+    /// resourceVersion; `None` in a record to create.
     pub resource_version: Option<String>,
 }
 
-/// What to do next.
+/// Next action of the election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseAction {
     /// GET the Lease.
     Read,
-    /// PUT the Lease with this content, or POST it where it has no resourceVersion. `renewed` is for the shell to fill.
+    /// PUT the Lease with this content, or POST it if it has no resourceVersion. The caller fills in `renew_time`.
     Write(LeaseRecord),
-    /// Nothing until then.
+    /// Do nothing until this time.
     Wait(Monotonic),
-    /// The deadline passed without a renewal: stop acting, for good.
+    /// The lease is lost (deadline passed without a renewal, or another holder in the record): stop acting permanently.
     Lost,
 }
 
-/// What came of an action.
+/// Result of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseResponse {
     /// The Lease as read.
     Found(LeaseRecord),
-    /// There is none.
+    /// The Lease does not exist.
     NotFound,
     /// The Lease as written.
     Written(LeaseRecord),
-    /// Somebody else wrote first.
+    /// Another client wrote the Lease first.
     Conflict,
-    /// No usable answer; a write may have landed or not.
+    /// No usable response; a write may or may not have landed.
     Failed,
 }
 
-/// A candidate.
+/// State machine of one candidate.
 #[derive(Clone, Debug)]
 pub struct Elector {
     settings: ElectionSettings,
     observed: ObservedLease,
     state: LeaderState,
     next_action_at: Monotonic,
-    /// Whether a record was ever seen.
+    /// Whether this replica has ever seen a record: decides how long an absent Lease must stay absent.
     has_seen_record: bool,
 }
 
 #[derive(Clone, Debug)]
 enum ObservedLease {
-    /// The next thing to do is to read.
+    /// Not read yet, or an absence that may be outdated: the Lease must be read.
     Unknown,
     Absent {
         unchanged_since: Monotonic,
@@ -108,7 +116,7 @@ enum LeaderState {
 }
 
 impl Elector {
-    /// A candidate that knows nothing.
+    /// Creates a candidate that has not read the Lease.
     pub fn new(settings: ElectionSettings) -> Self {
         Self {
             settings,
@@ -119,7 +127,7 @@ impl Elector {
         }
     }
 
-    /// The epoch of this replica's leadership, while it is inside its deadline.
+    /// Returns the epoch of the leadership (`transitions` of its first write) while the deadline has not passed.
     pub fn leading_epoch(&self, now: Monotonic) -> Option<i32> {
         match self.state {
             LeaderState::Holder { renewed, epoch } if now < self.deadline(renewed) => Some(epoch),
@@ -127,7 +135,7 @@ impl Elector {
         }
     }
 
-    /// Until when this replica may act.
+    /// Returns the time until which this replica may act, or `None` if it does not lead.
     pub fn acts_until(&self) -> Option<Monotonic> {
         match self.state {
             LeaderState::Holder { renewed, .. } => Some(self.deadline(renewed)),
@@ -135,8 +143,8 @@ impl Elector {
         }
     }
 
-    /// What to do at this moment. `moved` is when this replica's core last made progress: a lease is neither renewed nor
-    /// taken for a core that hangs.
+    /// Returns the next action. `moved` is the time at which the core of this replica last made progress: a replica
+    /// whose core hangs neither renews nor acquires the lease.
     pub fn next_action(&mut self, now: Monotonic, moved: Monotonic) -> LeaseAction {
         if let LeaderState::Holder { renewed, .. } = self.state
             && now >= self.deadline(renewed)
@@ -168,7 +176,7 @@ impl Elector {
         LeaseAction::Write(record)
     }
 
-    /// Whether nobody else can be inside its deadline, as far as the record tells.
+    /// Returns whether, according to the record, no other replica can be before its deadline.
     fn may_claim(&self, now: Monotonic) -> bool {
         if matches!(self.state, LeaderState::Holder { .. }) {
             return true;
@@ -186,15 +194,16 @@ impl Elector {
             ObservedLease::Record { record, unchanged_since: since, .. } if record.holder.is_empty() => {
                 now >= since.saturating_add(stated_duration(record))
             }
-            // Also one that names this replica: it may be a claim of ours whose answer was lost, or the work of a hand.
+            // Includes a record that names this replica: the response to its own write may have been lost, or a user
+            // may have edited the Lease.
             ObservedLease::Record { record, unchanged_since: since, .. } => {
                 now >= self.expiry(record, *since)
             }
         }
     }
 
-    /// Takes in the answer at `now` to an action that was sent at `since`, or before which the core last made progress at
-    /// `since`: the earlier of the two.
+    /// Processes the response received at `now`. `since` is the earlier of the time at which the action was sent and
+    /// the time at which the core last made progress before it.
     pub fn handle_response(&mut self, answer: LeaseResponse, since: Monotonic, now: Monotonic) {
         match answer {
             LeaseResponse::Found(record) => {
@@ -216,7 +225,7 @@ impl Elector {
             LeaseResponse::Written(record) => {
                 let epoch = record.transitions;
                 self.observe_record(record, now);
-                // A change of epoch within one leadership cannot happen; the first one counts.
+                // The epoch of a leadership is fixed by its first write, even if a deleted Lease is created again.
                 let epoch = if let LeaderState::Holder { epoch, .. } = self.state { epoch } else { epoch };
                 if self.state != LeaderState::Lost {
                     self.state = LeaderState::Holder { renewed: since, epoch };
@@ -232,7 +241,7 @@ impl Elector {
                 self.next_action_at = self.next_retry(now);
             }
         }
-        // A record that was read long ago is no ground for a write.
+        // A record may be outdated at the next action: a candidate must read it again before it writes.
         if let ObservedLease::Record { is_current: fresh, .. }
         | ObservedLease::Absent { is_current: fresh, .. } = &mut self.observed
             && self.next_action_at > now
@@ -241,7 +250,7 @@ impl Elector {
         }
     }
 
-    /// The record that gives the lease back, for a holder that stops; it leads no more.
+    /// Ends the leadership. Returns the record that releases the Lease, if this replica holds it.
     pub fn release(&mut self) -> Option<LeaseRecord> {
         let held = matches!(self.state, LeaderState::Holder { .. });
         self.state = LeaderState::Lost;
@@ -258,7 +267,8 @@ impl Elector {
         }
     }
 
-    /// Whether the core has made progress since the last renewal; of a candidate, whether it did so lately.
+    /// Returns whether the core has made progress: since the last renewal for a holder, within half of the renew
+    /// deadline for a candidate.
     fn core_made_progress(&self, now: Monotonic, moved: Monotonic) -> bool {
         match self.state {
             LeaderState::Holder { renewed, .. } => moved > renewed,
@@ -270,7 +280,7 @@ impl Elector {
         renewed.saturating_add(self.settings.renew_deadline)
     }
 
-    /// When a foreign record may be taken over: never sooner than our own duration says.
+    /// Returns when a record held by another replica expires: never earlier than the lease duration configured here.
     fn expiry(&self, record: &LeaseRecord, since: Monotonic) -> Monotonic {
         since.saturating_add(stated_duration(record).max(self.settings.lease_duration))
     }
@@ -306,17 +316,19 @@ impl Elector {
         self.observed = ObservedLease::Record { record, unchanged_since: since, is_current: true };
     }
 
-    /// After a failure the record may be old: read before writing, but keep since when it was seen unchanged.
+    /// Marks the record as outdated after a conflict or failure: it must be read before the next write. Keeps the time
+    /// since which it has been unchanged.
     fn mark_stale(&mut self) {
         match &mut self.observed {
             ObservedLease::Record { is_current: fresh, .. } => *fresh = false,
-            // It may have been made and deleted again meanwhile: nothing tells one absence from another.
+            // The Lease may have been created and deleted again since: two absences cannot be told apart, so the wait
+            // starts again.
             other => *other = ObservedLease::Unknown,
         }
     }
 }
 
-/// How long a record says that others wait.
+/// Returns the lease duration stated in a record.
 fn stated_duration(record: &LeaseRecord) -> Duration {
     Duration::from_secs(u64::try_from(record.duration_secs).unwrap_or(0))
 }

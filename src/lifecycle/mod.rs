@@ -1,7 +1,7 @@
-//! Life cycles as small state machines: what a Workload's status says next, given the facts around it.
+//! Lifecycles as small state machines: compute the next status of a Workload from its state and the facts around it.
 //!
-//! Invariants: time is an argument; a condition changes its transition time only with its status; `Evicted` is cleared by
-//! a new reservation alone, and a reservation is cleared only when nothing runs on it (I14, I15).
+//! Invariants: time is an argument. The transition time of a condition changes only with its status. Only a new quota
+//! reservation clears `Evicted`, and a reservation is cleared only after its pods have stopped (I14, I15).
 
 pub mod backoff;
 pub mod certificates;

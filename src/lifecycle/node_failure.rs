@@ -1,7 +1,7 @@
-//! When a node that pods were given counts as failed, and what the workload's status says of it.
+//! Decides when a node in a topology assignment counts as unhealthy, and records unhealthy nodes in the workload status.
 //!
-//! Invariants: a verdict follows from the node and the pods as they are, not from how they came to be so; a status names
-//! one failed node at most: with a second one the workload is evicted.
+//! Invariants: node health depends only on the current state of the node and its pods, not on earlier states. A status
+//! names at most one unhealthy node: a second unhealthy node evicts the workload.
 
 use super::backoff;
 use super::eviction::{EvictionCause, NODE_FAILURES};
@@ -12,18 +12,18 @@ use crate::topology::{prevents_scheduling, tolerates};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-/// How long a node may be unready where that alone counts.
+/// Time a node may be not ready before that alone makes it unhealthy, if the gates let not-ready time count.
 const NOT_READY_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
-/// Feature gates of Kueue about failed nodes.
+/// Kueue's feature gates for failed nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeFailureGates {
-    /// `TASReplaceNodeOnPodTermination`: a node that has not gone counts as failed only when no pod of the workload goes on
-    /// there.
+    /// `TASReplaceNodeOnPodTermination`: an existing node counts as unhealthy only when no pod of the workload runs on it
+    /// any longer.
     pub on_pod_termination: bool,
-    /// `TASReplaceNodeOnNodeTaints`: taints that pods do not tolerate count.
+    /// `TASReplaceNodeOnNodeTaints`: taints that the pods do not tolerate make a node unhealthy.
     pub on_taints: bool,
-    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: to be unready for a while counts, whatever pods do.
+    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: a node that is not ready for 30 s is unhealthy, even if pods run on it.
     pub not_ready_over_fixed_time: bool,
 }
 
@@ -33,38 +33,40 @@ impl Default for NodeFailureGates {
     }
 }
 
-/// What a node says of itself.
+/// State of a node that its health depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeState {
-    /// Whether it is ready, and since when it is or is not; absent as long as nobody has said.
+    /// Ready condition and its last transition time; `None` if the node has no Ready condition.
     pub ready: Option<(bool, Timestamp)>,
-    /// Its taints.
+    /// Taints of the node.
     pub taints: Vec<Taint>,
 }
 
-/// What is to be thought of a node.
+/// Health of a node, as seen by one workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeHealth {
-    /// Nothing is wrong with it.
+    /// The node is usable for the pods.
     Healthy,
-    /// What was said of it stands: for ever, or until it is looked at again.
+    /// Undecided: the status keeps its present entry, or absence of an entry, for the node. The node is assessed again
+    /// at this time, if set, or when the node or a pod changes.
     Monitoring(Option<Timestamp>),
-    /// Pods there are lost.
+    /// The pods on the node are lost and must be placed on another node.
     Unhealthy,
 }
 
-/// News of the nodes that pods of a workload were given.
+/// Changes in the health of the nodes that the pods of a workload are assigned to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeHealthReport {
-    /// Those that have failed.
+    /// Names of the unhealthy nodes.
     pub unhealthy: Vec<String>,
-    /// Those that were said to have failed, and have not.
+    /// Names of nodes that the status lists as unhealthy but that are healthy or no longer assigned.
     pub recovered: Vec<String>,
-    /// When to look again.
+    /// Time at which to assess the nodes again.
     pub due: Option<Timestamp>,
 }
 
-/// Judges a node, or that there is none, for pods with these tolerations; `busy` is whether any of them goes on there.
+/// Returns the health of a node for pods with these tolerations. A missing node is unhealthy. `busy` says whether any of
+/// the pods runs on the node.
 pub fn assess_node(
     node: Option<&NodeState>,
     tolerations: &[Toleration],
@@ -103,7 +105,8 @@ pub fn assess_node(
     }
 }
 
-/// When a taint ends to be tolerated; none if it is for ever. Before that pods may come and stay.
+/// Returns when the toleration of a NoExecute taint ends, or `None` if it never ends. Until then pods may be placed on the
+/// node and stay there.
 fn tolerated_until(taint: &Taint, tolerations: &[Toleration]) -> Option<Timestamp> {
     let added = taint.time_added.as_ref().filter(|_| taint.effect == "NoExecute")?.0;
     let mut longest = 0;
@@ -114,16 +117,17 @@ fn tolerated_until(taint: &Taint, tolerations: &[Toleration]) -> Option<Timestam
 }
 
 impl Draft<'_> {
-    /// Takes over the news of its nodes; whether it is evicted because of them.
+    /// Updates `unhealthyNodes` from the health report. Evicts the workload on a second unhealthy node and returns whether
+    /// it did.
     pub(super) fn apply_node_health(&mut self, facts: &Facts<'_>) -> bool {
-        let news = &facts.node_health;
-        if let Some(due) = news.due {
+        let report = &facts.node_health;
+        if let Some(due) = report.due {
             self.wake_at(due);
         }
         let listed = &mut self.status.unhealthy_nodes;
-        listed.retain(|node| !news.recovered.contains(&node.name));
+        listed.retain(|node| !report.recovered.contains(&node.name));
         let is_new = |host: &&String| listed.iter().all(|node| node.name != **host);
-        let fresh: Vec<String> = news.unhealthy.iter().filter(is_new).cloned().collect();
+        let fresh: Vec<String> = report.unhealthy.iter().filter(is_new).cloned().collect();
         if fresh.is_empty() {
             return false;
         }
@@ -201,12 +205,12 @@ mod tests {
             toleration_seconds: seconds,
             ..Toleration::default()
         };
-        let judge = |seconds: Option<i64>, busy, now| {
+        let assess = |seconds: Option<i64>, busy, now| {
             assess_node(Some(&evicting), &[toleration(seconds)], busy, NodeFailureGates::default(), at(now))
         };
-        assert_eq!(judge(None, false, 1000), NodeHealth::Healthy);
-        assert_eq!(judge(Some(60), false, 159), NodeHealth::Monitoring(Some(at(160))));
-        assert_eq!(judge(Some(60), true, 160), NodeHealth::Monitoring(None));
-        assert_eq!(judge(Some(60), false, 160), NodeHealth::Unhealthy);
+        assert_eq!(assess(None, false, 1000), NodeHealth::Healthy);
+        assert_eq!(assess(Some(60), false, 159), NodeHealth::Monitoring(Some(at(160))));
+        assert_eq!(assess(Some(60), true, 160), NodeHealth::Monitoring(None));
+        assert_eq!(assess(Some(60), false, 160), NodeHealth::Unhealthy);
     }
 }

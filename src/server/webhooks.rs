@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 use super::body_budget::{BodyBudget, BodyReservation};
 use crate::admission::{ReadError, read_heavy, read_light};
 use crate::api::config;
-use crate::view::counters::ReviewMetrics;
+use crate::metrics::counters::ReviewMetrics;
 
 /// Reviews an AdmissionReview by path and content, and returns its response.
 pub type Review = Arc<dyn Fn(&str, &Value) -> Value + Send + Sync>;

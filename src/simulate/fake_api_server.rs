@@ -8,8 +8,9 @@
 pub use super::objects::key_of;
 use super::objects::{field, merge, set, text_at, value_at};
 use crate::api::{ByKey, ObjectKey};
+use crate::cache::Kind;
 use crate::lifecycle::conditions::to_api_time;
-use crate::state::{Delta, Kind, Verb, Write, WriteOutcome};
+use crate::reconciler::{Delta, Verb, Write, WriteOutcome};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

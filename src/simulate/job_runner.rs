@@ -11,8 +11,8 @@ use super::objects::{
 };
 use crate::api::ObjectKey;
 use crate::api::config::Duration;
+use crate::cache::Kind;
 use crate::lifecycle::conditions::to_api_time;
-use crate::state::Kind;
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

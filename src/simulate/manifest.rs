@@ -4,7 +4,7 @@
 
 use super::objects::{describe, text_at};
 use super::source_line::line_of_field;
-use crate::state::Kind;
+use crate::cache::Kind;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};

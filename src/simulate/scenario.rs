@@ -1,8 +1,9 @@
 //! A recorded scenario: configuration, clock and objects before the scheduling cycle.
 
 use crate::api::config::Duration;
+use crate::cache::Kind;
+use crate::reconciler::CoreSettings;
 use crate::scheduler::{AdmissionFairSharing, EngineGates, EngineSettings, FairStrategy};
-use crate::state::{CoreSettings, Kind};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};

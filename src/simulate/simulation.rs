@@ -13,7 +13,8 @@ use super::objects::key_of;
 use super::timeline::{StatusSummary, Timeline};
 use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
-use crate::state::{CoreSettings, Delta, Effect, Kind, Reconciler, WriteOutcome, WriteResult};
+use crate::cache::Kind;
+use crate::reconciler::{CoreSettings, Delta, Effect, Reconciler, WriteOutcome, WriteResult};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 

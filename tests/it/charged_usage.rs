@@ -5,8 +5,9 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::reconciler::{CoreSettings, Delta, WriteOutcome, WriteResult};
 use sluice::scheduler::AdmissionFairSharing;
-use sluice::state::{CoreSettings, Delta, Kind, WriteOutcome, WriteResult};
 use std::collections::BTreeMap;
 
 fn admitted_conditions() -> [Value; 2] {

@@ -2,8 +2,9 @@
 
 use crate::core_settings::{Core, condition, reserving_workload, workload};
 use serde_json::{Value, json};
+use sluice::cache::Kind;
+use sluice::reconciler::{CoreSettings, Effect};
 use sluice::scheduler::{EngineGates, EngineSettings};
-use sluice::state::{CoreSettings, Effect, Kind};
 
 /// The Workload without its owner.
 fn without_owner(mut workload: Value) -> Value {

@@ -3,9 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{
-    CoreGates, CoreSettings, Delta, Effect, Kind, Observation, Reconciler, UnadmittedKey, Verb, Write,
-};
+use sluice::cache::Kind;
+use sluice::reconciler::{CoreGates, CoreSettings, Delta, Effect, Observation, Reconciler, Verb, Write};
+use sluice::snapshot::UnadmittedKey;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const JOB: Kind = Kind::Job(0);
@@ -357,8 +357,9 @@ fn observation_labels_name_cohorts_and_queue_visibility() {
         stored["metadata"]["resourceVersion"] = json!("900");
         stored["metadata"]["generation"] = json!(1);
         stored["status"] = write.body["status"].clone();
-        let outcome = sluice::state::WriteOutcome::Done(stored);
-        let result = sluice::state::WriteResult { id: write.id, kind: write.kind, key: write.key, outcome };
+        let outcome = sluice::reconciler::WriteOutcome::Done(stored);
+        let result =
+            sluice::reconciler::WriteResult { id: write.id, kind: write.kind, key: write.key, outcome };
         let effects = core.feed(Delta::Written(result));
         let labels = effects.iter().find_map(|effect| match effect {
             Effect::Observe(Observation::Admitted(labels, _)) => Some(labels.clone()),
@@ -383,9 +384,9 @@ fn rejected_write_releases_quota_until_retry() {
     core.put(JOB, job("first"));
     let write = writes(&core.put(Kind::Workload, first), Kind::Workload).remove(0);
     let message = "etcdserver: request is too large".to_owned();
-    let outcome = sluice::state::WriteOutcome::Rejected { code: 400, message };
+    let outcome = sluice::reconciler::WriteOutcome::Rejected { code: 400, message };
     let (id, kind, key) = (write.id, write.kind, write.key.clone());
-    core.feed(Delta::Written(sluice::state::WriteResult { id, kind, key, outcome }));
+    core.feed(Delta::Written(sluice::reconciler::WriteResult { id, kind, key, outcome }));
     // Another workload needs the same quota and gets it at once, although it was created later.
     core.put(JOB, job("second"));
     let effects = core.put(Kind::Workload, workload("second", &[]));
@@ -413,9 +414,14 @@ fn run_with_conflicts(
             assert!(sent.is_empty(), "one write of an object at a time");
             tries += 1;
             let mut effects = deliver_change(core);
-            let outcome = sluice::state::WriteOutcome::Conflict;
+            let outcome = sluice::reconciler::WriteOutcome::Conflict;
             let (id, kind, key) = (write.id, write.kind, write.key.clone());
-            effects.extend(core.feed(Delta::Written(sluice::state::WriteResult { id, kind, key, outcome })));
+            effects.extend(core.feed(Delta::Written(sluice::reconciler::WriteResult {
+                id,
+                kind,
+                key,
+                outcome,
+            })));
             sent = writes_after_refetch(core, effects);
         }
         core.now = core.now.checked_add(SignedDuration::from_millis(100)).unwrap();

@@ -4,8 +4,9 @@ use super::queue_status::Cluster;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::cache::Kind;
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::state::{CoreSettings, Kind, Observation};
+use sluice::reconciler::{CoreSettings, Observation};
 
 const JOB: Kind = Kind::Job(0);
 

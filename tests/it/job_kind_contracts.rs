@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
-use sluice::jobs::{
+use sluice::frameworks::{
     JobKind, JobPatch, KINDS, Priority, TemplateInfo, WorkloadRequest, pod_set_fingerprint, pod_set_infos,
     workload_body,
 };
@@ -353,7 +353,7 @@ fn workload_names_job_and_deduplicates_env() {
 
 #[test]
 fn pods_beyond_completions_are_reclaimable() {
-    let kind = sluice::jobs::kind_of("batch", "Job").unwrap();
+    let kind = sluice::frameworks::kind_of("batch", "Job").unwrap();
     let reclaimable = |parallelism: i32, completions: i32, succeeded: i32, active: i32| {
         let mut job = sample(kind, &plain_template());
         job["spec"]["parallelism"] = json!(parallelism);

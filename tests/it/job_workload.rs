@@ -2,7 +2,8 @@
 
 use super::core_settings::{Core, JOB, condition, job, reserving_workload, workload, writes};
 use serde_json::{Value, json};
-use sluice::state::{CoreGates, CoreSettings, Delta, Effect, Kind, Verb, Write, WriteOutcome, WriteResult};
+use sluice::cache::Kind;
+use sluice::reconciler::{CoreGates, CoreSettings, Delta, Effect, Verb, Write, WriteOutcome, WriteResult};
 
 /// A change that a user makes to a Job.
 type Change = fn(&mut Value);

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use sluice::admission::fails_closed_for_unqueued_jobs;
 use sluice::api::config::{self, Configuration};
+use sluice::cache::Kind;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::lease::LeaseSettings;
 use sluice::kube::rbac_check;
 use sluice::lifecycle::{certificates as rotation, lease};
-use sluice::state::Kind;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! The families on the metrics page compared with Kueue's documentation: name, type, labels and bounds.
 
-use sluice::state::{Observation, ObservationLabels};
-use sluice::view::counters::Counters;
-use sluice::view::metrics::{
+use sluice::metrics::counters::Counters;
+use sluice::metrics::model::{
     ClusterQueueGauges, CohortGauges, Gauges, LocalQueueGauges, MetricFamilies, ResourceGauges, Role,
     UnadmittedGauge,
 };
+use sluice::reconciler::{Observation, ObservationLabels};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -192,7 +192,8 @@ fn metric_families_match_kueue() {
         counters.observe(&observation, Role::Leader);
     }
     counters.observe_attempt_duration(true, Duration::from_secs(1), Role::Leader);
-    let page = sluice::view::render(&gauges(), families, Role::Leader).unwrap() + &counters.render().unwrap();
+    let page =
+        sluice::metrics::render(&gauges(), families, Role::Leader).unwrap() + &counters.render().unwrap();
     let mut remaining = parse_families(&page);
     remaining.retain(|name, _| name.starts_with("kueue_"));
     for line in KUEUE.lines().filter(|line| !line.is_empty()) {

@@ -1,7 +1,7 @@
 //! Resolution of a Job's priority from its labels and classes.
 
 use serde_json::{Value, json};
-use sluice::jobs::{MissingClass, Priority, PriorityLookup, kind_of};
+use sluice::frameworks::{MissingClass, Priority, PriorityLookup, kind_of};
 
 struct Classes {
     default: bool,

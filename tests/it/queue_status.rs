@@ -4,10 +4,11 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::simulate::fake_api_server::FakeApiServer;
-use sluice::state::{
-    CoreSettings, Delta, Effect, Event, Kind, Observation, Reconciler, WriteOutcome, WriteResult,
+use sluice::cache::Kind;
+use sluice::reconciler::{
+    CoreSettings, Delta, Effect, Event, Observation, Reconciler, WriteOutcome, WriteResult,
 };
+use sluice::simulate::fake_api_server::FakeApiServer;
 
 const START: i64 = 1_800_000_000;
 

@@ -3,7 +3,7 @@
 use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::Value;
-use sluice::jobs::workload_name;
+use sluice::frameworks::workload_name;
 use sluice::resources::{self, Quantity};
 use std::io::Read as _;
 use std::path::PathBuf;

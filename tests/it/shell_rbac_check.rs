@@ -3,6 +3,7 @@
 
 use super::shell_executor::scripted_client_with_body;
 use serde_json::{Value, json};
+use sluice::cache::Kind;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::client::Caller;
 use sluice::kube::rbac_check::{
@@ -11,7 +12,6 @@ use sluice::kube::rbac_check::{
 };
 use sluice::kube::watch_status::WatchStatuses;
 use sluice::lifecycle::certificates::RotationSettings as Rotation;
-use sluice::state::Kind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;

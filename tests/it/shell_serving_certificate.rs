@@ -9,7 +9,7 @@ use sluice::kube::pki::{self, PemPair};
 use sluice::kube::server_clock::ServerClock;
 use sluice::kube::watch::WatchSettings;
 use sluice::lifecycle::certificates::RotationSettings as Rotation;
-use sluice::view;
+use sluice::metrics;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -280,7 +280,7 @@ async fn self_managed_certificate_with_missing_name_is_replaced() {
     let running = start(&api, CertificateMode::SelfManaged).await;
     running.wait_until_ready().await;
     assert!(pki::has_san(&running.serving.key().unwrap(), HOST));
-    let text = view::certificates::render(&running.serving.status(), running.clock.ahead()).unwrap();
+    let text = metrics::certificates::render(&running.serving.status(), running.clock.ahead()).unwrap();
     assert!(text.contains("sluice_serving_certificate_verified 1"), "{text}");
     assert!(text.contains("sluice_authority_certificate_expiry_timestamp_seconds 1"), "{text}");
     // The old authority stays trusted until its retirement: a second manager may still serve its certificate.
@@ -309,7 +309,7 @@ async fn clock_ahead_of_server_makes_acceptable_certificates() {
     let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).unwrap();
     let result = pki::verify(&pki::certificates(&bundle.0), &key.unwrap(), HOST, server_time);
     assert_eq!(result, Ok(()));
-    let text = view::certificates::render(&running.serving.status(), Some(ahead)).unwrap();
+    let text = metrics::certificates::render(&running.serving.status(), Some(ahead)).unwrap();
     assert!(
         text.contains("sluice_clock_skew_seconds 17") || text.contains("sluice_clock_skew_seconds 18"),
         "{text}"

@@ -2,9 +2,10 @@
 
 use crate::shell_executor::scripted_client;
 use serde_json::json;
+use sluice::cache::Kind;
 use sluice::kube::watch::{WatchSettings, run_watch};
 use sluice::kube::watch_status::WatchStatuses;
-use sluice::state::{Delta, Kind};
+use sluice::reconciler::Delta;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;

@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::admission::AdmissionSettings;
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
+use sluice::reconciler::CoreSettings;
 use sluice::simulate::{Manifests, Simulation, SimulationOptions, Until};
-use sluice::state::CoreSettings;
 
 const KUEUE_API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
 

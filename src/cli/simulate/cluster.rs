@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::Value;
 
+use crate::cache::Kind;
 use crate::kube::client::{self, CallError, Caller};
 use crate::kube::list::list;
 use crate::simulate::{Problem, SourceLocation};
-use crate::state::Kind;
 
 /// Timeout of one page of a list.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -4,9 +4,10 @@ use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu,
 use super::world::{Faults, World, condition};
 use jiff::SignedDuration;
 use serde_json::Value;
+use sluice::cache::Kind;
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
+use sluice::reconciler::CoreSettings;
 use sluice::simulate::fake_api_server::key_of;
-use sluice::state::{CoreSettings, Kind};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

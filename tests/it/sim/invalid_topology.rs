@@ -8,7 +8,7 @@ use super::topology::{
 use super::world::{World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::Kind;
+use sluice::cache::Kind;
 use std::collections::BTreeMap;
 
 fn pods_by_host(hosts: &[(&str, i32)]) -> BTreeMap<String, i32> {

@@ -4,8 +4,8 @@ use super::topology::{cluster_with_racks, job, run_until, workload};
 use super::world::{World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::cache::Kind;
 use sluice::simulate::fake_api_server::key_of;
-use sluice::state::Kind;
 
 fn set_quota(world: &mut World, cpu: &str) {
     world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |q| {

@@ -2,8 +2,9 @@
 
 use super::world::{Faults, World, condition};
 use serde_json::{Value, json};
+use sluice::cache::Kind;
+use sluice::reconciler::CoreSettings;
 use sluice::simulate::fake_api_server::key_of;
-use sluice::state::{CoreSettings, Kind};
 use std::collections::BTreeMap;
 
 const TOTAL_CPU: i64 = 4;

@@ -2,8 +2,9 @@
 
 use super::stale_reads::{leading_state, time_at, workload};
 use serde_json::{Value, json};
+use sluice::cache::Kind;
 use sluice::kube::workload::PartialWorkload;
-use sluice::state::{Delta, Effect, Kind, Reconciler, Write, WriteOutcome, WriteResult};
+use sluice::reconciler::{Delta, Effect, Reconciler, Write, WriteOutcome, WriteResult};
 
 /// A Workload as its watch delivers it, decoded from the text that the server sends.
 fn partially_decoded(mut object: Value) -> Delta {

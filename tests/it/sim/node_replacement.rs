@@ -10,8 +10,8 @@ use super::world::{Faults, World, condition};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::cache::Kind;
 use sluice::simulate::fake_api_server::key_of;
-use sluice::state::Kind;
 use std::collections::BTreeMap;
 
 const TAINT: &str = "e2e.example/shaky";

@@ -5,8 +5,9 @@ use super::laws::{check_transitions, cluster, job, seeds};
 use super::world::{Faults, World, condition};
 use jiff::SignedDuration;
 use serde_json::Value;
+use sluice::cache::Kind;
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::state::{CoreSettings, Kind};
+use sluice::reconciler::CoreSettings;
 
 fn block_admission_settings() -> CoreSettings {
     let mut settings = CoreSettings::default();

@@ -4,9 +4,10 @@ use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu,
 use super::world::{Faults, World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::reconciler::CoreSettings;
 use sluice::scheduler::FairStrategy;
 use sluice::simulate::fake_api_server::key_of;
-use sluice::state::{CoreSettings, Kind};
 use std::collections::BTreeMap;
 
 const LOW: i32 = -10;

@@ -4,7 +4,8 @@ use super::laws::{cluster, job};
 use super::world::{World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{CoreSettings, Kind};
+use sluice::cache::Kind;
+use sluice::reconciler::CoreSettings;
 
 /// The cluster of `laws`, with a check on queue `a` that requests capacity.
 fn cluster_with_provisioning_check(seed: u64, managed: &[&str]) -> World {

@@ -6,8 +6,9 @@ use super::world::{Faults, World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::TopologyAssignment;
+use sluice::cache::Kind;
+use sluice::reconciler::CoreSettings;
 use sluice::simulate::fake_api_server::key_of;
-use sluice::state::{CoreSettings, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOSTS: usize = 4;

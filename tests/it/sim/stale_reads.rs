@@ -4,8 +4,9 @@ use super::world::World;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::state::{
-    CoreSettings, Delta, Effect, Kind, Observation, Reconciler, Write, WriteOutcome, WriteResult,
+use sluice::cache::Kind;
+use sluice::reconciler::{
+    CoreSettings, Delta, Effect, Observation, Reconciler, Write, WriteOutcome, WriteResult,
 };
 
 pub(super) fn time_at(second: i64) -> Timestamp {

@@ -4,8 +4,9 @@
 use super::world::{World, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::reconciler::{CoreSettings, Observation};
 use sluice::simulate::fake_api_server::key_of;
-use sluice::state::{CoreSettings, Kind, Observation};
 use std::collections::BTreeMap;
 
 pub(super) const GATE: &str = "kueue.x-k8s.io/topology";

@@ -4,11 +4,12 @@ use super::lazy_decoding::partially_decoded_by_turns;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::cache::Kind;
 use sluice::lifecycle::clock::SlewedClock;
-use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
-use sluice::state::{
-    CoreSettings, Delta, Effect, Kind, Observation, Reconciler, Verb, Write, WriteOutcome, WriteResult,
+use sluice::reconciler::{
+    CoreSettings, Delta, Effect, Observation, Reconciler, Verb, Write, WriteOutcome, WriteResult,
 };
+use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

@@ -4,7 +4,8 @@ use super::laws::reserved_cpu;
 use super::world::World;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sluice::state::{CoreSettings, Delta, Effect, Kind, Reconciler, Write, WriteResult};
+use sluice::cache::Kind;
+use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler, Write, WriteResult};
 use std::collections::VecDeque;
 
 /// Limit of in-flight status writes.

@@ -1,0 +1,191 @@
+//! Values that many objects have alike, kept once: Workloads of one template share what follows from it, and those of one
+//! queue say the same in their status. What stands behind a digest that is known is not read a second time.
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+
+/// Stands for a content: no two contents are ever met with the same.
+pub(crate) type Digest = [u8; 16];
+
+/// Fewest values after which the forgotten ones are looked for.
+const MIN_SWEEP_THRESHOLD: usize = 64;
+
+/// Values by their content, or by what they follow from; those that nobody uses any more are forgotten in time.
+#[derive(Debug)]
+pub(crate) struct WeakInterner<T: ?Sized, K = Digest> {
+    values: BTreeMap<K, Weak<T>>,
+    /// So many are kept before the next look for those that nobody uses.
+    sweep_threshold: usize,
+}
+
+impl<T: ?Sized, K> Default for WeakInterner<T, K> {
+    fn default() -> Self {
+        Self { values: BTreeMap::new(), sweep_threshold: MIN_SWEEP_THRESHOLD }
+    }
+}
+
+impl<T: ?Sized, K: Ord> WeakInterner<T, K> {
+    /// The value that is kept under this key.
+    pub(crate) fn find(&self, key: &K) -> Option<Arc<T>> {
+        self.values.get(key).and_then(Weak::upgrade)
+    }
+
+    /// Keeps a value under a key for as long as somebody else does.
+    pub(crate) fn insert(&mut self, key: K, value: &Arc<T>) {
+        self.values.insert(key, Arc::downgrade(value));
+        if self.values.len() >= self.sweep_threshold {
+            self.values.retain(|_, value| value.strong_count() > 0);
+            // What nobody uses still takes its room until then.
+            self.sweep_threshold = (self.values.len() + self.values.len() / 2).max(MIN_SWEEP_THRESHOLD);
+        }
+    }
+
+    /// What was kept so far is not to be found any more.
+    pub(crate) fn clear(&mut self) {
+        self.values.clear();
+    }
+}
+
+impl<T: Debug + ?Sized> WeakInterner<T> {
+    /// The value that is kept for this one. Debug output names every field, in a fixed order.
+    pub(crate) fn intern(&mut self, value: Arc<T>) -> Arc<T> {
+        let digest = truncate_hash(&Sha256::digest(format!("{value:?}")).into());
+        if let Some(known) = self.find(&digest) {
+            return known;
+        }
+        self.insert(digest, &value);
+        value
+    }
+}
+
+/// Texts that come again and again: names of namespaces, queues and kinds.
+#[derive(Debug, Default)]
+pub(crate) struct StringInterner {
+    values: BTreeSet<Arc<str>>,
+    sweep_threshold: usize,
+}
+
+impl StringInterner {
+    /// The text as it is kept.
+    pub(crate) fn intern(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.values.get(text) {
+            return Arc::clone(known);
+        }
+        if self.values.len() >= self.sweep_threshold {
+            self.values.retain(|word| Arc::strong_count(word) > 1);
+            self.sweep_threshold = self.values.len().saturating_mul(2).max(MIN_SWEEP_THRESHOLD);
+        }
+        let word: Arc<str> = Arc::from(text);
+        self.values.insert(Arc::clone(&word));
+        word
+    }
+}
+
+/// The digest of a part of an object. The same in another order is another content, and only not shared.
+pub(crate) fn digest(value: &Value) -> Digest {
+    let mut hash = Sha256::new();
+    hash_value(&mut hash, value);
+    truncate_hash(&hash.finalize().into())
+}
+
+/// The digest of a part of an object that is a text still.
+pub(crate) fn digest_of_text(part: &str) -> Digest {
+    let mut hash = Sha256::new();
+    hash_text(&mut hash, 7, part);
+    truncate_hash(&hash.finalize().into())
+}
+
+fn truncate_hash(whole: &[u8; 32]) -> Digest {
+    whole.first_chunk().copied().unwrap_or_default()
+}
+
+/// Adds a value so that no two values are the same bytes.
+fn hash_value(hash: &mut Sha256, value: &Value) {
+    match value {
+        Value::Null => hash.update([0]),
+        Value::Bool(truth) => hash.update([1, u8::from(*truth)]),
+        Value::Number(number) => hash_text(hash, 2, &number.to_string()),
+        Value::String(string) => hash_text(hash, 3, string),
+        Value::Array(items) => {
+            hash.update([4]);
+            hash.update(items.len().to_le_bytes());
+            for item in items {
+                hash_value(hash, item);
+            }
+        }
+        Value::Object(fields) => {
+            hash.update([5]);
+            hash.update(fields.len().to_le_bytes());
+            for (name, field) in fields {
+                hash_text(hash, 6, name);
+                hash_value(hash, field);
+            }
+        }
+    }
+}
+
+fn hash_text(hash: &mut Sha256, kind: u8, text: &str) {
+    hash.update([kind]);
+    hash.update(text.len().to_le_bytes());
+    hash.update(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn equal_values_are_shared_and_unused_dropped() {
+        let mut shared: WeakInterner<[String]> = WeakInterner::default();
+        let make = |text: &str| Arc::from([text.to_owned()]);
+        let first = shared.intern(make("a"));
+        assert!(Arc::ptr_eq(&first, &shared.intern(make("a"))));
+        assert!(!Arc::ptr_eq(&first, &shared.intern(make("b"))));
+        for n in 0..1000 {
+            shared.intern(make(&n.to_string()));
+        }
+        assert!(shared.values.len() < 70, "{}", shared.values.len());
+        assert!(Arc::ptr_eq(&first, &shared.intern(make("a"))));
+    }
+
+    #[test]
+    fn equal_strings_are_shared_and_unused_dropped() {
+        let mut words = StringInterner::default();
+        let first = words.intern("a");
+        assert!(Arc::ptr_eq(&first, &words.intern("a")));
+        for n in 0..1000 {
+            words.intern(&n.to_string());
+        }
+        assert!(words.values.len() < 70, "{}", words.values.len());
+        assert!(Arc::ptr_eq(&first, &words.intern("a")));
+    }
+
+    #[test]
+    fn digests_distinguish_contents() {
+        let different = [
+            json!(null),
+            json!([]),
+            json!({}),
+            json!(""),
+            json!("1"),
+            json!(1),
+            json!(1.5),
+            json!(true),
+            json!([[1], 2]),
+            json!([1, [2]]),
+            json!(["ab", "c"]),
+            json!(["a", "bc"]),
+            json!({"a": "b"}),
+            json!(["a", "b"]),
+            json!({"a": {"b": 1}, "c": 2}),
+            json!({"a": {"b": 1, "c": 2}}),
+        ];
+        let digests: BTreeSet<Digest> = different.iter().map(digest).collect();
+        assert_eq!(digests.len(), different.len());
+        assert_eq!(digest(&json!({"a": [1, "b"]})), digest(&json!({"a": [1, "b"]})));
+    }
+}

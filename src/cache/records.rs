@@ -1,0 +1,332 @@
+//! What the core keeps of each object: enough to decide, and no more.
+
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::{
+    AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetRequest, PodSetTopologyRequest,
+    PreemptionGate, PriorityClassRef, ResourceFlavor, WorkloadStatus,
+};
+use crate::api::{ObjectKey, names};
+use crate::cache::interned_templates::InternedTemplates;
+use crate::cache::interner::Digest;
+use crate::cache::workload_object::{RawFieldRef, WorkloadObject};
+use crate::frameworks::{PodSetInfo, TemplateFingerprint};
+use crate::lifecycle::conditions;
+use crate::lifecycle::provisioning::PARAMETER_PREFIX;
+use crate::scheduler::{self, Variant};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Identity and version that every write needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Meta {
+    pub(crate) key: ObjectKey,
+    pub(crate) uid: Arc<str>,
+    pub(crate) resource_version: String,
+    pub(crate) generation: i64,
+    pub(crate) created: Timestamp,
+    pub(crate) deleting: bool,
+    /// Finalizers of the object, ours and others'.
+    pub(crate) finalizers: Arc<[String]>,
+}
+
+impl Meta {
+    pub(crate) fn from_object_meta(meta: &ObjectMeta) -> Self {
+        Self {
+            key: ObjectKey::new(
+                meta.namespace.as_deref().unwrap_or_default(),
+                meta.name.as_deref().unwrap_or_default(),
+            ),
+            uid: Arc::from(meta.uid.as_deref().unwrap_or_default()),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            generation: meta.generation.unwrap_or_default(),
+            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
+            deleting: meta.deletion_timestamp.is_some(),
+            finalizers: Arc::from(meta.finalizers.as_deref().unwrap_or_default()),
+        }
+    }
+
+    pub(crate) fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|f| f == names::RESOURCE_IN_USE_FINALIZER)
+    }
+}
+
+/// The controller of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnerRecord {
+    pub(crate) api_version: Arc<str>,
+    pub(crate) kind: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Arc<str>,
+}
+
+impl OwnerRecord {
+    /// API group of the owner.
+    pub(crate) fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// The controller among the owners; of a Workload the first owner when none is marked so.
+    pub(crate) fn from_object_meta(meta: &ObjectMeta) -> Option<Self> {
+        let owners = meta.owner_references.as_deref().unwrap_or_default();
+        let owner = owners.iter().find(|o| o.controller == Some(true)).or_else(|| owners.first())?;
+        Some(Self {
+            api_version: Arc::from(owner.api_version.as_str()),
+            kind: Arc::from(owner.kind.as_str()),
+            name: Arc::from(owner.name.as_str()),
+            uid: Arc::from(owner.uid.as_str()),
+        })
+    }
+}
+
+/// A pod set of a Workload.
+#[derive(Clone, Debug)]
+pub(crate) struct PodSetRecord {
+    pub(crate) name: Arc<str>,
+    pub(crate) count: i32,
+    pub(crate) min_count: Option<i32>,
+    pub(crate) spec: Arc<PodSpec>,
+    pub(crate) template_fingerprint: TemplateFingerprint,
+    pub(crate) topology: Option<Box<PodSetTopologyRequest>>,
+}
+
+/// The pods of a Workload: alike for all of one template.
+#[derive(Debug, Default)]
+pub(crate) struct PodSets {
+    /// Of what the object says of them.
+    pub(crate) digest: Digest,
+    pub(crate) sets: Box<[PodSetRecord]>,
+    /// Templates as they were before a start, for the restore.
+    pub(crate) originals: Box<[PodSetInfo]>,
+}
+
+/// A Workload.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkloadRecord {
+    pub(crate) meta: Meta,
+    pub(crate) owner: Option<Arc<OwnerRecord>>,
+    pub(crate) job_uid: Option<Arc<str>>,
+    pub(crate) has_admission_gates: bool,
+    pub(crate) admission_gated_by: Option<String>,
+    pub(crate) queue_name: Option<Arc<str>>,
+    pub(crate) priority: i32,
+    pub(crate) priority_class: Option<Arc<PriorityClassRef>>,
+    pub(crate) active: bool,
+    pub(crate) max_execution_seconds: Option<i32>,
+    pub(crate) pods: Arc<PodSets>,
+    /// Names of the gates that keep it from preempting until they open.
+    pub(crate) preemption_gates: Box<[String]>,
+    /// What it is one of several alternatives of.
+    pub(crate) variant: Option<Arc<Variant>>,
+    /// Annotations that are handed on to ProvisioningRequests.
+    pub(crate) provisioning_parameters: BTreeMap<String, String>,
+    /// The slice that it takes over from.
+    pub(crate) replaces: Option<Box<ObjectKey>>,
+    pub(crate) status: Arc<WorkloadStatus>,
+    /// Requests after LimitRanges, overhead and transformations, and why they are not valid.
+    pub(crate) effective_requests: Arc<EffectiveRequests>,
+}
+
+/// Requests as the scheduler sees them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EffectiveRequests {
+    pub(crate) pod_sets: Option<Arc<[scheduler::PodSet]>>,
+    /// Their totals, as the status shows them.
+    pub(crate) status_requests: Arc<[PodSetRequest]>,
+    pub(crate) misconfiguration: Option<String>,
+}
+
+/// The spec of a Workload but for its pods.
+#[derive(Default, Deserialize)]
+#[serde(rename = "WorkloadSpec", rename_all = "camelCase", default)]
+struct SpecWithoutPodSets {
+    queue_name: Option<String>,
+    priority_class_ref: Option<PriorityClassRef>,
+    priority: Option<i32>,
+    active: Option<bool>,
+    maximum_execution_time_seconds: Option<i32>,
+    preemption_gates: Vec<PreemptionGate>,
+}
+
+impl WorkloadRecord {
+    /// Reads a Workload; what others have alike is kept once.
+    ///
+    /// # Errors
+    /// Names what cannot be read.
+    pub(crate) fn decode(object: &WorkloadObject, templates: &mut InternedTemplates) -> Result<Self, String> {
+        let spec: SpecWithoutPodSets =
+            object.spec().map(RawFieldRef::decode).transpose()?.unwrap_or_default();
+        let pods = templates.intern_pods(object.spec().map(RawFieldRef::pod_sets).transpose()?.flatten())?;
+        let record = Self {
+            meta: Meta::from_object_meta(&object.metadata),
+            owner: None,
+            job_uid: None,
+            has_admission_gates: false,
+            admission_gated_by: None,
+            queue_name: spec.queue_name.map(|name| templates.intern_name(&name)),
+            priority: spec.priority.unwrap_or(0),
+            priority_class: spec.priority_class_ref.map(|class| templates.intern_priority_class(class)),
+            active: spec.active.unwrap_or(true),
+            max_execution_seconds: spec.maximum_execution_time_seconds,
+            pods,
+            preemption_gates: spec.preemption_gates.into_iter().map(|gate| gate.name).collect(),
+            variant: None,
+            provisioning_parameters: BTreeMap::new(),
+            replaces: None,
+            status: templates.intern_status(object.status())?,
+            effective_requests: Arc::default(),
+        };
+        Ok(record.with_annotations(&object.metadata, templates))
+    }
+
+    /// A later version of the same Workload whose spec has not changed: only metadata and status are read again, and the
+    /// status only if it is there or not known to have been written. None if all of it has to be read, as when it has
+    /// finished no more: its pods were let go of.
+    ///
+    /// # Errors
+    /// Names what cannot be read.
+    pub(crate) fn decode_newer(
+        &self,
+        object: &WorkloadObject,
+        written: Option<Arc<WorkloadStatus>>,
+        templates: &mut InternedTemplates,
+    ) -> Result<Option<Self>, String> {
+        let meta = Meta::from_object_meta(&object.metadata);
+        if meta.uid != self.meta.uid || meta.generation != self.meta.generation || meta.generation == 0 {
+            return Ok(None);
+        }
+        let status = match written.filter(|_| object.status().is_none()) {
+            Some(status) => status,
+            None => templates.intern_status(object.status())?,
+        };
+        let finished = |status: &WorkloadStatus| conditions::is_true(status, ConditionType::Finished);
+        if finished(&self.status) && !finished(&status) {
+            return Ok(None);
+        }
+        let meta = Meta { uid: Arc::clone(&self.meta.uid), ..meta };
+        Ok(Some(Self { meta, status, ..self.clone() }.with_annotations(&object.metadata, templates)))
+    }
+
+    /// The same with everything that its metadata says beside its identity.
+    fn with_annotations(mut self, metadata: &ObjectMeta, templates: &mut InternedTemplates) -> Self {
+        let nothing = BTreeMap::new();
+        let annotations = metadata.annotations.as_ref().unwrap_or(&nothing);
+        let labels = metadata.labels.as_ref().unwrap_or(&nothing);
+        let gated_by = annotations.get(names::ADMISSION_GATED_BY_ANNOTATION).filter(|v| !v.is_empty());
+        self.meta.finalizers = templates.intern_finalizers(self.meta.finalizers);
+        self.owner = OwnerRecord::from_object_meta(metadata)
+            .map(|owner| templates.intern_owner(owner, self.owner.take()));
+        self.job_uid = labels.get(names::JOB_UID_LABEL).map(|uid| {
+            let owner = self.owner.as_ref().filter(|owner| *owner.uid == **uid);
+            owner.map_or_else(|| Arc::from(uid.as_str()), |owner| Arc::clone(&owner.uid))
+        });
+        self.has_admission_gates = gated_by.is_some();
+        self.admission_gated_by = gated_by.cloned();
+        self.variant = variant_of(metadata);
+        self.provisioning_parameters = provisioning_parameters_of(annotations);
+        self.replaces = replaced_slice_of(metadata);
+        self
+    }
+
+    /// Its groups of equal pods; none when it has finished.
+    pub(crate) fn pod_sets(&self) -> &[PodSetRecord] {
+        &self.pods.sets
+    }
+
+    /// Templates as they were before a start, for the restore.
+    pub(crate) fn originals(&self) -> &[PodSetInfo] {
+        &self.pods.originals
+    }
+
+    /// Whether a gate keeps it from preempting; one that nobody has opened is closed.
+    pub(crate) fn is_preemption_gated(&self) -> bool {
+        let open = |gate: &String| {
+            let states = &self.status.preemption_gates;
+            states.iter().any(|state| state.name == *gate && state.position == GatePosition::Open)
+        };
+        !self.preemption_gates.iter().all(open)
+    }
+
+    /// What it is found by: the UID of its owner, and its LocalQueue until it has finished.
+    pub(crate) fn index_keys(&self) -> (Option<&Arc<str>>, Option<ObjectKey>) {
+        let finished = conditions::is_true(&self.status, ConditionType::Finished);
+        (self.owner.as_ref().map(|owner| &owner.uid), self.local_queue().filter(|_| !finished))
+    }
+
+    /// Key of its LocalQueue.
+    pub(crate) fn local_queue(&self) -> Option<ObjectKey> {
+        Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
+    }
+}
+
+/// Annotations that are handed on to ProvisioningRequests.
+fn provisioning_parameters_of(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let ours = |name: &&String| name.starts_with(PARAMETER_PREFIX);
+    annotations
+        .iter()
+        .filter(|(name, _)| ours(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// What the annotations say that the Workload is a variant of.
+fn variant_of(meta: &ObjectMeta) -> Option<Arc<Variant>> {
+    let flavors = meta.annotations.as_ref()?.get(names::ALLOWED_FLAVORS_ANNOTATION)?;
+    let owner = OwnerRecord::from_object_meta(meta).filter(|owner| *owner.kind == *"Workload")?;
+    Some(Arc::new(Variant {
+        parent: owner.name,
+        flavors: flavors.split(',').map(str::trim).filter(|f| !f.is_empty()).map(Arc::from).collect(),
+    }))
+}
+
+/// The slice that the annotations say it takes over from.
+fn replaced_slice_of(meta: &ObjectMeta) -> Option<Box<ObjectKey>> {
+    let text = meta.annotations.as_ref()?.get(names::SLICE_REPLACEMENT_FOR_ANNOTATION)?;
+    let (namespace, name) = text.split_once('/')?;
+    Some(Box::new(ObjectKey::new(namespace, name)))
+}
+
+/// A ClusterQueue.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterQueueRecord {
+    pub(crate) meta: Meta,
+    pub(crate) object: ClusterQueue,
+}
+
+/// A LocalQueue.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalQueueRecord {
+    pub(crate) meta: Meta,
+    pub(crate) object: LocalQueue,
+}
+
+/// A Cohort.
+#[derive(Clone, Debug)]
+pub(crate) struct CohortRecord {
+    pub(crate) meta: Meta,
+    pub(crate) object: Cohort,
+}
+
+/// A ResourceFlavor.
+#[derive(Clone, Debug)]
+pub(crate) struct FlavorRecord {
+    pub(crate) meta: Meta,
+    pub(crate) object: ResourceFlavor,
+}
+
+/// A MultiKueueCluster.
+#[derive(Clone, Debug)]
+pub(crate) struct MultiKueueClusterRecord {
+    pub(crate) meta: Meta,
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// An AdmissionCheck.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckRecord {
+    pub(crate) meta: Meta,
+    pub(crate) object: AdmissionCheck,
+}

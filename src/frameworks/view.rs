@@ -1,0 +1,153 @@
+//! Typed view of a job with the fields that the reconciler needs, decoded once from the raw object.
+//!
+//! Invariant: a view depends on one version of the object only; it contains no state of earlier versions.
+
+use super::template::TemplateInfo;
+use super::template_fingerprint::TemplateFingerprint;
+use crate::api::ObjectKey;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Group, version, kind and plural of a job kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gvk {
+    /// API group, empty for the core group.
+    pub group: &'static str,
+    /// API version without the group.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Resource name in API paths.
+    pub plural: &'static str,
+}
+
+impl Gvk {
+    /// Returns `group/version`, or only the version in the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// A controller owner reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerRef {
+    /// API version with its group.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name, in the namespace of the owned object.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+}
+
+impl OwnerRef {
+    /// Returns the API group; empty for the core group.
+    pub fn group(&self) -> &str {
+        self.api_version.rsplit_once('/').map_or("", |(group, _)| group)
+    }
+}
+
+/// The fields of a job that the reconciler needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobView {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID.
+    pub uid: Arc<str>,
+    /// Version of the object from which this view was decoded.
+    pub resource_version: String,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Creation time; the epoch when absent.
+    pub created: Timestamp,
+    /// Whether the object has a deletion time.
+    pub deleting: bool,
+    /// The queue-name label, when not empty.
+    pub queue_name: Option<Arc<str>>,
+    /// The priority-class label, when not empty.
+    pub priority_class: Option<Arc<str>>,
+    /// The prebuilt Workload named by an annotation or label.
+    pub prebuilt_workload: Option<Arc<str>>,
+    /// The max-exec-time label, when it is a positive number.
+    pub max_exec_seconds: Option<i32>,
+    /// The admission-gated-by annotation, when not empty.
+    pub gated_by: Option<String>,
+    /// Annotations to copy to the Workload: the provisioning parameters.
+    pub annotations_to_copy: BTreeMap<String, String>,
+    /// The controller that owns the job.
+    pub controller: Option<OwnerRef>,
+    /// Value of `spec.managedBy`, if the kind has this field and it is set.
+    pub managed_by: Option<String>,
+    /// Whether the job is suspended.
+    pub suspended: bool,
+    /// Whether the job is elastic: it may be resized while it runs.
+    pub elastic: bool,
+    /// Whether a change of the count changes the completions as well.
+    pub completions_follow_parallelism: bool,
+    /// The pod sets.
+    pub pod_sets: Vec<PodSetView>,
+    /// The status.
+    pub status: JobStatus,
+    /// Number of reclaimable pods by pod set.
+    pub reclaimable_pods: Vec<(Arc<str>, i32)>,
+}
+
+/// One pod set of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodSetView {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Number of requested pods.
+    pub count: i32,
+    /// Minimum number of pods for partial admission.
+    pub min_count: Option<i32>,
+    /// Fingerprint of the template, without counts.
+    pub fingerprint: TemplateFingerprint,
+    /// The part of the template to which admission may add.
+    pub template: Arc<TemplateInfo>,
+}
+
+/// Additions to the template of a pod set, or the original template.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodSetInfo {
+    /// Name of the pod set.
+    pub name: Arc<str>,
+    /// Number of pods.
+    pub count: i32,
+    /// Additions, or the original template.
+    pub template: Arc<TemplateInfo>,
+}
+
+/// Status of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobStatus {
+    /// Number of running or terminating pods.
+    pub active_pods: i32,
+    /// Number of ready pods.
+    pub ready_pods: i32,
+    /// Number of succeeded pods.
+    pub succeeded_pods: i32,
+    /// Whether the start time is set.
+    pub started: bool,
+    /// Whether the condition Suspended is True.
+    pub has_suspended_condition: bool,
+    /// Result of the job, if it has finished.
+    pub finished: Option<Finished>,
+    /// Whether every pod is ready or has succeeded.
+    pub pods_ready: bool,
+}
+
+/// Result of a finished job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// Whether the job completed successfully.
+    pub success: bool,
+    /// Message of the job's condition.
+    pub message: String,
+}

@@ -1,0 +1,13 @@
+//! Metrics derived from published snapshots and observations. Pure: values in, text out.
+
+pub mod certificates;
+mod configuration_gaps;
+pub mod counters;
+mod exposition;
+mod gauges;
+pub mod model;
+
+pub use configuration_gaps::ConfigurationGaps;
+pub use counters::text;
+pub use exposition::render;
+pub use gauges::gauges;

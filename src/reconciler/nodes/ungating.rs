@@ -1,0 +1,252 @@
+//! Pods of admitted workloads leave the topology gate, each for the node or domain that it was given.
+//!
+//! Invariants: decided on the newest assignment and pods, all pods of a workload at once, and not again before every write
+//! of the last time has ended; a write carries the version of its pod, so that one that moved meanwhile is judged anew (I12);
+//! no more pods leave than were granted (I22).
+
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::PodSetAssignment;
+use crate::api::{ObjectKey, names};
+use crate::cache::Kind;
+use crate::cache::records::{PodSetRecord, WorkloadRecord};
+use crate::frameworks::TemplateInfo;
+use crate::lifecycle::conditions;
+use crate::lifecycle::ungate::{DomainSlots, TasPodState, assign_gated_pods};
+use crate::reconciler::job::step::may_run;
+use crate::reconciler::messages::{Effect, Event, Observation, Verb};
+use crate::reconciler::nodes::pods::{PodRecord, WorkloadPod};
+use crate::reconciler::workload::events::elapsed_duration;
+use crate::reconciler::writes::in_flight::WriteRequest;
+use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::topology::{DomainPath, HOSTNAME_LABEL, Placement, decode};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// A write on a pod.
+struct PodChange {
+    key: ObjectKey,
+    body: Value,
+    /// Whether it ends the pod instead of letting it go.
+    terminates_pod: bool,
+    /// What is told when it has landed.
+    effect: Effect,
+}
+
+impl Reconciler {
+    /// Sends the pods of a Workload to their places.
+    pub(in crate::reconciler) fn step_pods(&mut self, workload: &ObjectKey, now: Timestamp) {
+        let Some(record) = self.workloads.get(workload).filter(|record| may_run(record)).map(Arc::clone)
+        else {
+            return;
+        };
+        let busy = |(key, ..): (&ObjectKey, _, _)| self.in_flight_writes.is_in_flight(Kind::Pod, key);
+        if self.nodes.assigned_hosts(workload).is_none() || self.pods.of_workload(workload).any(busy) {
+            return;
+        }
+        let ended = self.terminations_on_lost_hosts(&record, now);
+        let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+        let sent: Vec<PodChange> = sets.flat_map(|set| self.ungate_changes(&record, set, now)).collect();
+        for change in ended.into_iter().chain(sent) {
+            if self.in_flight_writes.may_write(Kind::Pod, &change.key, now) {
+                let verb = if change.terminates_pod { Verb::Apply } else { Verb::Merge };
+                self.start_write(WriteRequest {
+                    subresource: change.terminates_pod.then_some("status"),
+                    effects: vec![change.effect],
+                    on_behalf_of: Some(ReconcileKey::Pods(workload.clone())),
+                    ..WriteRequest::new(Kind::Pod, change.key, verb, change.body)
+                });
+            } else if let Some(until) = self.in_flight_writes.backoff_until(Kind::Pod, &change.key) {
+                self.timers.wake(ReconcileKey::Pods(workload.clone()), until);
+            }
+        }
+    }
+
+    /// Pods that were let go to a node that has failed, or is no longer theirs, before they got there: no scheduler will ever
+    /// place them, and only when they have ended does their job make others.
+    fn terminations_on_lost_hosts(&self, record: &WorkloadRecord, now: Timestamp) -> Vec<PodChange> {
+        let key = &record.meta.key;
+        let Some(footing) =
+            self.nodes.assigned_hosts(key).filter(|footing| footing.pod_sets_above_host_level.is_empty())
+        else {
+            return Vec::new();
+        };
+        let is_lost = |host: &str| {
+            let failed = record.status.unhealthy_nodes.iter().any(|node| node.name == host);
+            failed || !footing.hosts.contains(host)
+        };
+        let change = |(pod, known, member): (&ObjectKey, &PodRecord, &WorkloadPod)| {
+            let host = member.selected_value(HOSTNAME_LABEL).filter(|host| is_lost(host))?;
+            let waits = known.node.is_none() && !member.terminating && member.gates.is_empty();
+            (waits && self.belongs_to_workload(member)).then(|| terminate_pod(pod, known, host, now))
+        };
+        self.pods.of_workload(key).filter_map(change).collect()
+    }
+
+    /// The patches of pods of one pod set that leave the gate.
+    fn ungate_changes(
+        &self,
+        record: &WorkloadRecord,
+        set: &PodSetAssignment,
+        now: Timestamp,
+    ) -> Vec<PodChange> {
+        let Some(placement) = set.topology_assignment.as_ref().and_then(decode) else {
+            return Vec::new();
+        };
+        let asked = record.pod_sets().iter().find(|known| *known.name == *set.name);
+        let own = |member: &WorkloadPod| *member.pod_set == *set.name && self.belongs_to_workload(member);
+        let pods: Vec<_> =
+            self.pods.of_workload(&record.meta.key).filter(|(.., member)| own(member)).collect();
+        if !pods.iter().any(|(.., member)| member.is_gated() && !member.terminating) {
+            return Vec::new();
+        }
+        let candidate = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| TasPodState {
+            gated: member.is_gated(),
+            terminating: member.terminating,
+            rank: pod_rank(asked, member),
+            domain: self.domain_of_pod(&placement, pod.node.as_ref(), member),
+        };
+        let candidates: Vec<TasPodState> = pods.iter().map(candidate).collect();
+        let room = |(values, pods): &(DomainPath, i32)| DomainSlots {
+            pods: *pods,
+            accepts_pods: !placement.is_by_host()
+                || values.last().is_some_and(|host| self.host_accepts_pods(record, host, now)),
+        };
+        let rooms: Vec<DomainSlots> = placement.domains.iter().map(room).collect();
+        let selector =
+            |at: usize| placement.domains.get(at).map(|(values, _)| domain_selector(&placement, values));
+        let fits = |pod: usize, room: usize| {
+            let (Some((.., member)), Some(wanted)) = (pods.get(pod), selector(room)) else {
+                return false;
+            };
+            wanted
+                .iter()
+                .all(|(label, value)| member.selected_value(label).is_none_or(|own| *own == ***value))
+        };
+        let given = assign_gated_pods(&candidates, &rooms, fits);
+        let patch = |(pod, room): (usize, usize)| {
+            let ((key, pod, member), wanted) = (pods.get(pod)?, selector(room)?);
+            let gates: Vec<Value> = member
+                .gates
+                .iter()
+                .filter(|gate| *gate != names::TOPOLOGY_GATE)
+                .map(|gate| json!({"name": gate}))
+                .collect();
+            let gates = if gates.is_empty() { Value::Null } else { Value::Array(gates) };
+            let wanted: Map<String, Value> =
+                wanted.iter().map(|(label, value)| (label.to_string(), json!(&**value))).collect();
+            let body = json!({
+                "metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version},
+                "spec": {"schedulingGates": gates, "nodeSelector": wanted},
+            });
+            Some(PodChange {
+                key: (*key).clone(),
+                body,
+                terminates_pod: false,
+                effect: gate_removed_observation(record, now),
+            })
+        };
+        given.into_iter().filter_map(patch).collect()
+    }
+
+    /// Whether pods may be sent to a host now.
+    fn host_accepts_pods(&self, record: &WorkloadRecord, host: &str, now: Timestamp) -> bool {
+        let told = record.status.unhealthy_nodes.iter().any(|node| node.name == host);
+        !told && self.is_host_healthy(record, host, now)
+    }
+
+    /// The domain that a pod is bound for by its selector, or stands in.
+    fn domain_of_pod(
+        &self,
+        placement: &Placement,
+        node: Option<&Arc<str>>,
+        member: &WorkloadPod,
+    ) -> Option<usize> {
+        let host = node.filter(|_| placement.is_by_host()).map(|node| self.nodes.host_of(node));
+        placement.domains.iter().position(|(values, _)| {
+            let selected = || {
+                let wanted = domain_selector(placement, values);
+                wanted.iter().all(|(label, value)| member.selected_value(label) == Some(&**value))
+            };
+            host.as_ref().map_or_else(selected, |host| values.last() == Some(host))
+        })
+    }
+
+    /// Adds to a template what pods with a topology are given at the start: they wait at a gate to be sent to their places.
+    pub(in crate::reconciler) fn add_topology_gate(
+        &self,
+        template: &mut TemplateInfo,
+        record: &WorkloadRecord,
+        set: &PodSetAssignment,
+    ) {
+        if !self.settings.engine.gates.topology || set.topology_assignment.is_none() {
+            return;
+        }
+        template.scheduling_gates.push(names::TOPOLOGY_GATE.to_owned());
+        let asked = record.pod_sets().iter().find(|known| *known.name == *set.name);
+        if asked.is_some_and(|asked| asked.topology.as_ref().is_none_or(|request| !request.names_topology()))
+        {
+            let key = names::UNCONSTRAINED_TOPOLOGY_ANNOTATION.to_owned();
+            template.annotations.insert(key, "true".to_owned());
+        }
+    }
+}
+
+/// Ends a pod that cannot get to its node.
+fn terminate_pod(key: &ObjectKey, pod: &PodRecord, host: &str, now: Timestamp) -> PodChange {
+    let note = format!("The pod was assigned to node {host}, which is not there for it any more");
+    let condition = json!({
+        "type": "TerminatedByKueue", "status": "True", "reason": "UnschedulableOnAssignedNode", "message": note,
+        "lastTransitionTime": conditions::to_api_time(now),
+    });
+    let body = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": key.name, "namespace": key.namespace, "uid": pod.uid,
+            "resourceVersion": pod.resource_version},
+        "status": {"phase": "Failed", "conditions": [condition]},
+    });
+    let told = Effect::Event(Event {
+        kind: Kind::Pod,
+        key: key.clone(),
+        uid: pod.uid.to_string(),
+        warning: false,
+        reason: "PodTerminatedByKueue".to_owned(),
+        note,
+    });
+    PodChange { key: key.clone(), body, terminates_pod: true, effect: told }
+}
+
+/// The topology gate of a pod was removed.
+fn gate_removed_observation(record: &WorkloadRecord, now: Timestamp) -> Effect {
+    let status = &record.status;
+    let cluster_queue = status.admission.as_ref().map(|admission| admission.cluster_queue.clone());
+    let admitted = conditions::true_since(status, ConditionType::Admitted).unwrap_or(now);
+    Effect::Observe(Observation::GateRemoved {
+        gate: names::TOPOLOGY_GATE,
+        cluster_queue: cluster_queue.unwrap_or_default(),
+        latency: elapsed_duration(admitted, now),
+    })
+}
+
+/// Labels of the levels with the values of a domain.
+fn domain_selector<'a>(
+    placement: &'a Placement,
+    values: &'a DomainPath,
+) -> Vec<(&'a Arc<str>, &'a Arc<str>)> {
+    placement.levels.iter().zip(values.iter()).collect()
+}
+
+/// Place of a pod in the order of its pod set, by the labels that the pod set names.
+fn pod_rank(asked: Option<&PodSetRecord>, member: &WorkloadPod) -> Option<i64> {
+    let request = asked?.topology.as_deref()?;
+    let index = member.numeric_label(request.pod_index_label.as_deref()?)?;
+    let rank = index.checked_sub(member.index_offset?)?;
+    let (Some(label), Some(groups)) = (&request.sub_group_index_label, request.sub_group_count) else {
+        return Some(rank);
+    };
+    let size = i64::from(asked?.count).checked_div(i64::from(groups))?;
+    // An index beyond its group would be that of another pod.
+    let within = (0..size).contains(&rank);
+    within.then_some(())?;
+    rank.checked_add(member.numeric_label(label)?.checked_mul(size)?)
+}

@@ -1,0 +1,147 @@
+//! Fair sharing seen from the objects: what LocalQueues have used, read where the last replica wrote it and written at
+//! each sample; shares of ClusterQueues and Cohorts, for their status.
+
+use crate::api::ObjectKey;
+use crate::api::v1beta2::{
+    self, AdmissionFairSharingStatus, CohortStatus, FairSharing, FairSharingStatus,
+    LocalQueueFairSharingStatus, StopPolicy,
+};
+use crate::lifecycle::{backoff, conditions};
+use crate::quota::NodeRef;
+use crate::reconciler::queues::status::to_merge_patch;
+use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::resources::Quantity;
+use crate::scheduler::LocalQueue;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What admission fair sharing knows of a LocalQueue. Time in which nobody ran does not count.
+pub(in crate::reconciler) fn to_afs_local_queue(object: &v1beta2::LocalQueue) -> LocalQueue {
+    let status = object.status.fair_sharing.as_ref().and_then(|s| s.admission_fair_sharing_status.as_ref());
+    let amount = |(resource, amount): (&String, &Text)| {
+        Some((Arc::from(resource.as_str()), Quantity::parse(&amount.0).ok()?.to_f64()))
+    };
+    LocalQueue {
+        cluster_queue: Arc::from(object.spec.cluster_queue.as_deref().unwrap_or_default()),
+        weight: object.spec.fair_sharing.as_ref().and_then(FairSharing::number),
+        consumed: status.into_iter().flat_map(|s| &s.consumed_resources).filter_map(amount).collect(),
+        sampled_at: None,
+    }
+}
+
+impl Reconciler {
+    /// Takes a sample of what a LocalQueue that admits uses, if it is time, and sets the time of the next.
+    pub(in crate::reconciler) fn sample_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
+        let Some(settings) = &self.settings.engine.admission_fair_sharing else { return };
+        let interval = settings.sampling_interval;
+        let Some(target) = self
+            .local_queues
+            .get(key)
+            .filter(|queue| queue.object.spec.stop_policy.unwrap_or_default() == StopPolicy::None)
+        else {
+            return;
+        };
+        let target = target.object.spec.cluster_queue.as_deref().unwrap_or_default();
+        if !self.cluster_queues.contains_key(target) || self.engine.inactive_reason(target).is_some() {
+            return;
+        }
+        let last = self.engine.past_usage(key).and_then(|queue| queue.sampled_at);
+        self.engine.begin_sampling(key, now);
+        let due = backoff::after(last.unwrap_or(now), interval);
+        if due > now {
+            self.timers.wake(ReconcileKey::LocalQueue(key.clone()), due);
+            return;
+        }
+        self.engine.sample_usage(key, &self.queue_counts.local_queue(key).admitted_usage, now);
+        self.status_schedule.mark_dirty(ReconcileKey::LocalQueue(key.clone()));
+        self.timers.wake(ReconcileKey::LocalQueue(key.clone()), backoff::after(now, interval));
+    }
+
+    /// What a LocalQueue has in use is about to change.
+    pub(in crate::reconciler) fn accrue_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
+        if self.settings.engine.admission_fair_sharing.is_some() {
+            self.engine.accrue_usage(key, &self.queue_counts.local_queue(key).admitted_usage, now);
+        }
+    }
+
+    /// Brings the entry penalty of a Workload in step: part of the past once it is admitted, gone once it will not be.
+    pub(in crate::reconciler) fn sync_entry_penalty(
+        &mut self,
+        key: &ObjectKey,
+        admitted: bool,
+        out: bool,
+        now: Timestamp,
+    ) {
+        let Some(local) = self.engine.penalized_local_queue(key) else { return };
+        let moved = self.workloads.get(key).and_then(|record| record.local_queue()).as_ref() != Some(local);
+        if admitted {
+            let local = local.clone();
+            self.accrue_afs_usage(&local, now);
+            self.engine.commit_penalty(key);
+        } else if out || moved {
+            self.engine.drop_penalty(key);
+        }
+    }
+
+    /// What a LocalQueue has used, for its status: what it says already stays until the usage is another.
+    pub(in crate::reconciler) fn past_usage_status(
+        &self,
+        key: &ObjectKey,
+        old: Option<&LocalQueueFairSharingStatus>,
+    ) -> Option<LocalQueueFairSharingStatus> {
+        self.settings.engine.admission_fair_sharing.as_ref()?;
+        let known = self.engine.past_usage(key)?;
+        let Some(sampled_at) = known.sampled_at else { return old.cloned() };
+        let text = |amount: f64| Quantity::parse(&format!("{amount:.3}")).ok().map(|q| Text(q.canonical()));
+        let consumed =
+            known.consumed.iter().filter_map(|(name, used)| Some((name.to_string(), text(*used)?)));
+        let consumed: BTreeMap<String, Text> = consumed.collect();
+        let told = old.and_then(|old| old.admission_fair_sharing_status.as_ref());
+        if told.map_or(consumed.is_empty(), |told| told.consumed_resources == consumed) {
+            return old.cloned();
+        }
+        Some(LocalQueueFairSharingStatus {
+            weighted_share: old.map_or(0, |old| old.weighted_share),
+            admission_fair_sharing_status: Some(AdmissionFairSharingStatus {
+                consumed_resources: consumed,
+                last_update: conditions::to_api_time(sampled_at),
+            }),
+        })
+    }
+
+    /// The share of a node, while fair sharing is on.
+    pub(in crate::reconciler) fn weighted_share(&self, node: &NodeRef) -> Option<i64> {
+        self.settings.engine.fair_sharing.as_ref().map(|_| self.engine.weighted_share(node))
+    }
+
+    /// The same for its status.
+    pub(in crate::reconciler) fn weighted_share_status(&self, node: &NodeRef) -> Option<FairSharingStatus> {
+        self.weighted_share(node).map(|weighted_share| FairSharingStatus { weighted_share })
+    }
+
+    /// Shares of the cohorts above a ClusterQueue may have changed with what it holds.
+    pub(in crate::reconciler) fn mark_ancestor_cohorts(&mut self, cluster_queue: &str) {
+        if self.settings.engine.fair_sharing.is_none() {
+            return;
+        }
+        for name in self.cohorts_above(cluster_queue) {
+            if self.cohorts.contains_key(name.as_str()) {
+                self.status_schedule.mark_dirty(ReconcileKey::Cohort(Arc::from(name)));
+            }
+        }
+    }
+
+    /// Version and new status of a Cohort; nothing when the status stands already.
+    pub(in crate::reconciler) fn cohort_status(&self, name: &Arc<str>) -> Option<(String, Value)> {
+        let record = self.cohorts.get(name)?;
+        let new =
+            CohortStatus { fair_sharing: self.weighted_share_status(&NodeRef::Cohort(Arc::clone(name))) };
+        if new == record.object.status {
+            return None;
+        }
+        Some((record.meta.resource_version.clone(), to_merge_patch(&new, new.fair_sharing.is_none())?))
+    }
+}

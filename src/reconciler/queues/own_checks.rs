@@ -1,0 +1,131 @@
+//! AdmissionChecks that this manager answers for, and MultiKueueClusters: whether they work.
+//!
+//! Invariant: no workload gets or keeps quota for a check that nobody will answer.
+
+use crate::api::ObjectKey;
+use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::{AdmissionCheckState, CheckState, MultiKueueCluster};
+use crate::cache::Kind;
+use crate::cache::records::{CheckRecord, Meta, MultiKueueClusterRecord, WorkloadRecord};
+use crate::lifecycle::conditions::{self, to_api_time};
+use crate::reconciler::messages::Verb;
+use crate::reconciler::queues::status::set_active_condition;
+use crate::reconciler::{ReconcileKey, Reconciler};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Reason of conditions of what is stored and has no effect.
+const NOT_SUPPORTED: &str = "NotSupported";
+/// Why no check of MultiKueue works.
+const MULTIKUEUE_NOT_SUPPORTED: &str = "jobs are not sent to other clusters by this version";
+
+impl Reconciler {
+    /// Whether workloads may wait for a check. One of MultiKueue never lets a job run, whatever an earlier manager has
+    /// left in its status.
+    pub(in crate::reconciler) fn check_is_active(&self, name: &str) -> bool {
+        let said = |check: &CheckRecord| {
+            check.object.status.conditions.iter().any(|c| c.type_ == "Active" && c.status == "True")
+        };
+        self.admission_checks.get(name).is_some_and(|check| !is_multikueue(check) && said(check))
+    }
+
+    /// Why a ClusterQueue is inactive with these checks, in the words of its condition.
+    pub(in crate::reconciler) fn inactive_checks(&self, checks: &[&str]) -> Option<String> {
+        let idle: Vec<&str> = checks.iter().copied().filter(|name| !self.check_is_active(name)).collect();
+        let of_multikueue = |name: &str| self.admission_checks.get(name).is_some_and(is_multikueue);
+        let unsent: Vec<&str> = idle.iter().copied().filter(|name| of_multikueue(name)).collect();
+        let why = if unsent.is_empty() {
+            String::new()
+        } else {
+            format!(" ({}: {MULTIKUEUE_NOT_SUPPORTED})", unsent.join(", "))
+        };
+        (!idle.is_empty()).then(|| format!("references inactive AdmissionCheck(s): {}{why}", idle.join(", ")))
+    }
+
+    pub(in crate::reconciler) fn ingest_multikueue_cluster(&mut self, object: MultiKueueCluster) {
+        let meta = Meta::from_object_meta(&object.metadata);
+        self.dirty.insert(ReconcileKey::MultiKueueCluster(meta.key.name.clone()));
+        self.multikueue_clusters.insert(
+            meta.key.name.clone(),
+            MultiKueueClusterRecord { meta, conditions: object.status.conditions },
+        );
+    }
+
+    /// A MultiKueueCluster is not connected to, and says so.
+    pub(in crate::reconciler) fn step_multikueue_cluster(&mut self, name: &Arc<str>, now: Timestamp) {
+        let Some(record) = self.multikueue_clusters.get(name).filter(|record| !record.meta.deleting) else {
+            return;
+        };
+        let mut conditions = record.conditions.clone();
+        set_active_condition(
+            &mut conditions,
+            false,
+            NOT_SUPPORTED,
+            MULTIKUEUE_NOT_SUPPORTED,
+            record.meta.generation,
+            now,
+        );
+        if conditions != record.conditions {
+            let body = status_patch(&record.meta, &conditions);
+            let key = ObjectKey::cluster(name);
+            self.send_write(Kind::MultiKueueCluster, &key, Verb::Merge, Some("status"), body, Vec::new());
+        }
+    }
+
+    /// The status of a check that this manager answers for, as a merge patch; none if it stands.
+    pub(in crate::reconciler) fn own_check_status(&self, name: &str, now: Timestamp) -> Option<Value> {
+        let record = self.admission_checks.get(name).filter(|record| !record.meta.deleting)?;
+        let (active, reason, message) = match record.object.spec.controller_name.as_str() {
+            PROVISIONING_REQUEST_CONTROLLER => self.provisioning_check_activity(name),
+            MULTIKUEUE_CONTROLLER => (false, NOT_SUPPORTED, unsupported_settings(record)),
+            _ => return None,
+        };
+        let mut conditions = record.object.status.conditions.clone();
+        set_active_condition(&mut conditions, active, reason, &message, record.meta.generation, now);
+        (conditions != record.object.status.conditions).then(|| status_patch(&record.meta, &conditions))
+    }
+
+    /// States of the checks of MultiKueue that a Workload with quota still waits for: it gives the quota back.
+    pub(in crate::reconciler) fn multikueue_check_states(
+        &self,
+        record: &WorkloadRecord,
+        now: Timestamp,
+    ) -> Vec<AdmissionCheckState> {
+        let waits = conditions::is_true(&record.status, ConditionType::QuotaReserved)
+            && !conditions::is_true(&record.status, ConditionType::Admitted)
+            && !conditions::is_true(&record.status, ConditionType::Evicted);
+        let checks =
+            record.status.admission_checks.iter().filter(|check| waits && check.state == CheckState::Pending);
+        let ours =
+            checks.filter(|check| self.admission_checks.get(check.name.as_str()).is_some_and(is_multikueue));
+        let given_back = |check: &AdmissionCheckState| AdmissionCheckState {
+            state: CheckState::Retry,
+            message: MULTIKUEUE_NOT_SUPPORTED.to_owned(),
+            last_transition_time: to_api_time(now),
+            ..check.clone()
+        };
+        ours.map(given_back).collect()
+    }
+}
+
+fn status_patch(meta: &Meta, conditions: &[Condition]) -> Value {
+    json!({
+        "metadata": {"resourceVersion": meta.resource_version},
+        "status": {"conditions": conditions},
+    })
+}
+
+fn is_multikueue(check: &CheckRecord) -> bool {
+    check.object.spec.controller_name == MULTIKUEUE_CONTROLLER
+}
+
+/// What has no effect, by name.
+fn unsupported_settings(check: &CheckRecord) -> String {
+    let parameters = check.object.spec.parameters.as_ref();
+    let named = parameters
+        .map(|to| format!(": {} {}, its clusters and its quotaManagement have no effect", to.kind, to.name));
+    format!("{MULTIKUEUE_NOT_SUPPORTED}{}", named.unwrap_or_default())
+}

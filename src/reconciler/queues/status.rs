@@ -1,0 +1,348 @@
+//! Status of ClusterQueues, LocalQueues and Cohorts: what they hold, at most once in an interval each, and less often while the
+//! allowance is spent; whether they admit, at once. A status that says what the object says already is not written.
+
+use crate::api::ObjectKey;
+use crate::api::v1beta2::{FlavorUsage, ResourceUsage, StopPolicy};
+use crate::cache::Kind;
+use crate::lifecycle::{backoff, conditions};
+use crate::quota::{FlavorResource, NodeRef};
+use crate::reconciler::messages::Verb;
+use crate::reconciler::queues::counts::QueueCounts;
+use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest};
+use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::resources::{self, Amount};
+use crate::scheduler::PendingCounts;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How many intervals long the pause of a queue that keeps changing is at most, however much else is told.
+const MAX_BACKOFF_FACTOR: i32 = 4;
+
+/// Queues whose status may be out of date, and when each was last written.
+#[derive(Clone, Debug, Default)]
+pub(in crate::reconciler) struct StatusSchedule {
+    dirty: BTreeSet<ReconcileKey>,
+    last_writes: BTreeMap<ReconcileKey, LastWrite>,
+}
+
+/// The last write of a queue's status.
+#[derive(Clone, Copy, Debug)]
+struct LastWrite {
+    at: Timestamp,
+    /// How long the next one is put off.
+    backoff: SignedDuration,
+}
+
+impl StatusSchedule {
+    pub(in crate::reconciler) fn mark_dirty(&mut self, item: ReconcileKey) {
+        self.dirty.insert(item);
+    }
+
+    /// Until when the next write is put off.
+    fn next_write_at(&self, item: &ReconcileKey) -> Option<Timestamp> {
+        self.last_writes.get(item).map(|written| backoff::after(written.at, written.backoff))
+    }
+
+    /// Notes a write.
+    fn record_write(&mut self, item: ReconcileKey, interval: SignedDuration, now: Timestamp) {
+        self.last_writes.insert(item, LastWrite { at: now, backoff: interval });
+    }
+
+    /// Doubles the pause since the last write, up to the longest. Returns its end, if that is still to come.
+    fn extend_backoff(
+        &mut self,
+        item: &ReconcileKey,
+        interval: SignedDuration,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let written = self.last_writes.get_mut(item)?;
+        let longest = interval.saturating_mul(MAX_BACKOFF_FACTOR);
+        written.backoff = written.backoff.saturating_mul(2).min(longest);
+        Some(backoff::after(written.at, written.backoff)).filter(|due| *due > now)
+    }
+}
+
+/// How many workloads a queue has.
+#[derive(Clone, Copy, Debug)]
+struct StatusCounts {
+    pending: i32,
+    reserving: i32,
+    admitted: i32,
+}
+
+impl StatusCounts {
+    fn new(pending: PendingCounts, tally: &QueueCounts) -> Self {
+        let pending = pending.active.saturating_add(pending.inadmissible).saturating_add(tally.waiting);
+        Self {
+            pending: to_i32(pending),
+            reserving: to_i32(tally.reserving),
+            admitted: to_i32(tally.admitted),
+        }
+    }
+}
+
+impl Reconciler {
+    /// Notes that the queues of a Workload may have changed.
+    pub(in crate::reconciler) fn mark_queues_of(&mut self, key: &ObjectKey) {
+        let Some(record) = self.workloads.get(key) else {
+            return;
+        };
+        let cluster = self.cluster_queue_name(record).map(Arc::from);
+        if let Some(queue) = record.local_queue() {
+            self.status_schedule.mark_dirty(ReconcileKey::LocalQueue(queue));
+        }
+        if let Some(name) = cluster {
+            let deleting = self
+                .cluster_queues
+                .get(&name)
+                .is_some_and(|q: &crate::cache::records::ClusterQueueRecord| q.meta.deleting);
+            if deleting {
+                self.timers.wake(ReconcileKey::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
+            }
+            self.mark_ancestor_cohorts(&name);
+            self.status_schedule.mark_dirty(ReconcileKey::ClusterQueue(name));
+        }
+    }
+
+    /// Writes the statuses that are due.
+    pub(in crate::reconciler) fn flush_queue_status(&mut self, now: Timestamp) {
+        let dirty = std::mem::take(&mut self.status_schedule.dirty);
+        let Some(interval) = self.settings.queue_status_interval else { return };
+        for item in dirty {
+            let (kind, key) = match &item {
+                ReconcileKey::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
+                ReconcileKey::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
+                ReconcileKey::Cohort(name) => (Kind::Cohort, ObjectKey::cluster(name)),
+                _ => continue,
+            };
+            // The timer touches it again: what waits for its time is not looked at with every change of anything.
+            let due = self.status_schedule.next_write_at(&item).filter(|due| *due > now);
+            let turning = self.activity_changed(kind, &key);
+            if let Some(due) = due.filter(|_| !turning) {
+                self.timers.wake(item, due);
+                continue;
+            }
+            let wanted = match kind {
+                Kind::ClusterQueue => self.cluster_queue_status(&key.name, now),
+                Kind::Cohort => self.cohort_status(&key.name),
+                _ => self.local_queue_status(&key, now),
+            };
+            let Some((version, status)) = wanted else { continue };
+            if !turning
+                && self.status_rate_limiter.available(now) == 0
+                && let Some(due) = self.status_schedule.extend_backoff(&item, interval, now)
+            {
+                self.timers.wake(item, due);
+                continue;
+            }
+            if !self.in_flight_writes.may_write(kind, &key, now) {
+                // The end of the write under way, or of the wait, brings it back.
+                if let Some(until) =
+                    self.in_flight_writes.backoff_until(kind, &key).filter(|until| *until > now)
+                {
+                    self.timers.wake(item, until);
+                }
+                continue;
+            }
+            self.status_schedule.record_write(item, interval, now);
+            self.status_rate_limiter.consume(now);
+            let body = json!({"metadata": {"resourceVersion": version}, "status": status});
+            self.start_write(WriteRequest {
+                subresource: Some("status"),
+                purpose: WritePurpose::QueueStatus,
+                ..WriteRequest::new(kind, key, Verb::Merge, body)
+            });
+        }
+    }
+
+    fn cluster_queue_counts(&self, name: &str) -> StatusCounts {
+        StatusCounts::new(self.engine.pending(name), self.queue_counts.cluster_queue(name))
+    }
+
+    fn local_queue_counts(&self, key: &ObjectKey) -> StatusCounts {
+        let target =
+            self.local_queues.get(key).and_then(|record| record.object.spec.cluster_queue.as_deref());
+        let pending = self.engine.local_pending(target.unwrap_or_default(), key);
+        StatusCounts::new(pending, self.queue_counts.local_queue(key))
+    }
+
+    /// Whether the queue becomes active or inactive.
+    fn activity_changed(&self, kind: Kind, key: &ObjectKey) -> bool {
+        let (conditions, active) = match kind {
+            Kind::ClusterQueue => {
+                let Some(record) = self.cluster_queues.get(&key.name) else { return false };
+                (&record.object.status.conditions, self.engine.inactive_reason(&key.name).is_none())
+            }
+            Kind::LocalQueue => {
+                let Some(record) = self.local_queues.get(key) else { return false };
+                (&record.object.status.conditions, self.local_queue_activity(record).0)
+            }
+            _ => return false,
+        };
+        !conditions.iter().any(|c| c.type_ == "Active" && (c.status == "True") == active)
+    }
+
+    /// Whether a LocalQueue admits, and the words for it.
+    fn local_queue_activity(
+        &self,
+        record: &crate::cache::records::LocalQueueRecord,
+    ) -> (bool, &'static str, &'static str) {
+        let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
+        if record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None {
+            (false, "Stopped", "LocalQueue is stopped")
+        } else if !self.cluster_queues.contains_key(target) {
+            (false, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
+        } else if self.engine.inactive_reason(target).is_some() {
+            (false, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
+        } else {
+            (true, "Ready", "Can submit new workloads to localQueue")
+        }
+    }
+
+    /// Version and new status; nothing when the status stands already.
+    fn cluster_queue_status(&self, name: &Arc<str>, now: Timestamp) -> Option<(String, Value)> {
+        let record = self.cluster_queues.get(name)?;
+        let old = &record.object.status;
+        let counts = self.cluster_queue_counts(name);
+        let tally = self.queue_counts.cluster_queue(name);
+        let usage = self.engine.usage(&NodeRef::ClusterQueue(name.clone()));
+        let reserved: BTreeMap<FlavorResource, Amount> =
+            usage.iter().map(|(fr, u)| (fr.clone(), u.usage)).collect();
+        let nominal: BTreeMap<FlavorResource, Amount> =
+            usage.iter().map(|(fr, u)| (fr.clone(), u.subtree_quota)).collect();
+        let cohort = record.object.spec.cohort_name.is_some();
+        let borrowed = |fr: &FlavorResource, used: Amount| {
+            let own = nominal.get(fr).copied().unwrap_or(Amount::ZERO);
+            Some(if cohort { used.minus(own).max(Amount::ZERO) } else { Amount::ZERO })
+        };
+        let cells: Vec<FlavorResource> = flavor_resources_of(&record.object.spec.resource_groups);
+        let mut new = old.clone();
+        new.flavors_reservation = usage_list(&cells, &reserved, borrowed);
+        new.flavors_usage = usage_list(&cells, &tally.admitted_usage, borrowed);
+        new.fair_sharing = self.weighted_share_status(&NodeRef::ClusterQueue(name.clone()));
+        new.pending_workloads = counts.pending;
+        new.reserving_workloads = counts.reserving;
+        new.admitted_workloads = counts.admitted;
+        let active = self.engine.inactive_reason(name);
+        let (holds, reason, message) =
+            active.as_ref().map_or((true, "Ready", "Can admit new workloads"), |i| {
+                (false, i.reason.as_ref(), i.message.as_ref())
+            });
+        set_active_condition(&mut new.conditions, holds, reason, message, record.meta.generation, now);
+        if new == *old {
+            return None;
+        }
+        let dropped = new.fair_sharing.is_none() && old.fair_sharing.is_some();
+        Some((record.meta.resource_version.clone(), to_merge_patch(&new, dropped)?))
+    }
+
+    fn local_queue_status(&self, key: &ObjectKey, now: Timestamp) -> Option<(String, Value)> {
+        let record = self.local_queues.get(key)?;
+        let old = &record.object.status;
+        let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
+        let queue = self.cluster_queues.get(target);
+        let tally = self.queue_counts.local_queue(key);
+        let mut new = old.clone();
+        let (holds, reason, message) = self.local_queue_activity(record);
+        let cells = queue.map(|q| flavor_resources_of(&q.object.spec.resource_groups)).unwrap_or_default();
+        let reserved = self.engine.local_usage(&key.namespace, &key.name);
+        new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
+        new.flavors_usage = usage_list(&cells, &tally.admitted_usage, |_, _| None);
+        new.fair_sharing = self.past_usage_status(key, old.fair_sharing.as_ref());
+        let counts = self.local_queue_counts(key);
+        new.pending_workloads = counts.pending;
+        new.reserving_workloads = counts.reserving;
+        new.admitted_workloads = counts.admitted;
+        set_active_condition(&mut new.conditions, holds, reason, message, record.meta.generation, now);
+        if new == *old {
+            return None;
+        }
+        let dropped = new.fair_sharing.is_none() && old.fair_sharing.is_some();
+        Some((record.meta.resource_version.clone(), to_merge_patch(&new, dropped)?))
+    }
+}
+
+/// The status as a merge patch; a share that does not hold any more is taken off by name.
+pub(in crate::reconciler) fn to_merge_patch(status: &impl Serialize, share_dropped: bool) -> Option<Value> {
+    let mut patch = serde_json::to_value(status).ok()?;
+    if share_dropped {
+        patch.as_object_mut()?.insert("fairSharing".to_owned(), Value::Null);
+    }
+    Some(patch)
+}
+
+fn flavor_resources_of(groups: &[crate::api::v1beta2::ResourceGroup]) -> Vec<FlavorResource> {
+    let of_flavor = |f: &crate::api::v1beta2::FlavorQuotas| {
+        let flavor: Arc<str> = Arc::from(f.name.as_str());
+        let cell = |r: &crate::api::v1beta2::ResourceQuota| FlavorResource {
+            flavor: flavor.clone(),
+            resource: Arc::from(r.name.as_str()),
+        };
+        f.resources.iter().map(cell).collect::<Vec<_>>()
+    };
+    groups.iter().flat_map(|g| g.flavors.iter().flat_map(of_flavor)).collect()
+}
+
+/// Usage in the order of the queue's flavors.
+fn usage_list(
+    cells: &[FlavorResource],
+    used: &BTreeMap<FlavorResource, Amount>,
+    borrowed: impl Fn(&FlavorResource, Amount) -> Option<Amount>,
+) -> Vec<FlavorUsage> {
+    let mut list: Vec<FlavorUsage> = Vec::new();
+    for cell in cells {
+        let amount = used.get(cell).copied().unwrap_or(Amount::ZERO);
+        let text = |a: Amount| Quantity(resources::format_quantity(&cell.resource, a));
+        let usage = ResourceUsage {
+            name: cell.resource.to_string(),
+            total: Some(text(amount)),
+            borrowed: borrowed(cell, amount).map(text),
+        };
+        match list.iter_mut().find(|f| *f.name == *cell.flavor) {
+            Some(flavor) => flavor.resources.push(usage),
+            None => list.push(FlavorUsage { name: cell.flavor.to_string(), resources: vec![usage] }),
+        }
+    }
+    list
+}
+
+/// Sets the condition `Active`.
+pub(in crate::reconciler) fn set_active_condition(
+    list: &mut Vec<Condition>,
+    holds: bool,
+    reason: &str,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    let status = if holds { "True" } else { "False" };
+    let fresh = |time| Condition {
+        type_: "Active".to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: time,
+        observed_generation: Some(generation),
+    };
+    match list.iter_mut().find(|c| c.type_ == "Active") {
+        Some(c) if c.status == status && c.reason == reason && c.message == message => {}
+        Some(c) => {
+            let time = if c.status == status {
+                c.last_transition_time.clone()
+            } else {
+                conditions::to_api_time(now)
+            };
+            *c = fresh(time);
+        }
+        None => list.push(fresh(conditions::to_api_time(now))),
+    }
+}
+
+fn to_i32(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,72 @@
+//! When to look at what again. One time for each item: the earliest that was asked for.
+
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Items by the time at which they are due.
+#[derive(Clone, Debug)]
+pub(in crate::reconciler) struct Timers<T> {
+    queue: BTreeSet<(Timestamp, T)>,
+    due: BTreeMap<T, Timestamp>,
+}
+
+impl<T> Default for Timers<T> {
+    fn default() -> Self {
+        Self { queue: BTreeSet::new(), due: BTreeMap::new() }
+    }
+}
+
+impl<T: Clone + Ord> Timers<T> {
+    /// Asks for an item at a time, or earlier if that was asked for before.
+    pub(in crate::reconciler) fn wake(&mut self, item: T, at: Timestamp) {
+        if let Some(before) = self.due.get(&item).copied() {
+            if before <= at {
+                return;
+            }
+            self.queue.remove(&(before, item.clone()));
+        }
+        self.due.insert(item.clone(), at);
+        self.queue.insert((at, item));
+    }
+
+    /// Asks for items at a time.
+    pub(in crate::reconciler) fn wake_all(&mut self, items: impl IntoIterator<Item = T>, at: Timestamp) {
+        for item in items {
+            self.wake(item, at);
+        }
+    }
+
+    /// Items whose time has come; they are not due any more.
+    pub(in crate::reconciler) fn take_due(&mut self, now: Timestamp) -> Vec<T> {
+        let mut taken = Vec::new();
+        while self.queue.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, item)) = self.queue.pop_first() else { break };
+            self.due.remove(&item);
+            taken.push(item);
+        }
+        taken
+    }
+
+    /// The earliest time.
+    pub(in crate::reconciler) fn next(&self) -> Option<Timestamp> {
+        self.queue.first().map(|(at, _)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earliest_time_per_item_wins() {
+        let at = |s| Timestamp::from_second(s).unwrap();
+        let mut timers = Timers::default();
+        timers.wake("a", at(5));
+        timers.wake("a", at(3));
+        timers.wake("a", at(9));
+        timers.wake("b", at(4));
+        assert_eq!(timers.next(), Some(at(3)));
+        assert_eq!(timers.take_due(at(4)), ["a", "b"]);
+        assert_eq!(timers.next(), None);
+    }
+}

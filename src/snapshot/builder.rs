@@ -1,0 +1,107 @@
+//! The next snapshot in the making: its parts, and which of them are out of date.
+//!
+//! Invariant: a part is rebuilt only when it is out of date, so that publishing costs nothing while nothing changes.
+
+use super::{OwnerEntry, QueueView, References, Snapshot};
+use crate::api::ObjectKey;
+use crate::cache::records::OwnerRecord;
+use crate::frameworks::JobView;
+use jiff::{SignedDuration, Timestamp};
+use std::sync::Arc;
+
+/// Queue name of an external object, whose LocalQueue only its own controller knows.
+const EXTERNAL_QUEUE: &str = "external";
+
+/// The parts of the last snapshot, and which of them are out of date.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SnapshotBuilder {
+    current: Snapshot,
+    references_stale: bool,
+    queues_updated_at: Option<Timestamp>,
+    drift_checked_at: Option<Timestamp>,
+}
+
+impl SnapshotBuilder {
+    /// The snapshot as it was last brought up to date.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.current.clone()
+    }
+
+    /// Sets whether this replica leads, and which lists are complete.
+    pub(crate) fn set_readiness(&mut self, leading: bool, synced: bool, reviews_synced: bool) {
+        self.current.leading = leading;
+        self.current.synced = synced;
+        self.current.reviews_synced = reviews_synced;
+    }
+
+    pub(crate) fn mark_references_stale(&mut self) {
+        self.references_stale = true;
+    }
+
+    /// Rebuilds the references if they are out of date.
+    pub(crate) fn update_references(&mut self, build: impl FnOnce() -> References) {
+        if std::mem::take(&mut self.references_stale) {
+            self.current.references = Arc::new(build());
+        }
+    }
+
+    /// Rebuilds the view of the queues unless that was done less than `interval` ago.
+    pub(crate) fn update_queues(
+        &mut self,
+        interval: SignedDuration,
+        now: Timestamp,
+        build: impl FnOnce() -> QueueView,
+    ) {
+        if is_due(self.queues_updated_at, interval, now) {
+            self.queues_updated_at = Some(now);
+            self.current.queues = Arc::new(build());
+        }
+    }
+
+    /// Counts ledger drift unless that was done less than `interval` ago.
+    pub(crate) fn update_ledger_drift(
+        &mut self,
+        interval: SignedDuration,
+        now: Timestamp,
+        count: impl FnOnce() -> usize,
+    ) {
+        if is_due(self.drift_checked_at, interval, now) {
+            self.drift_checked_at = Some(now);
+            self.current.ledger_drift = count();
+        }
+    }
+
+    /// Adds or updates a job as a possible owner of other jobs.
+    pub(crate) fn set_job(&mut self, kind: usize, view: &JobView) {
+        let entry = OwnerEntry {
+            uid: view.uid.clone(),
+            queue_name: view.queue_name.clone(),
+            controller: view.controller.clone(),
+        };
+        let id = (kind, view.key.clone());
+        if self.current.owners.get(&id).is_none_or(|known| **known != entry) {
+            self.current.owners.insert_mut(id, Arc::new(entry));
+        }
+    }
+
+    pub(crate) fn remove_job(&mut self, kind: usize, key: &ObjectKey) {
+        self.current.owners.remove_mut(&(kind, key.clone()));
+    }
+
+    /// Adds or removes an object that an external controller queues: it counts while it owns a Workload.
+    pub(crate) fn set_external_owner(&mut self, namespace: &Arc<str>, owner: &OwnerRecord, queued: bool) {
+        let key = ObjectKey { namespace: namespace.clone(), name: owner.name.clone() };
+        let id = (owner.group().to_owned(), owner.kind.to_string(), key);
+        if queued {
+            let uid = owner.uid.clone();
+            let entry = OwnerEntry { uid, queue_name: Some(Arc::from(EXTERNAL_QUEUE)), controller: None };
+            self.current.external_owners.insert_mut(id, Arc::new(entry));
+        } else if self.current.external_owners.get(&id).is_some_and(|known| known.uid == owner.uid) {
+            self.current.external_owners.remove_mut(&id);
+        }
+    }
+}
+
+fn is_due(last: Option<Timestamp>, interval: SignedDuration, now: Timestamp) -> bool {
+    last.is_none_or(|at| now.duration_since(at) >= interval)
+}
