@@ -1,5 +1,5 @@
-//! A TCP balancer in place of a Service: one port in front of the managers' webhook ports. A backend that refuses connections
-//! is skipped; removing a backend cuts its connections.
+//! A TCP balancer in place of a Service: one port in front of the managers' webhook ports. A backend that refuses
+//! connections is skipped; removing a backend cuts its connections.
 
 use anyhow::Result;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! Locates the binaries of the control plane: in `KUBEBUILDER_ASSETS`, or built from their Go modules and cached in the target
-//! folder until version, flags or module files change. Also builds sluice.
+//! Locates the binaries of the control plane: in `KUBEBUILDER_ASSETS`, or built from their Go modules and cached in the
+//! target folder until version, flags or module files change. Also builds sluice.
 
 use crate::paths;
 use anyhow::{Context as _, Result, bail};
@@ -63,7 +63,7 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Locates the `wanted` binaries and builds those that are missing or outdated.
+    /// Locates the `wanted` binaries and builds missing or outdated ones.
     pub fn ensure(wanted: &[&str]) -> Result<Self> {
         let binaries = Self {
             folder: paths::controlplane().join("bin"),

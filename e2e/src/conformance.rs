@@ -1,5 +1,5 @@
-//! Conformance run: the shared checkers replay recordings of Kueue. Scheduling decisions run without a cluster (`decisions`);
-//! API responses and job lifecycles run on a control plane with Sluice's manager.
+//! Conformance run: the shared checkers replay recordings of Kueue. Scheduling decisions run without a cluster
+//! (`decisions`); API responses and job lifecycles run on a control plane with Sluice's manager.
 
 use crate::binaries::search_path;
 use crate::cluster::{Cluster, ClusterOptions};
@@ -58,8 +58,8 @@ pub struct ConformanceRequest {
 }
 
 impl ConformanceRequest {
-    /// Returns whether a recording is selected: by name, by the suite, or by the files in the folder of cases. If an API suite
-    /// and a lifecycle suite have the same name, both are selected.
+    /// Returns whether a recording is selected: by name, by the suite, or by the files in the folder of cases. If an
+    /// API suite and a lifecycle suite have the same name, both are selected.
     fn includes(&self, recording: Recording, suites: &[&str]) -> bool {
         let has_suite =
             |cases: &PathBuf| suites.iter().any(|s| cases.join(format!("{s}.jsonl.gz")).is_file());

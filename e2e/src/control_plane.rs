@@ -1,5 +1,6 @@
-//! One control plane: etcd, kube-apiserver and, depending on `Extent`, kube-controller-manager, kube-scheduler and KWOK. Each
-//! uses free ports of 127.0.0.1 and its own folder, so several can run concurrently. Dropping one stops its processes.
+//! One control plane: etcd, kube-apiserver and, depending on `Extent`, kube-controller-manager, kube-scheduler and
+//! KWOK. Each uses free ports of 127.0.0.1 and its own folder, so several can run concurrently. Dropping one stops its
+//! processes.
 
 use crate::binaries::Binaries;
 use crate::certs::{CertificateAuthority, signing_key, write_private};
@@ -131,8 +132,8 @@ impl ControlPlane {
         self.webhook_client_ca.pem()
     }
 
-    /// Issues a client certificate for the webhook server at this URL, whose certificate is signed by `ca`. If `authentic`, the
-    /// client CA is the one of the API server's webhook client certificate, otherwise another one.
+    /// Issues a client certificate for the webhook server at this URL, whose certificate is signed by `ca`. If
+    /// `authentic`, the client CA is the one of the API server's webhook client certificate, otherwise another one.
     pub fn webhook_client_credentials(&self, server: &str, ca: &str, authentic: bool) -> Result<Credentials> {
         let authority = if authentic { &*self.webhook_client_ca } else { &self.ca };
         Ok(Credentials::certificate(server, ca, "caller", &authority.client("caller", None)?))
@@ -304,7 +305,8 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Writes the configuration that makes the API server present a client certificate to every webhook; returns its path.
+    /// Writes the configuration that makes the API server present a client certificate to every webhook; returns its
+    /// path.
     fn webhook_credentials(&self) -> Result<String> {
         let pair = self.webhook_client_ca.client("kube-apiserver-webhooks", None)?;
         let certificate = self.write_file("webhook-caller.crt", &pair.certificate)?;
@@ -387,8 +389,8 @@ impl ControlPlane {
                 format!("--config={}", stages.join("node.yaml").display()),
                 format!("--config={}", stages.join("pods.yaml").display()),
                 "--manage-all-nodes=true".into(),
-                // No node leases: the lease of a deleted node is garbage collected even if a new node has its name, and KWOK
-                // does not run pods on that node until the lease is recreated.
+                // No node leases: the lease of a deleted node is garbage collected even if a new node has its name, and
+                // KWOK does not run pods on that node until the lease is recreated.
                 "--node-lease-duration-seconds=0".into(),
                 format!("--server-address=127.0.0.1:{kwok}"),
             ],

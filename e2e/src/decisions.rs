@@ -26,7 +26,8 @@ pub const SUITES: [&str; 16] = [
     "generated-second-pass",
 ];
 
-/// Runs the checker. All decisions and conditions must match the recording or be listed as deviations, and 98 % of the queues.
+/// Runs the checker. All decisions and conditions must match the recording or be listed as deviations, and 98 % of the
+/// queues.
 pub async fn run(request: &ConformanceRequest, checker: &Path) -> Result<()> {
     let program = binaries::sluice(false)?;
     let exact = ["--level", "decisions", "--level", "conditions"];

@@ -1,5 +1,5 @@
-//! CustomResourceDefinitions of other projects, read from their Go modules. Version and checksum are pinned like those of the
-//! control plane's binaries; no definition is copied into this repository.
+//! CustomResourceDefinitions of other projects, read from their Go modules. Versions and checksums are pinned, as for
+//! the control plane's binaries; no definition is copied into this repository.
 
 use crate::install::{apply, established};
 use crate::kubectl::Kubectl;

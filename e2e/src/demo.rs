@@ -1,4 +1,5 @@
-//! The demo, part one: Jobs in two levels of queues. Prints which Jobs run, which are pending and why, and checks each claim.
+//! The demo, part one: Jobs in two levels of queues. Prints which Jobs run, which are pending and why, and checks each
+//! claim.
 //!
 //! Part two is `demo_racks`. The `interrupt` test matches three of the printed lines.
 

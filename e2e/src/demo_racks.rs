@@ -1,5 +1,5 @@
-//! The demo, part two: topology-aware scheduling. A node fails under a running Job, and another Job is deactivated while its
-//! node fails. Part one is `demo`.
+//! The demo, part two: topology-aware scheduling. A node fails under a running Job, and another Job is deactivated
+//! while its node fails. Part one is `demo`.
 
 use crate::cluster::Cluster;
 use crate::demo::{NAMESPACE, chapter, create, workload};
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
-/// How long the evicted Job must stay evicted. The first second pass is due after 1 s, so a wrong one would show in this time.
+/// How long the evicted Job must stay evicted. The first second pass is due after 1 s, so a wrong one would show in
+/// this time.
 const EVICTED_CHECK_TIME: Duration = Duration::from_secs(4);
 
 /// (pod, node, whether it runs), sorted by pod.

@@ -1,5 +1,5 @@
-//! Installs Sluice's manifests (`config/default`) in a control plane, except for kinds that need a real cluster. Webhooks are
-//! called at a port of 127.0.0.1 instead of a Service.
+//! Installs Sluice's manifests (`config/default`) in a control plane, except for kinds that need a real cluster.
+//! Webhooks are called at a port of 127.0.0.1 instead of a Service.
 
 use crate::kubectl::Kubectl;
 use crate::objects::{Kind, ObjectClient, condition_is_true, text};

@@ -1,4 +1,5 @@
-//! Runs `sluice manager` as a child process. It uses its own service account with the shipped roles, never administrator rights.
+//! Runs `sluice manager` as a child process. It uses its own service account with the shipped roles, never
+//! administrator rights.
 
 use crate::control_plane::ControlPlane;
 use crate::install::ACCOUNT;

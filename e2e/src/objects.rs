@@ -1,4 +1,5 @@
-//! Kubernetes objects as JSON values, addressed by kind and name. Nothing is decoded into typed structs, so no field is lost.
+//! Kubernetes objects as JSON values, addressed by kind and name. Nothing is decoded into typed structs, so no field is
+//! lost.
 
 use anyhow::{Context as _, Result, bail};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
@@ -213,8 +214,8 @@ pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the hosts in the topology assignment of a Workload's first pod set; its only level must be the host. Empty without
-/// an assignment.
+/// Returns the hosts in the topology assignment of a Workload's first pod set; its only level must be the host. Empty
+/// without an assignment.
 pub fn assigned_hosts(workload: &Value) -> BTreeSet<String> {
     let assignment = &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
     let mut hosts = BTreeSet::new();
@@ -275,7 +276,8 @@ pub fn expect_condition(object: &Value, kind: &str, status: &str, reason: &str) 
     Ok(())
 }
 
-/// Builds a `ClusterQueue` with one flavor that selects every namespace; `quota` is (resource, nominal, borrowing limit).
+/// Builds a `ClusterQueue` with one flavor that selects every namespace; `quota` is (resource, nominal, borrowing
+/// limit).
 pub fn cluster_queue(name: &str, cohort: &str, flavor: &str, quota: &[(&str, &str, Option<&str>)]) -> Value {
     let mut body = json!({
         "metadata": {"name": name},

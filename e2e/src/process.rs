@@ -1,5 +1,5 @@
-//! Child processes. Each has its own process group and is identified by pid and start time, so that a reused pid is never
-//! signalled. A guard process kills them when this program ends, even if it is killed.
+//! Child processes. Each has its own process group and is identified by pid and start time, so that a reused pid is
+//! never signalled. A guard process kills them when this program ends, even if it is killed.
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -220,8 +220,8 @@ pub fn tail(path: &Path, lines: usize) -> String {
 /// Below the kernel's ephemeral port range.
 const PORT_RANGE: std::ops::Range<u16> = 20_000..32_000;
 
-/// Returns free ports of 127.0.0.1. No port is returned twice until the range is exhausted, because a restarted manager listens
-/// on its port again.
+/// Returns free ports of 127.0.0.1. No port is returned twice until the range is exhausted, because a restarted manager
+/// listens on its port again.
 pub fn free_ports(count: usize) -> Result<Vec<u16>> {
     static LAST_OFFSET: Mutex<Option<u16>> = Mutex::new(None);
     let width = PORT_RANGE.end - PORT_RANGE.start;

@@ -1,8 +1,9 @@
-//! A fault-injecting reverse proxy between a manager and the API server. It forwards all calls, watches included, and applies
-//! faults to the calls that a test selects. Watch events are faulted by `watch_faults`, initial lists by `stale_lists`.
+//! A fault-injecting reverse proxy between a manager and the API server. It forwards all calls, watches included, and
+//! applies faults to the calls that a test selects. Watch events are faulted by `watch_faults`, initial lists by
+//! `stale_lists`.
 //!
-//! The manager connects by plain HTTP with its own token, which is forwarded; the proxy connects to the server by TLS. Like a
-//! network, the proxy delivers a request even if the client has given up since.
+//! The manager connects by plain HTTP with its own token, which is forwarded; the proxy connects to the server by TLS.
+//! Like a network, the proxy delivers a request even if the client has given up since.
 
 use crate::control_plane::ControlPlane;
 use crate::kubeconfig;
@@ -235,7 +236,8 @@ impl Proxy {
         self.inject(fault, 0..usize::MAX, predicate)
     }
 
-    /// Applies a fault to the calls that match `predicate` and whose index among the matching ones, from 0, is in `range`.
+    /// Applies a fault to the calls that match `predicate` and whose index among the matching ones, from 0, is in
+    /// `range`.
     pub fn inject(
         &self,
         fault: Fault,

@@ -1,4 +1,5 @@
-//! Turns SIGINT, SIGTERM and SIGHUP into an error, so that the work is dropped and its child processes are stopped in order.
+//! Turns SIGINT, SIGTERM and SIGHUP into an error, so that the work is dropped and its child processes are stopped in
+//! order.
 
 use anyhow::{Result, bail};
 use std::future::Future;

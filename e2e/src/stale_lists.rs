@@ -1,5 +1,5 @@
-//! Simulates a stale API server: the proxy answers streamed lists with the objects of an earlier revision and sends later
-//! events only after a delay.
+//! Simulates a stale API server: the proxy answers streamed lists with the objects of an earlier revision and sends
+//! later events only after a delay.
 
 use crate::proxy::Call;
 use crate::watch_faults::Chunks;
@@ -24,7 +24,8 @@ pub struct StaleLists {
 }
 
 impl StaleLists {
-    /// Returns whether the call is a streamed list. A stale response to it breaks the API's consistency contract on purpose.
+    /// Returns whether the call is a streamed list. A stale response to it breaks the API's consistency contract on
+    /// purpose.
     pub(crate) fn applies_to(call: &Call) -> bool {
         call.is_watch() && call.query.contains("sendInitialEvents=true")
     }

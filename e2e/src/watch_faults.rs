@@ -1,5 +1,5 @@
-//! Faults of single watch events that pass through the proxy: an event is dropped, duplicated, delayed, replaced by 410 Gone,
-//! or the stream stalls before it.
+//! Faults of single watch events that pass through the proxy: an event is dropped, duplicated, delayed, replaced by 410
+//! Gone, or the stream stalls before it.
 //!
 //! A dropped event is lost for good once a later one passes, because the client resumes from that one's revision.
 

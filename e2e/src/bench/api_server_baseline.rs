@@ -1,5 +1,5 @@
-//! CPU cost of the writes that no controller can avoid: create, the status apply that admits, the status apply that finishes.
-//! Measured without controller and webhooks, with the load generator's watch open.
+//! CPU cost of the writes that no controller can avoid: create, the status apply that admits, the status apply that
+//! finishes. Measured without controller and webhooks, with the load generator's watch open.
 
 use super::load::{WorkloadWatch, apply_status, finish};
 use super::scenario::{NAMESPACE, Scenario, condition, to_f64};

@@ -96,8 +96,8 @@ async fn create_queues(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Measures the same writes by a plain client, without a manager: one create and two status patches of a Workload, and one
-/// patch of a Job.
+/// Measures the same writes by a plain client, without a manager: one create and two status patches of a Workload, and
+/// one patch of a Job.
 async fn measure_api_server(cluster: &Cluster, jobs: usize) -> Result<()> {
     let server = cluster.plane.pid("kube-apiserver").context("no API server")?;
     let workloads = cluster.objects.list(Kind::WORKLOAD, NAMESPACE, "").await?;

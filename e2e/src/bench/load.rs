@@ -1,5 +1,5 @@
-//! The load generator: creates Workloads at the rates of a scenario and simulates the job side. An admitted Workload runs for
-//! its run time and is then set Finished; an evicted one gets its admission cleared and is pending again.
+//! The load generator: creates Workloads at the rates of a scenario and simulates the job side. An admitted Workload
+//! runs for its run time and is then set Finished; an evicted one gets its admission cleared and is pending again.
 
 use super::scenario::{NAMESPACE, Scenario, WorkloadClass, condition};
 use crate::objects::{Kind, ObjectClient};
@@ -308,8 +308,8 @@ impl Load {
         finish(&self.objects, &name).await.with_context(|| format!("{name} cannot finish"))
     }
 
-    /// Clears the admission, as the job side does when the pods have ended. A conflict is ignored: the controller has already
-    /// done it, or a newer change follows.
+    /// Clears the admission, as the job side does when the pods have ended. A conflict is ignored: the controller has
+    /// already done it, or a newer change follows.
     fn release_quota(
         self: Arc<Self>,
         name: String,

@@ -1,4 +1,5 @@
-//! Benchmarks on a real control plane. BENCHMARKS.md lists the results with their commands; no test depends on a result.
+//! Benchmarks on a real control plane. BENCHMARKS.md lists the results with their commands; no test depends on a
+//! result.
 
 pub mod api_server_baseline;
 mod api_server_only;

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// Starts per measurement.
 const STARTS: usize = 3;
 
-/// Runs the benchmark and prints the results. Uses the Workloads of the scenario "baseline", without a job side that finishes
-/// them.
+/// Runs the benchmark and prints the results. Uses the Workloads of the scenario "baseline", without a job side that
+/// finishes them.
 pub async fn run(divided: usize) -> Result<()> {
     let scenario = Scenario::by_name("baseline")?.scaled_down(divided);
     let options =

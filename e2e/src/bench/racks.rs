@@ -37,7 +37,8 @@ pub(super) fn flavor() -> Value {
     json!({"nodeLabels": {BLOCK: "b"}, "topologyName": TOPOLOGY})
 }
 
-/// Returns a topology request, by turns: rack required, rack preferred, rack preferred with slices of two pods per host.
+/// Returns a topology request, by turns: rack required, rack preferred, rack preferred with slices of two pods per
+/// host.
 pub(super) fn topology_request(number: usize) -> Value {
     match number % 3 {
         0 => required_topology_request(),

@@ -1,5 +1,5 @@
-//! Benchmark scenarios: queues in cohorts and three classes of Workloads, each with its own arrival rate. The scenario "tas"
-//! also uses topology-aware scheduling.
+//! Benchmark scenarios: queues in cohorts and three classes of Workloads, each with its own arrival rate. The scenario
+//! "tas" also uses topology-aware scheduling.
 
 use super::racks;
 use crate::objects::{Kind, ObjectClient, local_queue};
@@ -100,8 +100,8 @@ impl Scenario {
         queue.sum::<f64>() * to_f64(self.cohorts * self.queues)
     }
 
-    /// Returns a lower bound of the duration in seconds: total work divided by quota, and arrival plus run time of the last
-    /// workload of each class.
+    /// Returns a lower bound of the duration in seconds: total work divided by quota, and arrival plus run time of the
+    /// last workload of each class.
     pub fn min_seconds_by_quota(&self) -> f64 {
         let arrives =
             |c: &WorkloadClass| c.interval.as_secs_f64() * to_f64(c.count - 1) + c.run_time.as_secs_f64();

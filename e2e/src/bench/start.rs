@@ -1,6 +1,6 @@
-//! Startup of the manager in a large cluster: thousands of nodes in racks, and ten times as many pods. A pending Workload
-//! requires one rack, and only one rack has enough capacity. Its topology assignment shows whether the manager scheduled before
-//! it knew all nodes and pods.
+//! Startup of the manager in a large cluster: thousands of nodes in racks, and ten times as many pods. A pending
+//! Workload requires one rack, and only one rack has enough capacity. Its topology assignment shows whether the manager
+//! scheduled before it knew all nodes and pods.
 
 use super::api_server_only::ApiServerOnly;
 use super::load::{WorkloadWatch, finish};
@@ -98,8 +98,8 @@ async fn make_queue(objects: &ObjectClient) -> Result<()> {
     Ok(())
 }
 
-/// Creates bound pods without owner or queue, round-robin over the nodes. Ten of them leave 6 of a node's 96 CPUs, except on the
-/// free rack.
+/// Creates bound pods without owner or queue, round-robin over the nodes. Ten of them leave 6 of a node's 96 CPUs,
+/// except on the free rack.
 async fn make_pods(objects: &ObjectClient, nodes: usize, pods: usize) -> Result<()> {
     stream::iter(0..pods)
         .map(async |number| objects.create(Kind::POD, &pod(number, number % nodes)).await.map(drop))

@@ -1,5 +1,5 @@
-//! Latency of the webhooks under an open-loop load: reviews are sent on schedule, whether or not earlier ones were answered,
-//! over persistent TLS connections.
+//! Latency of the webhooks under an open-loop load: reviews are sent on schedule, whether or not earlier ones were
+//! answered, over persistent TLS connections.
 
 use super::scenario::{NAMESPACE, Scenario};
 use crate::cluster::{Cluster, ClusterOptions};

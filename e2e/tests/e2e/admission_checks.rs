@@ -32,8 +32,8 @@ const STAGES: [(&str, CheckStage); 4] = [
     ("stubborn", CheckStage::PodsDoNotEnd),
 ];
 
-/// Retry evicts the workload and resets its checks; Rejected deactivates it. Its quota stays reserved while its pods exist, is
-/// released once and never reserved twice.
+/// Retry evicts the workload and resets its checks; Rejected deactivates it. Its quota stays reserved while its pods
+/// exist, is released once and never reserved twice.
 pub(crate) async fn check_turns_retry_then_rejected(_: &Cluster, fixture: &Fixture) -> Result<()> {
     for check in CHECKS {
         let name = fixture.own_name(check);

@@ -1,5 +1,5 @@
-//! Jobs that run in the background of fault tests, and the checks on their history: at no revision is a queue above its quota,
-//! every Job is started once and never stopped, no write is lost, all quota is released.
+//! Jobs that run in the background of fault tests, and the checks on their history: at no revision is a queue above its
+//! quota, every Job is started once and never stopped, no write is lost, all quota is released.
 
 use crate::fixture::Fixture;
 use crate::history::History;

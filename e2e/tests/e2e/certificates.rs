@@ -128,9 +128,10 @@ const DAY: Duration = Duration::from_hours(24);
 /// Lifetime that is long enough to be served and short enough to wait for its expiry.
 const SHORT_LIFETIME: Duration = Duration::from_secs(8);
 
-/// The test issues the certificates, as cert-manager does. With a bundle that trusts another authority, a certificate that is
-/// not yet valid at start, or one that expires while served: Jobs with a queue name are refused, others are not, the manager is
-/// not ready, and it recovers with a valid certificate. A not yet valid one that arrives while a valid one is served is ignored.
+/// The test issues the certificates, as cert-manager does. With a bundle that trusts another authority, a certificate
+/// that is not yet valid at start, or one that expires while served: Jobs with a queue name are refused, others are
+/// not, the manager is not ready, and it recovers with a valid certificate. A not yet valid one that arrives while a
+/// valid one is served is ignored.
 pub(crate) async fn invalid_or_untrusted_certificate(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let issuer = Issuer { fixture, authority: CertificateAuthority::new("e2e-issuer")? };
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;

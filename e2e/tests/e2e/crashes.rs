@@ -23,7 +23,8 @@ async fn kill_and_restart(cluster: &mut Cluster) -> Result<()> {
 /// Returns whether a Job has reached a step of its lifecycle.
 type StepPredicate = fn(job: &Value, workload: &Value) -> bool;
 
-/// Kills the manager as soon as each step is visible; the result must be the same whether or not later writes have landed.
+/// Kills the manager as soon as each step is visible; the result must be the same whether or not later writes have
+/// landed.
 pub(crate) async fn manager_killed_at_every_step(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     let steps: [(&str, StepPredicate); 4] = [

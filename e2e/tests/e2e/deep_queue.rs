@@ -16,8 +16,8 @@ const CAPACITY: usize = 100;
 /// Number of Jobs that finish at once, by round.
 const ROUND_SIZES: [usize; 3] = [1, 20, CAPACITY];
 
-/// Scenario of kueue#14477: in each round all finished Jobs are replaced, without any other event. Prints the longest time that
-/// freed capacity stayed unused.
+/// Scenario of kueue#14477: in each round all finished Jobs are replaced, without any other event. Prints the longest
+/// time that freed capacity stayed unused.
 pub(crate) async fn freed_capacity_is_refilled(_: &mut Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", &CAPACITY.to_string(), None)], json!({})).await?;
     let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;

@@ -116,8 +116,8 @@ impl Fixture {
         .await
     }
 
-    /// Creates a `ClusterQueue` with flavor "any" and these `spec` fields, and a `LocalQueue` of the same short name; returns the
-    /// full name of the ClusterQueue.
+    /// Creates a `ClusterQueue` with flavor "any" and these `spec` fields, and a `LocalQueue` of the same short name;
+    /// returns the full name of the ClusterQueue.
     pub(crate) async fn create_queue(
         &self,
         name: &str,
@@ -230,8 +230,8 @@ impl Fixture {
         .await
     }
 
-    /// Waits until the status of a `ClusterQueue` shows these counts of pending, reserving and admitted workloads, and these
-    /// totals of reserved resources.
+    /// Waits until the status of a `ClusterQueue` shows these counts of pending, reserving and admitted workloads, and
+    /// these totals of reserved resources.
     pub(crate) async fn wait_for_queue_counts(
         &self,
         queue: &str,

@@ -1,7 +1,7 @@
 //! Records every revision of the objects of one kind, as a watch delivers them.
 //!
-//! A restarted API server cannot serve revisions before its start; after a relist the stored objects are recorded instead. No
-//! writes happen while it is down, so a revision can only be missed around its stop and start.
+//! A restarted API server cannot serve revisions before its start; after a relist the stored objects are recorded
+//! instead. No writes happen while it is down, so a revision can only be missed around its stop and start.
 
 use anyhow::Result;
 use futures::StreamExt as _;
@@ -77,7 +77,8 @@ impl History {
         Ok(Self { revisions, lost, allows_relist, task })
     }
 
-    /// Allows a relist, for a test that restarts the API server. A relist is recorded as a null, then the listed objects.
+    /// Allows a relist, for a test that restarts the API server. A relist is recorded as a null, then the listed
+    /// objects.
     pub(crate) fn allow_relist(&self) {
         self.allows_relist.store(true, Ordering::Release);
     }

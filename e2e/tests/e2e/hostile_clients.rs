@@ -276,8 +276,8 @@ async fn open_connection_floods(cluster: &Cluster) -> Result<()> {
     open_silent_tls_connections(webhooks, &tls).await
 }
 
-/// Bodies that expand in memory, forty large reviews at a time, and thousands of silent connections: valid clients are answered
-/// on every port throughout, the lease keeps its holder, and memory stays within its limit.
+/// Bodies that expand in memory, forty large reviews at a time, and thousands of silent connections: valid clients are
+/// answered on every port throughout, the lease keeps its holder, and memory stays within its limit.
 pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     rlimit::increase_nofile_limit(u64::MAX)?;

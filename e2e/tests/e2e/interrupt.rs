@@ -1,4 +1,4 @@
-//! Ctrl-C on the demo, whenever it comes, leaves no process and no folder.
+//! Ctrl-C on the demo, at any time, leaves no process and no folder.
 
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -8,11 +8,12 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-/// What the demo has printed when the signal comes: nothing runs yet, everything runs, Jobs run and wait.
+/// Output at which the signal is sent: before any process runs, when all processes run, when Jobs are running and
+/// pending.
 const INTERRUPT_POINTS: [&str; 3] = ["starting etcd", "  ready after", "2. physics is full"];
 
 pub(crate) async fn interrupted_demo_leaves_nothing(_: &mut Cluster, _: &Fixture) -> Result<()> {
-    for moment in INTERRUPT_POINTS {
+    for point in INTERRUPT_POINTS {
         let mut demo = Command::new(env!("CARGO_BIN_EXE_sluice-e2e"))
             .arg("demo")
             .stdin(Stdio::null())
@@ -20,52 +21,52 @@ pub(crate) async fn interrupted_demo_leaves_nothing(_: &mut Cluster, _: &Fixture
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        let outcome = interrupt(&mut demo, moment).await;
-        // It has ended unless something went wrong.
+        let outcome = interrupt(&mut demo, point).await;
+        // It has already exited unless a check failed.
         let _ = demo.kill();
-        outcome.with_context(|| format!("interrupted at {moment:?}"))?;
+        outcome.with_context(|| format!("interrupted at {point:?}"))?;
     }
     Ok(())
 }
 
-async fn interrupt(demo: &mut Child, moment: &str) -> Result<()> {
+async fn interrupt(demo: &mut Child, point: &str) -> Result<()> {
     let folder = format!("run-{}", demo.id());
     let mut lines = BufReader::new(demo.stdout.take().context("no output")?).lines();
     loop {
-        let Some(line) = lines.next().transpose()? else { bail!("it ended before") };
-        if line.starts_with(moment) {
+        let Some(line) = lines.next().transpose()? else { bail!("the demo ended before it printed this") };
+        if line.starts_with(point) {
             break;
         }
     }
-    let started = eventually("something of it runs", async || {
+    let started = eventually("a process of the demo is running", async || {
         let count = processes(&folder)?;
-        ensure!(count > 0, "nothing does");
+        ensure!(count > 0, "no process is running");
         Ok(count)
     })
     .await?;
-    // As a terminal does it: the whole foreground group gets the signal.
+    // Like a terminal, send the signal to the whole foreground process group.
     let group = format!("kill -INT -{}", demo.id());
     ensure!(Command::new("sh").args(["-c", &group]).status()?.success(), "no signal was sent");
-    // What it still prints must not fill the pipe.
+    // Read the remaining output, so that a full pipe does not block the demo.
     while lines.next().transpose()?.is_some() {}
     let status = demo.wait()?;
-    ensure!(!status.success(), "it says that all went well");
-    eventually(format!("none of {started} processes is left"), async || {
+    ensure!(!status.success(), "the interrupted demo exited with success");
+    eventually(format!("all {started} processes have exited"), async || {
         let left = processes(&folder)?;
-        ensure!(left == 0, "{left} are");
+        ensure!(left == 0, "{left} are still running");
         Ok(())
     })
     .await?;
-    ensure!(!sluice_e2e::paths::controlplane().join(&folder).exists(), "its folder is left");
+    ensure!(!sluice_e2e::paths::controlplane().join(&folder).exists(), "its folder still exists");
     Ok(())
 }
 
-/// How many processes name this folder on their command lines.
+/// Counts the processes that name this folder on their command lines.
 fn processes(folder: &str) -> Result<usize> {
     let mut count = 0;
     for entry in std::fs::read_dir("/proc")? {
         let path = entry?.path().join("cmdline");
-        // Processes come and go while they are listed.
+        // A process may exit while the processes are listed.
         let line = std::fs::read(path).unwrap_or_default();
         count += usize::from(String::from_utf8_lossy(&line).contains(folder));
     }

@@ -1,4 +1,4 @@
-//! Leases that are edited by hand, and a leader more than there should be.
+//! A Lease that is edited by hand, and a second active replica.
 
 use crate::background_jobs::BackgroundJobs;
 use crate::crashes::lease_holder;
@@ -14,30 +14,30 @@ use sluice_e2e::wait::{eventually, is_soak_run};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-/// Names of the replicas in the lease.
+/// Identities of the replicas in the Lease.
 const NAMES: [&str; 2] = ["first", "second"];
 /// Jobs per edit.
 const JOBS: usize = 16;
-/// How long whoever leads is let alone.
+/// Pause before each edit, in which the leader is undisturbed, and after each batch of Jobs.
 const QUIET_TIME: Duration = Duration::from_secs(1);
 
-/// What a hand does.
+/// An edit of the Lease.
 #[derive(Clone, Copy, Debug)]
 enum LeaseEdit {
-    /// The Lease names the standby.
+    /// Sets the standby as holder.
     Standby,
-    /// It is deleted.
+    /// Deletes the Lease.
     Delete,
-    /// It names nobody, as after a release but for its duration.
+    /// Clears the holder, as a release does, but keeps the lease duration.
     NoHolder,
-    /// It is deleted under a leader that is paused, and that goes on when another leads.
+    /// Deletes the Lease while the leader is paused; the leader is resumed when the other replica leads.
     DeleteUnderPaused,
 }
 
 const EDITS: [LeaseEdit; 4] =
     [LeaseEdit::Standby, LeaseEdit::Delete, LeaseEdit::NoHolder, LeaseEdit::DeleteUnderPaused];
 
-/// Two replicas, of which one that has ended is started again.
+/// Two replicas; a replica that has exited is restarted.
 struct ReplicaPair<'a> {
     cluster: &'a Cluster,
     objects: sluice_e2e::objects::ObjectClient,
@@ -45,7 +45,7 @@ struct ReplicaPair<'a> {
 }
 
 impl ReplicaPair<'_> {
-    /// Starts who has ended.
+    /// Restarts each replica that has exited.
     async fn restart_ended(&self) -> Result<()> {
         for at in 0..NAMES.len() {
             let settings = {
@@ -61,17 +61,17 @@ impl ReplicaPair<'_> {
         Ok(())
     }
 
-    /// Waits until one of the two leads and both are ready; gives its place.
+    /// Waits until one replica leads and both are running; returns the index of the leader.
     async fn wait_for_leader(&self) -> Result<usize> {
-        eventually("one leads", async || {
+        eventually("a replica leads", async || {
             self.restart_ended().await?;
             let name = lease_holder(&self.objects).await?;
-            let at = NAMES.iter().position(|own| *own == name).with_context(|| format!("it is {name:?}"))?;
-            let ready = {
+            let at = NAMES.iter().position(|own| *own == name).with_context(|| format!("{name:?} leads"))?;
+            let running = {
                 let replicas = self.replicas.borrow();
                 replicas.iter().all(|replica| replica.process().check().is_ok())
             };
-            ensure!(ready, "one has ended");
+            ensure!(running, "a replica has exited");
             Ok(at)
         })
         .await
@@ -99,21 +99,21 @@ impl ReplicaPair<'_> {
                 self.replicas.borrow()[leader].pause();
                 self.delete_lease().await?;
                 let other = NAMES[1 - leader];
-                let taken = eventually(format!("{other} leads"), async || {
+                let outcome = eventually(format!("{other} leads"), async || {
                     let name = lease_holder(&self.objects).await?;
-                    ensure!(name == other, "it is {name:?}");
+                    ensure!(name == other, "{name:?} leads");
                     Ok(())
                 })
                 .await;
                 self.replicas.borrow()[leader].resume();
-                taken
+                outcome
             }
         }
     }
 }
 
-/// The Lease is edited and deleted by hand under its holder, over and over, while Jobs come: two never act at once, so that
-/// no queue holds more than its quota at any revision, each Job runs once and no write is lost.
+/// The Lease is edited and deleted by hand repeatedly while Jobs are created. Two replicas never act at once: at no
+/// revision does a queue exceed its quota, each Job runs once and no write is lost.
 pub(crate) async fn lease_is_edited_by_hand(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let before = cluster.manager()?.settings().clone();
     let old = cluster.take_manager().context("no manager")?;
@@ -135,7 +135,7 @@ pub(crate) async fn lease_is_edited_by_hand(cluster: &mut Cluster, fixture: &Fix
     let edits = EDITS.repeat(if is_soak_run() { 10 } else { 1 });
     let count = edits.len() * JOBS;
     let submitted = Cell::new(false);
-    let coming = async {
+    let submission = async {
         for at in 0..edits.len() {
             work.submit(at * JOBS..(at + 1) * JOBS).await?;
             tokio::time::sleep(QUIET_TIME).await;
@@ -153,9 +153,9 @@ pub(crate) async fn lease_is_edited_by_hand(cluster: &mut Cluster, fixture: &Fix
         }
         anyhow::Ok(())
     };
-    let (coming, edited) = futures::join!(coming, edited);
+    let (submission, edited) = futures::join!(submission, edited);
     edited?;
-    coming?;
+    submission?;
     pair.wait_for_leader().await?;
     let mut replicas = pair.replicas.into_inner();
     drop(replicas.pop());
@@ -168,9 +168,9 @@ pub(crate) async fn lease_is_edited_by_hand(cluster: &mut Cluster, fixture: &Fix
     work.wait_and_check(cluster, count).await
 }
 
-/// A second replica that asks for no lease acts beside the leader. Nothing of the API joins two objects in one write, so that
-/// two who decide at the same moment can give the same quota to two workloads: how much was held is told, not judged. What
-/// holds all the same: no write of either is lost, each Job is started once, and all quota is given back.
+/// A second replica without leader election acts concurrently with the leader. The API has no transactions over two
+/// objects, so two simultaneous decisions can reserve the same quota for two workloads: peak usage is printed, not
+/// checked. Still guaranteed: no write of either replica is lost, each Job is started once, and all quota is released.
 pub(crate) async fn two_replicas_act_concurrently(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let mut settings = ManagerSettings {
         name: NAMES[1].to_owned(),
@@ -188,7 +188,7 @@ pub(crate) async fn two_replicas_act_concurrently(cluster: &mut Cluster, fixture
     second.process().check()?;
     let conflicts =
         audit.read_new()?.iter().filter(|request| request.is_write() && request.code == 409).count();
-    ensure!(conflicts > 0, "only one has acted");
+    ensure!(conflicts > 0, "no conflicts: only one replica acted");
     println!("      {conflicts} conflicts");
     second.terminate();
     Ok(())

@@ -1,5 +1,6 @@
-//! End-to-end tests on one shared control plane with one manager. Parallel cases use their own namespace and queues; serial
-//! cases, which replace the manager, inject faults or count all writes, run alone afterwards. `runner` executes them.
+//! End-to-end tests on one shared control plane with one manager. Parallel cases use their own namespace and queues;
+//! serial cases, which replace the manager, inject faults or count all writes, run alone afterwards. `runner` executes
+//! them.
 //!
 //! `cargo test -p sluice-e2e -- WORD...` runs the cases whose names contain a word; `--list` lists them.
 #![expect(clippy::disallowed_methods, reason = "tests wait and run programs")]

@@ -1,4 +1,4 @@
-//! What can be done while no manager answers: those who opted in wait for one, and nobody else does (I26).
+//! Requests while no manager runs: only objects that opted in depend on it, all others are unaffected (I26).
 
 use crate::fixture::{Fixture, expect_refused};
 use anyhow::{Context as _, Result, ensure};
@@ -11,9 +11,9 @@ use sluice_e2e::wait::eventually;
 
 const STAMP: &str = "2026-01-01T00:00:00Z";
 
-/// Jobs that name a queue, and objects of ours, are refused as long as nobody reviews them; Jobs that name none run.
-/// Workloads that no rule bears on are stored. Of a Workload, conditions may be told that bear on nothing else; the manager
-/// takes all of that up when it is back.
+/// Without a manager, Jobs with a queue name and objects of Kueue's kinds are refused; Jobs without a queue name run. A
+/// new Workload is stored if no validation rule applies to it, and conditions that affect nothing else may be written.
+/// The manager processes all of it when it is restarted.
 pub(crate) async fn unmanaged_jobs_run(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
     fixture.create_queue("plain", "", &[("cpu", "2", None)], json!({})).await?;
@@ -25,7 +25,7 @@ pub(crate) async fn unmanaged_jobs_run(cluster: &mut Cluster, fixture: &Fixture)
         let body = json!({"metadata": metadata, "spec": {"queueName": "main", "podSets": sets}});
         fixture.objects.create(Kind::WORKLOAD, &body).await?;
         let found = async || fixture.objects.must_get(Kind::WORKLOAD, &fixture.name, name).await;
-        eventually("it is admitted", async || {
+        eventually("the Workload is admitted", async || {
             expect_condition(&found().await?, "Admitted", "True", "Admitted")
         })
         .await?;
@@ -42,7 +42,7 @@ pub(crate) async fn unmanaged_jobs_run(cluster: &mut Cluster, fixture: &Fixture)
     let free =
         json!({"metadata": {"namespace": fixture.name, "name": "free"}, "spec": {"template": template}});
     fixture.objects.create(Kind::JOB, &free).await?;
-    eventually("a Job of nobody's runs", async || {
+    eventually("the Job without a queue name is running", async || {
         let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "free").await?;
         ensure!(job["status"]["ready"] == 1, "{}", job["status"]);
         Ok(())
@@ -51,7 +51,7 @@ pub(crate) async fn unmanaged_jobs_run(cluster: &mut Cluster, fixture: &Fixture)
 
     write_condition(fixture, "ends", "Finished", "True").await?;
     write_condition(fixture, "stays", "e2e.example/Seen", "True").await?;
-    // What bears on quota is reviewed, and so is a name that only a review finds too long.
+    // Changes that affect quota need a review, and so does a condition type that only the webhook finds too long.
     expect_webhook_unavailable(write_condition(fixture, "stays", "QuotaReserved", "False").await)?;
     expect_webhook_unavailable(write_condition(fixture, "stays", &"a".repeat(64), "True").await)?;
     let none = json!({"status": {"admission": null}});
@@ -77,7 +77,7 @@ pub(crate) async fn unmanaged_jobs_run(cluster: &mut Cluster, fixture: &Fixture)
     fixture.wait_for_queue_counts("main", (0, 1, 1), &[("cpu", "1")]).await?;
     for at in 0..UNREVIEWED.len() {
         let name = format!("plain-{at}");
-        eventually("it is queued", async || {
+        eventually("the Workload is queued", async || {
             let workload = fixture.objects.must_get(Kind::WORKLOAD, &fixture.name, &name).await?;
             ensure!(!condition(&workload, "QuotaReserved").status.is_empty(), "{}", workload["status"]);
             Ok(())
@@ -91,7 +91,7 @@ pub(crate) async fn unmanaged_jobs_run(cluster: &mut Cluster, fixture: &Fixture)
     Ok(())
 }
 
-/// Changes of a new Workload that no rule bears on, as a merge patch of it.
+/// Merge patches of a new Workload to which no validation rule applies.
 const UNREVIEWED: [&str; 9] = [
     "{}",
     r#"{"metadata": {"annotations": {"example.com/owner": "me"}, "labels": {"a": "b"}}}"#,
@@ -111,7 +111,7 @@ const UNREVIEWED: [&str; 9] = [
         {"name": "b", "count": 2, "template": {"spec": {"containers": [{"name": "c"}]}}}]}}"#,
 ];
 
-/// Changes of the only pod set of a new Workload that some rule bears on.
+/// Merge patches of the only pod set of a new Workload to which a validation rule applies.
 const REVIEWED: [&str; 14] = [
     r#"{"minCount": 1}"#,
     r#"{"topologyRequest": {"required": "rack", "podSetSliceSize": 1}}"#,
@@ -129,7 +129,7 @@ const REVIEWED: [&str; 14] = [
     r#"{"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1e3"}}}]}}}"#,
 ];
 
-/// What is only stored when it was reviewed, and what needs no review.
+/// Checks which new Workloads are stored without a review and which are refused.
 async fn check_new_workloads(fixture: &Fixture) -> Result<()> {
     let set = json!({"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c", "image": "work:1"}]}}});
     let plain = |name: String| json!({"metadata": {"namespace": fixture.name, "name": name}, "spec": {"queueName": "plain", "podSets": [set]}});
@@ -152,7 +152,7 @@ async fn check_new_workloads(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Adds a condition to those of a Workload, or changes it.
+/// Adds or replaces a condition of a Workload.
 async fn write_condition(fixture: &Fixture, name: &str, kind: &str, status: &str) -> kube::Result<Value> {
     let workload = fixture.objects.get(Kind::WORKLOAD, &fixture.name, name).await?.unwrap_or_default();
     let mut all = workload["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -164,7 +164,7 @@ async fn write_condition(fixture: &Fixture, name: &str, kind: &str, status: &str
     fixture.objects.merge_status(Kind::WORKLOAD, &fixture.name, name, &patch).await
 }
 
-/// It was refused because nobody reviewed it.
+/// Checks that the request was refused because no webhook answered.
 fn expect_webhook_unavailable(outcome: kube::Result<Value>) -> Result<()> {
     let message = expect_refused(outcome, 500)?;
     ensure!(message.contains("failed calling webhook"), "{message}");

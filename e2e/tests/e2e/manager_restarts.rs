@@ -1,4 +1,4 @@
-//! The manager dies in the middle of its first lists, and over and over under a burst.
+//! The manager is killed during its initial lists, and repeatedly under a burst.
 
 use crate::background_jobs::BackgroundJobs;
 use crate::fixture::Fixture;
@@ -14,25 +14,26 @@ use sluice_e2e::proxy::{Call, Fault, Proxy};
 use sluice_e2e::wait::{eventually, is_soak_run, scaled_duration};
 use std::time::{Duration, Instant};
 
-/// Workloads that are listed.
+/// Workloads in the initial list; a tenth of them outside soak runs.
 const WORKLOADS: usize = 10_000;
-/// Of them, those that have quota before, and those that have room beside them.
+/// Workloads with quota before the manager is killed.
 const RESERVED: usize = 3;
+/// Quota of the queue in Workloads.
 const CAPACITY: usize = 5;
-/// Kinds whose list is not complete when the manager dies; of the first, half has been told.
+/// Kinds whose list is incomplete when the manager is killed; about half of the list of Workloads has arrived by then.
 const KINDS: [&str; 5] = ["workloads", "clusterqueues", "localqueues", "resourceflavors", "jobs"];
-/// How long it is given to do harm before it dies.
+/// How long the manager could admit too early before it is killed.
 const OBSERVATION_TIME: Duration = Duration::from_secs(1);
-/// How long it is killed over and over; a tenth of it, but for a soak.
+/// How long the manager is killed repeatedly; a tenth of it outside soak runs.
 const KILL_PERIOD: Duration = Duration::from_mins(3);
 const JOBS: usize = 40;
 
-/// Ten thousand Workloads, a few of them with quota: as long as one list is not complete nothing is admitted, however often
-/// the manager dies then; and when all are, as many as there is room for.
+/// Of 10,000 Workloads, a few have quota. While one initial list is incomplete no further one is admitted, however
+/// often the manager is killed then. When all lists are complete, the quota is filled.
 pub(crate) async fn killed_during_initial_lists(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let count = if is_soak_run() { WORKLOADS } else { WORKLOADS / 10 };
-    let room = CAPACITY.to_string();
-    fixture.create_queue("main", "", &[("cpu", &room, None)], json!({})).await?;
+    let quota = CAPACITY.to_string();
+    fixture.create_queue("main", "", &[("cpu", &quota, None)], json!({})).await?;
     fixture.wait_until_queue_active("main").await?;
     let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
     create_workloads(fixture, 0..RESERVED).await?;
@@ -46,15 +47,15 @@ pub(crate) async fn killed_during_initial_lists(cluster: &mut Cluster, fixture: 
     let settings = ManagerSettings { api_server_url: Some(proxy.url()), ..before.clone() };
     for kind in KINDS {
         let of_kind = move |call: &Call| call.is_watch() && call.path.ends_with(&format!("/{kind}"));
-        // About half of a Workload's bytes for each of them.
+        // About half of the response: 500 bytes for each Workload.
         let fault = if kind == "workloads" { Fault::HoldBodyAfter(count * 500) } else { Fault::Hold };
-        let trap = proxy.inject_all(fault, of_kind);
+        let active_fault = proxy.inject_all(fault, of_kind);
         let manager = Manager::start(&cluster.plane, &settings).await?;
-        // Webhooks do not answer from flavors: a replica that lacks these alone is ready for reviews.
-        let reviewed = kind != "resourceflavors";
-        eventually(format!("only {kind} are not listed"), async || {
+        // Webhooks do not use ResourceFlavors: a replica that lacks only this list is ready.
+        let needed_by_webhooks = kind != "resourceflavors";
+        eventually(format!("only the list of {kind} is missing"), async || {
             let error = match manager.is_ready().await {
-                Ok(()) if reviewed => anyhow::bail!("it is ready"),
+                Ok(()) if needed_by_webhooks => anyhow::bail!("the manager is ready"),
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
@@ -67,17 +68,17 @@ pub(crate) async fn killed_during_initial_lists(cluster: &mut Cluster, fixture: 
         .await?;
         tokio::time::sleep(OBSERVATION_TIME).await;
         manager.kill();
-        drop(trap);
+        drop(active_fault);
         let reserved = count_reserved(fixture).await?;
-        ensure!(reserved == RESERVED, "{reserved} have quota and {kind} were not listed");
+        ensure!(reserved == RESERVED, "{reserved} Workloads have quota without the list of {kind}");
     }
     cluster.start_manager(&before).await?;
-    fixture.wait_for_cpu_usage("main", &room).await?;
-    let waiting = i64::try_from(count - CAPACITY)?;
-    let room = i64::try_from(CAPACITY)?;
-    fixture.wait_for_queue_counts("main", (waiting, room, room), &[]).await?;
-    let most = max_reserved(&history.revisions()?, CAPACITY)?;
-    ensure!(most == CAPACITY, "{most} were held at once");
+    fixture.wait_for_cpu_usage("main", &quota).await?;
+    let pending = i64::try_from(count - CAPACITY)?;
+    let admitted = i64::try_from(CAPACITY)?;
+    fixture.wait_for_queue_counts("main", (pending, admitted, admitted), &[]).await?;
+    let peak = max_reserved(&history.revisions()?, CAPACITY)?;
+    ensure!(peak == CAPACITY, "{peak} Workloads had quota at once");
     Ok(())
 }
 
@@ -86,7 +87,7 @@ async fn count_reserved(fixture: &Fixture) -> Result<usize> {
     Ok(all.iter().filter(|workload| condition_is_true(workload, "QuotaReserved")).count())
 }
 
-/// Workloads of one CPU each that no Job owns.
+/// Creates Workloads of one CPU each, without an owner.
 async fn create_workloads(fixture: &Fixture, numbers: std::ops::Range<usize>) -> Result<()> {
     let created = stream::iter(numbers).map(async |number| {
         let container = json!({"name": "c", "image": "work:1", "resources": {"requests": {"cpu": "1"}}});
@@ -97,15 +98,15 @@ async fn create_workloads(fixture: &Fixture, numbers: std::ops::Range<usize>) ->
         fixture.objects.create(Kind::WORKLOAD, &body).await
     });
     let created: Vec<Value> = created.buffer_unordered(16).try_collect().await?;
-    ensure!(created.iter().all(|workload| !text(workload, "/metadata/uid").is_empty()), "one has no uid");
+    ensure!(created.iter().all(|workload| !text(workload, "/metadata/uid").is_empty()), "a uid is missing");
     Ok(())
 }
 
-/// Killed every one to five seconds while Jobs come, ready or not: never beyond the quota, and when it is let alone all
-/// have run, once each.
+/// The manager is killed every one to five seconds, ready or not, while Jobs are created: usage never exceeds the
+/// quota, and after the last restart all Jobs run, each once.
 pub(crate) async fn killed_repeatedly_under_burst(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let work = BackgroundJobs::start(fixture, "main").await?;
-    let coming = work.submit(0..JOBS);
+    let submission = work.submit(0..JOBS);
     let killed = async {
         let begun = Instant::now();
         for pause in (1..=5).cycle().map(Duration::from_secs) {
@@ -119,9 +120,9 @@ pub(crate) async fn killed_repeatedly_under_burst(cluster: &mut Cluster, fixture
         }
         cluster.manager()?.wait_until_ready().await
     };
-    let (coming, killed) = futures::join!(coming, killed);
+    let (submission, killed) = futures::join!(submission, killed);
     killed?;
-    coming?;
+    submission?;
     cluster.wait_for_webhooks().await?;
     work.wait_and_check(cluster, JOBS).await
 }

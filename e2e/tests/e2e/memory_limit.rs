@@ -1,4 +1,4 @@
-//! A manager that takes more memory than it may.
+//! A manager that exceeds its memory limit.
 
 use crate::background_jobs::BackgroundJobs;
 use crate::fixture::Fixture;
@@ -11,16 +11,17 @@ use sluice_e2e::objects::Kind;
 use sluice_e2e::process::ProcessUsage;
 use sluice_e2e::wait::{eventually, is_soak_run};
 
-/// What it may take beyond what it takes when it has work.
+/// Bytes that the manager may use beyond its resident memory under load.
 const MARGIN: u64 = 4 << 20;
-/// Jobs that run meanwhile, for each time.
+/// Jobs per round.
 const JOBS: usize = 8;
-/// Bytes of the notes that make each Workload large, and how many of them come at most.
+/// Size of the annotation that makes each Workload large.
 const ANNOTATION_BYTES: usize = 100_000;
+/// Maximum number of large Workloads per round.
 const MAX_LARGE_WORKLOADS: usize = 600;
 
-/// The kernel kills it in the middle of work, and again; started with the memory that it needs, it goes on from the objects
-/// alone: all Jobs run once, and nobody's quota is lost or kept.
+/// The manager is killed repeatedly by its memory limit while it works. Restarted without the limit, it continues from
+/// the API objects alone: each Job runs once, and no quota is lost or stays reserved.
 pub(crate) async fn killed_by_memory_limit(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let work = BackgroundJobs::start(fixture, "main").await?;
     fixture.create_queue("large", "", &[("cpu", "1", None)], json!({})).await?;
@@ -32,15 +33,15 @@ pub(crate) async fn killed_by_memory_limit(cluster: &mut Cluster, fixture: &Fixt
         let large = async {
             let made = stream::iter(0..MAX_LARGE_WORKLOADS)
                 .map(async |number| create_large_job(fixture, time * MAX_LARGE_WORKLOADS + number).await);
-            // Once the manager has gone, nobody reviews what is created.
+            // Once the manager is killed, creates fail because no webhook answers.
             made.buffer_unordered(4).take_while(|made| std::future::ready(made.is_ok())).count().await
         };
-        let coming = work.submit(time * JOBS + JOBS / 2..(time + 1) * JOBS);
+        let submission = work.submit(time * JOBS + JOBS / 2..(time + 1) * JOBS);
         let died = async {
-            eventually("it is killed", async || {
+            eventually("the manager is killed", async || {
                 ensure!(
                     cluster.manager()?.process().check().is_err(),
-                    "it lives with {:?}",
+                    "it is still running with {:?}",
                     ProcessUsage::of_process(pid)?
                 );
                 Ok(())
@@ -51,14 +52,14 @@ pub(crate) async fn killed_by_memory_limit(cluster: &mut Cluster, fixture: &Fixt
             let old = cluster.take_manager().context("no manager")?;
             cluster.start_manager(old.settings()).await
         };
-        let (_, coming, died) = futures::join!(large, coming, died);
+        let (_, submission, died) = futures::join!(large, submission, died);
         died?;
-        coming?;
+        submission?;
     }
     work.wait_and_check(cluster, times * JOBS).await
 }
 
-/// A Job that waits for ever, with as much in its pods' annotations as a Job may have.
+/// Creates a Job that exceeds its queue's quota, so that it stays pending, with a large annotation on its pods.
 async fn create_large_job(fixture: &Fixture, number: usize) -> Result<()> {
     let note = format!("{number}").repeat(ANNOTATION_BYTES / number.to_string().len());
     let job = fixture.job(&format!("large-{number}"), "large", "2").pod_annotation("e2e.example/note", &note);

@@ -1,4 +1,5 @@
-//! Node failures under workloads: during preemption, two nodes of one workload, two workloads at once, and nodes that return.
+//! Node failures under workloads: during preemption, two nodes of one workload, two workloads at once, and nodes that
+//! return.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -108,7 +109,8 @@ pub(crate) async fn check_pods_on_assigned_hosts(fixture: &Fixture, job: &str) -
     Ok(())
 }
 
-/// Checks the transitions of a Job's Workload, also that no pass changes it after eviction; returns its eviction reasons.
+/// Checks the transitions of a Job's Workload, also that no pass changes it after eviction; returns its eviction
+/// reasons.
 pub(crate) fn eviction_reasons(history: &History, job: &str) -> Result<Vec<String>> {
     let prefix = format!("job-{job}-");
     let all = history.revisions()?;
@@ -145,8 +147,8 @@ pub(crate) fn eviction_reasons(history: &History, job: &str) -> Result<Vec<Strin
     Ok(evictions)
 }
 
-/// The node of a victim fails before or after the eviction, and returns before or after the victim's pods are gone: the victim
-/// is evicted once, by the preemptor, and runs again when the preemptor has finished.
+/// The node of a victim fails before or after the eviction, and returns before or after the victim's pods are gone: the
+/// victim is evicted once, by the preemptor, and runs again when the preemptor has finished.
 pub(crate) async fn node_fails_under_victim(_: &Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_priority_class("low", -1).await?;
     let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
@@ -211,8 +213,8 @@ async fn preemption_scenario(
     Ok(())
 }
 
-/// Two nodes of one workload fail 0, 10 or 1000 ms apart: it is evicted once with a message that names both, or, if 1000 ms
-/// apart, each may be replaced separately. Finally it runs on the two remaining nodes.
+/// Two nodes of one workload fail 0, 10 or 1000 ms apart: it is evicted once with a message that names both, or, if
+/// 1000 ms apart, each may be replaced separately. Finally it runs on the two remaining nodes.
 pub(crate) async fn two_nodes_of_workload_fail(_: &Cluster, fixture: &Fixture) -> Result<()> {
     let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
     let failures = join_all([0, 10, 1000].map(async |gap| {
@@ -278,8 +280,8 @@ async fn two_node_failure_scenario(fixture: &Fixture, history: &History, gap: u6
     Ok(())
 }
 
-/// Two Jobs lose their nodes at once, their second passes are due at once, and one other node is free: one Job gets it, the
-/// other is evicted with the reason and gets the node afterwards.
+/// Two Jobs lose their nodes at once, their second passes are due at once, and one other node is free: one Job gets it,
+/// the other is evicted with the reason and gets the node afterwards.
 pub(crate) async fn two_jobs_need_last_node(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     create_site(fixture, "site", 3, "3").await?;
     for job in ["one", "two"] {

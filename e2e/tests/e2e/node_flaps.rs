@@ -28,8 +28,8 @@ enum UngateFate {
     Late,
 }
 
-/// A node becomes unready, ready, is deleted and recreated, before or after its pod was ungated: the topology assignment changes
-/// once, no workload is evicted, and pods are counted on the nodes where they run.
+/// A node becomes unready, ready, is deleted and recreated, before or after its pod was ungated: the topology
+/// assignment changes once, no workload is evicted, and pods are counted on the nodes where they run.
 pub(crate) async fn around_ungating(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let proxy = Proxy::open(&cluster.plane).await?;
     let settings =

@@ -1,5 +1,5 @@
-//! The store stops or is slow, the API server is restarted, a leader is cut off from it: nothing is admitted beyond the
-//! quota, nothing is lost, and work goes on when they are back.
+//! etcd is stopped or slow, the API server restarts, or the leader is cut off from it: usage never exceeds the quota,
+//! no write is lost, and work continues after the fault.
 
 use crate::background_jobs::{BackgroundJobs, restart_if_exited};
 use crate::crashes::{lease_holder, wait_for_other_holder};
@@ -13,20 +13,21 @@ use sluice_e2e::watch_faults::EventFault;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How long each lasts; a tenth of it, but for a soak.
+/// Duration of each fault; a tenth of it outside soak runs.
 const STOP_TIME: Duration = Duration::from_mins(1);
 const SLOW_PERIOD: Duration = Duration::from_mins(2);
 const CUT_OFF: Duration = Duration::from_mins(1);
-/// A write takes up to this long, …
+/// How long etcd is stopped each time, so that a write takes up to this long.
 const FSYNC_DELAY: Duration = Duration::from_secs(1);
-/// … and then there is this time for as many as can be.
+/// How long etcd then runs and completes pending writes.
 const SUBMIT_INTERVAL: Duration = Duration::from_millis(300);
-/// Jobs before a fault, and in all.
+/// Jobs created before a fault.
 const JOBS_BEFORE: usize = 8;
+/// Jobs in total.
 const JOBS: usize = 24;
 
-/// Jobs keep coming while something happens to the cluster; the manager is started again if it ends meanwhile, as it must
-/// when it cannot renew its lease.
+/// Creates Jobs while the fault acts on the cluster. Restarts the manager if it exits, as it must when it cannot renew
+/// its lease.
 async fn run_under_load(
     cluster: &mut Cluster,
     work: &BackgroundJobs<'_>,
@@ -34,7 +35,7 @@ async fn run_under_load(
 ) -> Result<()> {
     work.submit(0..JOBS_BEFORE).await?;
     let submitted = Cell::new(false);
-    let coming = async {
+    let submission = async {
         let outcome = work.submit(JOBS_BEFORE..JOBS).await;
         submitted.set(true);
         outcome
@@ -42,19 +43,19 @@ async fn run_under_load(
     let faulty = async {
         fault(cluster).await?;
         while !submitted.get() {
-            // It is tried again: what is wrong with it shows at the end.
+            // Ignored: it is retried, and a lasting error is found by the final checks.
             let _ = restart_if_exited(cluster).await;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         cluster.plane.check()
     };
-    let (coming, faulty) = futures::join!(coming, faulty);
+    let (submission, faulty) = futures::join!(submission, faulty);
     faulty?;
-    coming?;
+    submission?;
     work.wait_and_check(cluster, JOBS).await
 }
 
-/// etcd answers nothing, for longer than the lease, and goes on.
+/// etcd is stopped for longer than the lease and then continues.
 pub(crate) async fn etcd_stops_and_resumes(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let work = BackgroundJobs::start(fixture, "stops").await?;
     run_under_load(cluster, &work, async |cluster| {
@@ -65,7 +66,7 @@ pub(crate) async fn etcd_stops_and_resumes(cluster: &mut Cluster, fixture: &Fixt
     .await
 }
 
-/// etcd stops for a second over and over, as on a disk that takes so long to write.
+/// etcd is stopped for a second repeatedly, as on a disk that needs a second per write.
 pub(crate) async fn etcd_writes_are_slow(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let work = BackgroundJobs::start(fixture, "slow").await?;
     run_under_load(cluster, &work, async |cluster| {
@@ -81,7 +82,7 @@ pub(crate) async fn etcd_writes_are_slow(cluster: &mut Cluster, fixture: &Fixtur
     .await
 }
 
-/// The API server is killed and started twice.
+/// The API server is killed and restarted twice.
 pub(crate) async fn api_server_restarts_twice(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let work = BackgroundJobs::start(fixture, "restarts").await?;
     work.allow_relist();
@@ -95,8 +96,8 @@ pub(crate) async fn api_server_restarts_twice(cluster: &mut Cluster, fixture: &F
     .await
 }
 
-/// Nothing of the leader reaches the API server, nor the other way: it ends itself, the standby takes over; started again
-/// it is not ready as long as it is cut off, and afterwards it leads when the other goes.
+/// The leader is cut off from the API server in both directions: it exits and the standby takes over. Restarted, it is
+/// not ready while it is cut off; afterwards it leads when the other replica stops.
 pub(crate) async fn leader_loses_api_server(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let proxy = Proxy::open(&cluster.plane).await?;
     let settings =
@@ -117,29 +118,29 @@ pub(crate) async fn leader_loses_api_server(cluster: &mut Cluster, fixture: &Fix
         proxy.inject_all(Fault::NeverAnswer, |_| true),
         proxy.inject_watch_fault(|_, _| EventFault::Stalled),
     );
-    // A Service sends nothing to who is not ready.
+    // A Service sends no requests to a replica that is not ready.
     balancer.set_backends(vec![port(&second)]);
     let led = wait_for_other_holder(&fixture.objects, &led).await?;
     work.submit(JOBS_BEFORE..2 * JOBS_BEFORE).await?;
-    eventually("the one that is cut off has ended", async || {
-        ensure!(first.process().check().is_err(), "it runs on");
+    eventually("the replica that is cut off has exited", async || {
+        ensure!(first.process().check().is_err(), "it is still running");
         Ok(())
     })
     .await?;
     let settings = first.settings().clone();
-    let mut again = Manager::start(&cluster.plane, &settings).await?;
+    let mut restarted = Manager::start(&cluster.plane, &settings).await?;
     tokio::time::sleep(scaled_duration(CUT_OFF).saturating_sub(begun.elapsed())).await;
-    ensure!(again.is_ready().await.is_err(), "it is ready and knows nothing");
+    ensure!(restarted.is_ready().await.is_err(), "it is ready although it is cut off");
     drop(cut);
-    if again.process().check().is_err() {
-        again = Manager::start(&cluster.plane, &settings).await?;
+    if restarted.process().check().is_err() {
+        restarted = Manager::start(&cluster.plane, &settings).await?;
     }
-    again.wait_until_ready().await?;
-    balancer.set_backends(vec![port(&again)]);
+    restarted.wait_until_ready().await?;
+    balancer.set_backends(vec![port(&restarted)]);
     second.terminate();
     wait_for_other_holder(&fixture.objects, &led).await?;
     work.submit(2 * JOBS_BEFORE..JOBS).await?;
-    cluster.put_manager(again);
+    cluster.put_manager(restarted);
     work.wait_and_check(cluster, JOBS).await?;
     cluster.replace_manager(&before).await.map(drop)
 }

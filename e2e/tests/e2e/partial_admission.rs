@@ -1,4 +1,4 @@
-//! Partial admission.
+//! Partial admission: a Job runs with fewer pods than it requests.
 
 use crate::fixture::Fixture;
 use anyhow::{Result, ensure};
@@ -9,21 +9,22 @@ use sluice_e2e::wait::eventually;
 
 const MIN_PARALLELISM: &str = "kueue.x-k8s.io/job-min-parallelism";
 
-/// A Job of five pods that can do with two gets the three that there is room for; stopped, it is as its user wrote it.
+/// A Job of five pods with a minimum of two is admitted with the three that fit; when stopped, it gets its parallelism
+/// back.
 pub(crate) async fn job_shrinks_to_free_quota(_: &Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "3", None)], json!({})).await?;
     fixture.submit(five_pod_job(fixture, "stiff").annotation(MIN_PARALLELISM, "4")).await?;
     fixture.wait_until_pending("stiff", "").await?;
     fixture.submit(five_pod_job(fixture, "supple").annotation(MIN_PARALLELISM, "2")).await?;
     fixture.wait_until_running("supple").await?;
-    ensure!(parallelism(fixture, "supple").await? == json!(3), "it runs with another number of pods");
+    ensure!(parallelism(fixture, "supple").await? == json!(3), "its parallelism is not 3");
     let admission = fixture.workload("supple").await?["status"]["admission"].clone();
     let set = &admission["podSetAssignments"][0];
     ensure!(set["count"] == json!(3) && set["resourceUsage"]["cpu"] == json!("3"), "admitted as {admission}");
     fixture.wait_for_queue_counts("main", (1, 1, 1), &[("cpu", "3")]).await?;
 
     fixture.set_workload_spec("supple", json!({"active": false})).await?;
-    eventually("it is as it was written", async || {
+    eventually("the original parallelism is restored", async || {
         let parallelism = parallelism(fixture, "supple").await?;
         ensure!(parallelism == json!(5), "its parallelism is {parallelism}");
         Ok(())
@@ -31,8 +32,8 @@ pub(crate) async fn job_shrinks_to_free_quota(_: &Cluster, fixture: &Fixture) ->
     .await?;
     fixture.set_workload_spec("supple", json!({"active": true})).await?;
     fixture.wait_until_running("supple").await?;
-    ensure!(parallelism(fixture, "supple").await? == json!(3), "it runs with another number of pods");
-    eventually("its five pods end, as many at a time as it may have", async || {
+    ensure!(parallelism(fixture, "supple").await? == json!(3), "its parallelism is not 3");
+    eventually("its five pods finish, at most three at a time", async || {
         for pod in fixture.pods("supple").await? {
             let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
             fixture.objects.merge(Kind::POD, &fixture.name, text(&pod, "/metadata/name"), &patch).await?;

@@ -1,4 +1,4 @@
-//! Admissions that wait for the pods of those who are admitted.
+//! Admissions that wait until the pods of admitted workloads are ready (`waitForPodsReady` with `blockAdmission`).
 
 use crate::fixture::Fixture;
 use anyhow::{Result, ensure};
@@ -7,8 +7,8 @@ use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, condition_is_true, text};
 use sluice_e2e::wait::eventually;
 
-/// Nobody is admitted beside one whose pods are not ready, but one that has its quota already goes on; when the slow one is
-/// gone, the next is admitted.
+/// While an admitted workload has pods that are not ready, no other workload gets quota, but a workload that already
+/// has quota is admitted. When the slow workload is deactivated, the next one is admitted.
 pub(crate) async fn admission_waits_for_ready_pods(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let waiting = json!({"waitForPodsReady": {"timeout": "10m", "blockAdmission": true}});
     let before = cluster.reconfigure(&waiting).await?;
@@ -35,7 +35,7 @@ pub(crate) async fn admission_waits_for_ready_pods(cluster: &mut Cluster, fixtur
     fixture.check_pending("next").await?;
     ensure!(
         condition_is_true(&fixture.workload("slow").await?, "Admitted"),
-        "the slow one has lost its admission"
+        "the slow workload lost its admission"
     );
     fixture.set_workload_spec("slow", json!({"active": false})).await?;
     fixture.wait_until_running("next").await?;
@@ -44,15 +44,15 @@ pub(crate) async fn admission_waits_for_ready_pods(cluster: &mut Cluster, fixtur
     cluster.reconfigure(&before).await.map(drop)
 }
 
-/// The controller of the check is content.
+/// Sets the check to Ready, as its controller would.
 async fn mark_check_ready(fixture: &Fixture, job: &str, check: &str) -> Result<()> {
-    eventually("the check is answered", async || {
+    eventually("the check is Ready", async || {
         let workload = fixture.workload(job).await?;
         let mut checks = workload["status"]["admissionChecks"].clone();
         for state in checks.as_array_mut().into_iter().flatten().filter(|state| state["name"] == check) {
             state["state"] = json!("Ready");
         }
-        ensure!(checks != Value::Null, "it is not listed");
+        ensure!(checks != Value::Null, "the Workload lists no checks");
         let patch = json!({"metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]},
             "status": {"admissionChecks": checks}});
         let name = text(&workload, "/metadata/name");

@@ -1,4 +1,4 @@
-//! Preemption: quota is taken from those that run, in two steps, and kept for whom it was taken.
+//! Preemption in two steps: running workloads are evicted, and the quota they release is reserved for the preemptor.
 
 use crate::fixture::Fixture;
 use crate::history::{History, revision};
@@ -9,12 +9,12 @@ use sluice_e2e::objects::{Kind, condition, condition_is_true, text};
 use sluice_e2e::wait::{eventually, is_soak_run};
 use std::collections::BTreeSet;
 
-/// Victims, how long their pods take to end, and how long where faults last as long as they may.
+/// Victim, termination time of its pods, and their termination time in a soak run.
 const VICTIMS: [(&str, Option<&str>, Option<&str>); 3] =
     [("quick", None, Some("1s")), ("slow", Some("5s"), Some("60s")), ("slowest", Some("20s"), Some("600s"))];
 
-/// The preemptor starts when the last victim's pod is gone, not before; what the first victims gave back is kept for it;
-/// each victim is preempted once and runs again later.
+/// The preemptor starts when the pod of the last victim is gone, not before; quota released by earlier victims stays
+/// reserved for it; each victim is preempted once and runs again later.
 pub(crate) async fn victims_end_at_different_times(_: &Cluster, fixture: &Fixture) -> Result<()> {
     let policy = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
     fixture.create_queue("main", "", &[("cpu", "3", None)], policy).await?;
@@ -43,7 +43,7 @@ pub(crate) async fn victims_end_at_different_times(_: &Cluster, fixture: &Fixtur
     for pod in &running {
         ensure!(
             left.iter().all(|other| text(other, "/metadata/name") != pod),
-            "{pod} is there beside urgent"
+            "{pod} still exists while urgent is running"
         );
     }
     fixture.finish_job("urgent").await?;
@@ -54,8 +54,8 @@ pub(crate) async fn victims_end_at_different_times(_: &Cluster, fixture: &Fixtur
     let admitted = first_revision_with(&workloads, "urgent", "QuotaReserved")?;
     for pod in &running {
         let gone = pods.revisions()?.iter().rfind(|other| text(other, "/metadata/name") == pod).map(revision);
-        let gone = gone.with_context(|| format!("nothing was seen of {pod}"))??;
-        ensure!(gone < admitted, "{pod} went at revision {gone}, urgent was admitted at {admitted}");
+        let gone = gone.with_context(|| format!("no revision of {pod} was recorded"))??;
+        ensure!(gone < admitted, "{pod} was deleted at revision {gone}, urgent got quota at {admitted}");
     }
     let ended = first_revision_with(&workloads, "urgent", "Finished")?;
     for (victim, ..) in VICTIMS {
@@ -64,35 +64,35 @@ pub(crate) async fn victims_end_at_different_times(_: &Cluster, fixture: &Fixtur
     Ok(())
 }
 
-/// The revision at which the Workload of a Job first had a condition.
+/// Returns the first revision at which the Workload of a Job has this condition.
 fn first_revision_with(revisions: &[Value], job: &str, condition: &str) -> Result<u64> {
     let found =
         revisions.iter().find(|object| is_workload_of(object, job) && condition_is_true(object, condition));
-    revision(found.with_context(|| format!("{job} never was {condition}"))?)
+    revision(found.with_context(|| format!("{job} never became {condition}"))?)
 }
 
 fn is_workload_of(workload: &Value, job: &str) -> bool {
     text(workload, "/metadata/ownerReferences/0/name") == job
 }
 
-/// It was evicted once, and between its end and that of its preemptor it never held quota.
+/// Checks that the victim was evicted once and had no quota from its release until the preemptor finished.
 fn check_evicted_once(revisions: &[Value], victim: &str, ended: u64) -> Result<()> {
     let (mut evictions, mut evicted, mut released) = (0, false, false);
     for object in revisions.iter().filter(|object| is_workload_of(object, victim)) {
         evictions += u32::from(condition_is_true(object, "Evicted") && !evicted);
         evicted = condition_is_true(object, "Evicted");
-        let held = condition_is_true(object, "QuotaReserved");
+        let reserved = condition_is_true(object, "QuotaReserved");
         ensure!(
-            !(released && held && revision(object)? < ended),
-            "{victim} got quota before its preemptor ended"
+            !(released && reserved && revision(object)? < ended),
+            "{victim} got quota before its preemptor finished"
         );
-        released |= !held;
+        released |= !reserved;
     }
     ensure!(evictions == 1, "{victim} was evicted {evictions} times");
     Ok(())
 }
 
-/// What a queue lent comes back when it needs it, from as many borrowers as it takes.
+/// A queue reclaims the quota that it lent, from as many borrowers as needed.
 pub(crate) async fn lent_quota_is_reclaimed(_: &Cluster, fixture: &Fixture) -> Result<()> {
     let cohort = fixture.own_name("family");
     let policy = json!({"preemption": {"reclaimWithinCohort": "Any"}});
@@ -112,22 +112,22 @@ pub(crate) async fn lent_quota_is_reclaimed(_: &Cluster, fixture: &Fixture) -> R
         let workload = fixture.workload(guest).await?;
         let preempted = condition(&workload, "Preempted");
         if condition_is_true(&workload, "QuotaReserved") {
-            ensure!(preempted.status != "True", "{guest} runs and is said to be preempted");
+            ensure!(preempted.status != "True", "{guest} is running and has Preempted=True");
             continue;
         }
-        ensure!(preempted.reason == "InCohortReclamation", "{guest} was stopped by {preempted:?}");
+        ensure!(preempted.reason == "InCohortReclamation", "{guest} has the condition {preempted:?}");
         for end in
             [format!("preemptor path: /{cohort}/{owner}"), format!("preemptee path: /{cohort}/{borrower}")]
         {
             ensure!(
                 preempted.message.contains(&end),
-                "{guest} is told {:?}, without {end:?}",
+                "the message of {guest} is {:?}, without {end:?}",
                 preempted.message
             );
         }
         evicted.push(guest);
     }
-    ensure!(evicted.len() == 2, "{evicted:?} were stopped");
+    ensure!(evicted.len() == 2, "{evicted:?} were evicted");
     fixture.finish_job("host").await?;
     for guest in guests {
         fixture.wait_until_running(guest).await?;
@@ -135,11 +135,11 @@ pub(crate) async fn lent_quota_is_reclaimed(_: &Cluster, fixture: &Fixture) -> R
     Ok(())
 }
 
-/// Each of three queues that share a cohort's quota ends up with a third of it, however much the first has taken.
+/// Each of three queues that share a cohort's quota gets a third of it, although the first queue used all of it before.
 pub(crate) async fn three_queues_reach_equal_shares(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let strategies = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"];
     let fair = json!({"fairSharing": {"preemptionStrategies": strategies}});
-    let plain = cluster.reconfigure(&fair).await?;
+    let before = cluster.reconfigure(&fair).await?;
     let cohort = fixture.create_cohort("pool", "", &[("cpu", "9", None)]).await?;
     let policy = json!({"preemption": {"reclaimWithinCohort": "Any"}});
     let queues = ["early", "late", "later"];
@@ -147,36 +147,37 @@ pub(crate) async fn three_queues_reach_equal_shares(cluster: &mut Cluster, fixtu
         fixture.create_queue(queue, &cohort, &[("cpu", "0", None)], policy.clone()).await?;
     }
     let workloads = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
-    for (place, queue) in queues.into_iter().enumerate() {
+    for (index, queue) in queues.into_iter().enumerate() {
         for number in 0..9 {
             fixture.submit(fixture.job(&format!("{queue}-{number}"), queue, "1")).await?;
         }
-        if place == 0 {
+        if index == 0 {
             fixture.wait_for_queue_counts(queue, (0, 9, 9), &[("cpu", "9")]).await?;
         }
     }
     for queue in queues {
         fixture.wait_for_queue_counts(queue, (6, 3, 3), &[("cpu", "3")]).await?;
     }
-    eventually("all have the same share", async || {
+    eventually("all queues have the same weighted share", async || {
         for queue in queues {
             let object = fixture.objects.must_get(Kind::CLUSTER_QUEUE, "", &fixture.own_name(queue)).await?;
             let share = &object["status"]["fairSharing"]["weightedShare"];
-            ensure!(*share == json!(334), "{queue} has {share}");
+            ensure!(*share == json!(334), "the weighted share of {queue} is {share}");
         }
         Ok(())
     })
     .await?;
-    // The second may have had its half before the third came; whoever takes no more than a share is left alone.
-    let mut stopped = BTreeSet::new();
+    // The second queue may have reached half of the quota before the third had workloads, so it may lose one. The third
+    // queue never exceeds its share, so none of its workloads is preempted.
+    let mut preempted = BTreeSet::new();
     for object in workloads.revisions()?.iter().filter(|object| condition_is_true(object, "Preempted")) {
         let found = condition(object, "Preempted");
         ensure!(found.reason == "InCohortFairSharing", "{found:?}");
         let job = text(object, "/metadata/ownerReferences/0/name").to_owned();
-        ensure!(!job.starts_with("later-"), "{job} was stopped");
-        stopped.insert(job);
+        ensure!(!job.starts_with("later-"), "{job} was preempted");
+        preempted.insert(job);
     }
-    let early = stopped.iter().filter(|job| job.starts_with("early-")).count();
-    ensure!(early == 6 && stopped.len() <= 7, "{stopped:?} were stopped");
-    cluster.reconfigure(&plain).await.map(drop)
+    let early = preempted.iter().filter(|job| job.starts_with("early-")).count();
+    ensure!(early == 6 && preempted.len() <= 7, "{preempted:?} were preempted");
+    cluster.reconfigure(&before).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! ProvisioningRequests against their real definition; the case answers as a cluster autoscaler would.
+//! ProvisioningRequests with their real definition; the test acts as the cluster autoscaler.
 
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
@@ -8,8 +8,8 @@ use sluice_e2e::definitions;
 use sluice_e2e::objects::{Kind, condition, expect_condition, text};
 use sluice_e2e::wait::eventually;
 
-/// A Job waits for the room that was asked for and starts with the request named on its pods; one whose request fails
-/// is asked for again after the wait, by another request.
+/// A Job waits until its request is Provisioned and starts with the name of the request on its pods. If a request
+/// fails, another one is created after the back-off.
 pub(crate) async fn request_is_created_and_answered(_: &Cluster, fixture: &Fixture) -> Result<()> {
     definitions::provisioning_requests(&fixture.kubectl, &fixture.objects).await?;
     let check = create_check(fixture).await?;
@@ -23,47 +23,47 @@ pub(crate) async fn request_is_created_and_answered(_: &Cluster, fixture: &Fixtu
     let first = wait_for_request(fixture, "grows", 1).await?;
     ensure!(first["spec"]["parameters"] == json!({"speed": "fast", "zone": "z1"}), "{}", first["spec"]);
     let template = text(&first, "/spec/podSets/0/podTemplateRef/name").to_owned();
-    eventually("its pod template exists", async || {
-        let made = fixture.objects.must_get(Kind::POD_TEMPLATE, &fixture.name, &template).await?;
-        let cpu = made.pointer("/template/spec/containers/0/resources/requests/cpu");
-        ensure!(cpu == Some(&json!("1")), "{made}");
+    eventually("the pod template exists", async || {
+        let pod_template = fixture.objects.must_get(Kind::POD_TEMPLATE, &fixture.name, &template).await?;
+        let cpu = pod_template.pointer("/template/spec/containers/0/resources/requests/cpu");
+        ensure!(cpu == Some(&json!("1")), "{pod_template}");
         Ok(())
     })
     .await?;
     let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "grows").await?;
-    ensure!(job["spec"]["suspend"] == json!(true), "it started before there was room");
+    ensure!(job["spec"]["suspend"] == json!(true), "it started before its request was Provisioned");
     expect_condition(&fixture.workload("grows").await?, "QuotaReserved", "True", "QuotaReserved")?;
-    set_request_condition(fixture, &first, "Provisioned", "room was made").await?;
+    set_request_condition(fixture, &first, "Provisioned", "capacity was provisioned").await?;
     fixture.wait_until_running("grows").await?;
     let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "grows").await?;
     let named =
         job.pointer("/spec/template/metadata/annotations/autoscaling.x-k8s.io~1consume-provisioning-request");
-    ensure!(named == first.pointer("/metadata/name"), "its pods name {named:?}");
+    ensure!(named == first.pointer("/metadata/name"), "its pods have {named:?}");
 
     fixture.submit(fixture.job("fails", "main", "1")).await?;
     let failed = wait_for_request(fixture, "fails", 1).await?;
     set_request_condition(fixture, &failed, "Failed", "no such machine").await?;
-    let again = wait_for_request(fixture, "fails", 2).await?;
-    eventually("the failed request is gone", async || {
+    let second = wait_for_request(fixture, "fails", 2).await?;
+    eventually("the failed request is deleted", async || {
         let name = text(&failed, "/metadata/name");
         let left = fixture.objects.get(Kind::PROVISIONING_REQUEST, &fixture.name, name).await?;
-        ensure!(left.is_none(), "it is there");
+        ensure!(left.is_none(), "it still exists");
         Ok(())
     })
     .await?;
-    set_request_condition(fixture, &again, "Provisioned", "room was made").await?;
+    set_request_condition(fixture, &second, "Provisioned", "capacity was provisioned").await?;
     fixture.wait_until_running("fails").await?;
     fixture.finish_job("grows").await?;
     fixture.finish_job("fails").await?;
-    eventually("no request is left", async || {
+    eventually("all requests are deleted", async || {
         let left = fixture.objects.list(Kind::PROVISIONING_REQUEST, &fixture.name, "").await?;
-        ensure!(left.is_empty(), "{} are left", left.len());
+        ensure!(left.is_empty(), "{} still exist", left.len());
         Ok(())
     })
     .await
 }
 
-/// A check of the controller with its configuration; waits until it is active.
+/// Creates a provisioning check with its configuration and waits until it is active.
 async fn create_check(fixture: &Fixture) -> Result<String> {
     let name = fixture.own_name("room");
     let spec = json!({
@@ -90,10 +90,10 @@ async fn create_check(fixture: &Fixture) -> Result<String> {
     Ok(check)
 }
 
-/// The request of an attempt for a Job's Workload, once it is there.
+/// Waits until the request of this attempt for a Job's Workload exists; returns it.
 async fn wait_for_request(fixture: &Fixture, job: &str, attempt: u32) -> Result<Value> {
     let end = format!("-{attempt}");
-    eventually(format!("request {attempt} for {job}"), async || {
+    eventually(format!("request {attempt} for {job} exists"), async || {
         let workload = fixture.workload(job).await?;
         let all = fixture.objects.list(Kind::PROVISIONING_REQUEST, &fixture.name, "").await?;
         let ours = |request: &&Value| {
@@ -103,18 +103,18 @@ async fn wait_for_request(fixture: &Fixture, job: &str, attempt: u32) -> Result<
         all.iter()
             .find(ours)
             .cloned()
-            .with_context(|| format!("there are {} others, and it says {}", all.len(), workload["status"]))
+            .with_context(|| format!("not among {} requests; status: {}", all.len(), workload["status"]))
     })
     .await
 }
 
 async fn set_request_condition(fixture: &Fixture, request: &Value, kind: &str, message: &str) -> Result<()> {
     let name = text(request, "/metadata/name");
-    let said = json!({
+    let new_condition = json!({
         "type": kind, "status": "True", "reason": kind, "message": message,
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     });
-    let status = json!({"conditions": [said]});
+    let status = json!({"conditions": [new_condition]});
     let patch = json!({"status": status});
     fixture.objects.merge_status(Kind::PROVISIONING_REQUEST, &fixture.name, name, &patch).await?;
     Ok(())

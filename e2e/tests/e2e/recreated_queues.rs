@@ -1,4 +1,5 @@
-//! What queues stand on, deleted and made again under the same name, while one workload runs and another waits.
+//! ClusterQueue, Cohort, ResourceFlavor and Topology are deleted and created again under the same name while one Job is
+//! running and others are pending.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -13,12 +14,12 @@ use sluice_e2e::wait::eventually;
 const HOST: &str = "kubernetes.io/hostname";
 const LABEL: &str = "e2e.example/again";
 
-/// The one that runs keeps what it holds, and is charged for it after as before; the one that waits gets it afterwards.
+/// The running Job keeps its quota and stays charged for it; the pending Jobs get the quota when it has finished.
 pub(crate) async fn running_job_keeps_quota(_: &Cluster, fixture: &Fixture) -> Result<()> {
-    // The late one comes last even if it is made within the same second.
+    // With this priority the late Job is last even if it is created within the same second.
     fixture.create_priority_class("low", -1).await?;
     let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
-    let wrong: Vec<String> = futures::future::join_all([
+    let failures: Vec<String> = futures::future::join_all([
         scenario(fixture, "queue", Kind::CLUSTER_QUEUE),
         scenario(fixture, "cohort", Kind::COHORT),
         scenario(fixture, "flavor", Kind::FLAVOR),
@@ -29,7 +30,7 @@ pub(crate) async fn running_job_keeps_quota(_: &Cluster, fixture: &Fixture) -> R
     .zip(["queue", "cohort", "flavor", "topology"])
     .filter_map(|(outcome, name)| outcome.err().map(|error| format!("{name}: {error:#}")))
     .collect();
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
     ensure!(max_reserved(&history.revisions()?, 1)? == 1, "no workload reserved quota");
     Ok(())
 }

@@ -34,13 +34,14 @@ const REJECTIONS: [(&str, Fault, Duration); 7] = [
     ("invalid", Fault::Respond(ErrorResponse::INVALID), REJECTION_PERIOD),
 ];
 
-/// Returns the maximum number of attempts that back-off allows in this time: some at once, then doubling up to at least 5 s.
+/// Returns the maximum number of attempts that back-off allows in this time: some at once, then doubling up to at least
+/// 5 s.
 fn allowed_tries(time: Duration) -> Result<usize> {
     Ok(12 + usize::try_from(time.as_secs())? / 5)
 }
 
-/// Refuses each write of a Job's life in each way for some time. It must be retried with growing back-off, never on an older
-/// object than before, and when it is accepted the end state must be as without faults.
+/// Refuses each write of a Job's life in each way for some time. It must be retried with growing back-off, never on an
+/// older object than before, and when it is accepted the end state must be as without faults.
 pub(crate) async fn refused_writes_back_off(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let proxy = Proxy::open(&cluster.plane).await?;
     let flags = vec![
@@ -116,8 +117,9 @@ impl RejectionCase<'_> {
     }
 }
 
-/// An admission policy of the cluster forbids a reservation, then an eviction. The quota of the failed reservation is released at
-/// every ancestor, no part of the eviction happens, the Job gets an event, and scheduling continues when the policy is deleted.
+/// An admission policy of the cluster forbids a reservation, then an eviction. The quota of the failed reservation is
+/// released at every ancestor, no part of the eviction happens, the Job gets an event, and scheduling continues when
+/// the policy is deleted.
 pub(crate) async fn policy_forbids_manager_writes(_: &Cluster, fixture: &Fixture) -> Result<()> {
     let cohort = fixture.create_cohort("org", "", &[]).await?;
     for queue in ["left", "right"] {

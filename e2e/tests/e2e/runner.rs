@@ -42,7 +42,7 @@ impl CaseRunner {
         self.cluster.as_mut().context("no control plane")
     }
 
-    /// Runs cases concurrently; returns the names of those that failed.
+    /// Runs cases concurrently; returns the names of the failed ones.
     pub(crate) async fn run_parallel(&mut self, cases: &[Case<ParallelCase>]) -> Result<Vec<&'static str>> {
         let cluster: &Cluster = self.cluster().await?;
         let outcomes = stream::iter(cases).map(async |(name, case)| {

@@ -1,4 +1,5 @@
-//! What a manager depends on while it runs: a core that makes progress, its rights, and time for its lease whatever clients do.
+//! A running manager whose core hangs, whose permissions are removed, or whose lease is renewed under hostile
+//! connections.
 
 use crate::crashes::{lease_holder, wait_for_other_holder};
 use crate::fixture::Fixture;
@@ -16,8 +17,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// A core that hangs loses the lease: its process ends itself, the standby takes over, and so does a standby that hangs
-/// end itself, without touching the lease.
+/// If the core of the leader hangs, its process exits and the standby takes over. If the core of a standby hangs, its
+/// process exits without changing the lease.
 pub(crate) async fn hung_core_is_replaced(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let script = failpoints_folder(&cluster.plane);
     fs::create_dir_all(&script)?;
@@ -25,9 +26,9 @@ pub(crate) async fn hung_core_is_replaced(cluster: &mut Cluster, fixture: &Fixtu
     let settings = ManagerSettings { program: binaries::sluice_with_failpoints()?, ..before.clone() };
     cluster.replace_manager(&settings).await?;
     let first = cluster.take_manager().context("no manager")?;
-    let led = eventually("it leads", async || {
+    let led = eventually("the manager leads", async || {
         let holder = lease_holder(&fixture.objects).await?;
-        ensure!(holder.contains(&format!("_{}-", first.process().identity().pid)), "{holder} does");
+        ensure!(holder.contains(&format!("_{}-", first.process().identity().pid)), "{holder} leads");
         Ok(holder)
     })
     .await?;
@@ -45,7 +46,7 @@ pub(crate) async fn hung_core_is_replaced(cluster: &mut Cluster, fixture: &Fixtu
     hang_core(&script, &first)?;
     let led = wait_for_other_holder(&fixture.objects, &led).await?;
     println!("      taken over {:.1} s after the core hung", begun.elapsed().as_secs_f64());
-    wait_until_exited("the leader that hangs", &first).await?;
+    wait_until_exited("the hung leader", &first).await?;
     ensure!(self::transitions(&fixture.objects).await? == transitions + 1, "more than one change of holder");
     fixture.submit(fixture.job("two", "main", "1")).await?;
     fixture.wait_until_pending("two", "WaitingForQuota").await?;
@@ -56,8 +57,8 @@ pub(crate) async fn hung_core_is_replaced(cluster: &mut Cluster, fixture: &Fixtu
         Manager::start(&cluster.plane, &ManagerSettings { name: "third".to_owned(), ..standby }).await?;
     third.wait_until_ready().await?;
     hang_core(&script, &third)?;
-    wait_until_exited("the standby that hangs", &third).await?;
-    ensure!(lease_holder(&fixture.objects).await? == led, "the leader has lost the lease");
+    wait_until_exited("the hung standby", &third).await?;
+    ensure!(lease_holder(&fixture.objects).await? == led, "the leader lost the lease");
     fixture.finish_job("two").await?;
     second.terminate();
     if let Some(balancer) = &cluster.balancer {
@@ -72,13 +73,13 @@ fn hang_core(script: &std::path::Path, manager: &Manager) -> Result<()> {
 }
 
 async fn wait_until_exited(what: &str, manager: &Manager) -> Result<()> {
-    eventually(format!("{what} has ended itself"), async || {
-        ensure!(manager.process().check().is_err(), "it runs on");
+    eventually(format!("{what} has exited"), async || {
+        ensure!(manager.process().check().is_err(), "it is still running");
         Ok(())
     })
     .await?;
     let log = fs::read_to_string(manager.log())?;
-    ensure!(log.contains("progress"), "{what} does not say why it ends");
+    ensure!(log.contains("progress"), "{what} does not log why it exits");
     Ok(())
 }
 
@@ -90,32 +91,32 @@ async fn transitions(objects: &ObjectClient) -> Result<i64> {
     Ok(number(&lease(objects).await?, "/spec/leaseTransitions"))
 }
 
-/// The lease is renewed while clients connect, ask for handshakes, send junk and are silent, on all ports.
+/// The lease is renewed while clients start handshakes, send junk and open silent connections, on all ports.
 pub(crate) async fn lease_survives_hostile_clients(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let before = cluster.manager()?.settings().clone();
     let flags = vec!["--metrics-insecure".to_owned()];
     cluster.replace_manager(&ManagerSettings { flags, ..before.clone() }).await?;
     let manager = cluster.manager()?;
-    let led = eventually("it leads", async || {
+    let led = eventually("the manager leads", async || {
         let holder = lease_holder(&fixture.objects).await?;
-        ensure!(holder.contains(&format!("_{}-", manager.process().identity().pid)), "{holder} does");
+        ensure!(holder.contains(&format!("_{}-", manager.process().identity().pid)), "{holder} leads");
         Ok(holder)
     })
     .await?;
     let transitions = self::transitions(&fixture.objects).await?;
-    let (webhooks, others) = (manager.settings().webhook_port, manager.ports());
+    let (webhook_port, other_ports) = (manager.settings().webhook_port, manager.ports());
     let mut clients = Vec::new();
     for client in 0..32_usize {
-        clients.push(tokio::spawn(open_handshakes(webhooks)));
-        let port = [others.0, others.1, webhooks][client % 3];
+        clients.push(tokio::spawn(open_handshakes(webhook_port)));
+        let port = [other_ports.0, other_ports.1, webhook_port][client % 3];
         clients.push(tokio::spawn(open_silent_connections(port)));
     }
-    // Ten times what a lease lasts here, or all of it in a soak.
+    // Ten times the lease duration of this test, or the whole time in a soak run.
     let (begun, length) = (Instant::now(), scaled_duration(Duration::from_mins(4)));
     let (mut renewals, mut seen, mut longest) = (BTreeSet::new(), Instant::now(), Duration::ZERO);
     while begun.elapsed() < length {
         let lease = lease(&fixture.objects).await?;
-        ensure!(text(&lease, "/spec/holderIdentity") == led, "the lease is lost: {}", lease["spec"]);
+        ensure!(text(&lease, "/spec/holderIdentity") == led, "the leader lost the lease: {}", lease["spec"]);
         if renewals.insert(text(&lease, "/spec/renewTime").to_owned()) {
             longest = longest.max(seen.elapsed());
             seen = Instant::now();
@@ -133,7 +134,7 @@ pub(crate) async fn lease_survives_hostile_clients(cluster: &mut Cluster, fixtur
     cluster.replace_manager(&before).await.map(drop)
 }
 
-/// Asks for one handshake after the other and ends none: the server has computed its keys by then.
+/// Starts handshakes one after another and completes none, after the server has computed its keys.
 async fn open_handshakes(port: u16) {
     let hello = client_hello();
     let mut answer = vec![0; 4096];
@@ -141,7 +142,7 @@ async fn open_handshakes(port: u16) {
         if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await
             && stream.write_all(&hello).await.is_ok()
         {
-            // A server that sends it away is right.
+            // Ignored: the server may close the connection.
             let _ = stream.read(&mut answer).await;
             let _ = stream.write_all(b"junk in the place of a record").await;
         }
@@ -149,7 +150,7 @@ async fn open_handshakes(port: u16) {
     }
 }
 
-/// Opens connections and says nothing on any.
+/// Opens connections and sends nothing.
 async fn open_silent_connections(port: u16) {
     let mut open = Vec::new();
     while open.len() < 16 {
@@ -159,7 +160,7 @@ async fn open_silent_connections(port: u16) {
     std::future::pending::<()>().await;
 }
 
-/// What a TLS 1.3 client sends first: a curve that the server takes, and a point on it.
+/// Builds the first message of a TLS 1.3 client, with a curve that the server supports and a point on it.
 fn client_hello() -> Vec<u8> {
     let mut extensions = Vec::new();
     let mut extension = |kind: u16, body: &[u8]| {
@@ -191,8 +192,8 @@ fn client_hello() -> Vec<u8> {
 
 const ROLE: &str = "kueue-manager-role";
 
-/// A right of writes that goes is told in the log, once, and in a metric; webhooks answer on. One that webhooks need makes
-/// the replica not ready. Both are seen when they come back.
+/// A missing write permission is reported once in the log and in a metric; webhooks keep answering. A missing
+/// permission that webhooks need makes the replica not ready. The manager detects when either is restored.
 pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let before = cluster.manager()?.settings().clone();
     let flags = vec!["--metrics-insecure".to_owned()];
@@ -204,17 +205,17 @@ pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, fixtur
 
     set_rules(&fixture.objects, &rules_without(&rules, "jobs", "patch")).await?;
     wait_for_missing_permission(manager, r#"resource="jobs""#, r#"verb="patch""#, true).await?;
-    manager.is_ready().await.context("a right of writes alone took the webhooks away")?;
+    manager.is_ready().await.context("not ready although only a write permission is missing")?;
     fixture.submit(fixture.job("held", "main", "1")).await?;
     fixture.wait_for_condition("held", "QuotaReserved", "True", "QuotaReserved").await?;
     eventually("the refused write is logged", async || {
         let log = fs::read_to_string(manager.log())?;
-        ensure!(log.contains("write refused"), "it is not");
+        ensure!(log.contains("write refused"), "not logged yet");
         Ok(())
     })
     .await?;
     let log = fs::read_to_string(manager.log())?;
-    ensure!(log.matches("rights are missing").count() == 1, "not told once:\n{log}");
+    ensure!(log.matches("rights are missing").count() == 1, "not reported exactly once:\n{log}");
     set_rules(&fixture.objects, &rules).await?;
     wait_for_missing_permission(manager, r#"resource="jobs""#, r#"verb="patch""#, false).await?;
     fixture.wait_until_running("held").await?;
@@ -223,7 +224,7 @@ pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, fixtur
     set_rules(&fixture.objects, &rules_without(&rules, "localqueues", "list")).await?;
     wait_for_missing_permission(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, true)
         .await?;
-    ensure!(manager.is_ready().await.is_err(), "it is ready without what webhooks need");
+    ensure!(manager.is_ready().await.is_err(), "ready although webhooks lack a permission");
     set_rules(&fixture.objects, &rules).await?;
     wait_for_missing_permission(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, false)
         .await?;
@@ -231,12 +232,12 @@ pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, fixtur
     let metrics = manager.metrics().await?;
     for name in ["sluice_watch_age_seconds", "sluice_core_channel_capacity", "process_resident_memory_bytes"]
     {
-        ensure!(metrics.lines().any(|line| line.starts_with(name)), "{name} is not shown");
+        ensure!(metrics.lines().any(|line| line.starts_with(name)), "{name} is not exposed");
     }
     cluster.replace_manager(&before).await.map(drop)
 }
 
-/// The rules without a verb on a resource.
+/// Returns the rules without this verb on this resource.
 fn rules_without(rules: &Value, resource: &str, verb: &str) -> Value {
     let named =
         |rule: &Value, what: &str| rule["resources"].as_array().is_some_and(|r| r.iter().any(|r| r == what));
@@ -246,17 +247,17 @@ fn rules_without(rules: &Value, resource: &str, verb: &str) -> Value {
             changed.push(rule.clone());
             continue;
         }
-        let (mut others, mut own) = (rule.clone(), rule.clone());
-        if let Some(resources) = others["resources"].as_array_mut() {
+        let (mut rest, mut edited) = (rule.clone(), rule.clone());
+        if let Some(resources) = rest["resources"].as_array_mut() {
             resources.retain(|entry| entry != resource);
         }
-        own["resources"] = json!([resource]);
-        if let Some(verbs) = own["verbs"].as_array_mut() {
+        edited["resources"] = json!([resource]);
+        if let Some(verbs) = edited["verbs"].as_array_mut() {
             verbs.retain(|entry| entry != verb);
         }
         let real = |rule: &Value, field: &str| rule[field].as_array().is_some_and(|list| !list.is_empty());
         changed
-            .extend([others, own].into_iter().filter(|rule| real(rule, "resources") && real(rule, "verbs")));
+            .extend([rest, edited].into_iter().filter(|rule| real(rule, "resources") && real(rule, "verbs")));
     }
     Value::from(changed)
 }
@@ -270,15 +271,15 @@ async fn wait_for_missing_permission(
     manager: &Manager,
     resource: &str,
     label: &str,
-    shown: bool,
+    reported: bool,
 ) -> Result<()> {
-    eventually(format!("{resource} {label} is shown as missing: {shown}"), async || {
+    eventually(format!("{resource} {label} is reported as missing: {reported}"), async || {
         let metrics = manager.metrics().await?;
-        let of = |line: &&str| {
+        let is_match = |line: &&str| {
             line.starts_with("sluice_missing_permissions{") && line.contains(resource) && line.contains(label)
         };
-        let found: Vec<&str> = metrics.lines().filter(of).collect();
-        ensure!(found.is_empty() != shown, "{found:?}");
+        let found: Vec<&str> = metrics.lines().filter(is_match).collect();
+        ensure!(found.is_empty() != reported, "{found:?}");
         Ok(())
     })
     .await

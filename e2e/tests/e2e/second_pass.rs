@@ -1,7 +1,7 @@
-//! Races of second passes with the end of their workload: each kind of pass, each interference, at each step of the pass. No
-//! second pass may write to a workload that is ending. Each cell is repeated with all guards disabled and must fail then.
-//! `SLUICE_CELL=word` runs the cells whose names contain the word. The interferences are in `second_pass_races`, single guards
-//! in `second_pass_guards`, crashes in `second_pass_crashes`.
+//! Races of second passes with the end of their workload: each kind of pass, each interference, at each step of the
+//! pass. No second pass may write to a workload that is ending. Each cell is repeated with all guards disabled and must
+//! fail then. `SLUICE_CELL=word` runs the cells whose names contain the word. The interferences are in
+//! `second_pass_races`, single guards in `second_pass_guards`, crashes in `second_pass_crashes`.
 
 use crate::fixture::Fixture;
 use crate::history::History;

@@ -1,4 +1,5 @@
-//! The manager is killed in the middle of second passes. After the restart each pass completes as without a crash, exactly once.
+//! The manager is killed in the middle of second passes. After the restart each pass completes as without a crash,
+//! exactly once.
 
 use crate::fixture::Fixture;
 use crate::second_pass::{
@@ -61,7 +62,8 @@ struct PassEnd {
     versions: usize,
 }
 
-/// Kills the manager once, while passes of each kind are at each crash point and a preemptor has evicted one of two victims.
+/// Kills the manager once, while passes of each kind are at each crash point and a preemptor has evicted one of two
+/// victims.
 pub(crate) async fn manager_killed_mid_pass(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let (pass_fixture, before) = PassFixture::open(cluster, fixture).await?;
     let victims = VictimPair::prepare(&pass_fixture).await?;
@@ -320,7 +322,8 @@ impl<'a> VictimPair<'a> {
         Ok(evicted)
     }
 
-    /// Checks that after the restart both victims are evicted, each once, and that the preemptor is assigned when both finished.
+    /// Checks that after the restart both victims are evicted, each once, and that the preemptor is assigned when both
+    /// finished.
     async fn check_both_evicted(&self) -> Result<()> {
         eventually("both victims are evicted", async || ensure_count(&self.evicted().await?, 2)).await?;
         self.trap.release();

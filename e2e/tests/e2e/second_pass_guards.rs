@@ -1,9 +1,9 @@
-//! Disables each guard of second passes on its own. A violation must happen if no other guard covers the case, and must not if
-//! one does.
+//! Disables each guard of second passes on its own. A violation must happen if no other guard covers the case, and must
+//! not if one does.
 //!
-//! Not disabled on their own: the queue stores only UIDs, the object is read again when the pass runs, and a decision is
-//! discarded with the resourceVersion it was made on. Without any of these, the resourceVersion in the write still prevents a
-//! violation, which is tested here.
+//! Not disabled on their own: the queue stores only UIDs, the object is read again when the pass runs, and a decision
+//! is discarded with the resourceVersion it was made on. Without any of these, the resourceVersion in the write still
+//! prevents a violation, which is tested here.
 
 use crate::fixture::Fixture;
 use crate::second_pass::{

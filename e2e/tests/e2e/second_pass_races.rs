@@ -1,4 +1,5 @@
-//! The interferences of the second pass matrix (see `second_pass`), as other controllers, users and the manager cause them.
+//! The interferences of the second pass matrix (see `second_pass`), as other controllers, users and the manager cause
+//! them.
 
 use crate::second_pass::{Interference, PassKind, RaceCase, assigned_host};
 use anyhow::{Context as _, Result};
@@ -52,7 +53,8 @@ impl RaceCase<'_> {
         }
     }
 
-    /// Interferes first and triggers the pass afterwards. For `Recreated`, the pass is triggered before the Workload is gone.
+    /// Interferes first and triggers the pass afterwards. For `Recreated`, the pass is triggered before the Workload is
+    /// gone.
     pub(crate) async fn intervene_before_pass(&self, before: &Value) -> Result<()> {
         if self.interference == Interference::Recreated {
             self.mark_deleted().await?;

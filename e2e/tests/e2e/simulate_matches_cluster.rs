@@ -1,4 +1,4 @@
-//! What `sluice simulate --from-cluster --then job.yaml` says of a Job is what the cluster then does with it.
+//! Predictions of `sluice simulate --from-cluster --then job.yaml` match what the cluster then does.
 
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -8,17 +8,17 @@ use sluice_e2e::objects::{Job, Kind, text};
 use sluice_e2e::wait::eventually;
 use std::time::Duration;
 
-/// The process says so when it left objects out.
+/// Exit code of `simulate` if it skipped objects.
 const INCOMPLETE_EXIT_CODE: i32 = 3;
 
-/// A Job with the state of the cluster that it meets.
+/// A Job, the Jobs that are running before it is created, and its expected prediction.
 struct PredictedJob {
     name: &'static str,
     job: Job,
-    /// Jobs that run before.
+    /// Jobs that are running before it is created.
     running_jobs: Vec<Job>,
-    /// What is expected, so that a case cannot be right by accident: `admitted`, or the reason why it waits; or a word of
-    /// the refusal.
+    /// `admitted`, the pending reason, or a word of the refusal; fixed here, so that prediction and cluster cannot
+    /// agree by accident.
     expected: &'static str,
 }
 
@@ -32,7 +32,7 @@ pub(crate) async fn twelve_jobs_match_prediction(cluster: &Cluster, fixture: &Fi
     Ok(())
 }
 
-/// A queue for each case: none has to do with another.
+/// Creates independent queues for each case.
 async fn create_queues(fixture: &Fixture) -> Result<()> {
     let cpu = |amount| [("cpu", amount, None)];
     for name in ["fits", "full", "small", "checked"] {
@@ -56,12 +56,12 @@ async fn create_queues(fixture: &Fixture) -> Result<()> {
 
 fn predicted_jobs(fixture: &Fixture, high: &str) -> Vec<PredictedJob> {
     let case =
-        |name: &'static str, queue: &str, cpu: &str, others: &[(&str, &str)], outcome: &'static str| {
-            let others = others.iter().enumerate();
+        |name: &'static str, queue: &str, cpu: &str, running: &[(&str, &str)], outcome: &'static str| {
+            let running = running.iter().enumerate();
             PredictedJob {
                 name,
                 job: fixture.job(name, queue, cpu),
-                running_jobs: others
+                running_jobs: running
                     .map(|(at, (q, cpu))| fixture.job(&format!("{name}-{at}"), q, cpu))
                     .collect(),
                 expected: outcome,
@@ -79,13 +79,13 @@ fn predicted_jobs(fixture: &Fixture, high: &str) -> Vec<PredictedJob> {
         case("its-queue-is-held", "held", "1", &[], "Suspended"),
         case("it-is-refused", "fits", "1", &[], "kueue.x-k8s.io/queue-name"),
         case("its-resource-is-not-declared", "checked", "1", &[], "NoMatchingFlavor"),
-        // Nobody has looked at it yet: its conditions say nothing.
+        // Not evaluated yet: its conditions contain no reason.
         case("it-stands-behind", "strict", "1", &[("strict", "1")], ""),
     ];
     for case in &mut found {
         case.job = match case.name {
             "it-preempts" => case.job.clone().priority(high),
-            // A label that the server takes, and a name that no queue can have.
+            // A valid label value, but not a valid queue name.
             "it-is-refused" => case.job.clone().label("kueue.x-k8s.io/queue-name", "Not_A_Name"),
             "its-resource-is-not-declared" => {
                 Job::new(&fixture.name, case.name, "checked", &[("memory", "1Gi")])
@@ -105,26 +105,26 @@ async fn check_prediction(cluster: &Cluster, fixture: &Fixture, case: PredictedJ
     if case.name == "it-stands-behind" {
         fixture.submit(fixture.job("large", "strict", "2")).await?;
         fixture.wait_until_pending("large", "WaitingForQuota").await?;
-        // Creation times have whole seconds: the next one must be of a later second.
+        // Creation times have whole seconds: the next Job must be created in a later second.
         tokio::time::sleep(Duration::from_millis(1100)).await;
     }
-    let (code, report, told) = simulate(cluster, case.name, &case.job).await?;
-    let refusal = told.lines().find_map(|line| line.split_once(&format!("{}: ", case.name)));
+    let (code, report, stderr) = simulate(cluster, case.name, &case.job).await?;
+    let refusal = stderr.lines().find_map(|line| line.split_once(&format!("{}: ", case.name)));
     match fixture.objects.create(Kind::JOB, case.job.body()).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) => {
-            let (_, reason) = refusal.with_context(|| format!("it was not said to be refused: {told}"))?;
+            let (_, reason) = refusal.with_context(|| format!("no refusal was predicted: {stderr}"))?;
             ensure!(code == INCOMPLETE_EXIT_CODE && reason.contains(case.expected), "code {code}: {reason}");
             ensure!(status.message.contains(reason), "refused with {}, not {reason}", status.message);
             return Ok(());
         }
         Err(error) => return Err(error.into()),
     }
-    ensure!(code == 0, "code {code}: {told}");
+    ensure!(code == 0, "code {code}: {stderr}");
     let job = report_row(&report, &fixture.name, case.name)?;
-    let waits = text(&job, "/conditions/QuotaReserved/reason");
-    let outcome = if job["admission"].is_null() { waits } else { "admitted" };
-    ensure!(outcome == case.expected, "it was said to be {outcome}");
+    let pending_reason = text(&job, "/conditions/QuotaReserved/reason");
+    let outcome = if job["admission"].is_null() { pending_reason } else { "admitted" };
+    ensure!(outcome == case.expected, "the prediction is {outcome}");
     let victims: Vec<&str> =
         report["preempted"].as_array().context("no victims")?.iter().map(|v| text(v, "/job")).collect();
     let agrees = async || {
@@ -135,13 +135,13 @@ async fn check_prediction(cluster: &Cluster, fixture: &Fixture, case: PredictedJ
         }
         Ok(())
     };
-    eventually(format!("what was said of {}", case.name), agrees).await?;
-    // It has not just passed through that state.
+    eventually(format!("{} matches its prediction", case.name), agrees).await?;
+    // The match must last, not be a passing state.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    agrees().await.context("a moment later")
+    agrees().await.context("a second later")
 }
 
-/// Exit code, report and standard error of a simulation that begins with this cluster.
+/// Simulates a Job on the state of this cluster; returns exit code, report and standard error.
 async fn simulate(cluster: &Cluster, name: &str, job: &Job) -> Result<(i32, Value, String)> {
     let file = cluster.plane.folder().join(format!("{name}.json"));
     let mut body = job.body().clone();
@@ -155,12 +155,12 @@ async fn simulate(cluster: &Cluster, name: &str, job: &Job) -> Result<(i32, Valu
         .arg(&file)
         .output()
         .await?;
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    let report = serde_json::from_slice(&output.stdout).with_context(|| told.clone())?;
-    Ok((output.status.code().unwrap_or(-1), report, told))
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report = serde_json::from_slice(&output.stdout).with_context(|| stderr.clone())?;
+    Ok((output.status.code().unwrap_or(-1), report, stderr))
 }
 
-/// What a report says of a Job: its grant and its conditions.
+/// Returns the predicted admission and conditions of a Job in a report.
 fn report_row(report: &Value, namespace: &str, job: &str) -> Result<Value> {
     let name = format!("{namespace}/{job}");
     for list in ["admitted", "pending"] {
@@ -171,11 +171,11 @@ fn report_row(report: &Value, namespace: &str, job: &str) -> Result<Value> {
             return Ok(json!({"admission": admission, "conditions": without_uids(&row["conditions"])}));
         }
     }
-    bail!("nothing is said of {name}")
+    bail!("the report has no row for {name}")
 }
 
-/// Whether a Job's Workload has come to what was said.
-async fn check_workload_matches(fixture: &Fixture, job: &str, said: &Value) -> Result<()> {
+/// Checks that a Job's Workload has the predicted admission and conditions.
+async fn check_workload_matches(fixture: &Fixture, job: &str, predicted: &Value) -> Result<()> {
     let workload = fixture.workload(job).await?;
     let list = workload.pointer("/status/conditions").and_then(Value::as_array);
     let mut conditions = Map::new();
@@ -185,11 +185,11 @@ async fn check_workload_matches(fixture: &Fixture, job: &str, said: &Value) -> R
     }
     let admission = workload.pointer("/status/admission").cloned().unwrap_or_default();
     let found = json!({"admission": admission, "conditions": without_uids(&Value::Object(conditions))});
-    ensure!(found == *said, "{job} came to {found}, and was said to come to {said}");
+    ensure!(found == *predicted, "{job} is {found}, predicted was {predicted}");
     Ok(())
 }
 
-/// The conditions without UIDs, which nobody can foretell.
+/// Removes the UIDs from condition messages, because they cannot be predicted.
 fn without_uids(conditions: &Value) -> Value {
     let mut conditions = conditions.clone();
     for condition in conditions.as_object_mut().into_iter().flat_map(Map::values_mut) {

@@ -1,4 +1,5 @@
-//! A manager that starts at an API server which is behind: it decides on what was, and must not harm what is.
+//! A manager that starts against a stale API server: it decides on an earlier state and must not damage the current
+//! one.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -14,12 +15,12 @@ use sluice_e2e::stale_lists::StaleLists;
 use sluice_e2e::wait::{eventually, scaled_duration};
 use std::time::Duration;
 
-/// How far the server is behind.
+/// How far the API server lags; a tenth of it outside soak runs.
 const LAG: Duration = Duration::from_secs(30);
 
-/// Its first lists show a Job that has gone since, one pending that runs by now, and one not at all that waits: what it
-/// writes of them does not land, nothing comes back from the dead, no queue holds more than its quota, and when the server
-/// has caught up everything goes on.
+/// The initial lists contain a Job that has been deleted, show a running Job as pending, and lack a third, pending Job.
+/// Writes based on them do not land, no deleted object is recreated, no queue exceeds its quota, and when the server
+/// has caught up all Jobs continue.
 pub(crate) async fn manager_starts_on_stale_lists(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let proxy = Proxy::open(&cluster.plane).await?;
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
@@ -41,11 +42,11 @@ pub(crate) async fn manager_starts_on_stale_lists(cluster: &mut Cluster, fixture
     let settings =
         ManagerSettings { api_server_url: Some(proxy.url()), ..cluster.manager()?.settings().clone() };
     let before = cluster.replace_manager(&settings).await?;
-    ensure!(proxy.stale_lists_served() > 10, "{} lists were told late", proxy.stale_lists_served());
+    ensure!(proxy.stale_lists_served() > 10, "{} lists were served stale", proxy.stale_lists_served());
     proxy.serve_stale_lists(None);
-    // It goes on to act on what it sees for as long as it sees no more.
+    // The manager acts on the stale state until the delayed events arrive.
     tokio::time::sleep(time / 2).await;
-    ensure!(condition_is_true(&fixture.workload("next").await?, "Admitted"), "the one that runs was stopped");
+    ensure!(condition_is_true(&fixture.workload("next").await?, "Admitted"), "the running Job was stopped");
     fixture.check_pending("third").await?;
     wait_until_deleted(fixture, "gone").await?;
     tokio::time::sleep(time / 2).await;
@@ -55,14 +56,14 @@ pub(crate) async fn manager_starts_on_stale_lists(cluster: &mut Cluster, fixture
     fixture.finish_job("third").await?;
     fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
     wait_until_deleted(fixture, "gone").await?;
-    ensure!(max_reserved(&history.revisions()?, 1)? == 1, "nobody held anything");
+    ensure!(max_reserved(&history.revisions()?, 1)? == 1, "no workload reserved quota");
     let evicted = history.first_index("", "Evicted")?;
-    ensure!(evicted.is_none(), "somebody was evicted");
+    ensure!(evicted.is_none(), "a workload was evicted");
     cluster.replace_manager(&before).await.map(drop)
 }
 
 async fn wait_until_deleted(fixture: &Fixture, job: &str) -> Result<()> {
-    eventually(format!("nothing is left of {job}"), async || {
+    eventually(format!("the Workload of {job} is deleted"), async || {
         let all = fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await?;
         let left = all.iter().find(|w| text(w, "/metadata/name").starts_with(&format!("job-{job}-")));
         ensure!(left.is_none(), "{left:?}");

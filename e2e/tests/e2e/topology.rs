@@ -1,4 +1,4 @@
-//! Placement on nodes that KWOK plays: racks of their own for each case, tainted so that nobody else's pods go there.
+//! Topology assignments on KWOK nodes. Each case has its own racks, which no other pod tolerates.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -16,17 +16,17 @@ const CASE_LABEL: &str = "sluice.dev/ground";
 const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
 const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
 
-/// Two racks of two nodes with 2 CPUs each, a flavor for them, and a queue with more quota than they have room.
+/// Creates two racks of two nodes with 2 CPUs each, a flavor for them, and a queue with more quota than their capacity.
 async fn create_racks(fixture: &Fixture) -> Result<()> {
     for (rack, nodes) in [("a", ["a1", "a2"]), ("b", ["b1", "b2"])] {
         for node in nodes {
             let name = fixture.own_name(node);
             let labels = json!({CASE_LABEL: fixture.name, RACK: rack, HOST: name});
-            let room = json!({"cpu": "2", "memory": "8Gi", "pods": "20"});
+            let capacity = json!({"cpu": "2", "memory": "8Gi", "pods": "20"});
             let taint = json!({"key": CASE_LABEL, "value": fixture.name, "effect": "NoSchedule"});
             let body = json!({
                 "metadata": {"name": name, "labels": labels}, "spec": {"taints": [taint]},
-                "status": {"capacity": room, "allocatable": room},
+                "status": {"capacity": capacity, "allocatable": capacity},
             });
             fixture.create_tracked(Kind::NODE, body).await?;
         }
@@ -41,7 +41,7 @@ async fn create_racks(fixture: &Fixture) -> Result<()> {
     let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": quota}]}]);
     fixture.create_queue("main", "", &[], json!({"resourceGroups": groups})).await?;
     fixture.wait_until_queue_active("main").await?;
-    eventually("the nodes are ready and nothing but ours keeps pods away", async || {
+    eventually("the nodes are ready and have no other taint", async || {
         for node in ["a1", "a2", "b1", "b2"] {
             let node = fixture.objects.must_get(Kind::NODE, "", &fixture.own_name(node)).await?;
             ensure!(condition_is_true(&node, "Ready"), "{} is not ready", text(&node, "/metadata/name"));
@@ -53,13 +53,13 @@ async fn create_racks(fixture: &Fixture) -> Result<()> {
     .await
 }
 
-/// A Job of so many pods of 1 CPU, each with an index, that asks for its place by an annotation.
+/// Builds an indexed Job with pods of 1 CPU, whose annotation requires or prefers a rack.
 fn job(fixture: &Fixture, name: &str, pods: i32, annotation: &str) -> Job {
     let job = fixture.job(name, "main", "1").pods(pods).spec("completionMode", json!("Indexed"));
     job.pod_annotation(annotation, RACK)
 }
 
-/// Nodes of a Job's pods by index, without the name of the ground.
+/// Returns the nodes of a Job's pods in index order, without the case's name prefix.
 async fn nodes_by_index(fixture: &Fixture, job: &str) -> Result<Vec<String>> {
     let mut by_index = BTreeMap::new();
     for pod in fixture.pods(job).await? {
@@ -68,14 +68,14 @@ async fn nodes_by_index(fixture: &Fixture, job: &str) -> Result<Vec<String>> {
         let node = text(&pod, "/spec/nodeName");
         ensure!(!node.is_empty(), "pod {index} is on no node");
         let wanted = text(&pod, "/spec/nodeSelector/kubernetes.io~1hostname");
-        ensure!(wanted == node, "pod {index} was sent to {wanted:?} and is on {node}");
+        ensure!(wanted == node, "pod {index} is assigned to {wanted:?} and is on {node}");
         let short = node.strip_prefix(&format!("{}-", fixture.name)).unwrap_or(node);
         by_index.insert(index, short.to_owned());
     }
     Ok(by_index.into_values().collect())
 }
 
-/// A pod of nobody, bound by hand.
+/// Creates a pod without an owner, bound to a node by hand.
 async fn create_bound_pod(fixture: &Fixture, name: &str, node: &str, cpu: &str) -> Result<()> {
     let container = json!({"name": "c", "image": "work:1", "resources": {"requests": {"cpu": cpu}}});
     let tolerations = json!([{"operator": "Exists"}]);
@@ -87,12 +87,12 @@ async fn create_bound_pod(fixture: &Fixture, name: &str, node: &str, cpu: &str) 
     Ok(())
 }
 
-/// Pods land where the assignment says, in the order of their indexes; what others take of nodes counts; a Job that
-/// prefers a rack is spread when it must be; room that comes back is found.
+/// Pods run on their assigned nodes in index order; non-TAS usage of nodes counts; a Job that prefers a rack is spread
+/// if no rack has enough capacity; released capacity is used again.
 pub(crate) async fn pods_land_on_assigned_nodes(_: &Cluster, fixture: &Fixture) -> Result<()> {
     create_racks(fixture).await?;
     create_bound_pod(fixture, "other", "a1", "1").await?;
-    eventually("the pod of others runs", async || {
+    eventually("the non-TAS pod is running", async || {
         let pod = fixture.objects.must_get(Kind::POD, &fixture.name, "other").await?;
         ensure!(text(&pod, "/status/phase") == "Running", "{}", pod["status"]);
         Ok(())
@@ -101,7 +101,7 @@ pub(crate) async fn pods_land_on_assigned_nodes(_: &Cluster, fixture: &Fixture) 
     fixture.submit(job(fixture, "required", 4, REQUIRED)).await?;
     fixture.wait_until_running("required").await?;
     let found = nodes_by_index(fixture, "required").await?;
-    ensure!(found == ["b1", "b1", "b2", "b2"], "rack a has room for 3: {found:?}");
+    ensure!(found == ["b1", "b1", "b2", "b2"], "rack a has capacity for 3 pods: {found:?}");
 
     fixture.submit(job(fixture, "preferred", 3, PREFERRED)).await?;
     fixture.wait_until_running("preferred").await?;
@@ -119,7 +119,7 @@ pub(crate) async fn pods_land_on_assigned_nodes(_: &Cluster, fixture: &Fixture) 
     let workload = fixture.workload("required").await?;
     let levels = workload.pointer("/status/admission/podSetAssignments/0/topologyAssignment/levels");
     ensure!(levels == Some(&json!([HOST])), "{levels:?}");
-    // A Job that ends gives its places back.
+    // A finished Job releases the capacity of its nodes.
     fixture.finish_job("required").await?;
     fixture.submit(job(fixture, "again", 4, REQUIRED)).await?;
     fixture.wait_until_running("again").await?;
@@ -131,12 +131,12 @@ pub(crate) async fn pods_land_on_assigned_nodes(_: &Cluster, fixture: &Fixture) 
     Ok(())
 }
 
-/// A pod that was bound by hand to a node that it does not fit on leaves less than nothing there: that node is out, and
-/// nobody else notices.
+/// A pod bound by hand to a node that is too small makes the node's free capacity negative: that node is excluded, and
+/// no other node is affected.
 pub(crate) async fn oversized_pod_affects_one_node(_: &Cluster, fixture: &Fixture) -> Result<()> {
     create_racks(fixture).await?;
     create_bound_pod(fixture, "huge", "a1", "7").await?;
-    eventually("it is on the node", async || {
+    eventually("the oversized pod is on the node", async || {
         let pod = fixture.objects.must_get(Kind::POD, &fixture.name, "huge").await?;
         ensure!(text(&pod, "/status/phase") != "Failed", "{}", pod["status"]);
         Ok(())
@@ -155,8 +155,8 @@ pub(crate) async fn oversized_pod_affects_one_node(_: &Cluster, fixture: &Fixtur
     fixture.finish_job("four").await
 }
 
-/// A node that is deleted under a Job is named in the status of its Workload; the pods get another one in the same rack, and
-/// go there when they are made anew.
+/// A node that is deleted under a Job is listed in the status of its Workload. The pods are assigned to another node of
+/// the same rack and run there when they are recreated.
 pub(crate) async fn deleted_node_is_replaced(_: &Cluster, fixture: &Fixture) -> Result<()> {
     create_racks(fixture).await?;
     let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
@@ -164,16 +164,16 @@ pub(crate) async fn deleted_node_is_replaced(_: &Cluster, fixture: &Fixture) -> 
     fixture.wait_until_running("runs").await?;
     let before = nodes_by_index(fixture, "runs").await?;
     ensure!(before == ["a1", "a1"], "{before:?}");
-    let fallen = fixture.own_name("a1");
-    fixture.objects.delete(Kind::NODE, "", &fallen, PropagationPolicy::Background).await?;
-    eventually("the lost node is named", async || {
-        let want = json!([{"name": fallen}]);
-        let told = |w: &Value| w.pointer("/status/unhealthyNodes") == Some(&want);
-        ensure!(history.revisions()?.iter().any(told), "{}", fixture.workload("runs").await?["status"]);
+    let deleted_node = fixture.own_name("a1");
+    fixture.objects.delete(Kind::NODE, "", &deleted_node, PropagationPolicy::Background).await?;
+    eventually("the deleted node is listed", async || {
+        let want = json!([{"name": deleted_node}]);
+        let is_listed = |w: &Value| w.pointer("/status/unhealthyNodes") == Some(&want);
+        ensure!(history.revisions()?.iter().any(is_listed), "{}", fixture.workload("runs").await?["status"]);
         Ok(())
     })
     .await?;
-    eventually("another node is given", async || {
+    eventually("the node is replaced", async || {
         let status = &fixture.workload("runs").await?["status"];
         ensure!(status["unhealthyNodes"].is_null(), "{status}");
         Ok(())
@@ -183,7 +183,7 @@ pub(crate) async fn deleted_node_is_replaced(_: &Cluster, fixture: &Fixture) -> 
     fixture.wait_until_running("runs").await?;
     let after = nodes_by_index(fixture, "runs").await?;
     ensure!(after == ["a2", "a2"], "{after:?}");
-    // No condition disappears on the way.
+    // No condition disappears at any revision.
     let mut known: Vec<String> = Vec::new();
     for revision in history.revisions()? {
         let kinds: Vec<String> = revision["status"]["conditions"]

@@ -1,4 +1,4 @@
-//! Objects that are too large, or that no webhook saw and nobody can read.
+//! Objects that are too large, or that were stored without webhooks and cannot be decoded.
 
 use crate::fixture::{Fixture, expect_refused};
 use anyhow::{Context as _, Result, ensure};
@@ -16,19 +16,19 @@ const CRD: &str = "workloads.kueue.x-k8s.io";
 const PRIORITY_SCHEMA_PATH: &str =
     "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/priority";
 
-/// The committed schema of pod templates is the one of the server that all this runs on.
+/// The committed pod template schema equals the one that the API server publishes.
 pub(crate) async fn pod_template_schema_matches_server(cluster: &Cluster, _: &Fixture) -> Result<()> {
     let document = cluster.objects.client().request::<Value>(http_get("/openapi/v3/api/v1")?).await?;
     let (server, ours) = (pod_template::from_openapi(&document), pod_template::shipped()?);
-    ensure!(server["properties"]["spec"].is_object(), "the server's document has no pod template");
+    ensure!(server["properties"]["spec"].is_object(), "the server publishes no pod template schema");
     ensure!(
         server == ours,
-        "src/api/crd/pod-template.json is another server's: CONTRIBUTING.md says how to renew it"
+        "src/api/crd/pod-template.json is not the server's schema; CONTRIBUTING.md says how to update it"
     );
     Ok(())
 }
 
-/// A Workload that nobody owns, with so much in its environment.
+/// Builds a Workload without an owner, with `ballast` in its environment.
 fn workload(name: &str, namespace: &str, ballast: &str) -> Value {
     let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}},
         "env": [{"name": "BALLAST", "value": ballast}]});
@@ -46,7 +46,8 @@ fn large_job(fixture: &Fixture, name: &str, bytes: usize) -> Job {
     fixture.job(name, "main", "1").pod_spec("containers", container)
 }
 
-/// What the server takes runs, what it does not take is refused with the reason, and small ones are not held up.
+/// A large Job that the server accepts runs, larger objects are refused with the reason, and small Jobs are not
+/// delayed.
 pub(crate) async fn large_objects_delay_no_others(_: &Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "3", None)], json!({})).await?;
     fixture.submit(large_job(fixture, "large", 1_000_000)).await?;
@@ -57,7 +58,7 @@ pub(crate) async fn large_objects_delay_no_others(_: &Cluster, fixture: &Fixture
     let huge = workload("huge", &fixture.name, &"x".repeat(2_000_000));
     let message =
         fixture.objects.create(Kind::WORKLOAD, &huge).await.err().context("2 MB were stored")?.to_string();
-    ensure!(message.contains("too large"), "the answer is not clear: {message}");
+    ensure!(message.contains("too large"), "the error does not name the cause: {message}");
     let mut noted = fixture.job("noted", "main", "1").body().clone();
     noted["metadata"]["annotations"] = json!({"note": "x".repeat(1_400_000)});
     let message = expect_refused(fixture.objects.create(Kind::JOB, &noted).await, 422)?;
@@ -71,15 +72,15 @@ pub(crate) async fn large_objects_delay_no_others(_: &Cluster, fixture: &Fixture
     fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await
 }
 
-/// A Job that the store just takes, and whose Workload with its status it does not: that is told, and others run.
+/// A Job just below etcd's size limit, whose Workload with status exceeds it: an event reports it, and other Jobs run.
 pub(crate) async fn too_large_workload_is_reported(_: &Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     fixture.submit(large_job(fixture, "brim", 1_571_000)).await?;
-    eventually("events say what is too large", async || {
+    eventually("an event reports what is too large", async || {
         let events = fixture.objects.list(Kind::EVENT, &fixture.name, "").await?;
         let brim = events.iter().filter(|e| text(e, "/regarding/name").contains("brim"));
         let notes: Vec<&str> = brim.map(|e| text(e, "/note")).collect();
-        ensure!(notes.iter().any(|note| note.contains("too large")), "they say {notes:?}");
+        ensure!(notes.iter().any(|note| note.contains("too large")), "the notes are {notes:?}");
         Ok(())
     })
     .await?;
@@ -88,7 +89,7 @@ pub(crate) async fn too_large_workload_is_reported(_: &Cluster, fixture: &Fixtur
     fixture.finish_job("small").await
 }
 
-/// A Workload that was stored under another schema while no webhook looked stops nobody, before and after a restart.
+/// A Workload stored under another schema, without webhooks, blocks no other workload, before and after a restart.
 pub(crate) async fn undecodable_workload_blocks_no_others(
     cluster: &mut Cluster,
     fixture: &Fixture,
@@ -97,11 +98,11 @@ pub(crate) async fn undecodable_workload_blocks_no_others(
     let strict = fixture.objects.must_get(Kind::CRD, "", CRD).await?;
     let strict = strict.pointer(PRIORITY_SCHEMA_PATH).context("no priority in the schema")?.clone();
     let webhooks = remove_webhooks(&fixture.objects).await?;
-    ensure!(webhooks.len() >= 2, "there are {} webhook configurations", webhooks.len());
+    ensure!(webhooks.len() >= 2, "only {} webhook configurations exist", webhooks.len());
     set_priority_schema(fixture, &json!({"x-kubernetes-int-or-string": true}))?;
     let mut body = workload("broken", &fixture.name, "");
     body["spec"]["priority"] = "very high".into();
-    let stored = eventually("the broken one is stored", async || {
+    let stored = eventually("the undecodable Workload is stored", async || {
         Ok(fixture.objects.create(Kind::WORKLOAD, &body).await.map(drop)?)
     })
     .await;
@@ -123,13 +124,13 @@ pub(crate) async fn undecodable_workload_blocks_no_others(
         cluster.put_manager(new);
         cluster.wait_for_webhooks().await?;
     }
-    eventually("an event says what cannot be read", async || {
+    eventually("an event reports the undecodable Workload", async || {
         let events = fixture.objects.list(Kind::EVENT, &fixture.name, "").await?;
-        let said = events.iter().find(|e| text(e, "/reason") == "Unreadable").context("there is none")?;
-        ensure!(text(said, "/regarding/name") == "broken", "it is about another: {said}");
+        let event = events.iter().find(|e| text(e, "/reason") == "Unreadable").context("no such event")?;
+        ensure!(text(event, "/regarding/name") == "broken", "it is about another object: {event}");
         ensure!(
-            text(said, "/note").contains("priority") || text(said, "/note").contains("very high"),
-            "{said}"
+            text(event, "/note").contains("priority") || text(event, "/note").contains("very high"),
+            "{event}"
         );
         Ok(())
     })
@@ -138,7 +139,7 @@ pub(crate) async fn undecodable_workload_blocks_no_others(
     Ok(())
 }
 
-/// Sets the schema of a Workload's priority.
+/// Sets the schema of `spec.priority` in the definition of Workloads.
 fn set_priority_schema(fixture: &Fixture, schema: &Value) -> Result<()> {
     let patch = json!([{"op": "replace", "path": PRIORITY_SCHEMA_PATH, "value": schema}]).to_string();
     fixture.kubectl.run(&["patch", "crd", CRD, "--type=json", "-p", &patch]).map(drop)

@@ -1,5 +1,5 @@
-//! Watches that withhold, repeat, delay, forget or stall, at each event of a Job's life that matters.
-//! `SLUICE_CELL=word` plays those cells whose names contain the word.
+//! Watch events that are dropped, duplicated, delayed, replaced by 410 Gone, or withheld by a stalled stream, at each
+//! step of a Job's life that matters. `SLUICE_CELL=word` runs the cells whose names contain the word.
 
 use crate::fixture::Fixture;
 use crate::history::History;
@@ -17,15 +17,16 @@ use sluice_e2e::watch_faults::EventFault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A tenth of what a watch and a list live by default, or less.
+/// Watch timeout and relist period are at most a tenth of their defaults.
 const FLAGS: [&str; 3] = ["--metrics-insecure", "--watch-timeout=2s", "--relist-period=15s"];
-/// A list that begins just then tells what the event would have told: the story is played again.
+/// Attempts per cell. If a relist delivers the change instead of the event, no fault is injected, and the scenario is
+/// repeated.
 const ATTEMPTS: usize = 4;
-/// Stories at once.
+/// Concurrent scenarios.
 const PARALLEL_SCENARIOS: usize = 10;
 const HOST: &str = "kubernetes.io/hostname";
 const LABEL: &str = "e2e.example/cell";
-/// So much later than what other watches tell; a tenth of it, but for a soak.
+/// Delay relative to the events of other watches; a tenth of it outside soak runs.
 const DELAY: Duration = Duration::from_secs(20);
 
 const EVENT_FAULTS: [(&str, EventFault); 5] = [
@@ -36,10 +37,10 @@ const EVENT_FAULTS: [(&str, EventFault); 5] = [
     ("stalled", EventFault::Stalled),
 ];
 
-/// Whether an object of a kind is as the event must show it.
+/// Returns whether the event's object is in the state that selects the event.
 type EventPredicate = fn(&Value) -> bool;
 
-/// Name, end of the watch's path, type of event, and what it must show.
+/// Name, end of the watch's path, event type, and required state of the object.
 const EVENTS: [(&str, &str, &str, EventPredicate); 12] = [
     ("job-added", "/jobs", "ADDED", |_| true),
     ("job-ended", "/jobs", "MODIFIED", |job| condition_is_true(job, "Complete")),
@@ -55,9 +56,9 @@ const EVENTS: [(&str, &str, &str, EventPredicate); 12] = [
     ("node-deleted", "/nodes", "DELETED", |_| true),
 ];
 
-/// One event of each kind, at each of its moments, withheld, repeated, late, answered with 410 Gone in its stead, or the
-/// last on a stream that stalls without an error, while others run on: the end and the counts are as without, and no
-/// queue ever holds more than its quota.
+/// Each event is dropped, duplicated, delayed, replaced by 410 Gone, or withheld by a stream that stalls without an
+/// error, while other watches continue: end state and counts are as without faults, and no queue ever exceeds its
+/// quota.
 pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
@@ -70,45 +71,46 @@ pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, fixture: &
     let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
     create_bystanders(fixture).await?;
 
-    let play = async {
-        let calm = scenario(fixture, &manager, "calm", None).await?;
+    let matrix = async {
+        let expected = scenario(fixture, &manager, "calm", None).await?;
         let word = std::env::var("SLUICE_CELL").unwrap_or_default();
-        let all = EVENTS.iter().flat_map(|event| EVENT_FAULTS.iter().map(move |harm| (event, harm)));
+        let all = EVENTS.iter().flat_map(|event| EVENT_FAULTS.iter().map(move |fault| (event, fault)));
         let cells: Vec<_> =
             all.map(|(e, h)| (format!("{}-{}", e.0, h.0), *e, h.1)).filter(|c| c.0.contains(&word)).collect();
-        let wrong: Vec<String> = stream::iter(cells)
-            .map(async |(cell, (_, path, kind, shown), harm)| {
-                let harm = if harm == EventFault::Delayed(DELAY) {
+        let failures: Vec<String> = stream::iter(cells)
+            .map(async |(cell, (_, path, kind, predicate), fault)| {
+                let fault = if fault == EventFault::Delayed(DELAY) {
                     EventFault::Delayed(scaled_duration(DELAY))
                 } else {
-                    harm
+                    fault
                 };
-                let play = async || {
+                let run_cell = async || {
                     for attempt in 1..=ATTEMPTS {
                         let name = format!("{cell}-{attempt}");
-                        let tap = proxy.inject_watch_fault(fault_once(name.clone(), path, kind, shown, harm));
-                        scenario(fixture, &manager, &name, Some(&calm)).await?;
-                        if tap.injected_faults() == 1 {
+                        let handle =
+                            proxy.inject_watch_fault(fault_once(name.clone(), path, kind, predicate, fault));
+                        scenario(fixture, &manager, &name, Some(&expected)).await?;
+                        if handle.injected_faults() == 1 {
                             return Ok(());
                         }
                     }
-                    bail!("no such event passed")
+                    bail!("no matching event in {ATTEMPTS} attempts")
                 };
-                play().await.err().map(|error| format!("{cell}: {error:#}"))
+                run_cell().await.err().map(|error| format!("{cell}: {error:#}"))
             })
             .buffer_unordered(PARALLEL_SCENARIOS)
-            .filter_map(async |wrong| wrong)
+            .filter_map(async |failure| failure)
             .collect()
             .await;
-        ensure!(wrong.is_empty(), "{}\nand without any fault: {calm:#?}", wrong.join("\n"));
+        ensure!(failures.is_empty(), "{}\nend state without faults: {expected:#?}", failures.join("\n"));
         anyhow::Ok(())
     };
     tokio::select! {
-        outcome = play => outcome?,
+        outcome = matrix => outcome?,
         outcome = touch_bystanders(fixture) => outcome?,
     }
-    let most = max_reserved(&history.revisions()?, 1)?;
-    ensure!(most == 1, "the queues held at most {most}");
+    let peak = max_reserved(&history.revisions()?, 1)?;
+    ensure!(peak == 1, "at most {peak} workloads of a queue had quota at once");
 
     manager.terminate();
     let direct = Manager::start(&cluster.plane, old.settings()).await?;
@@ -117,34 +119,35 @@ pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, fixture: &
     cluster.wait_for_webhooks().await
 }
 
-/// Harms the first such event of a cell.
+/// Returns a policy that applies the fault to the first matching event of a cell.
 fn fault_once(
     cell: String,
     path: &'static str,
     kind: &'static str,
-    shown: EventPredicate,
-    harm: EventFault,
+    predicate: EventPredicate,
+    fault: EventFault,
 ) -> impl FnMut(&sluice_e2e::proxy::Call, &Value) -> EventFault + Send {
     let mut done = false;
     move |call, event| {
         let object = &event["object"];
-        let picked = !done
+        let selected = !done
             && call.path.ends_with(path)
             && text(event, "/type") == kind
             && text(object, "/metadata/name").contains(&cell)
-            && shown(object);
-        done |= picked;
-        if picked { harm } else { EventFault::Pass }
+            && predicate(object);
+        done |= selected;
+        if selected { fault } else { EventFault::Pass }
     }
 }
 
-/// Three Jobs with room for one, on a node of their own: one is stopped by its user and runs again after the next has
-/// ended; all goes, the node too; the third runs on another node of the same name.
+/// Runs three Jobs in a queue for one, on their own node. The first is deactivated by its user and runs again after the
+/// second has finished. Both and the node are deleted; the third runs on a new node of the same name. Returns the state
+/// before the deletion.
 async fn scenario(
     fixture: &Fixture,
     manager: &Manager,
     cell: &str,
-    calm: Option<&EndState>,
+    expected: Option<&EndState>,
 ) -> Result<EndState> {
     let (next, last) = (format!("next-{cell}"), format!("last-{cell}"));
     create_queue_and_node(fixture, cell).await?;
@@ -160,11 +163,11 @@ async fn scenario(
     fixture.wait_until_running_and_reported(cell).await?;
     fixture.finish_job(cell).await?;
     fixture.wait_for_queue_counts(cell, (0, 0, 0), &[("cpu", "0")]).await?;
-    let found = eventually("the end is as without any fault", async || {
-        let found = end_state(fixture, manager, cell).await?.without_placement();
-        ensure!(found.is_counted(), "the manager counts too little: {found:?}");
-        ensure!(calm.is_none_or(|calm| *calm == found), "it is {found:#?}");
-        Ok(found)
+    let end = eventually("the end state is as without faults", async || {
+        let end = end_state(fixture, manager, cell).await?.without_placement();
+        ensure!(end.is_counted(), "counters are missing: {end:?}");
+        ensure!(expected.is_none_or(|expected| *expected == end), "the end state is {end:#?}");
+        Ok(end)
     })
     .await?;
     for job in [cell, &next] {
@@ -178,10 +181,10 @@ async fn scenario(
     fixture.wait_until_running(&last).await?;
     fixture.finish_job(&last).await?;
     fixture.wait_for_queue_counts(cell, (0, 0, 0), &[("cpu", "0")]).await?;
-    Ok(found)
+    Ok(end)
 }
 
-/// A queue for one, and a node for one that nobody else is sent to.
+/// Creates a queue for one workload and its node, which no other pod tolerates.
 async fn create_queue_and_node(fixture: &Fixture, cell: &str) -> Result<()> {
     let name = fixture.own_name(cell);
     fixture.create_tracked(Kind::NODE, node(fixture, cell)).await?;
@@ -200,19 +203,19 @@ async fn create_queue_and_node(fixture: &Fixture, cell: &str) -> Result<()> {
 
 fn node(fixture: &Fixture, cell: &str) -> Value {
     let name = fixture.own_name(cell);
-    let room = json!({"cpu": "1", "memory": "8Gi", "pods": "20"});
+    let capacity = json!({"cpu": "1", "memory": "8Gi", "pods": "20"});
     let taint = json!({"key": LABEL, "value": name, "effect": "NoSchedule"});
     json!({
         "metadata": {"name": name, "labels": {LABEL: name, HOST: name}}, "spec": {"taints": [taint]},
-        "status": {"capacity": room, "allocatable": room},
+        "status": {"capacity": capacity, "allocatable": capacity},
     })
 }
 
 async fn wait_until_gone(fixture: &Fixture, kind: Kind, namespace: &str, part: &str) -> Result<()> {
-    eventually(format!("{part} is gone"), async || {
+    eventually(format!("{part} is deleted"), async || {
         let all = fixture.objects.list(kind, namespace, "").await?;
         let left = all.iter().find(|object| text(object, "/metadata/name").contains(part));
-        ensure!(left.is_none(), "{left:?} is left");
+        ensure!(left.is_none(), "{left:?} still exists");
         Ok(())
     })
     .await
@@ -220,7 +223,7 @@ async fn wait_until_gone(fixture: &Fixture, kind: Kind, namespace: &str, part: &
 
 const BYSTANDERS: [Kind; 4] = [Kind::JOB, Kind::WORKLOAD, Kind::POD, Kind::NODE];
 
-/// One object of each kind, of no account to anybody.
+/// Creates one object of each watched kind that no scenario uses.
 async fn create_bystanders(fixture: &Fixture) -> Result<()> {
     let name = fixture.own_name("other");
     let metadata = json!({"namespace": fixture.name, "name": name});
@@ -239,7 +242,7 @@ async fn create_bystanders(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Changes the bystanders for ever: what was withheld is followed by another event, and does not come again.
+/// Changes the bystanders until dropped, so that each dropped event is followed by a later one and is never sent again.
 async fn touch_bystanders(fixture: &Fixture) -> Result<()> {
     let name = fixture.own_name("other");
     for round in 0_u64.. {
@@ -253,28 +256,28 @@ async fn touch_bystanders(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// The most that any queue held at any revision, in workloads of one CPU; an error if it was more than its room.
-pub(crate) fn max_reserved(revisions: &[Value], room: usize) -> Result<usize> {
-    let mut held: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let mut most = 0;
+/// Returns the maximum number of workloads with quota in one queue at any revision. An error if it exceeds `capacity`.
+pub(crate) fn max_reserved(revisions: &[Value], capacity: usize) -> Result<usize> {
+    let mut reserving: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut peak = 0;
     for object in revisions {
         if object.is_null() {
-            // All that is there follows.
-            held.clear();
+            // A relist: all stored objects follow.
+            reserving.clear();
             continue;
         }
         let name = text(object, "/metadata/name");
-        for names in held.values_mut() {
+        for names in reserving.values_mut() {
             names.remove(name);
         }
-        let goes = !object["metadata"]["deletionTimestamp"].is_null();
-        if condition_is_true(object, "QuotaReserved") && !condition_is_true(object, "Finished") && !goes {
-            let names = held.entry(text(object, "/status/admission/clusterQueue")).or_default();
+        let deleting = !object["metadata"]["deletionTimestamp"].is_null();
+        if condition_is_true(object, "QuotaReserved") && !condition_is_true(object, "Finished") && !deleting {
+            let names = reserving.entry(text(object, "/status/admission/clusterQueue")).or_default();
             names.insert(name);
             let revision = text(object, "/metadata/resourceVersion");
-            ensure!(names.len() <= room, "{names:?} at revision {revision}");
-            most = most.max(names.len());
+            ensure!(names.len() <= capacity, "{names:?} have quota at revision {revision}");
+            peak = peak.max(names.len());
         }
     }
-    Ok(most)
+    Ok(peak)
 }

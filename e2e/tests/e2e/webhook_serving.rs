@@ -1,4 +1,5 @@
-//! Externally managed certificates, invalid certificates, client certificates of webhook callers, and another namespace.
+//! Externally managed certificates, invalid certificates, client certificates of webhook callers, and another
+//! namespace.
 
 use crate::certificates::{CA_SECRET, SERVING_SECRET, certificate, create_load};
 use crate::fixture::Fixture;
@@ -130,8 +131,8 @@ async fn wait_until_not_ready(manager: &Manager, what: &str, words: &str) -> Res
     Ok(())
 }
 
-/// Externally managed certificates: a renewal under load causes no failure although the bundles are updated later; a wrong
-/// authority and expired or not yet valid certificates make the manager not ready, with the reason.
+/// Externally managed certificates: a renewal under load causes no failure although the bundles are updated later; a
+/// wrong authority and expired or not yet valid certificates make the manager not ready, with the reason.
 pub(crate) async fn externally_managed_certificates(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let objects = &fixture.objects;
     let (old, new, foreign) = (authority()?, authority()?, authority()?);
@@ -247,7 +248,8 @@ pub(crate) async fn other_namespace_installation(_: &mut Cluster, _: &Fixture) -
         })
         .await?;
     }
-    // Without a manager, Jobs with a queue name are refused, except in the manager's namespace, where it must be able to start.
+    // Without a manager, Jobs with a queue name are refused, except in the manager's namespace, where it must be able
+    // to start.
     manager.terminate();
     let job = |namespace: &str| {
         let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
