@@ -31,8 +31,8 @@ pub fn awaits_topology(admission: &Admission) -> bool {
     })
 }
 
-/// Returns the sorted names of the checks that apply. With an admission, a rule limited to flavors applies if one of
-/// those flavors is assigned; without an admission, only if the rule covers all flavors of the ClusterQueue.
+/// Returns the sorted names of the checks that apply. A rule limited to flavors applies if one of its flavors is
+/// assigned or, without an admission, if the rule covers all flavors of the ClusterQueue.
 pub fn applicable(queue: &ClusterQueueSpec, admission: Option<&Admission>) -> Vec<String> {
     let Some(strategy) = &queue.admission_checks_strategy else {
         return Vec::new();

@@ -11,7 +11,8 @@
 //!
 //! The election is safe while `renew_deadline < lease_duration` by more than the rates of the clocks differ.
 //!
-//! If a user edits or deletes the Lease of an active holder, no replica may act before the deadline of that holder:
+//! If a user edits or deletes the Lease of an active holder, no other replica may act before the deadline of that
+//! holder:
 //! - A Lease without a holder is free after the duration stated in it (1 s if its holder released it).
 //! - A Lease that names this replica while this replica does not lead counts as held by another replica.
 //! - A deleted Lease is free only after the whole lease duration, for a replica that has seen the Lease before.

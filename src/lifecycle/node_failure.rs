@@ -1,7 +1,7 @@
-//! Decides when a node in a topology assignment counts as unhealthy, and records unhealthy nodes in the workload status.
+//! Decides when a node in a topology assignment counts as unhealthy, and records it in the workload status.
 //!
-//! Invariants: node health depends only on the current state of the node and its pods, not on earlier states. A status
-//! names at most one unhealthy node: a second unhealthy node evicts the workload.
+//! Invariants: node health depends only on the current state of the node and its pods, not on earlier states. A
+//! status names at most one unhealthy node: a second unhealthy node evicts the workload.
 
 use super::backoff;
 use super::eviction::{EvictionCause, NODE_FAILURES};
@@ -12,18 +12,20 @@ use crate::topology::{prevents_scheduling, tolerates};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-/// Time a node may be not ready before that alone makes it unhealthy, if the gates let not-ready time count.
+/// Time for which a node may be not ready before that alone makes it unhealthy. Applies with
+/// `not_ready_over_fixed_time` or without `on_pod_termination`.
 const NOT_READY_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
 /// Kueue's feature gates for failed nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeFailureGates {
-    /// `TASReplaceNodeOnPodTermination`: an existing node counts as unhealthy only when no pod of the workload runs on it
-    /// any longer.
+    /// `TASReplaceNodeOnPodTermination`: an existing node counts as unhealthy only after all pods of the workload on it
+    /// have terminated.
     pub on_pod_termination: bool,
     /// `TASReplaceNodeOnNodeTaints`: taints that the pods do not tolerate make a node unhealthy.
     pub on_taints: bool,
-    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: a node that is not ready for 30 s is unhealthy, even if pods run on it.
+    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: a node that is not ready for 30 s is unhealthy even if pods run on
+    /// it.
     pub not_ready_over_fixed_time: bool,
 }
 
@@ -47,8 +49,8 @@ pub struct NodeState {
 pub enum NodeHealth {
     /// The node is usable for the pods.
     Healthy,
-    /// Undecided: the status keeps its present entry, or absence of an entry, for the node. The node is assessed again
-    /// at this time, if set, or when the node or a pod changes.
+    /// Undecided: the status stays as it is, listing the node as unhealthy or not. If a time is set, the node must be
+    /// assessed again then.
     Monitoring(Option<Timestamp>),
     /// The pods on the node are lost and must be placed on another node.
     Unhealthy,
@@ -65,8 +67,8 @@ pub struct NodeHealthReport {
     pub due: Option<Timestamp>,
 }
 
-/// Returns the health of a node for pods with these tolerations. A missing node is unhealthy. `busy` says whether any of
-/// the pods runs on the node.
+/// Returns the health of a node for pods with these tolerations. A missing node, or one without a Ready condition, is
+/// unhealthy. `busy` says whether any of the pods still runs on the node.
 pub fn assess_node(
     node: Option<&NodeState>,
     tolerations: &[Toleration],
@@ -105,8 +107,8 @@ pub fn assess_node(
     }
 }
 
-/// Returns when the toleration of a NoExecute taint ends, or `None` if it never ends. Until then pods may be placed on the
-/// node and stay there.
+/// Returns when the toleration of a NoExecute taint ends, or `None` if it never ends. Until then pods may be placed on
+/// the node and stay there.
 fn tolerated_until(taint: &Taint, tolerations: &[Toleration]) -> Option<Timestamp> {
     let added = taint.time_added.as_ref().filter(|_| taint.effect == "NoExecute")?.0;
     let mut longest = 0;
@@ -117,8 +119,8 @@ fn tolerated_until(taint: &Taint, tolerations: &[Toleration]) -> Option<Timestam
 }
 
 impl Draft<'_> {
-    /// Updates `unhealthyNodes` from the health report. Evicts the workload on a second unhealthy node and returns whether
-    /// it did.
+    /// Updates `unhealthyNodes` from the health report. Evicts the workload on a second unhealthy node. Returns whether
+    /// it evicted the workload.
     pub(super) fn apply_node_health(&mut self, facts: &Facts<'_>) -> bool {
         let report = &facts.node_health;
         if let Some(due) = report.due {

@@ -1,7 +1,7 @@
-//! A Workload without a reservation: where it belongs, and what is said of why it waits.
+//! A Workload without a reservation: its queue membership and its pending reason.
 //!
-//! Precedence: what keeps it from being judged at all comes before the scheduler's verdict; neither is invented where
-//! nothing is known.
+//! Precedence: a reason that keeps the scheduler from nominating the workload comes before the verdict of the
+//! scheduler. While neither is known, no reason is written.
 
 use super::facts::{Facts, QueueFact, QueueMembership, Transition, WorkloadInput, WorkloadOwner};
 use super::workload::Draft;
@@ -12,19 +12,20 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
 
-/// Reasons that hold only as long as what they name stands in the way.
+/// Pending reasons that are valid only while the blocker that they name exists.
 const INELIGIBLE_REASONS: [PendingReason; 4] = [
     PendingReason::Suspended,
     PendingReason::Misconfigured,
     PendingReason::Deactivated,
     PendingReason::AdmissionGated,
 ];
-/// What is said when an obstacle is gone and the scheduler has not judged yet.
+/// Message after a blocker is gone and before the scheduler has evaluated the workload.
 const PENDING_EVALUATION_MESSAGE: &str = "The workload is waiting to be evaluated";
-/// The same when the obstacle was an annotation with gates.
+/// Like [`PENDING_EVALUATION_MESSAGE`], if the blocker was an annotation with admission gates.
 const GATE_CLEARED_MESSAGE: &str = "AdmissionGatedBy cleared, waiting for quota reservation";
 
-/// Whether nothing is new but the words for why it waits.
+/// Returns whether two statuses of a pending workload differ at most in the pending reason: the QuotaReserved and
+/// Admitted conditions and the resource requests.
 pub fn changes_only_pending_reason(old: &WorkloadStatus, new: &WorkloadStatus) -> bool {
     let words = [ConditionType::QuotaReserved, ConditionType::Admitted];
     let other = |c: &&Condition| words.iter().all(|kind| kind.as_str() != c.type_);
@@ -55,7 +56,7 @@ pub fn changes_only_pending_reason(old: &WorkloadStatus, new: &WorkloadStatus) -
         && (unhealthy_nodes, preemption_gates) == (&new.unhealthy_nodes, &new.preemption_gates)
 }
 
-/// Where a workload without a reservation belongs.
+/// Returns the queue membership of a workload without a reservation.
 pub(super) fn membership_without_reservation(
     subject: &WorkloadInput<'_>,
     status: &WorkloadStatus,
@@ -66,7 +67,7 @@ pub(super) fn membership_without_reservation(
     let closed = gone(&facts.local_queue)
         || matches!(facts.local_queue, QueueFact::Stopped(_))
         || gone(&facts.cluster_queue);
-    // A Workload whose job is gone is about to be collected.
+    // A Workload whose job no longer exists is about to be garbage-collected.
     let orphan = facts.owner == WorkloadOwner::Missing;
     if !subject.active || subject.admission_gates.is_some() || closed || orphan || is_on_hold(status) {
         return QueueMembership::NotQueued;
@@ -78,14 +79,15 @@ pub(super) fn membership_without_reservation(
     if held { QueueMembership::Waiting } else { QueueMembership::Queued }
 }
 
-/// Whether the status says that gates of an annotation hold the workload back.
+/// Returns whether the status reports that admission gates of the annotation block the workload. A closed preemption
+/// gate has the same reason, but also BlockedOnPreemptionGates.
 fn is_reported_gated(status: &WorkloadStatus) -> bool {
     conditions::is_false(status, ConditionType::QuotaReserved)
         && conditions::reason(status, ConditionType::QuotaReserved) == PendingReason::AdmissionGated.as_str()
         && !conditions::is_true(status, ConditionType::BlockedOnPreemptionGates)
 }
 
-/// Whether the status still says that gates of an annotation hold the workload back, and none does.
+/// Returns whether the status still reports admission gates although the annotation no longer has any.
 pub fn admission_gate_cleared(subject: &WorkloadInput<'_>, status: &WorkloadStatus) -> bool {
     subject.admission_gates.is_none() && is_reported_gated(status)
 }
@@ -96,30 +98,30 @@ fn is_on_hold(status: &WorkloadStatus) -> bool {
 }
 
 impl Draft<'_> {
-    /// Says why a workload without a reservation waits, and where.
+    /// Writes the pending reason of a workload without a reservation. Returns its queue membership.
     pub(super) fn set_pending_reason(&mut self, facts: &Facts<'_>) -> QueueMembership {
-        let place = membership_without_reservation(self.input, &self.status, facts, self.now);
-        if place == QueueMembership::NotQueued && self.input.active && is_on_hold(&self.status) {
-            return place;
+        let membership = membership_without_reservation(self.input, &self.status, facts, self.now);
+        if membership == QueueMembership::NotQueued && self.input.active && is_on_hold(&self.status) {
+            return membership;
         }
-        let obstacle = self.ineligible_reason(facts);
+        let blocker = self.ineligible_reason(facts);
         let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
         let (was_gated, gate_cleared) =
             (is_reported_gated(&self.status), admission_gate_cleared(self.input, &self.status));
-        let said = obstacle
-            .or_else(|| facts.verdict.clone().filter(|_| place == QueueMembership::Queued))
+        let explanation = blocker
+            .or_else(|| facts.verdict.clone().filter(|_| membership == QueueMembership::Queued))
             .or_else(|| {
                 let text = if gate_cleared { GATE_CLEARED_MESSAGE } else { PENDING_EVALUATION_MESSAGE };
                 (known && self.has_ineligible_reason())
                     .then(|| (PendingReason::PendingEvaluation, text.to_owned()))
             });
-        let Some((reason, message)) = said else {
-            return place;
+        let Some((reason, message)) = explanation else {
+            return membership;
         };
         let before = conditions::find(&self.status, ConditionType::QuotaReserved)
             .map(|c| (c.reason.clone(), c.message.clone()));
         let generation = self.input.generation;
-        if place == QueueMembership::Queued {
+        if membership == QueueMembership::Queued {
             reservation::set_pending(&mut self.status, reason, &message, generation, self.now);
         } else {
             reservation::unreserve(&mut self.status, reason, &message, generation, self.now);
@@ -137,16 +139,17 @@ impl Draft<'_> {
                 None => self.transitions.push(Transition::Pending(reason, message)),
             }
         }
-        place
+        membership
     }
 
-    /// Whether the reason that stands is an obstacle, which is gone by now.
+    /// Returns whether the current pending reason names a blocker. The caller has found no blocker, so such a reason is
+    /// outdated.
     fn has_ineligible_reason(&self) -> bool {
         let reason = conditions::reason(&self.status, ConditionType::QuotaReserved);
-        INELIGIBLE_REASONS.iter().any(|obstacle| obstacle.as_str() == reason)
+        INELIGIBLE_REASONS.iter().any(|blocker| blocker.as_str() == reason)
     }
 
-    /// What keeps the workload from being judged by the scheduler at all.
+    /// Returns the reason why the scheduler may not nominate the workload, or `None`.
     fn ineligible_reason(&self, facts: &Facts<'_>) -> Option<(PendingReason, String)> {
         if !self.input.active {
             return Some((PendingReason::Deactivated, "The workload is deactivated".to_owned()));
@@ -191,7 +194,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::constant(1000, 0);
 
-    /// Every set of conditions that matters, each with every wait.
+    /// Returns all combinations of the relevant conditions, each with every back-off state.
     fn statuses() -> Vec<WorkloadStatus> {
         let kinds = [
             ConditionType::QuotaReserved,

@@ -1,4 +1,4 @@
-//! The PodsReady condition and its timeouts.
+//! The PodsReady condition and its timeouts (`waitForPodsReady`).
 
 use super::reservation::set_condition;
 use super::{backoff, conditions};
@@ -6,32 +6,32 @@ use crate::api::reason::ConditionType::{Admitted, PodsReady};
 use crate::api::v1beta2::WorkloadStatus;
 use jiff::{SignedDuration, Timestamp};
 
-/// Limits on the time that pods may take to be ready.
+/// Timeouts for pods to become ready, and limits on requeuing after a timeout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodsReadyLimits {
-    /// From admission to the first time all pods are ready.
+    /// Time from admission until all pods are ready for the first time.
     pub timeout: SignedDuration,
-    /// From the loss of a ready pod to its replacement; none when absent.
+    /// Time from the loss of a ready pod until all pods are ready again; `None` means no timeout.
     pub recovery_timeout: Option<SignedDuration>,
-    /// Times that a workload may be queued again before it is deactivated; no limit when absent.
+    /// Maximum number of requeues before the workload is deactivated; `None` means no limit.
     pub max_requeues: Option<i32>,
-    /// First wait before it is queued again.
+    /// Back-off before the first requeue.
     pub backoff_base: SignedDuration,
-    /// Longest wait.
+    /// Maximum back-off.
     pub backoff_max: SignedDuration,
 }
 
-/// How pods came to be late.
+/// The PodsReady timeout that expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodsReadyTimeout {
-    /// They never were ready in this admission.
+    /// The pods have not all been ready in this admission.
     Start,
-    /// One was lost and not replaced.
+    /// A ready pod was lost and not replaced in time.
     Recovery,
 }
 
 impl PodsReadyTimeout {
-    /// The cause as metrics and counters name it.
+    /// Returns the underlying cause as used in metrics and eviction counts.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Start => "WaitForStart",
@@ -40,18 +40,18 @@ impl PodsReadyTimeout {
     }
 }
 
-/// Whether, and when, pods are late.
+/// State of the PodsReady timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodsReadyTimer {
-    /// Nothing is timed.
+    /// No timeout is running.
     Off,
-    /// They are late at this time.
+    /// The timeout expires at this time.
     ExpiresAt(Timestamp),
-    /// They are late now.
+    /// The timeout has expired.
     Expired(PodsReadyTimeout),
 }
 
-/// Records what is seen of the pods.
+/// Sets the PodsReady condition from the observed readiness of the pods.
 pub fn observe(status: &mut WorkloadStatus, ready: bool, generation: i64, now: Timestamp) {
     let admitted = conditions::is_true(status, Admitted);
     let before = conditions::reason(status, PodsReady).to_owned();
@@ -72,7 +72,7 @@ pub fn observe(status: &mut WorkloadStatus, ready: bool, generation: i64, now: T
     }
 }
 
-/// Sets the condition back when the reservation ends.
+/// Resets the condition, if present, when the reservation ends.
 pub fn reset(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     if conditions::find(status, PodsReady).is_some() {
         set_condition(
@@ -87,7 +87,7 @@ pub fn reset(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     }
 }
 
-/// Whether the pods of an admitted workload are late.
+/// Returns the state of the PodsReady timeout; off if the workload is not admitted.
 pub fn timer(status: &WorkloadStatus, limits: &PodsReadyLimits, now: Timestamp) -> PodsReadyTimer {
     let Some(admitted) = conditions::true_since(status, Admitted) else {
         return PodsReadyTimer::Off;

@@ -1,7 +1,9 @@
-//! The admission check that asks a cluster autoscaler for room first: what it says of a Workload, given the answer so far.
+//! The admission check that requests capacity from a cluster autoscaler: computes the state of the check from the
+//! outcome of its ProvisioningRequest.
 //!
-//! Invariants: a check that is Ready stays Ready unless the capacity is revoked; each attempt has a request of its own,
-//! named by its number, so that an answer to an earlier one is never taken for the current; time is an argument.
+//! Invariants: a Ready check stays Ready unless the request fails, the booking expires before admission, the capacity
+//! of an active workload is revoked, or the check becomes inactive. Each attempt has its own request, named by the
+//! attempt number, so that the outcome of an earlier attempt is never taken for the current one. Time is an argument.
 
 use super::backoff;
 use super::conditions::to_api_time;
@@ -13,39 +15,40 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// Name of the controller in AdmissionChecks.
+/// Controller name of the AdmissionChecks that this module handles.
 pub const CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
-/// Prefix of the annotations that are handed on as parameters.
+/// Prefix of the Workload annotations that become parameters of the request.
 pub const PARAMETER_PREFIX: &str = "provreq.kueue.x-k8s.io/";
-/// Annotation of pods: the request whose room they use.
+/// Pod annotation: name of the request whose capacity the pod uses.
 const CONSUME_ANNOTATION: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
-/// Annotation of pods: the class of that request.
+/// Pod annotation: provisioning class of that request.
 const CLASS_NAME_ANNOTATION: &str = "autoscaling.x-k8s.io/provisioning-class-name";
-/// Longest name of a request before a digest stands for its end.
+/// Maximum length of an unshortened request name. A longer name is cut to this length and gets 6 more characters: `-`
+/// and 5 digits of a digest of the full name.
 const MAX_NAME_LENGTH: usize = 246;
 
-/// What an autoscaler has answered so far, the condition that counts first.
+/// What the autoscaler has reported so far: the condition with the highest precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProvisioningOutcome {
-    /// Nothing yet.
+    /// No condition is True.
     None,
-    /// It is looked into; what is said of the time that it takes.
+    /// The request is being processed; the message states the expected time, if known.
     Accepted(String),
-    /// There is room.
+    /// The capacity is available.
     Provisioned(String),
-    /// It could not be done.
+    /// The request failed.
     Failed(String),
-    /// The room was kept, but not long enough.
+    /// The capacity was booked, but the booking has expired.
     Expired(String),
-    /// The room is taken away again.
+    /// The capacity was revoked.
     Revoked(String),
 }
 
-/// A condition of a request: type, whether it holds, message.
+/// A condition of a request: type, whether its status is True, message.
 pub type RequestCondition<'a> = (&'a str, bool, &'a str);
 
 impl ProvisioningOutcome {
-    /// The answer that conditions give. A booking that has expired means nothing any more to one that runs.
+    /// Returns the outcome that conditions report. An expired booking is ignored for an admitted workload.
     pub fn from_conditions(conditions: &[RequestCondition<'_>], admitted: bool) -> Self {
         let said = |kind: &str| {
             let found = conditions.iter().find(|(name, _, _)| *name == kind);
@@ -66,25 +69,25 @@ impl ProvisioningOutcome {
     }
 }
 
-/// A request as it is on the server.
+/// A ProvisioningRequest as stored in the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvisioningRequestView<'a> {
-    /// Its name.
+    /// Name of the request.
     pub name: &'a str,
-    /// Class that it was made with.
+    /// Provisioning class that the request was created with.
     pub class: &'a str,
-    /// What the autoscaler says.
+    /// Outcome reported by the autoscaler.
     pub outcome: ProvisioningOutcome,
-    /// Details of the answer.
+    /// Provisioning class details in the status of the request.
     pub details: &'a BTreeMap<String, String>,
 }
 
-/// Number of the attempt that is under way, from 1.
+/// Returns the number of the current attempt, counted from 1.
 pub fn attempt(state: &AdmissionCheckState) -> i32 {
     state.retry_count.unwrap_or(0).saturating_add(1)
 }
 
-/// Name of the request of an attempt.
+/// Returns the name of the request of an attempt.
 pub fn request_name(workload: &str, check: &str, attempt: i32) -> String {
     let whole = format!("{workload}-{check}-{attempt}");
     if whole.len() <= MAX_NAME_LENGTH {
@@ -95,30 +98,32 @@ pub fn request_name(workload: &str, check: &str, attempt: i32) -> String {
     format!("{head}-{tail}")
 }
 
-/// SHA-256 in hexadecimal digits.
+/// Returns the SHA-256 digest in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Name of the pod template of a pod set in a request.
+/// Returns the name of the PodTemplate of a pod set in a request.
 pub fn template_name(request: &str, pod_set: &str) -> String {
     format!("ppt-{request}-{pod_set}")
 }
 
-/// A pod set that may need room.
+/// A pod set that may need capacity from the autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvisioningPodSet {
-    /// Its name.
+    /// Name of the pod set.
     pub name: String,
     /// Number of pods.
     pub count: i32,
-    /// Names of the resources that a pod asks for.
+    /// Names of the resources that a pod requests.
     pub resources: Vec<String>,
-    /// What tells its template from others, by the merge policy; those that are alike share an entry.
+    /// Key of the pod template under the merge policy; pod sets with equal keys are merged into one entry.
     pub merge_key: String,
 }
 
-/// The entries of a request: pod sets that ask for something managed, the alike ones as one under the first's name.
+/// Returns the entries of a request: name and count of each pod set that requests a managed resource; without managed
+/// resources, of each pod set. With a merge policy, pod sets with equal merge keys become one entry under the name of
+/// the first.
 pub fn request_pod_sets(
     config: &ProvisioningRequestConfigSpec,
     needs: &[ProvisioningPodSet],
@@ -139,7 +144,7 @@ pub fn request_pod_sets(
     found.into_iter().map(|(need, count)| (need.name.clone(), count)).collect()
 }
 
-/// Parameters of a request: those of the configuration, and over them the annotations of the Workload.
+/// Returns the parameters of a request: the parameters of the configuration, overridden by Workload annotations.
 pub fn parameters(
     config: &ProvisioningRequestConfigSpec,
     annotations: &BTreeMap<String, String>,
@@ -150,7 +155,8 @@ pub fn parameters(
     config.parameters.clone().into_iter().chain(own).collect()
 }
 
-/// The next state of the check; none when it stays as it is.
+/// Returns the next state of the check, or `None` if it does not change. Without `config` the check is inactive;
+/// without `entries` no request is needed. `active` is `spec.active` of the Workload.
 pub fn next_check_state(
     state: &AdmissionCheckState,
     config: Option<&ProvisioningRequestConfigSpec>,
@@ -244,7 +250,7 @@ fn pod_set_updates(
     entries.iter().map(update).collect()
 }
 
-/// The new state with the time of its transition; none if it says the same.
+/// Sets the transition time if the state has changed. Returns the new state, or `None` if it equals the old one.
 fn with_transition_time(
     old: &AdmissionCheckState,
     mut new: AdmissionCheckState,
@@ -330,11 +336,11 @@ mod tests {
             (None, &[("Accepted", true, ""), ("Provisioned", true, "ok")], false, Some((Ready, "ok"))),
             (
                 None,
-                &[("Provisioned", true, "ok"), ("Failed", true, "no room")],
+                &[("Provisioned", true, "ok"), ("Failed", true, "no capacity")],
                 false,
-                Some((Retry, "Retrying after failure: no room")),
+                Some((Retry, "Retrying after failure: no capacity")),
             ),
-            (Some(3), &[("Failed", true, "no room")], false, Some((Rejected, "no room"))),
+            (Some(3), &[("Failed", true, "no capacity")], false, Some((Rejected, "no capacity"))),
             (
                 Some(2),
                 &[("Provisioned", true, ""), ("BookingExpired", true, "late")],

@@ -1,4 +1,4 @@
-//! Taking and giving back a reservation.
+//! Sets and clears the quota reservation of a workload.
 
 use super::backoff;
 use super::conditions::{self, ConditionUpdate};
@@ -7,14 +7,15 @@ use crate::api::v1beta2::{Admission, WorkloadStatus};
 use jiff::Timestamp;
 use std::sync::Arc;
 
-/// Whether the workload holds quota: reserved and not finished. Being deactivated or evicted does not end that.
+/// Returns whether the workload has quota: reserved and not finished. A deactivated or evicted workload keeps its quota
+/// until the reservation is cleared.
 pub fn holds_quota(status: &WorkloadStatus) -> bool {
     conditions::is_true(status, ConditionType::QuotaReserved)
         && !conditions::is_true(status, ConditionType::Finished)
         && status.admission.is_some()
 }
 
-/// Records a reservation: the conditions of an earlier eviction are closed, and their words kept.
+/// Records a reservation. Sets the conditions of an earlier eviction to False; their messages keep the earlier text.
 pub fn reserve(status: &mut WorkloadStatus, admission: Admission, generation: i64, now: Timestamp) {
     let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
     set_condition(status, ConditionType::QuotaReserved, true, "QuotaReserved", &message, generation, now);
@@ -36,7 +37,7 @@ pub fn reserve(status: &mut WorkloadStatus, admission: Admission, generation: i6
     status.resource_requests = Arc::default();
 }
 
-/// Says again that the reservation and the admission hold.
+/// Sets QuotaReserved, and Admitted if it is True, to the reason and message of a valid reservation.
 pub fn confirm(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     let queue =
         status.admission.as_ref().map(|admission| admission.cluster_queue.clone()).unwrap_or_default();
@@ -55,7 +56,7 @@ pub fn confirm(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     }
 }
 
-/// Gives the reservation back, or keeps saying why there is none.
+/// Clears the reservation and sets the pending reason. Without a reservation, only updates the pending reason.
 pub fn unreserve(
     status: &mut WorkloadStatus,
     reason: PendingReason,
@@ -68,7 +69,8 @@ pub fn unreserve(
     sync_admitted(status, generation, now);
 }
 
-/// Says what the scheduler found; a closed preemption gate is a condition of its own, for whoever opens gates.
+/// Publishes the verdict of the scheduler as pending reason. For a closed preemption gate also sets
+/// BlockedOnPreemptionGates, for clients that open gates.
 pub fn set_pending(
     status: &mut WorkloadStatus,
     reason: PendingReason,
@@ -83,7 +85,9 @@ pub fn set_pending(
     }
 }
 
-/// Brings `Admitted` in line with the reservation and the checks. Time spent admitted is added up when it ends.
+/// Sets `Admitted` from the reservation, the admission checks and the delayed topology requests; an admitted workload
+/// stays admitted while it has its reservation. When an admission ends, adds its duration to the accumulated execution
+/// time.
 pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     let was = conditions::true_since(status, ConditionType::Admitted);
     let reserved = conditions::is_true(status, ConditionType::QuotaReserved);
@@ -119,7 +123,6 @@ pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestam
     set_condition(status, ConditionType::Admitted, false, reason, message, generation, now);
 }
 
-/// Shorthand for a statement made of parts.
 pub(super) fn set_condition(
     status: &mut WorkloadStatus,
     kind: ConditionType,

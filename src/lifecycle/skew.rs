@@ -1,26 +1,28 @@
-//! How far this machine's clock is ahead of the API server's, estimated from the dates of the server's answers.
+//! Clock skew: estimates how far the local clock is ahead of the clock of the API server, from the `Date` headers of
+//! its responses.
 //!
-//! Invariants: a delayed answer makes the local clock look ahead, never behind, so the minimum over the last answers counts;
-//! a difference below the one-second resolution of dates counts as zero.
+//! Invariants: a delayed response makes the local clock appear ahead, never behind, so the estimate is the minimum
+//! over the last responses. If the local clock appears ahead by less than the one-second resolution of dates, the
+//! estimate is zero.
 
 use std::collections::VecDeque;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Number of answers kept: about a minute's worth if only the lease is renewed.
+/// Maximum number of responses kept: about one minute of responses if only the lease is renewed.
 const MAX_SAMPLES: usize = 32;
-/// A date is the second in which the answer was written.
+/// Resolution of a date: the second in which the API server wrote the response.
 const DATE_RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
 
-/// Differences seen in the last answers.
+/// Differences observed in the last responses.
 #[derive(Clone, Debug, Default)]
 pub struct ClockSkew {
-    /// Own time less the date, when each came.
+    /// Local time at receipt minus the date of the response.
     samples: VecDeque<SignedDuration>,
 }
 
 impl ClockSkew {
-    /// Takes in an answer that bore this date when the own clock showed `now`.
+    /// Records a response with this date, received when the local clock showed `now`.
     pub fn observe(&mut self, date: Timestamp, now: Timestamp) {
         if self.samples.len() >= MAX_SAMPLES {
             self.samples.pop_front();
@@ -28,17 +30,17 @@ impl ClockSkew {
         self.samples.push_back(now.duration_since(date));
     }
 
-    /// How far the own clock is ahead; negative when it is behind, zero when no answer shows a difference.
+    /// Returns how far the local clock is ahead: negative if it is behind, zero without a detectable difference.
     pub fn ahead(&self) -> SignedDuration {
-        let least = self.samples.iter().min().copied().unwrap_or_default();
-        if least.is_negative() {
-            least
+        let minimum = self.samples.iter().min().copied().unwrap_or_default();
+        if minimum.is_negative() {
+            minimum
         } else {
-            least.saturating_sub(DATE_RESOLUTION).max(SignedDuration::ZERO)
+            minimum.saturating_sub(DATE_RESOLUTION).max(SignedDuration::ZERO)
         }
     }
 
-    /// Whether there has been an answer with a date.
+    /// Returns whether a response with a date has been observed.
     pub fn is_known(&self) -> bool {
         !self.samples.is_empty()
     }
@@ -54,7 +56,7 @@ mod tests {
     }
 
     proptest! {
-        /// The estimate differs from the true skew by at most one second and the delay of the fastest answer.
+        /// The estimate differs from the true skew by at most one second plus the delay of the fastest response.
         #[test]
         fn estimate_is_close_to_true_skew(
             skew in -3_600_000..3_600_000_i64,
@@ -64,7 +66,7 @@ mod tests {
             let mut server = 0;
             for (pause, late) in &answers {
                 server += pause;
-                // The date is cut to its second; the answer comes a little later, by a clock that is ahead.
+                // The date is truncated to the second; the response arrives later, by a local clock that is ahead.
                 observed.observe(at(server - server % 1000), at(server + late + skew));
             }
             let quickest = answers.iter().map(|(_, late)| *late).min().unwrap();

@@ -1,7 +1,8 @@
-//! The next step of one Workload, decided on its newest state and the facts around it.
+//! The next step of one Workload, computed from its newest state and the facts around it.
 //!
-//! One function, `plan`, holds the order of precedence. Each plan is at most one write; the write's result, or any event,
-//! leads to the next plan. What is not decided here: whether quota fits (scheduler) and how a job is started or stopped (jobs).
+//! The function `plan` alone defines the order of precedence. Each plan contains at most one write; the result of that
+//! write, or any event, leads to the next plan. Other modules decide whether quota fits (`scheduler`) and how a job is
+//! started or stopped (`frameworks`).
 
 use super::checks::{self, CheckAction};
 use super::eviction::{self, EvictionCause};
@@ -19,7 +20,7 @@ pub use super::facts::{
 };
 pub use super::pending::{admission_gate_cleared, changes_only_pending_reason};
 
-/// A status under way to the next one.
+/// The next status of a Workload while `plan` computes it.
 pub(super) struct Draft<'a> {
     pub(super) input: &'a WorkloadInput<'a>,
     pub(super) status: WorkloadStatus,
@@ -28,7 +29,7 @@ pub(super) struct Draft<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Decides the next step.
+/// Returns the next step of a Workload.
 pub fn plan(
     subject: &WorkloadInput<'_>,
     facts: &Facts<'_>,
@@ -66,7 +67,8 @@ pub fn plan(
     draft.into_plan(membership)
 }
 
-/// Where it belongs, as `plan` says. Most wait without ever having been evicted: their status need not be drafted for that.
+/// Returns the queue membership that `plan` would return. For a pending Workload that was never evicted, the common
+/// case, it does so without copying the status.
 pub fn queue_membership(
     subject: &WorkloadInput<'_>,
     facts: &Facts<'_>,
@@ -92,7 +94,7 @@ pub fn queue_membership(
     }
 }
 
-/// The status of a Workload that is about to get quota: what held it back is over.
+/// Returns the status of a Workload that is about to get quota: expired back-off is removed and Requeued is updated.
 pub fn status_for_admission(
     subject: &WorkloadInput<'_>,
     facts: &Facts<'_>,
@@ -104,7 +106,8 @@ pub fn status_for_admission(
     draft.status
 }
 
-/// Steps of a Workload that is over or goes away.
+/// Plans a Workload that is finished or being deleted. Returns `None` if it is not finished and not being deleted, or
+/// still runs.
 fn plan_finished_or_deleting(
     subject: &WorkloadInput<'_>,
     facts: &Facts<'_>,
@@ -143,7 +146,7 @@ fn plan_finished_or_deleting(
     Some(plan)
 }
 
-/// Why the Workload is finished, if it is.
+/// Returns reason and message of the Finished condition if the Workload must be finished.
 fn finish_reason(subject: &WorkloadInput<'_>, facts: &Facts<'_>) -> Option<(&'static str, String)> {
     if let Some(message) = &facts.slice_replaced_message {
         return Some((eviction::SLICE_REPLACED, message.clone()));
@@ -173,8 +176,8 @@ impl Draft<'_> {
         } else {
             WorkloadStep::WriteStatus(Box::new(self.status))
         };
-        let notices = if step == WorkloadStep::NoWrite { Vec::new() } else { self.transitions };
-        Plan { step, transitions: notices, due: self.due, membership }
+        let transitions = if step == WorkloadStep::NoWrite { Vec::new() } else { self.transitions };
+        Plan { step, transitions, due: self.due, membership }
     }
 
     pub(super) fn set_condition(&mut self, kind: ConditionType, holds: bool, reason: &str, message: &str) {
@@ -202,7 +205,7 @@ impl Draft<'_> {
         }
     }
 
-    /// It must make room for another.
+    /// Evicts a preemption victim.
     fn preempt(&mut self, reason: PreemptionReason, message: &str) {
         let cause = eviction::preemption_cause(reason, message);
         let first = eviction::eviction_count(&self.status, &cause) == 0;
@@ -211,7 +214,7 @@ impl Draft<'_> {
         self.transitions.push(Transition::Preempted(reason, message.to_owned()));
     }
 
-    /// Takes over what the job says of its pods, in the same write as whatever else changes.
+    /// Copies PodsReady and reclaimable pods from the job, so that they are part of the same write as other changes.
     fn observe_job(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
         let WorkloadOwner::Job(job) = &facts.owner else { return };
         if !conditions::is_true(&self.status, ConditionType::Admitted)
@@ -237,7 +240,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Lets an evicted workload back into the queue when what held it back is over.
+    /// Removes an expired back-off, and requeues an evicted workload once the cause of its eviction has ended.
     fn requeue(&mut self, facts: &Facts<'_>) {
         let at = self.status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref()).map(|t| t.0);
         let waits = at.filter(|at| *at > self.now);
@@ -249,7 +252,7 @@ impl Draft<'_> {
         }
         if let Some(state) = self.status.requeue_state.as_mut().filter(|_| at.is_some() && waits.is_none()) {
             state.requeue_at = None;
-            // An empty object is nothing that an apply could say.
+            // Server-side apply cannot express an empty object.
             if state.count.is_none() {
                 self.status.requeue_state = None;
             }
@@ -258,7 +261,7 @@ impl Draft<'_> {
             return;
         }
         let reason = conditions::reason(&self.status, ConditionType::Requeued).to_owned();
-        let again = match reason.as_str() {
+        let requeued = match reason.as_str() {
             eviction::CLUSTER_QUEUE_STOPPED => (facts.cluster_queue == QueueFact::Active)
                 .then_some(("ClusterQueueRestarted", "The ClusterQueue was restarted after being stopped")),
             eviction::LOCAL_QUEUE_STOPPED => (facts.local_queue == QueueFact::Active)
@@ -271,14 +274,14 @@ impl Draft<'_> {
             }
             _ => None,
         };
-        if let Some((reason, message)) = again {
+        if let Some((reason, message)) = requeued {
             self.set_condition(ConditionType::Requeued, true, reason, message);
         }
     }
 
-    /// `spec.active` is false: evicts once, and keeps the workload out of the queue. One that was evicted already is leaving,
-    /// and is not evicted a second time, unless the manager has a cause of its own to deactivate it: how long its job is kept
-    /// follows from that.
+    /// Handles `spec.active` = false: evicts the workload once and keeps it out of the queue. A workload that is
+    /// already evicted is evicted a second time only if the manager has its own cause to deactivate it, because the
+    /// retention period of the job depends on that cause.
     fn deactivate(&mut self) {
         self.status.requeue_state = None;
         let target =
@@ -289,9 +292,9 @@ impl Draft<'_> {
             message: format!("The workload is deactivated due to {}", c.message),
         });
         let evicted = conditions::is_true(&self.status, ConditionType::Evicted);
-        let told =
+        let deactivated =
             conditions::reason(&self.status, ConditionType::Evicted).starts_with(eviction::DEACTIVATED);
-        if evicted && (told || cause.is_none()) {
+        if evicted && (deactivated || cause.is_none()) {
             return;
         }
         let by_user = || EvictionCause::new(eviction::DEACTIVATED, "The workload is deactivated");
@@ -299,7 +302,7 @@ impl Draft<'_> {
         conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
     }
 
-    /// Steps of a workload that holds a reservation.
+    /// Handles a workload that has a reservation.
     fn step_reserved(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
         if conditions::is_true(&self.status, ConditionType::Evicted) {
             self.release(facts, settings);
@@ -332,7 +335,7 @@ impl Draft<'_> {
         self.check_execution_time();
     }
 
-    /// Second step of an eviction: the quota returns when nothing runs.
+    /// Second step of an eviction: releases the quota once the job has stopped.
     fn release(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
         let idle = match &facts.owner {
             WorkloadOwner::None | WorkloadOwner::Missing => true,
@@ -348,7 +351,8 @@ impl Draft<'_> {
         }
     }
 
-    /// A check may have answered after the eviction had set it back: nobody would ask or hear it any more.
+    /// Handles a check state written after the eviction had reset the checks: without a reservation, no other step
+    /// would act on it.
     fn handle_stale_check_states(&mut self) {
         match checks::required_action(&self.status) {
             CheckAction::None => {}
@@ -370,7 +374,7 @@ impl Draft<'_> {
         }
     }
 
-    /// It is not queued again before the time that its checks want.
+    /// Delays the requeue until the latest retry time of its checks; keeps a later back-off.
     fn set_requeue_backoff(&mut self) {
         if let Some(at) = checks::retry_at(&self.status) {
             let state = self.status.requeue_state.get_or_insert_default();
@@ -401,15 +405,16 @@ impl Draft<'_> {
         }
     }
 
-    /// A stopped queue takes the reservation from those that have not started; a draining one evicts the others.
+    /// Applies stopped queues: clears the reservation of a workload that is not admitted, also if a queue is
+    /// terminating or missing; a draining queue evicts an admitted workload. Returns whether it changed the workload.
     fn apply_queue_stop(&mut self, facts: &Facts<'_>) -> bool {
         let admitted = conditions::is_true(&self.status, ConditionType::Admitted);
         let (local, cluster) = facts.queue_names;
-        let fates = [
+        let queues = [
             (&facts.local_queue, "LocalQueue", local, eviction::LOCAL_QUEUE_STOPPED),
             (&facts.cluster_queue, "ClusterQueue", cluster, eviction::CLUSTER_QUEUE_STOPPED),
         ];
-        for (fact, kind, name, reason) in fates {
+        for (fact, kind, name, reason) in queues {
             match fact {
                 QueueFact::Stopped(StopPolicy::HoldAndDrain) if admitted => {
                     self.evict(EvictionCause::new(reason, format!("The {kind} is stopped")));
